@@ -1,9 +1,9 @@
-"""The vocabulary of tests with devices, as `tests.words` is for pods and nodes: everything goes through `kube.decode.devices`."""
+"""The vocabulary of tests with devices, as `tests.builders` is for pods and nodes: everything goes through `kube.decode.devices`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policysched.kube.decode import devices, pods
+from policysched.kube.decode import core_objects, devices
 from policysched.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from policysched.model.objects import Pod
 
@@ -193,7 +193,7 @@ def user(name: str, *claims: str, made: Mapping[str, str | None] | None = None, 
         {"name": one, **({"resourceClaimName": found} if found else {})}
         for one, found in (made or {}).items()
     ]
-    return pods.decode_pod(
+    return core_objects.decode_pod(
         {
             "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
             "spec": {

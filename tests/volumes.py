@@ -1,4 +1,4 @@
-"""The vocabulary of tests with volumes, as `tests.words` is for pods and nodes: everything goes through `kube.decode.storage`."""
+"""The vocabulary of tests with volumes, as `tests.builders` is for pods and nodes: everything goes through `kube.decode.storage`."""
 
 from collections.abc import Mapping
 from typing import Any

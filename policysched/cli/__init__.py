@@ -17,9 +17,9 @@ from typing import Any
 import click
 
 from policysched import __version__
-from policysched.cli import closed_pipe
+from policysched.cli import closed_output
+from policysched.data_files import enable_file_cache
 from policysched.gc_tuning import raise_gc_thresholds
-from policysched.resources import enable_file_cache
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("policysched.cli.run", "Schedule a cluster's pods by the policies of a ConfigMap."),
@@ -76,16 +76,16 @@ class _Commands(click.Group):
         if args is None:  # the process is ours, and not one that calls a command
             raise_gc_thresholds()
             enable_file_cache()
-            closed_pipe.open_missing_streams()
+            closed_output.open_missing_streams()
         if not standalone_mode:
             return super().main(args, prog_name or "policysched", standalone_mode=False, **extra)
         try:
-            with closed_pipe.detect_closed_output():
+            with closed_output.detect_closed_output():
                 code = self._exit_code(args, prog_name or "policysched", extra)
-        except closed_pipe.OutputClosed:
+        except closed_output.OutputClosed:
             for stream in (sys.stdout, sys.stderr):
-                closed_pipe.discard_buffer(stream)
-            code = closed_pipe.EXIT_CODE
+                closed_output.discard_buffer(stream)
+            code = closed_output.EXIT_CODE
         sys.exit(code)
 
     def _exit_code(self, args: Sequence[str] | None, prog_name: str, extra: Mapping[str, Any]) -> int:
@@ -111,19 +111,19 @@ class _Commands(click.Group):
         except OSError as error:
             if error.errno not in _OUTPUT_LOST:
                 raise
-            closed_pipe.discard_buffer(sys.stdout)
+            closed_output.discard_buffer(sys.stdout)
             click.echo(f"policysched: the output cannot be written: {error.strerror}", err=True)
             return 2
         return code if isinstance(code, int) else 0
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """click would end with 1 where nobody reads what `--help` says."""
-        with closed_pipe.detect_closed_output():
+        with closed_output.detect_closed_output():
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """As `make_context`, for what a command says."""
-        with closed_pipe.detect_closed_output():
+        with closed_output.detect_closed_output():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)

@@ -156,10 +156,10 @@ def _explain_newest(console: "Console", world: "Demo") -> None:
     import time
 
     from policysched.cli.explain import print_explanation
+    from policysched.data_files import data_file
     from policysched.harness.cluster_files import ClusterFiles
     from policysched.harness.inputs import choose_policy, load_samples
     from policysched.offline.explain import explain_pod
-    from policysched.resources import data_file
 
     newest = max(world.pods_of("web"), key=lambda pod: int(pod["metadata"]["resourceVersion"]))
     files = ClusterFiles()

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from policysched.cli.starting import (
+from policysched.cli.start_options import (
     config_option,
     context_option,
     drop_none,

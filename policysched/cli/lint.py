@@ -11,14 +11,14 @@ import click
 
 from policysched import __version__
 from policysched.builtins.registry import BUILTINS
-from policysched.builtins.uncovered import UnsupportedFeature, unsupported_features
+from policysched.builtins.unsupported import UnsupportedFeature, unsupported_features
 from policysched.cli import CommandError, write_file
 from policysched.cli.colour import wants_colour
 from policysched.cli.param_option import param_option
 from policysched.files import read_text
 from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS, find_diagnostic_doc
-from policysched.lint.linting import LiveQueryFailed
-from policysched.lint.linting import lint as lint_sets
+from policysched.lint.linter import LiveQueryFailed
+from policysched.lint.linter import lint as lint_sets
 from policysched.policy_files.sources import UnusableFile, load_policy_sources
 from policysched.text import Diagnostic, Severity
 from policysched.text.render_text import render_concise, render_report, summarize
@@ -147,7 +147,7 @@ def _settings_checks(config_path: Path | None, *, live: bool) -> "SettingsChecks
         if live:
             raise CommandError("--live asks the servers that the settings name: give --config FILE, too")
         return None
-    from policysched.config.setting_layers import BadSettings
+    from policysched.config.layers import BadSettings
     from policysched.config.settings import read_settings
     from policysched.lint.settings_checks import SettingsChecks
 

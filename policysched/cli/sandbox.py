@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from policysched.cli import CommandError
-from policysched.resources import expand_home
+from policysched.data_files import expand_home
 
 NODES_MAX = 20_000
 
@@ -71,7 +71,7 @@ def _nodes(text: str) -> tuple[int | None, list[dict[str, Any]]]:
             raise CommandError(f"--nodes {text}: at most {NODES_MAX}")
         return int(text), []
     from policysched.harness.cluster_files import read_objects
-    from policysched.kube.decode.malformed import Malformed
+    from policysched.kube.decode.errors import Malformed
     from policysched.policy_files.sources import UnusableFile
 
     try:

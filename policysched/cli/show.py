@@ -59,7 +59,7 @@ def show(
 
 
 def _record(rows: "Listing") -> dict[str, Any]:
-    from policysched.builtins.uncovered import UNSUPPORTED_FEATURES
+    from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
 
     return {
         "format_version": 1,
@@ -93,7 +93,7 @@ def _plain(value: Any) -> Any:
 def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
     from rich.table import Table
 
-    from policysched.builtins.uncovered import UNSUPPORTED_FEATURES
+    from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
 
     console.print(f"policy [bold]{rows.policy}[/]  sha {rows.sha256[:12]}")
     if layers:

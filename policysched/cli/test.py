@@ -15,7 +15,7 @@ from policysched.cli.offline_options import report_unusable_files
 from policysched.text.render_text import render_concise, render_full
 
 if TYPE_CHECKING:
-    from policysched.policytest.running import PolicyTestRun
+    from policysched.policytest.runner import PolicyTestRun
 
 _POLL_INTERVAL_S = 0.5
 
@@ -69,8 +69,8 @@ def test(
     Exit codes: 0 every test passed; 1 one failed, there is none, or less than --threshold was brought about;
     2 could not run: a file that cannot be used, a name that is not there, a policy with errors.
     """
-    from policysched.policytest.running import find_test_files
-    from policysched.policytest.running import run_test_files as play
+    from policysched.policytest.runner import find_test_files
+    from policysched.policytest.runner import run_test_files as play
 
     def once() -> tuple["PolicyTestRun", int]:
         found = play(find_test_files(paths or (".",)), only=only)

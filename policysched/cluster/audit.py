@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.census import compact_ended_pod
+from policysched.cluster.pod_index import compact_ended_pod
 from policysched.model.objects import Node, ObservedPod
 
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from policysched.config.layers import LayeredSettings, SettingProblem
 from policysched.config.logs import LogFormat
-from policysched.config.setting_layers import LayeredSettings, SettingProblem
 from policysched.config.source_settings import SamplesSettings, samples_settings, source_problems
+from policysched.data_files import expand_home
 from policysched.kube.extender.client import ExtenderEndpoint, ExtenderTls
-from policysched.kube.lease import LeaseSettings
+from policysched.kube.leader_election import LeaseSettings
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.bind import BindSettings
-from policysched.kube.write.report import ReporterSettings
-from policysched.resources import expand_home
+from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.serve.server import ListenAddress
 

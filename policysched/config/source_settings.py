@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from policysched.config.setting_layers import LayeredSettings, SettingProblem
+from policysched.config.layers import LayeredSettings, SettingProblem
+from policysched.data_files import expand_home
 from policysched.metric_sources.annotations import AnnotationsSettings
-from policysched.metric_sources.prometheus_server import BasicAuth, PrometheusSettings, PrometheusTls
-from policysched.resources import expand_home
+from policysched.metric_sources.prometheus_transport import (
+    BasicAuth,
+    PrometheusSettings,
+    PrometheusTls,
+)
 
 
 @dataclass(frozen=True, slots=True)

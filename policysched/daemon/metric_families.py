@@ -9,7 +9,7 @@ from policysched.daemon.sampler import MetricStatus, Sampler
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.watch.reflector import Reflector
 from policysched.lang.ir.program import Program
-from policysched.scheduler.policies.policies import PolicyStatus, ReloadResult
+from policysched.scheduler.policies.registry import PolicyStatus, ReloadResult
 from policysched.serve.metrics import Labels, MetricFamily, counter_family, gauge_family
 from policysched.text import Severity
 

@@ -19,7 +19,7 @@ from policysched.daemon.compiling import POLICY_SUFFIX, Compile, decode_text, po
 from policysched.kube.client.api import JSON_PATCH, ApiClient, ApiErrors, Forbidden, NotFound
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.decode.malformed import Malformed
+from policysched.kube.decode.errors import Malformed
 from policysched.kube.watch.resources import ConfigMapDeleted, ConfigMapUpdated, decode_config_map
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.policy_files.parameter_values import parameters_without_policy, settings_parameter_texts

@@ -7,7 +7,7 @@ from typing import Any
 
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.decode.malformed import Malformed
+from policysched.kube.decode.errors import Malformed
 from policysched.kube.watch.reflector import Reflector, ReflectorSettings
 from policysched.kube.watch.resources import WatchedResource
 from policysched.scheduler.events import Event, Synced

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from policysched.lang.ir.program import Metric
 from policysched.metric_sources.poll_status import MetricKey, PollFailure, PollResult
+from policysched.metric_sources.router import SampleSourceRouter, unserved_metrics
 from policysched.metric_sources.source import DeclaredMetrics, Nodes, SampleConsumer
-from policysched.metric_sources.sources import SampleSourceRouter, unserved_metrics
 from policysched.scheduler.commands import ReportPolicyEvent
 from policysched.scheduler.events import SamplesArrived, SamplesFailed
 

@@ -10,8 +10,8 @@ from policysched.config.source_settings import redact_secrets
 from policysched.daemon.metric_families import HasPolicies
 from policysched.daemon.sampler import MetricStatus
 from policysched.scheduler.explain_record import parameter_values
-from policysched.scheduler.pending_reasons import PendingPodStatus
-from policysched.scheduler.policies.policies import PolicyStatus
+from policysched.scheduler.pending_status import PendingPodStatus
+from policysched.scheduler.policies.registry import PolicyStatus
 from policysched.scheduler.records import Decision
 from policysched.scheduler.scheduler import Scheduler
 from policysched.text import Diagnostic

@@ -17,10 +17,15 @@ from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
+from policysched.evaluate.diagnosis import refusals_in_order
 from policysched.evaluate.evaluation import Evaluation
-from policysched.evaluate.nominated import NominatedPods, NominatedRefusal, nominated_rows, pods_added
-from policysched.evaluate.reasons import refusals_in_order
-from policysched.evaluate.rules.bound_rules import NodeInputFilter
+from policysched.evaluate.nominated_rows import (
+    NominatedPods,
+    NominatedRefusal,
+    nominated_rows,
+    pods_added,
+)
+from policysched.evaluate.rules.specialized_rules import NodeInputFilter
 from policysched.evaluate.topology_domains import TopologyDomain
 from policysched.model.messages import metric_outage_message
 from policysched.model.objects import NodeName, Pod

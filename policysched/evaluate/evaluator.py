@@ -22,16 +22,16 @@ from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.compile.lower import AnyRule, Variant, rule_expressions
 from policysched.evaluate.compile.plan import Plan
 from policysched.evaluate.compile.specialize import specialize_claim_filters
+from policysched.evaluate.diagnosis import PrefilterRefusal, diagnose, prefilter_refusal
 from policysched.evaluate.dry_run import DryRun
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.evaluation_cache import EvaluationCache
 from policysched.evaluate.explain import explanation
-from policysched.evaluate.judge import node_subset_result, row_mask
-from policysched.evaluate.nominated import NO_NOMINATED_ROWS, NominatedPods, nominated_rows
-from policysched.evaluate.reasons import PrefilterRefusal, diagnose, prefilter_refusal
-from policysched.evaluate.rules.bound_rules import ConditionalFilter
+from policysched.evaluate.node_subset import node_subset_result, row_mask
+from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedPods, nominated_rows
+from policysched.evaluate.rules.specialized_rules import ConditionalFilter
 from policysched.evaluate.scalar.eval_context import EvalContext
-from policysched.evaluate.scalar.times import crossing_ns, next_change_ns
+from policysched.evaluate.scalar.next_change import crossing_ns, next_change_ns
 from policysched.evaluate.snapshots import SnapshotBuilder
 from policysched.evaluate.topology_domains import TopologyDomain, candidate_domains, pod_capacity
 from policysched.evaluate.vector.node_values import columns_read_by

@@ -5,9 +5,13 @@ from collections.abc import Mapping, Sequence
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
+from policysched.evaluate.diagnosis import refusals_in_order
 from policysched.evaluate.evaluation import Evaluation
-from policysched.evaluate.reasons import refusals_in_order
-from policysched.evaluate.rules.bound_rules import RawScores, SpecializedFilter, SpecializedScore
+from policysched.evaluate.rules.specialized_rules import (
+    RawScores,
+    SpecializedFilter,
+    SpecializedScore,
+)
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.verdict import NodeRefusal, NodeRuleScore, PlacementExplanation
 from policysched.model.objects import NodeName

@@ -13,7 +13,7 @@ from policysched.cluster.shares import ShareLookup
 from policysched.evaluate.columns.columns import Columns
 from policysched.evaluate.columns.metric_column import MetricColumn
 from policysched.evaluate.columns.overlay import Overlay
-from policysched.evaluate.columns.pod_counts import ClusterPodCounter, HypotheticalPodCounter
+from policysched.evaluate.columns.pod_counter import ClusterPodCounter, HypotheticalPodCounter
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.compile.assumed_load import OverlayLoad
 from policysched.evaluate.compile.lower import Variant

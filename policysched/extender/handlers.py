@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from policysched.kube.extender import wire
-from policysched.kube.extender.wire import BadExtenderArgs, NodeDecodeCache
+from policysched.kube.extender import protocol
+from policysched.kube.extender.protocol import BadExtenderArgs, NodeDecodeCache
 from policysched.kube.write.bind import Binder, BindOutcome
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed
@@ -27,7 +27,7 @@ from policysched.scheduler.extenders.extender_server import (
     NodeVictims,
     ScoreScale,
 )
-from policysched.serve.extender import ExtenderHttpCall, ExtenderResponse, PendingResponse
+from policysched.serve.extender_routes import ExtenderHttpCall, ExtenderResponse, PendingResponse
 
 RecordRequest = Callable[[str, str, str, float], None]
 """Policy, verb, outcome, seconds."""
@@ -49,7 +49,7 @@ _REPLY_MARGIN_S = 0.1
 
 
 class ExtenderHandlers:
-    """A `serve.extender.Desk`. `post` takes what became of binds; `record` is called in the main loop."""
+    """A `serve.extender_routes.Desk`. `post` takes what became of binds; `record` is called in the main loop."""
 
     def __init__(
         self,
@@ -80,17 +80,17 @@ class ExtenderHandlers:
             match call.verb:
                 case "filter":
                     return self._with_deadline(
-                        call, self._filter(call, wire.parse_args(call.body, self._node_reader))
+                        call, self._filter(call, protocol.parse_args(call.body, self._node_reader))
                     )
                 case "prioritize":
-                    asked = wire.parse_args(call.body, self._node_reader)
+                    asked = protocol.parse_args(call.body, self._node_reader)
                     return self._with_deadline(call, self._prioritize(call, asked, _scale(call)))
                 case "preempt":
                     return self._with_deadline(
-                        call, self._preempt(call, wire.parse_preemption_args(call.body))
+                        call, self._preempt(call, protocol.parse_preemption_args(call.body))
                     )
                 case "bind":
-                    return self._with_deadline(call, self._bind(call, wire.parse_binding_args(call.body)))
+                    return self._with_deadline(call, self._bind(call, protocol.parse_binding_args(call.body)))
                 case verb:
                     raise AssertionError(f"a route for {verb}")
         except BadExtenderArgs as error:
@@ -118,31 +118,33 @@ class ExtenderHandlers:
 
         return timely
 
-    def _filter(self, call: ExtenderHttpCall, asked: wire.ExtenderArgs) -> PendingResponse:
+    def _filter(self, call: ExtenderHttpCall, asked: protocol.ExtenderArgs) -> PendingResponse:
         async def work() -> ExtenderResponse:
             found = self._extender_server.filter(_extender_request(call, asked), self._now_ns())
-            return _success_reply(wire.filter_result(asked, found.passed, found.failed, found.unresolvable))
+            return _success_reply(
+                protocol.filter_result(asked, found.passed, found.failed, found.unresolvable)
+            )
 
         return work
 
     def _prioritize(
-        self, call: ExtenderHttpCall, asked: wire.ExtenderArgs, scale: ScoreScale
+        self, call: ExtenderHttpCall, asked: protocol.ExtenderArgs, scale: ScoreScale
     ) -> PendingResponse:
         async def work() -> ExtenderResponse:
             scores = self._extender_server.scores(_extender_request(call, asked), scale, self._now_ns())
-            return _success_reply(wire.host_priority_list(scores))
+            return _success_reply(protocol.host_priority_list(scores))
 
         return work
 
-    def _preempt(self, call: ExtenderHttpCall, asked: wire.ExtenderPreemptionArgs) -> PendingResponse:
+    def _preempt(self, call: ExtenderHttpCall, asked: protocol.ExtenderPreemptionArgs) -> PendingResponse:
         async def work() -> ExtenderResponse:
             victims = {node: NodeVictims(one.uids, one.pods) for node, one in asked.victims.items()}
             kept = self._extender_server.preempt(call.policy, asked.pod, victims, self._now_ns())
-            return _success_reply(wire.preemption_result(asked, kept))
+            return _success_reply(protocol.preemption_result(asked, kept))
 
         return work
 
-    def _bind(self, call: ExtenderHttpCall, asked: wire.ExtenderBindingArgs) -> PendingResponse:
+    def _bind(self, call: ExtenderHttpCall, asked: protocol.ExtenderBindingArgs) -> PendingResponse:
         async def work() -> ExtenderResponse:
             bind = self._extender_server.assume(
                 call.policy, asked.uid, asked.namespace, asked.name, asked.node, self._now_ns()
@@ -156,7 +158,7 @@ class ExtenderHandlers:
                 return _failure_reply(call, 503, "late", words)
             self._post(outcome)
             if isinstance(outcome, BindConfirmed):
-                return _success_reply(wire.binding_result(""))
+                return _success_reply(protocol.binding_result(""))
             return _failure_reply(call, 409, "refused", outcome.reason)
 
         return work
@@ -178,7 +180,7 @@ class ExtenderHandlers:
         await asyncio.gather(*self._unresolved_binds, return_exceptions=True)
 
 
-def _extender_request(call: ExtenderHttpCall, asked: wire.ExtenderArgs) -> ExtenderQuery:
+def _extender_request(call: ExtenderHttpCall, asked: protocol.ExtenderArgs) -> ExtenderQuery:
     return ExtenderQuery(call.policy, asked.pod, asked.names, asked.nodes)
 
 
@@ -200,8 +202,8 @@ def _failure_reply(call: ExtenderHttpCall, status: int, outcome: str, words: str
     words = f"policysched extender, policy {call.policy}: {words}"
     match call.verb:
         case "filter":
-            return ExtenderResponse(200, wire.filter_error(words), outcome)
+            return ExtenderResponse(200, protocol.filter_error(words), outcome)
         case "bind":
-            return ExtenderResponse(200, wire.binding_result(words), outcome)
+            return ExtenderResponse(200, protocol.binding_result(words), outcome)
         case _:
             return ExtenderResponse(status, f"{words}\n", outcome)

@@ -17,7 +17,7 @@ from policysched.config.source_settings import redact_secrets
 from policysched.daemon.clock import SteadyClock, wait_until_set_back
 from policysched.daemon.compiling import WorkerCompiler
 from policysched.daemon.event_loop import run_event_loop
-from policysched.daemon.sampling import make_sources
+from policysched.daemon.sample_sources import make_sources
 from policysched.daemon.signals import shutdown_signals
 from policysched.daemon.status import policy_page
 from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
@@ -25,7 +25,7 @@ from policysched.extender.handlers import ExtenderHandlers
 from policysched.extender.settings import ExtenderSettings
 from policysched.extender.telemetry import ExtenderTelemetry
 from policysched.kube.client.session import ConnectionSettings, connect
-from policysched.serve.extender import extender_routes
+from policysched.serve.extender_routes import extender_routes
 from policysched.serve.health import Health, Heartbeat
 from policysched.serve.server import HttpServerOptions, HttpThread, StatusEndpoints
 from policysched.serve.tls import ServerTls

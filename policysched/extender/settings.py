@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from policysched.config.layers import LayeredSettings, SettingProblem
 from policysched.config.logs import LogFormat
-from policysched.config.setting_layers import LayeredSettings, SettingProblem
 from policysched.config.settings import NamespacedName, common_problems, with_overrides
 from policysched.config.source_settings import SamplesSettings, samples_settings
+from policysched.data_files import expand_home
 from policysched.extender.handlers import ExtenderLimits
 from policysched.kube.watch.reflector import ReflectorSettings
-from policysched.kube.write.report import ReporterSettings
-from policysched.resources import expand_home
+from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.serve.server import ListenAddress
 from policysched.serve.tls import ServerTlsFiles
 

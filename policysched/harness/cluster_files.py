@@ -15,11 +15,11 @@ import yaml
 
 from policysched.cluster.cache import ClusterCache
 from policysched.files import UnreadableFile, read_bytes
-from policysched.kube.decode import pods as wire
+from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.devices import DEVICE_DECODERS as _DEVICES
-from policysched.kube.decode.malformed import Malformed
-from policysched.kube.decode.object_shapes import OBJECT_SCHEMAS
-from policysched.kube.decode.reading import require_schema
+from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.object_schemas import OBJECT_SCHEMAS
+from policysched.kube.decode.primitives import require_schema
 from policysched.kube.decode.storage import STORAGE_DECODERS as _STORAGE
 from policysched.model.devices import DeviceObject
 from policysched.model.objects import (

@@ -22,7 +22,12 @@ from policysched.lang.types.units import parse_value
 from policysched.model.objects import Namespace, NodeName
 from policysched.policy_files.sources import UnusableFile
 from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
-from policysched.scheduler.policies.states import PolicyStates, StateEntry, parse_state_text, state_text
+from policysched.scheduler.policies.policy_states import (
+    PolicyStates,
+    StateEntry,
+    parse_state_text,
+    state_text,
+)
 
 
 class BadStateValues(Exception):

@@ -11,20 +11,20 @@ from collections.abc import Iterator
 
 from policysched import __version__
 from policysched.config.settings import Settings
-from policysched.daemon.consultant import extender_capabilities
-from policysched.daemon.sampling import unserved_reason_lookup
+from policysched.daemon.extender_caller import extender_capabilities
+from policysched.daemon.sample_sources import unserved_reason_lookup
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Metric, PairJoinSpec, Program, is_node_metric
-from policysched.lint.linting import LiveQueryFailed
+from policysched.lint.linter import LiveQueryFailed
 from policysched.metric_sources.poll_status import PollError
-from policysched.metric_sources.prometheus_answer import parse_response, parse_series
-from policysched.metric_sources.prometheus_server import (
+from policysched.metric_sources.prometheus_response import parse_response, parse_series
+from policysched.metric_sources.prometheus_transport import (
     HttpConnectionPool,
     PrometheusHttpTransport,
     PrometheusSettings,
 )
-from policysched.metric_sources.sources import source_name_for
-from policysched.scheduler.extenders.terms import unusable_extenders
+from policysched.metric_sources.router import source_name_for
+from policysched.scheduler.extenders.capabilities import unusable_extenders
 from policysched.text import Diagnostic
 
 _POLICY_FAULTS = frozenset({"query", "wrong_type"})

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from policysched.lang.ir.program import Metric, is_node_metric
 from policysched.metric_sources.clock_skew import ClockSkewTracker
-from policysched.metric_sources.polled import QueryResult, process_in_batches
+from policysched.metric_sources.polling import QueryResult, process_in_batches
 from policysched.metric_sources.source import Nodes, RawSamples
 from policysched.model.objects import NodeName
 

@@ -17,7 +17,7 @@ from policysched.lang.types.kinds import TypeKind
 from policysched.lang.types.units import unit_factor
 from policysched.metric_sources.clock_skew import ClockSkewTracker
 from policysched.metric_sources.poll_status import PollError
-from policysched.metric_sources.polled import FetchBody, QueryResult, process_in_batches
+from policysched.metric_sources.polling import FetchBody, QueryResult, process_in_batches
 from policysched.metric_sources.source import Nodes, RawSamples
 from policysched.model.objects import NodeName
 from policysched.model.quantity import parse_quantity

@@ -12,9 +12,13 @@ from typing import Protocol
 
 from policysched.lang.ir.program import Metric, PairJoinSpec
 from policysched.metric_sources.clock_skew import ClockSkewTracker, QuerySkew
-from policysched.metric_sources.pairs import PairLabels, PairSeriesJoin, RawPairs
-from policysched.metric_sources.polled import QueryResult, process_in_batches
-from policysched.metric_sources.prometheus_answer import InstantVector, parse_response, parse_series
+from policysched.metric_sources.pod_pairs import PairLabels, PairSeriesJoin, RawPairs
+from policysched.metric_sources.polling import QueryResult, process_in_batches
+from policysched.metric_sources.prometheus_response import (
+    InstantVector,
+    parse_response,
+    parse_series,
+)
 from policysched.metric_sources.series_join import NodeJoin, SeriesJoiner
 from policysched.metric_sources.source import Nodes, RawSamples
 from policysched.model.objects import NodeName

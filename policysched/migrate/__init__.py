@@ -4,7 +4,7 @@
                                    └────────── what cannot be expressed ──────────► report
 
 What a policy cannot say is listed with its place in the file; nothing is dropped in silence. Whether a plugin is
-covered is asked of `builtins.registry` and `builtins.uncovered`, so that the list shrinks by itself as built-ins are added.
+covered is asked of `builtins.registry` and `builtins.unsupported`, so that the list shrinks by itself as built-ins are added.
 Nothing here writes files: that is the command's.
 """
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from policysched.lang.format.expression_text import string_text
-from policysched.migrate.reading import Path
+from policysched.migrate.located_document import Path
 from policysched.migrate.report import ImportReport
 
 FALSE_EXPRESSION = "false"

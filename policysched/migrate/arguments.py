@@ -12,9 +12,9 @@ from policysched.builtins.declaration import BuiltinParameter
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.format.expression_text import string_text
 from policysched.lang.ir.program import BuiltinParamValue
+from policysched.migrate.located_document import Path
 from policysched.migrate.plugins import BUILTIN_BY_PLUGIN, STRATEGY_PLUGINS
 from policysched.migrate.process_settings import go_duration_s, parse_duration_s
-from policysched.migrate.reading import Path
 from policysched.migrate.report import ImportReport
 
 JsonObject = Mapping[str, Any]

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from policysched.lang.parse.words import RESERVED_NAMES
-from policysched.migrate import needs
+from policysched.lang.parse.keywords import RESERVED_NAMES
+from policysched.migrate import alternatives
 from policysched.migrate.draft import WEIGHT_MAX
+from policysched.migrate.located_document import Path
 from policysched.migrate.process_settings import parse_duration_s
-from policysched.migrate.reading import Path
 from policysched.migrate.report import ImportReport
 
 _TLS = {"caFile": "ca", "certFile": "certificate", "keyFile": "key", "serverName": "server_name"}
@@ -59,7 +59,9 @@ def import_extenders(
         if one.get("prioritizeVerb"):
             statement += f" weight {_weight(report, path, one)} missing worst"
         found.statements.append(statement)
-        instead = needs.extender_alternative([one.get("filterVerb") or "", one.get("prioritizeVerb") or ""])
+        instead = alternatives.extender_alternative(
+            [one.get("filterVerb") or "", one.get("prioritizeVerb") or ""]
+        )
         said = f"asked by `extender {name}`, which --settings writes the address of"
         report.add_note(
             path,

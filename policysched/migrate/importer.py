@@ -6,18 +6,18 @@ from typing import Any
 
 from policysched.migrate.draft import is_policy_name, policy_text
 from policysched.migrate.extenders import ImportedExtenders, import_extenders
-from policysched.migrate.merging import merge_plugins
-from policysched.migrate.old_policy import LegacyPolicyImporter
-from policysched.migrate.plugins import API_GROUP, VERSIONS, VOLUME_LIMITS_PLUGINS, ConfigVersion
-from policysched.migrate.process_settings import import_process_settings
-from policysched.migrate.profile import PluginArguments, ProfileImporter
-from policysched.migrate.reading import (
+from policysched.migrate.legacy_policy import LegacyPolicyImporter
+from policysched.migrate.located_document import (
     LocatedDocument,
     Path,
     check_schema,
     configuration_kind,
     parse_documents,
 )
+from policysched.migrate.plugin_merge import merge_plugins
+from policysched.migrate.plugins import API_GROUP, VERSIONS, VOLUME_LIMITS_PLUGINS, ConfigVersion
+from policysched.migrate.process_settings import import_process_settings
+from policysched.migrate.profile import PluginArguments, ProfileImporter
 from policysched.migrate.report import ImportNote, ImportReport
 from policysched.policy_files.sources import UnusableFile
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from policysched.builtins.registry import BUILTINS
-from policysched.builtins.uncovered import UNSUPPORTED_FEATURES
+from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
 
 EXTENSION_POINTS = (
     "preEnqueue",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from policysched.migrate.reading import Path
+from policysched.migrate.located_document import Path
 from policysched.migrate.report import ImportReport
 from policysched.schemas import findings
 

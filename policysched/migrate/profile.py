@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from policysched.builtins.uncovered import UNSUPPORTED_FEATURES
-from policysched.migrate import needs
+from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
+from policysched.migrate import alternatives
 from policysched.migrate.affinity import FALSE_EXPRESSION, NodeSelectorTranslator
 from policysched.migrate.arguments import ParamValues, filter_parameters, parameters_text, score_parameters
 from policysched.migrate.draft import WEIGHT_MAX, DraftScore, PolicyDraft
-from policysched.migrate.merging import ALL_PLUGINS, EnabledPlugin, ExtensionPoints
+from policysched.migrate.located_document import Path
+from policysched.migrate.plugin_merge import ALL_PLUGINS, EnabledPlugin, ExtensionPoints
 from policysched.migrate.plugins import (
     BUILTIN_BY_PLUGIN,
     DEFAULT_PLUGINS,
@@ -23,7 +24,6 @@ from policysched.migrate.plugins import (
     VOLUME_LIMITS_PLUGINS,
     limitations,
 )
-from policysched.migrate.reading import Path
 from policysched.migrate.report import ImportReport
 
 ENFORCED_AFFINITY_REASON = "node(s) didn't match scheduler-enforced node affinity"
@@ -248,7 +248,7 @@ class ProfileImporter:
                 self.report.add_not_imported(
                     path,
                     f"plugin {name} ({where}{weight})",
-                    f"it is not kube-scheduler's own; {needs.plugin_alternative(name, stands)}",
+                    f"it is not kube-scheduler's own; {alternatives.plugin_alternative(name, stands)}",
                 )
         for name, given in self.config.items():
             if name not in KNOWN_PLUGINS:

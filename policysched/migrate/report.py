@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from policysched.migrate.reading import LocatedDocument, Path, path_text
+from policysched.migrate.located_document import LocatedDocument, Path, path_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from policysched.lang.ir.program import (
 )
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.objects import ObservedPod, QueuedPodInfo
-from policysched.policytest.playing import DecisionRound
+from policysched.policytest.scenario_runner import DecisionRound
 from policysched.text import Span
 
 PODS_PER_ROUND_MAX = 200

@@ -4,8 +4,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from policysched.policytest.coverage import Coverage
-from policysched.policytest.expecting import ExpectationFailure
-from policysched.policytest.running import PolicyTestResult, PolicyTestRun, TestFileResult
+from policysched.policytest.expectations import ExpectationFailure
+from policysched.policytest.runner import PolicyTestResult, PolicyTestRun, TestFileResult
 from policysched.text import Diagnostic
 from policysched.text.render_machine import strip_xml_control_characters
 from policysched.text.render_text import render_concise

@@ -6,12 +6,17 @@ from typing import assert_never
 
 from policysched.config.logs import write_log
 from policysched.config.settings import NamespacedName
-from policysched.daemon.consultant import ExtenderCaller
+from policysched.daemon.extender_caller import ExtenderCaller
 from policysched.daemon.policy_feed import LastGoodStore, PolicyFeed
 from policysched.kube.write.bind import Binder
+from policysched.kube.write.events_and_conditions import (
+    EventContent,
+    EventObject,
+    PodScheduledCondition,
+    Reporter,
+)
 from policysched.kube.write.evict import Evictor
 from policysched.kube.write.prebind import PrebindWriter
-from policysched.kube.write.report import EventContent, EventObject, PodScheduledCondition, Reporter
 from policysched.scheduler import commands as c
 
 log = logging.getLogger("policysched.scheduler")

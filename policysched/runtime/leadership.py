@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from policysched.kube.lease import LeaderElector, LeadershipStatus
+from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 
 
 class Leadership(Protocol):

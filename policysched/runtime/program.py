@@ -20,14 +20,14 @@ from policysched.config.settings import Settings
 from policysched.daemon.clock import SteadyClock, wait_until_set_back
 from policysched.daemon.compiling import WorkerCompiler
 from policysched.daemon.event_loop import run_event_loop
-from policysched.daemon.sampling import make_sources
+from policysched.daemon.sample_sources import make_sources
 from policysched.daemon.signals import shutdown_signals
 from policysched.daemon.status import configz_page, decisions_page, policy_page
 from policysched.gc_tuning import freeze_live_objects
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.session import ConnectionSettings, connect
 from policysched.kube.extender.client import ExtenderClient
-from policysched.kube.lease import LeaderElector, LeadershipStatus
+from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 from policysched.runtime.leadership import Leadership, NoLeaderElection, ThreadedLeaderElection
 from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
 from policysched.runtime.self_check import compare_with_server

@@ -21,7 +21,7 @@ from typing import Any
 
 from policysched.config.settings import Settings
 from policysched.daemon.compiling import Compile
-from policysched.daemon.consultant import ExtenderCaller, extender_capabilities
+from policysched.daemon.extender_caller import ExtenderCaller, extender_capabilities
 from policysched.daemon.policy_feed import LastGoodStore, PolicyFeed
 from policysched.daemon.reflectors import ReflectorSet
 from policysched.daemon.sampler import FIRST_SAMPLES_TIMEOUT_S, Sampler
@@ -29,7 +29,7 @@ from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import Transport
 from policysched.kube.extender.client import ExtenderClient
-from policysched.kube.lease import LeadershipStatus
+from policysched.kube.leader_election import LeadershipStatus
 from policysched.kube.watch.resources import (
     DEVICE_RESOURCES,
     DISRUPTION_BUDGETS,
@@ -41,10 +41,10 @@ from policysched.kube.watch.resources import (
     node_objects,
 )
 from policysched.kube.write.bind import Binder, LostLeadership
+from policysched.kube.write.events_and_conditions import Reporter, UnboundPodVersion
 from policysched.kube.write.evict import Evictor
 from policysched.kube.write.prebind import PrebindWriter
-from policysched.kube.write.report import Reporter, UnboundPodVersion
-from policysched.metric_sources.sources import SampleSourceRouter
+from policysched.metric_sources.router import SampleSourceRouter
 from policysched.model.objects import PodUid
 from policysched.runtime.command_dispatcher import CommandDispatcher
 from policysched.runtime.leadership import Leadership

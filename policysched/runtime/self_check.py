@@ -9,7 +9,7 @@ import logging
 
 from policysched.cluster.audit import find_cache_differences
 from policysched.kube.client.api import ApiClient, ApiErrors
-from policysched.kube.decode.malformed import Malformed
+from policysched.kube.decode.errors import Malformed
 from policysched.kube.watch.resources import NODES, PODS
 from policysched.model.objects import Node, ObservedPod
 from policysched.scheduler.events import NodeUpdated, PodUpdated

@@ -7,7 +7,7 @@ is the schedulerName. Histograms are fed as things happen; everything else is re
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from policysched.daemon.consultant import ExtenderCaller
+from policysched.daemon.extender_caller import ExtenderCaller
 from policysched.daemon.metric_families import (
     api_connection_families,
     policy_families,
@@ -16,11 +16,11 @@ from policysched.daemon.metric_families import (
 )
 from policysched.daemon.sampler import Sampler
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.lease import LeadershipStatus
+from policysched.kube.leader_election import LeadershipStatus
 from policysched.kube.watch.reflector import Reflector
 from policysched.kube.write.bind import Binder
+from policysched.kube.write.events_and_conditions import Reporter
 from policysched.kube.write.evict import Evictor
-from policysched.kube.write.report import Reporter
 from policysched.scheduler.scheduler import Scheduler
 from policysched.serve.metrics import (
     MetricFamily,

@@ -19,9 +19,9 @@ from typing import Any, Self
 import orjson
 import yaml
 
+from policysched.data_files import data_file
 from policysched.model.quantity import parse_whole_units
-from policysched.resources import data_file
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.nodes import NodeShape
 from policysched.sandbox.sandbox import Sandbox
 

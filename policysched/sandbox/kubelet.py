@@ -16,12 +16,12 @@ import heapq
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policysched.sandbox.apiserver.clock import timestamp
 from policysched.sandbox.apiserver.registry import with_condition
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.store import StoreChange
+from policysched.sandbox.apiserver.timestamps import timestamp
 from policysched.sandbox.kubelet_admission import check_admission, requests_of
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.nodes import ready_node
 
 Json = dict[str, Any]

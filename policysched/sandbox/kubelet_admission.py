@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policysched.kube.decode.requests import decode_pod_resources, decode_resource_list
+from policysched.kube.decode.pod_resources import decode_pod_resources, decode_resource_list
 
 Json = dict[str, Any]
 _CORE_RESOURCES = ("pods", "cpu", "memory", "ephemeral-storage")

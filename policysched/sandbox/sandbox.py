@@ -15,14 +15,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from policysched.kube.client.transport import Transport
-from policysched.sandbox.apiserver.clock import timestamp
 from policysched.sandbox.apiserver.errors import StatusError
 from policysched.sandbox.apiserver.server import ApiServer
+from policysched.sandbox.apiserver.timestamps import timestamp
 from policysched.sandbox.controllers import Controllers
-from policysched.sandbox.http_front import ApiHttpServer
+from policysched.sandbox.http_server import ApiHttpServer
 from policysched.sandbox.kubeconfig import write_kubeconfig
 from policysched.sandbox.kubelet import Kubelet
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.nodes import NodeShape, make_nodes, ready_node
 from policysched.sandbox.transport import MemoryTransport
 from policysched.sandbox.volume_controller import STANDARD_CLASS

@@ -9,16 +9,16 @@ is released, or goes too (reclaimPolicy Delete). What is made belongs to the nam
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from policysched.cluster.volumes.claims import is_available, matches_claim_spec
+from policysched.cluster.volumes.binder import is_available, matches_claim_spec
 from policysched.kube.decode import storage
-from policysched.kube.decode.malformed import Malformed
+from policysched.kube.decode.errors import Malformed
 from policysched.model.storage import (
     NO_PROVISIONER,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
 )
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.workloads import owner_reference
 
 Json = dict[str, Any]

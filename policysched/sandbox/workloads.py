@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 import orjson
 
-from policysched.sandbox.apiserver.clock import timestamp
 from policysched.sandbox.apiserver.errors import StatusError
 from policysched.sandbox.apiserver.registry import with_condition
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.apiserver.timestamps import timestamp
+from policysched.sandbox.local_client import LocalClient
 
 Json = dict[str, Any]
 EnqueueAfter = Callable[[float, str, Json], None]

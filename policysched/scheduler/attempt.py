@@ -18,10 +18,10 @@ from policysched.lang.ir.program import Extender
 from policysched.model.messages import unavailable_message
 from policysched.scheduler.commands import Deallocate
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.extenders.consulting import ExtenderCalls
-from policysched.scheduler.gangs.gangs import QueuedGang
+from policysched.scheduler.extenders.calls import ExtenderCalls
+from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.outcome import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess, reject_pod
-from policysched.scheduler.preemption.preemption import (
+from policysched.scheduler.preemption.default_preemption import (
     ClaimPostFilterMessage,
     DefaultPreemption,
     NoPreemption,

@@ -31,21 +31,21 @@ from policysched.scheduler.commands import (
     Log,
     SavePolicyStates,
 )
-from policysched.scheduler.extenders.terms import ExtendersByName
-from policysched.scheduler.gangs.gangs import GangRegistry
+from policysched.scheduler.extenders.capabilities import ExtendersByName
+from policysched.scheduler.gangs.registry import GangRegistry
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.pending_reports import PendingReason, PendingReports
 from policysched.scheduler.policies.assumed_load import AssumedLoadTracker
 from policysched.scheduler.policies.first_samples import FirstSamples, SourceNameOf
-from policysched.scheduler.policies.policies import PolicyRegistry
-from policysched.scheduler.policies.recoveries import RecoveryTracker
-from policysched.scheduler.policies.states import PolicyStates
+from policysched.scheduler.policies.policy_states import PolicyStates
+from policysched.scheduler.policies.recovery_tracker import RecoveryTracker
+from policysched.scheduler.policies.registry import PolicyRegistry
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
-from policysched.scheduler.queue.heap import MovableHeap
-from policysched.scheduler.queue.order import FairShareQueue, OrderedQueue
+from policysched.scheduler.queue.movable_heap import MovableHeap
+from policysched.scheduler.queue.ordered_queue import FairShareQueue, OrderedQueue
+from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult
 from policysched.scheduler.queue.queue import SchedulingQueue
-from policysched.scheduler.queue.standing import PreEnqueueResult
 from policysched.scheduler.records import Decision, SchedulerCounters
-from policysched.scheduler.reports import PendingReason, PendingReports
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from policysched.cluster.samples import MetricSamples
 from policysched.lang.check.bundle import PolicyBundle
-from policysched.lang.ir.extender_answers import ExtenderResults
+from policysched.lang.ir.extender_results import ExtenderResults
 from policysched.model.devices import DeviceKind, DeviceObject
 from policysched.model.objects import (
     CsiNode,

@@ -21,7 +21,7 @@ from policysched.model.objects import KubeletRejection, Node, NodeName, Observed
 from policysched.scheduler.commands import Log
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
-from policysched.scheduler.queue.heap import MovableHeap
+from policysched.scheduler.queue.movable_heap import MovableHeap
 
 _PODS = "pods"
 _HoldKey = tuple[NodeName, str]

@@ -20,14 +20,14 @@ from policysched.cluster.devices.binding_conditions import (
     is_ready_for_binding,
 )
 from policysched.cluster.devices.reservations import DeviceChoice
-from policysched.cluster.volumes.claims import node_affinity_on, not_found_message
+from policysched.cluster.volumes.binder import node_affinity_on, not_found_message
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.evaluate import PrebindRequirements
 from policysched.model.devices import DeviceAllocation, ResourceClaim
 from policysched.model.objects import Node, NodeName, PodUid, PrebindTarget, ResourceClaimKey, VolumeClaimKey
 from policysched.model.selectors import volume_fits_labels
 from policysched.model.storage import PersistentVolume, PersistentVolumeClaim
-from policysched.scheduler.binding import BindTracker
+from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.commands import (
     Bind,
     ClaimToCreate,
@@ -39,7 +39,7 @@ from policysched.scheduler.commands import (
 )
 from policysched.scheduler.core import InFlightBind, PrebindState, SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
-from policysched.scheduler.queue.heap import MovableHeap
+from policysched.scheduler.queue.movable_heap import MovableHeap
 
 WrittenVersions = Mapping[PrebindTarget, int]
 

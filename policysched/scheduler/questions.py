@@ -12,8 +12,8 @@ from policysched.scheduler.commands import DeleteExtendedClaim
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.topology import DOMAIN_CHANGE_EVENTS, outside_domain_reason
 from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess, reject_pod
-from policysched.scheduler.preemption.nominated import competing_nominations
-from policysched.scheduler.preemption.preemption import message_after_rejection
+from policysched.scheduler.preemption.default_preemption import message_after_rejection
+from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod
 
 _ALWAYS_REQUEUE_EVENTS = frozenset(

@@ -27,26 +27,30 @@ from policysched.model.cluster_events import ClusterEvent
 from policysched.model.objects import Node, NodeName, ObservedPod, Placement, PodUid
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
-from policysched.scheduler.audit import check_invariants
-from policysched.scheduler.binding import BindTracker
+from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.commands import Command, SetTimer
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.extenders.consulting import ExtenderCalls
-from policysched.scheduler.extenders.terms import ExtendersByName
+from policysched.scheduler.extenders.calls import ExtenderCalls
+from policysched.scheduler.extenders.capabilities import ExtendersByName
 from policysched.scheduler.gangs.attempt import GangAttempts
-from policysched.scheduler.gangs.gangs import QueuedGang
+from policysched.scheduler.gangs.registry import QueuedGang
+from policysched.scheduler.invariants import check_invariants
 from policysched.scheduler.kubelet_rejections import KubeletRejections, overcommits_node
 from policysched.scheduler.limits import SchedulerLimits
-from policysched.scheduler.membership import PolicyMembership
-from policysched.scheduler.pending_reasons import PendingPodStatus, not_pending_reason, pending_status
+from policysched.scheduler.pending_status import (
+    PendingPodStatus,
+    not_pending_reason,
+    pending_status,
+)
 from policysched.scheduler.policies.first_samples import SourceNameOf
-from policysched.scheduler.policies.outages import MetricOutages
-from policysched.scheduler.policies.policies import PolicyStatus, ReloadResult
+from policysched.scheduler.policies.metric_outages import MetricOutages
+from policysched.scheduler.policies.policy_states import StateCounts
+from policysched.scheduler.policies.registry import PolicyStatus, ReloadResult
 from policysched.scheduler.policies.reload import PolicyReload
 from policysched.scheduler.policies.sample_wait_reports import SampleWaitReports
-from policysched.scheduler.policies.states import StateCounts
+from policysched.scheduler.policy_membership import PolicyMembership
 from policysched.scheduler.prebind import Prebinder
-from policysched.scheduler.preemption.preemption import DefaultPreemption
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.questions import AttemptEvaluator
 from policysched.scheduler.queue.admission import QueueAdmission
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState

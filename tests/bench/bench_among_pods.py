@@ -8,7 +8,7 @@ from policysched.evaluate import compile as compile_program
 from policysched.model.objects import PodSet
 from tests.bench.clusters import DEFAULT, FACTS, NOW_NS, cluster, program
 from tests.bench.measuring import Row, median_s, shown
-from tests.words import pod, service
+from tests.builders import pod, service
 
 _BOUND, _ASKED = 10_000, 1_000
 _HOST, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from time import process_time
 
-from policysched.kube.decode import pods as wire
+from policysched.kube.decode import core_objects as wire
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.scheduler import Scheduler
 from tests.bench.clusters import DEFAULT, NOW_NS
 from tests.bench.measuring import Row, shown
+from tests.builders import node_manifest, pod_manifest
 from tests.scheduler.rig import bundle
-from tests.words import node_manifest, pod_manifest
 
 _NODES, _PODS = 5000, 3000
 

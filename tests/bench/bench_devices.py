@@ -11,8 +11,8 @@ from policysched.kube.decode import devices
 from policysched.model.objects import Pod
 from tests.bench.clusters import DEFAULT, FACTS, NODES, NOW_NS, cluster, program
 from tests.bench.measuring import Row, median_s, shown
+from tests.builders import pod
 from tests.devices import DRIVER, asking, claim_manifest, claiming, class_manifest, gpu, slice_manifest
-from tests.words import pod
 
 _BOUND, _ASKED = 10_000, 60
 _A_NODE = 8

@@ -11,7 +11,7 @@ from policysched.evaluate import compile as compile_program
 from policysched.model.objects import Node, NodeName, Pod
 from tests.bench.clusters import FACTS, NOW_NS, program
 from tests.bench.measuring import Row, median_s, shown
-from tests.words import node, pod
+from tests.builders import node, pod
 
 _NODES, _CARDS, _ASKED = 5_000, 8, 40
 

@@ -10,8 +10,8 @@ from policysched.scheduler import events as e
 from policysched.scheduler.scheduler import Scheduler
 from tests.bench.clusters import NODES, NOW_NS
 from tests.bench.measuring import Row, shown
+from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import bundle
-from tests.words import node, pending, placed, pod
 
 POLICY = """policy test version 1
 input group: string = pod.labels["group"] optional

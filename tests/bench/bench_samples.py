@@ -17,7 +17,7 @@ from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
 from policysched.lang.check import check_sources
 from policysched.metric_sources.poll_status import SourcePollStatus
-from policysched.metric_sources.polled import PollingSource
+from policysched.metric_sources.polling import PollingSource
 from policysched.metric_sources.prometheus import PrometheusQueryClient
 from policysched.metric_sources.source import SampleConsumer
 from policysched.model.objects import Node, QueuedPodInfo
@@ -26,7 +26,7 @@ from policysched.scheduler.scheduler import Scheduler
 from policysched.text import Source
 from tests.bench.clusters import NODES, cluster, program
 from tests.bench.measuring import Row, shown
-from tests.words import pod
+from tests.builders import pod
 
 TEXT = """\
 policy bench version 1

@@ -9,7 +9,7 @@ from policysched.evaluate import compile as compile_program
 from policysched.lang.check import check_text
 from tests.bench.clusters import FACTS, NOW_NS, cluster
 from tests.bench.measuring import Row, median_s, shown
-from tests.words import pod
+from tests.builders import pod
 
 _PODS, _MEMBERS, _PEERS = 10_000, 1_000, 10
 _POLICY = Path(__file__).parents[2] / "policies" / "near-peers.policy"

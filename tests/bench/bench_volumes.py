@@ -9,8 +9,8 @@ from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
 from tests.bench.clusters import DEFAULT, FACTS, NODES, NOW_NS, cluster, program
 from tests.bench.measuring import Row, median_s, shown
+from tests.builders import placed, pod
 from tests.volumes import capacity, claim, csi_driver, csi_node, storage_class, using, volume
-from tests.words import placed, pod
 
 _BOUND, _ASKED = 10_000, 300
 _DRIVER = "csi.example.com"

@@ -7,7 +7,7 @@ from policysched.cluster.samples import MetricSamples, Sample, Samples
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Program
 from policysched.model.objects import NodeName, Pod, QueuedPodInfo
-from tests.words import node, placed, pod, world
+from tests.builders import node, placed, pod, world
 
 NODES = 5_000
 NOW_NS = 1_767_607_200 * 10**9

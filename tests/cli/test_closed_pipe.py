@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 import pytest
 
-from policysched.cli import closed_pipe, main
-from tests.cli.words import BAD, GOOD
-from tests.words import node_manifest, pod_manifest
+from policysched.cli import closed_output, main
+from tests.builders import node_manifest, pod_manifest
+from tests.cli.builders import BAD, GOOD
 
 READ_BY_NOBODY = 141
 
@@ -105,4 +105,4 @@ def test_a_command_line_that_leaves_closed_pipes_to_click_is_caught(files: Path)
 
     done = play(files, ["-c", command], closed="stdout")
 
-    assert done.returncode != closed_pipe.EXIT_CODE
+    assert done.returncode != closed_output.EXIT_CODE

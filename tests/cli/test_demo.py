@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from policysched.data_files import data_file
 from policysched.lang.check import check_text
-from policysched.resources import data_file
 from policysched.sandbox.demo import EDITED_POLICY, EDITED_RULE, POLICIES, without_rule
 
 PATIENCE_S = 600.0

@@ -8,7 +8,7 @@ import pytest
 
 from policysched.cli import CommandError, fmt
 from policysched.cli.fmt import rewrite_in_place
-from tests.cli.words import BAD, GOOD, config_map, run, write
+from tests.cli.builders import BAD, GOOD, config_map, run, write
 
 MESSY = GOOD.replace(" require", "   require")
 

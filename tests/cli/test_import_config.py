@@ -8,7 +8,7 @@ import yaml
 
 from policysched.config.settings import read_settings
 from policysched.schemas import findings
-from tests.cli.words import run, write
+from tests.cli.builders import run, write
 from tests.migrate.words import config
 
 TWO = config(

@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 
 import policysched
-from policysched.builtins.uncovered import UNSUPPORTED_FEATURES
+from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
 from policysched.cli.lint import MACHINE_FORMAT_NAMES
 from policysched.text.render_machine import MACHINE_FORMATS
-from tests.cli.words import BAD, GOOD, WARNED, config_map, run, write
+from tests.cli.builders import BAD, GOOD, WARNED, config_map, run, write
 
 SCHEMA = Path(policysched.__file__).parent / "schemas" / "lint.json"
 
@@ -442,9 +442,9 @@ def test_help_imports_no_command() -> None:
 
     light = [
         "policysched.cli",
-        "policysched.cli.closed_pipe",
+        "policysched.cli.closed_output",
         "policysched.gc_tuning",
-        "policysched.resources",
+        "policysched.data_files",
     ]
     assert done.stdout.splitlines()[-1] == str(light)
     assert "lint" in done.stdout

@@ -15,7 +15,7 @@ from policysched.lang.check import check_text
 from policysched.model.objects import NodeName
 from policysched.scheduler.explain_record import AgedSample, sample_ages
 from policysched.schemas import schema
-from tests.words import node_manifest, pod_manifest
+from tests.builders import node_manifest, pod_manifest
 
 POLICY = """\
 policy test version 1

@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 
 from policysched.cli.test import watch_changes
-from policysched.policytest import coverage, expecting, running
+from policysched.policytest import coverage, expectations, runner
 from policysched.scheduler.events import ExtendersAnswered
 from policysched.schemas import schema
-from tests.cli.words import Run, run
+from tests.cli.builders import Run, run
 
 POLICY = """\
 policy test version 1
@@ -340,7 +340,8 @@ def test_an_answer_that_is_not_heeded_is_noticed(folder: Path, monkeypatch: pyte
     """The planted bug: whom an extender refuses is a candidate all the same."""
     (folder / "test.policy").write_text(ASKING)
     monkeypatch.setattr(
-        "policysched.policytest.playing.consulted", lambda command, _: ExtendersAnswered(command.number, {})
+        "policysched.policytest.scenario_runner.consulted",
+        lambda command, _: ExtendersAnswered(command.number, {}),
     )
 
     found = play_tests(
@@ -473,7 +474,7 @@ def test_without_looking_names_up_a_renamed_rule_would_not_be_told_from_a_failur
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: names that are not looked up."""
-    monkeypatch.setattr(expecting.Expectations, "problems", lambda _self: [])
+    monkeypatch.setattr(expectations.Expectations, "problems", lambda _self: [])
 
     found = play_tests(folder, one_test("{name: p}", "score: {p: {calm: {quite: 3}}}"))
 
@@ -685,7 +686,7 @@ def test_the_files_that_a_test_rests_on_are_watched(folder: Path) -> None:
         WORLD + one_test("{name: p}", "node: {p: calm}", ", cluster: cluster.yaml")
     )
 
-    (found,) = running.run_test_files([str(folder / "some_test.yaml")]).files
+    (found,) = runner.run_test_files([str(folder / "some_test.yaml")]).files
 
     assert {Path(path).name for path in found.dependencies} == {
         "some_test.yaml",

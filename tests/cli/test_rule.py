@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS
-from tests.cli.words import run
+from tests.cli.builders import run
 
 
 def test_a_rule_is_explained_by_code_and_by_name() -> None:

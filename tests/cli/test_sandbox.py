@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 
-from tests.cli.words import run, write
+from tests.cli.builders import run, write
 
 
 def test_a_kubeconfig_that_cannot_be_written_is_named() -> None:

@@ -7,11 +7,11 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from policysched.builtins.uncovered import UNSUPPORTED_FEATURES
+from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
 from policysched.cli import main
+from policysched.data_files import data_file
 from policysched.lang.check import check_text
 from policysched.lang.format.clauses import render_clauses
-from policysched.resources import data_file
 from policysched.schemas import schema
 
 POLICY = """\

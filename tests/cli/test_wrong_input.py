@@ -9,8 +9,8 @@ import pytest
 
 from policysched import files
 from policysched.metric_sources.file import read_samples_file
-from tests.cli.words import GOOD, run
-from tests.words import node_manifest
+from tests.builders import node_manifest
+from tests.cli.builders import GOOD, run
 
 COMMANDS: dict[str, list[str]] = {
     "lint": ["lint", "FILE"],

@@ -3,10 +3,10 @@
 import pytest
 
 from policysched.cluster.budgets import split_by_budget
-from policysched.kube.decode import pods as wire
-from policysched.kube.decode.malformed import Malformed
+from policysched.kube.decode import core_objects as wire
+from policysched.kube.decode.errors import Malformed
 from policysched.model.objects import DisruptionBudget, Pod
-from tests.words import pod
+from tests.builders import pod
 
 
 def budget(

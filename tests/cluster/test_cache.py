@@ -6,7 +6,7 @@ from policysched.cluster.audit import find_cache_differences
 from policysched.cluster.cache import ClusterCache
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.objects import NodeName
-from tests.words import finished, node, pending, placed, pod, world
+from tests.builders import finished, node, pending, placed, pod, world
 
 
 def test_a_new_pending_pod_is_one_event_and_touches_no_node() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from policysched.cluster.audit import find_cache_differences
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.census import PodIndex
-from tests.words import finished, pending, placed, pod
+from policysched.cluster.pod_index import PodIndex
+from tests.builders import finished, pending, placed, pod
 
 
 def names(cache: ClusterCache) -> set[str]:

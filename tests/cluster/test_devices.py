@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from policysched.cluster.devices.allocation_cache import AllocationCache
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.device_cache import DeviceCache
-from policysched.cluster.devices.finder import AllocationCache
 from policysched.cluster.devices.pod_claims import (
     PodResourceClaims,
     choose_devices,
@@ -17,6 +17,7 @@ from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import ResourceClaim, ResourceClaimKey
 from policysched.model.objects import NodeName, Pod, PodUid
+from tests.builders import node
 from tests.devices import (
     DRIVER,
     ask,
@@ -28,7 +29,6 @@ from tests.devices import (
     gpu,
     user,
 )
-from tests.words import node
 
 OURS = f'device.attributes["{DRIVER}"]'
 

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from policysched.cluster.ledger import Ledger, PlacementState
 from policysched.cluster.usage import NodeUsage
 from policysched.model.objects import NodeName
-from tests.words import pod
+from tests.builders import pod
 
 A, B = NodeName("a"), NodeName("b")
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from policysched.cluster.cache import ClusterCache
-from policysched.kube.decode import pods
+from policysched.kube.decode import core_objects
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.objects import NodeName, ObservedPod
-from tests.words import node, pending, placed, pod, pod_manifest, world
+from tests.builders import node, pending, placed, pod, pod_manifest, world
 
 A, B = NodeName("a"), NodeName("b")
 
@@ -82,7 +82,10 @@ def test_the_wire_says_when_a_pod_was_taken_up_and_what_ends_it() -> None:
     manifest["status"] = {"startTime": "2026-01-01T00:00:01Z", "conditions": [target]}
     evicted = {**manifest, "status": {"conditions": [{**target, "reason": "EvictionByEvictionAPI"}]}}
 
-    seen = pods.decode_pod(manifest)
+    seen = core_objects.decode_pod(manifest)
 
     assert (seen.started_ns, seen.preempted) == (1_767_225_601 * 10**9, True)
-    assert (pods.decode_pod(evicted).started_ns, pods.decode_pod(evicted).preempted) == (None, False)
+    assert (core_objects.decode_pod(evicted).started_ns, core_objects.decode_pod(evicted).preempted) == (
+        None,
+        False,
+    )

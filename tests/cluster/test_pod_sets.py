@@ -8,7 +8,7 @@ from policysched.cluster import pod_sets
 from policysched.cluster.pod_sets import DefaultSelector, PodSets
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.objects import LabelSelector, SelectorRequirement
-from tests.words import pod, pod_set, service, world
+from tests.builders import pod, pod_set, service, world
 
 WEB = {"app": "web", "tier": "front"}
 

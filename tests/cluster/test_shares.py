@@ -4,7 +4,7 @@ import pytest
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.shares import _CHANGES_KEPT_MAX, HypotheticalShares, NamespaceShare, NamespaceShares
-from tests.words import node, placed, pod, world
+from tests.builders import node, placed, pod, world
 
 
 def test_a_share_is_what_the_placed_pods_request_of_what_all_nodes_have() -> None:

@@ -6,15 +6,19 @@ from typing import Any
 
 import pytest
 
-from policysched.config.setting_layers import BadSettings
+from policysched.config.layers import BadSettings
 from policysched.config.settings import NamespacedName, read_settings
 from policysched.config.source_settings import FileSettings, MetricsApiSettings
 from policysched.daemon.status import configz_page
-from policysched.kube.lease import LeaseSettings
+from policysched.kube.leader_election import LeaseSettings
 from policysched.kube.write.bind import BindSettings
-from policysched.kube.write.report import ReporterSettings
+from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.metric_sources.annotations import AnnotationsSettings
-from policysched.metric_sources.prometheus_server import BasicAuth, PrometheusSettings, PrometheusTls
+from policysched.metric_sources.prometheus_transport import (
+    BasicAuth,
+    PrometheusSettings,
+    PrometheusTls,
+)
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.schemas import schema
 from policysched.serve.server import ListenAddress

@@ -13,12 +13,12 @@ from typing import Any, get_args
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.volumes.availability import AvailableVolumes
-from policysched.cluster.volumes.claims import choose_volumes, pod_volume_claims
+from policysched.cluster.volumes.binder import choose_volumes, pod_volume_claims
 from policysched.cluster.volumes.reservations import VolumeChoice
-from policysched.kube.decode import devices, pods, storage
+from policysched.kube.decode import core_objects, devices, storage
 from policysched.model.objects import Node, NodeName, Pod, PodSetKind
 from policysched.model.storage import ClaimRef
-from tests.words import pending, placed
+from tests.builders import pending, placed
 
 Json = dict[str, Any]
 
@@ -102,30 +102,30 @@ def replay(case: Json) -> Iterator[Decision]:
     objects = case.get("objects") or []
     for one in objects:
         if one["kind"] == "Namespace":
-            cache.put_namespace(pods.decode_namespace(one))
+            cache.put_namespace(core_objects.decode_namespace(one))
         elif one["kind"] in get_args(PodSetKind):
-            cache.put_pod_set(pods.decode_pod_set(one, one["kind"]))
+            cache.put_pod_set(core_objects.decode_pod_set(one, one["kind"]))
         elif one["kind"] in storage.STORAGE_DECODERS:
             cache.put_storage(storage.STORAGE_DECODERS[one["kind"]](one))
         elif one["kind"] in devices.DEVICE_DECODERS:
             cache.put_device_object(devices.DEVICE_DECODERS[one["kind"]](one))
         elif one["kind"] == "PodDisruptionBudget":
-            cache.put_budget(pods.decode_disruption_budget(one))
+            cache.put_budget(core_objects.decode_disruption_budget(one))
         elif one["kind"] == "LimitRange":
             raise ValueError("a LimitRange fills in requests, and pods are recorded as they were sent")
     for one in case["nodes"]:
-        cache.put_node(pods.decode_node(one))
+        cache.put_node(core_objects.decode_node(one))
     for one in case.get("pdbs") or ():
-        cache.put_budget(pods.decode_disruption_budget(one))
+        cache.put_budget(core_objects.decode_disruption_budget(one))
     classes = {**_PRIORITY_CLASSES, **priority_classes(objects)}
     on_nodes = [as_stored(manifest, classes) for manifest in case.get("bound") or ()]
     for manifest in on_nodes:
-        cache.put_pod(pods.decode_pod(manifest))
+        cache.put_pod(core_objects.decode_pod(manifest))
     nominated: list[tuple[Pod, NodeName]] = []
 
     for sent, expected in _paired(case["pending"], case["expected"]):
         manifest = as_stored(sent, classes)
-        pod = pods.decode_pod(manifest).pod
+        pod = core_objects.decode_pod(manifest).pod
         reserved = [one for one in nominated if one[0].priority >= pod.priority]
         yield Decision(
             str(case.get("name", "(a case without a name)")),
@@ -144,7 +144,7 @@ def replay(case: Json) -> Iterator[Decision]:
                 cache.put_device_object(devices.decode_resource_claim(claim))
             if "labels" in expected:  # as they were once it was bound
                 manifest["metadata"] = {**manifest["metadata"], "labels": expected["labels"]}
-                pod = pods.decode_pod(manifest).pod
+                pod = core_objects.decode_pod(manifest).pod
             cache.put_pod(placed(pod, node.name))
             on_nodes.append(manifest)
         elif case.get("lingers") and expected.get("nominatedNodeName"):
@@ -170,7 +170,7 @@ def _paired(pending: Sequence[Json], expected: Sequence[Json]) -> list[tuple[Jso
 def _ending(manifest: Json, cache: ClusterCache) -> Json:
     """The pod takes its time, and is on its node until then."""
     ends = {**manifest, "metadata": {"deletionTimestamp": _LATER, **manifest["metadata"]}}
-    cache.put_pod(pods.decode_pod(ends))
+    cache.put_pod(core_objects.decode_pod(ends))
     return ends
 
 

@@ -25,17 +25,17 @@ if __package__ in (None, ""):
 
 from policysched import evaluate as plan
 from policysched.builtins.registry import BUILTINS
-from policysched.kube.decode.malformed import Malformed
+from policysched.kube.decode.errors import Malformed
 from policysched.lang.ir.program import BuiltinScore, Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.messages import pod_refused_message
 from policysched.model.objects import NodeName, QueuedPodInfo
-from policysched.scheduler.preemption.preemption import message_after_rejection
-from tests.conformance.beside_nominated import explanations_beside_nominated
+from policysched.scheduler.preemption.default_preemption import message_after_rejection
 from tests.conformance.cluster_case import BadLine, Decision, read, replay
 from tests.conformance.devices_given import compare_devices
 from tests.conformance.kube_default import kube_default
-from tests.conformance.making_room import compare_room
+from tests.conformance.nominated_cases import explanations_beside_nominated
+from tests.conformance.preemption_cases import compare_room
 from tests.reference import evaluate
 
 FACTS = QueuedPodInfo(queued_ns=0, attempts=0)

@@ -18,7 +18,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from policysched.kube.decode.malformed import Malformed
+from policysched.kube.decode.errors import Malformed
 from tests.conformance.seed_systems.answers import answer
 from tests.conformance.seed_systems.choices import Choice, choices
 from tests.conformance.seed_systems.comparing import Difference, Tolerance, differences

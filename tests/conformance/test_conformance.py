@@ -8,12 +8,12 @@ import pytest
 
 from policysched.model.messages import truncate_note, unavailable_message
 from policysched.scheduler.preemption import candidates
+from tests.builders import node_manifest, pod_manifest
 from tests.conformance.cluster_case import CASES, load
 from tests.conformance.compare import Compared, compare, main, report
 from tests.conformance.kube_default import kube_default
 from tests.reference import builtins
-from tests.reference.builtin import FilterReasons, NodeScore
-from tests.words import node_manifest, pod_manifest
+from tests.reference.builtin_interface import FilterReasons, NodeScore
 
 NOT_RECORDED = {"node_name", "node_declared_features", "dynamic_resources"}
 """No pod that waits names a node, and no recorded one needs a feature of the kubelet or claims devices: the live comparisons have

@@ -24,7 +24,7 @@ from policysched.evaluate import evaluator as evaluating
 from policysched.evaluate.columns import attached_volumes
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
-from policysched.kube.decode import in_tree_volumes, pods
+from policysched.kube.decode import core_objects, in_tree_volumes
 from policysched.model.devices import (
     AccessibleNodes,
     DeviceAllocation,
@@ -34,7 +34,7 @@ from policysched.model.devices import (
 )
 from policysched.model.objects import DisruptionBudget, ObservedPod
 from policysched.scheduler.preemption import candidates
-from tests.conformance import making_room
+from tests.conformance import preemption_cases
 from tests.conformance.compare import Aspect, Disagreement
 from tests.conformance.kube_default import kube_default
 from tests.conformance.live.check import Checked, check, compare_case, summary
@@ -56,8 +56,8 @@ def nowhere(view: View) -> Array:
 
 def read_otherwise(change: Callable[[ObservedPod], ObservedPod]) -> tuple[Any, str, Any]:
     """As if pods were other than their manifests say."""
-    read = pods.decode_pod
-    return pods, "pod", lambda manifest: change(read(manifest))
+    read = core_objects.decode_pod
+    return core_objects, "pod", lambda manifest: change(read(manifest))
 
 
 def without(field: str) -> tuple[Any, str, Any]:
@@ -66,8 +66,8 @@ def without(field: str) -> tuple[Any, str, Any]:
 
 
 def manifests_otherwise(change: Callable[[Json], Json]) -> tuple[Any, str, Any]:
-    read = pods.decode_pod
-    return pods, "pod", lambda manifest: read(change(manifest))
+    read = core_objects.decode_pod
+    return core_objects, "pod", lambda manifest: read(change(manifest))
 
 
 def portless(kind: str, manifest: Json) -> Json:
@@ -98,7 +98,7 @@ def of_any_generation(by_pool: dict[PoolId, list[ResourceSlice]], one: ResourceS
     by_pool.setdefault(one.pool, []).append(one)
 
 
-read_budget = pods.decode_disruption_budget
+read_budget = core_objects.decode_disruption_budget
 
 BUGS: dict[str, tuple[Any, str, Any]] = {
     "default spreading by other skews": (pod_topology_spread, "_SYSTEM", (("kubernetes.io/hostname", 1),)),
@@ -147,7 +147,7 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
         lambda one: {**one, "status": {**one.get("status", {}), "containerStatuses": []}}
     ),
     "nobody tolerates nodes that are unschedulable": read_otherwise(bold),
-    "who is being disrupted is disrupted again": (pods, "disruption_budget", undisrupted),
+    "who is being disrupted is disrupted again": (core_objects, "disruption_budget", undisrupted),
     "devices that are taken are free": (DeviceUsage, "add", lambda *_: None),
     "a device can be had twice": (allocator._DeviceSearch, "_is_free", lambda *_: True),
     "shares are without bounds": (allocator._DeviceSearch, "_has_room", lambda *_: True),
@@ -193,7 +193,7 @@ def test_a_running_kube_scheduler_decides_alike_on_random_clusters(
 def test_each_planted_bug_shows_on_some_cluster(
     whole_control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making_room, "ORDERS_MAX", 6)  # with a bug none of thousands would do
+    monkeypatch.setattr(preemption_cases, "ORDERS_MAX", 6)  # with a bug none of thousands would do
     recorder = Recorder(whole_control_plane)
     cases = [
         recorder.record(draw(seed, drawn)) for drawn, seeds in SEEDS_THAT_SHOW_THEM.items() for seed in seeds

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from policysched.resources import data_file
-from tests.cli.words import run
+from policysched.data_files import data_file
+from tests.cli.builders import run
 from tests.conformance import seeds
 from tests.conformance.seed_systems import choices as listed
 from tests.conformance.seed_systems import worlds

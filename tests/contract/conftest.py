@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from policysched.sandbox.apiserver import ApiServer
-from policysched.sandbox.http_front import ApiHttpServer
+from policysched.sandbox.http_server import ApiHttpServer
 from policysched.sandbox.transport import MemoryTransport
-from tests.contract.carriers import Api, HttpTransport
+from tests.contract.transports import Api, HttpTransport
 from tests.simulation.virtual_time import VirtualTimeLoop
 
 SERVERS = ("memory", "http", pytest.param("real", marks=pytest.mark.control_plane))

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.contract.carriers import MERGE, STRATEGIC, Answer, Api
 from tests.contract.manifests import binding, container, node, pod
+from tests.contract.transports import MERGE, STRATEGIC, Answer, Api
 
 
 def pods_of(api: Api) -> str:

@@ -1,7 +1,7 @@
 """Deletion and eviction: what goes at once, what waits, and for whom."""
 
-from tests.contract.carriers import STRATEGIC, Api
 from tests.contract.manifests import binding, config_map, pod
+from tests.contract.transports import STRATEGIC, Api
 
 
 def pods_of(api: Api) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.carriers import Answer, Api
+from tests.contract.transports import Answer, Api
 
 Json = dict[str, Any]
 

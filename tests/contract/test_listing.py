@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.contract.carriers import Api, Json
 from tests.contract.manifests import binding, config_map, node, pod
+from tests.contract.transports import Api, Json
 
 
 def fill(api: Api, maps: str, names: str) -> None:

@@ -1,7 +1,7 @@
 """Events in two versions, workloads' rules, discovery, and what is not there."""
 
-from tests.contract.carriers import Api
 from tests.contract.manifests import deployment, event, pod
+from tests.contract.transports import Api
 
 
 def test_an_event_is_the_same_object_in_both_versions(api: Api) -> None:

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from tests.contract.carriers import PATIENCE_S, Answer, Api, Json
 from tests.contract.manifests import container, pod
+from tests.contract.transports import PATIENCE_S, Answer, Api, Json
 
 
 def pods_of(api: Api) -> str:

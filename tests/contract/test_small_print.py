@@ -1,7 +1,7 @@
 """What a kube-apiserver does that nobody would guess, and that a client can stumble over."""
 
-from tests.contract.carriers import STRATEGIC, Api
 from tests.contract.manifests import pod
+from tests.contract.transports import STRATEGIC, Api
 
 
 def test_a_pod_that_goes_at_once_is_seen_marked_for_deletion_first(api: Api) -> None:

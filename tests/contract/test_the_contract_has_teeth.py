@@ -10,7 +10,7 @@ from policysched.sandbox.apiserver.registry import ResourceRegistry
 from policysched.sandbox.apiserver.store import StoredCollection
 from policysched.sandbox.apiserver.watch import WatchSubscription
 from tests.contract import test_binding, test_deleting, test_listing, test_watching, test_writing
-from tests.contract.carriers import Api
+from tests.contract.transports import Api
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

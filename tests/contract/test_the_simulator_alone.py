@@ -5,8 +5,8 @@ import orjson
 from policysched.kube.client.transport import ApiResponse
 from policysched.sandbox.apiserver import ApiServer, ServerRequest
 from policysched.sandbox.apiserver.kinds import ResourceKind
-from tests.contract.carriers import Api
 from tests.contract.manifests import config_map, event, pod
+from tests.contract.transports import Api
 
 
 def test_the_next_page_of_a_list_whose_version_is_forgotten_answers_410_and_how_to_go_on(

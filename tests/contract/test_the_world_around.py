@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from policysched.sandbox.apiserver import ApiServer
 from policysched.sandbox.controllers import Controllers
 from policysched.sandbox.kubelet import EXIT_CODE, RUN_SECONDS, Kubelet
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.nodes import make_nodes
 from tests.contract.manifests import config_map, deployment, node, pod
 from tests.simulation.virtual_time import run_virtual

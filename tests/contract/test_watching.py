@@ -1,7 +1,7 @@
 """What a watch shows, from when on, and how it ends."""
 
-from tests.contract.carriers import Api, Json
 from tests.contract.manifests import binding, config_map, pod
+from tests.contract.transports import Api, Json
 
 
 def test_a_watch_from_a_lists_version_sees_the_next_change_and_none_before(api: Api) -> None:

@@ -1,7 +1,7 @@
 """Create, replace, the patches, and the halves that a subresource keeps apart."""
 
-from tests.contract.carriers import JSON_PATCH, STRATEGIC, Api
 from tests.contract.manifests import config_map, deployment, lease, node, pod
+from tests.contract.transports import JSON_PATCH, STRATEGIC, Api
 
 
 def maps_of(api: Api) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from policysched.config.settings import read_settings
 from policysched.daemon.compiling import compile_inline
-from policysched.daemon.sampling import make_sources
+from policysched.daemon.sample_sources import make_sources
 from policysched.daemon.status import decisions_page, policy_page
 from policysched.kube.client.transport import ApiRequest, ApiResponse
 from policysched.metric_sources.metrics_api import PATH

@@ -7,9 +7,9 @@ import jsonschema
 
 from policysched.daemon.status import decisions_page
 from policysched.schemas import schema
+from tests.builders import finished, node, pending, placed, pod
 from tests.scheduler.rig import FIT, Rig
 from tests.scheduler.test_first_samples import COOL
-from tests.words import finished, node, pending, placed, pod
 
 
 def page(rig: Rig, pod_name: str) -> dict[str, Any]:

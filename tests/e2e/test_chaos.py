@@ -11,10 +11,10 @@ import pytest
 from tests.controlplane.api import Json
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.chaos.bugs import BUGS
-from tests.e2e.chaos.climate import Fault, climate
 from tests.e2e.chaos.fair_clock import FairClock, Share, share_of
+from tests.e2e.chaos.fault_profile import Fault, climate
+from tests.e2e.chaos.safety_checker import Broken, Watchman
 from tests.e2e.chaos.seed import PATIENCE_S, Result, run_seeds
-from tests.e2e.chaos.watchman import Broken, Watchman
 from tests.e2e.chaos.workload import Admin, plan
 
 SEEDS = range(20)

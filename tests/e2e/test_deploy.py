@@ -16,12 +16,12 @@ import yaml
 from policysched.config.settings import read_settings
 from policysched.daemon import metric_families
 from policysched.daemon.compiling import compile_inline
+from policysched.data_files import data_file
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, Transport
 from policysched.kube.decode.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION
-from policysched.kube.lease import LeaderElector
-from policysched.kube.write.report import EventContent
-from policysched.resources import data_file
+from policysched.kube.leader_election import LeaderElector
+from policysched.kube.write.events_and_conditions import EventContent
 from policysched.runtime import telemetry
 from policysched.runtime.leadership import InLoopLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp
@@ -35,7 +35,7 @@ from tests.e2e.permissions import wait_until_allowed
 from tests.e2e.program import BIN, kubectl
 from tests.e2e.sandbox import Cluster
 from tests.kube.test_bind import bind
-from tests.kube.test_report import failed
+from tests.kube.test_events_and_conditions import failed
 from tests.kube.world import World, on_virtual_time, running, until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

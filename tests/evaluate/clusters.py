@@ -1,7 +1,7 @@
 """Random clusters for the properties that hold `plan` to `oracle`: small alphabets, so that coincidences happen.
 
 Hypothesis draws how many nodes and pods there are and a number for each; what that number stands for is worked out
-here, which is much faster than drawing every field. Everything is a manifest read through `kube.decode.pods`, so that what is
+here, which is much faster than drawing every field. Everything is a manifest read through `kube.decode.core_objects`, so that what is
 compared is what the API server can say: zero and missing resources, sidecars and init containers, overhead, pod-level
 resources, odd quantities.
 """
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import ALL_NODES, MetricSamples, PairEndpoint, Sample, Samples, StateRow
-from policysched.kube.decode import pods as wire
+from policysched.kube.decode import core_objects as wire
 from policysched.lang.ir.expr import RecoveryCondition
 from policysched.model.objects import (
     Namespace,
@@ -29,7 +29,7 @@ from policysched.model.objects import (
     QueuedPodInfo,
 )
 from policysched.model.quantity import INT64_MAX
-from tests.words import pending, placed, pod_set, world
+from tests.builders import pending, placed, pod_set, world
 
 Json = dict[str, Any]
 Item = TypeVar("Item")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from policysched.cluster.cache import ClusterCache
 from policysched.model.objects import NodeName, Pod, PodUid
+from tests.builders import pending, placed
 from tests.evaluate.clusters import NODE_NAMES, Dice, random_node, random_pod, random_service
-from tests.words import pending, placed
 
 seeds = st.integers(0, 2**32 - 1)
 

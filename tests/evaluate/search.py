@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 
 from tests.evaluate.clusters import Scene, scenes
-from tests.evaluate.test_oracle_property import PROPERTIES, SEARCH
+from tests.evaluate.test_reference_property import PROPERTIES, SEARCH
 from tests.strategies import policies
 from tests.strategies import program as checked
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeChoice
-from policysched.kube.decode import pods, storage
+from policysched.kube.decode import core_objects, storage
 from policysched.model.objects import Pod
+from tests.builders import placed
 from tests.evaluate.clusters import NODE_NAMES, Dice, Scene, scenes
-from tests.words import placed
 
 Json = dict[str, Any]
 
@@ -62,7 +62,7 @@ def random_user(dice: Dice, name: str) -> Pod:
             "volumes": [{"name": f"x{place}", **one} for place, one in enumerate(volumes)],
         },
     }
-    return pods.decode_pod(manifest).pod
+    return core_objects.decode_pod(manifest).pod
 
 
 def random_disk(dice: Dice) -> Json:

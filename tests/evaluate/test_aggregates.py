@@ -8,9 +8,9 @@ from policysched.lang.ir.program import Program
 from policysched.model.objects import NodeName, QueuedPodInfo
 from tests import reference
 from tests.bench.clusters import NOW_NS
+from tests.builders import node, placed, pod, world
 from tests.language.check.checking import codes
 from tests.reference.checked import program
-from tests.words import node, placed, pod, world
 
 FACTS = QueuedPodInfo(NOW_NS, 0)
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from policysched.cluster.usage import REQUESTED_MAX, NodeUsage
 from policysched.evaluate.columns.column_kinds import Requested
 from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from tests.builders import node, pending, placed, pod, world
 from tests.evaluate.clusters import Scene
-from tests.evaluate.test_oracle_property import explanations_agree, overlays_agree, plain
+from tests.evaluate.test_reference_property import explanations_agree, overlays_agree, plain
 from tests.strategies import program as checked
-from tests.words import node, pending, placed, pod, world
 
 START_NS = 1_800_000_000 * 10**9
 NUMBERS = (0, 1, REQUESTED_MAX - 1, REQUESTED_MAX, REQUESTED_MAX + 1, 2**63 - 2, 2**63 - 1)

@@ -15,11 +15,11 @@ from policysched.evaluate.vector.machine import VectorMachine
 from policysched.lang.ir.program import Program
 from policysched.model.objects import NodeName, Pod, QueuedPodInfo
 from tests import reference
+from tests.builders import node, pod, world
 from tests.evaluate.clusters import Scene, scene_of
 from tests.evaluate.policies import corner
-from tests.evaluate.test_oracle_property import differences, overlays_agree
+from tests.evaluate.test_reference_property import differences, overlays_agree
 from tests.reference.checked import metric, program
-from tests.words import node, pod, world
 
 NOW_NS = 1_000 * 10**9
 IDLE_PLAN = compile_program(

@@ -185,7 +185,7 @@ def test_no_device_is_given_to_two_claims(scene: Scene) -> None:
         (DeviceCache, "_recount", lambda *_: frozenset()),
         (DeviceUsage, "remove", lambda *_: None),
         (AvailableDevices, "lay", lambda *_: None),
-        (dynamic_resources.DynamicResources, "fingerprint", lambda *_: 0),
+        (dynamic_resources.DynamicResourcesFilter, "fingerprint", lambda *_: 0),
         (dynamic_resources._CachedPodDevices, "lost", lambda *_: 0),
         (node_resources_fit.NodeResourcesFitFilter, "fingerprint", lambda *_: 0),
         (node_resources_fit._Score, "fingerprint", lambda *_: 0),

@@ -8,9 +8,9 @@ from policysched.evaluate import compile as compile_program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.messages import unavailable_message
 from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from tests.builders import namespace, node, placed, pod, world
 from tests.evaluate.clusters import MONDAY_NS, SECOND_NS
 from tests.reference.checked import metric, program
-from tests.words import namespace, node, placed, pod, world
 
 FACTS = QueuedPodInfo(queued_ns=MONDAY_NS, attempts=0)
 

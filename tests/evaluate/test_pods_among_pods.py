@@ -14,8 +14,8 @@ from policysched.evaluate.kernel import ClusterContext
 from policysched.evaluate.snapshots import SnapshotBuilder
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.objects import Namespace, NodeName, Pod, QueuedPodInfo
+from tests.builders import node, placed, pod, service, world
 from tests.reference.checked import program
-from tests.words import node, placed, pod, service, world
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

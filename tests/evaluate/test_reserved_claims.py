@@ -7,9 +7,9 @@ from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
 from policysched.model.objects import NodeName, QueuedPodInfo
 from tests import reference
+from tests.builders import node, pod
 from tests.conformance.kube_default import kube_default
 from tests.volumes import claim, using, volume
-from tests.words import node, pod
 
 NOW_NS = 10**18
 

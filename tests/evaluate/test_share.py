@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policysched.evaluate.rules import normalize
-from policysched.evaluate.rules.normalize import Number, percent_of_range
+from policysched.evaluate.rules import normalizers
+from policysched.evaluate.rules.normalizers import Number, percent_of_range
 from policysched.lang.types.kinds import FLOAT64_MAX
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 
@@ -40,8 +40,10 @@ def test_measured_numbers(values: list[float], bounds: tuple[Number, Number]) ->
 
 
 def test_a_planted_bug_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = normalize._percent_of_range_scalar
-    monkeypatch.setattr(normalize, "_percent_of_range_scalar", lambda *numbers: min(100, right(*numbers) + 1))
+    right = normalizers._percent_of_range_scalar
+    monkeypatch.setattr(
+        normalizers, "_percent_of_range_scalar", lambda *numbers: min(100, right(*numbers) + 1)
+    )
 
     with pytest.raises(AssertionError):
         a_row_alone_scores_as_among_others([3, 50, 99], np.int64, (0, 100))

@@ -8,8 +8,8 @@ from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns.gang_members import GangMembers
 from policysched.evaluate.compile import specialize
 from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from tests.builders import node, pod, world
 from tests.strategies import program
-from tests.words import node, pod, world
 
 _NOW_NS = 10**18
 

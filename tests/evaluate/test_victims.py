@@ -7,11 +7,11 @@ from hypothesis import given, settings
 
 from policysched import evaluate
 from policysched.model.objects import QueuedPodInfo
+from tests.builders import namespace, pod
 from tests.evaluate.clusters import Scene, scenes
 from tests.reference import value
 from tests.reference.checked import program
 from tests.reference.context import pod_context
-from tests.words import namespace, pod
 
 CLAUSES = {
     "priorities": "victim.priority + 3 < pod.priority",

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from policysched import evaluate
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.volumes.availability import AvailableVolumes
-from policysched.cluster.volumes.claims import choose_volumes, pod_volume_claims
+from policysched.cluster.volumes.binder import choose_volumes, pod_volume_claims
 from policysched.cluster.volumes.reservations import VolumeChoice, VolumeReservations
 from policysched.evaluate import VolumesToBind
 from policysched.lang.ir.program import BuiltinFilter, Program

@@ -14,15 +14,15 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.evaluate import evaluation_cache
-from policysched.evaluate.columns import attached_volumes, free_volumes
+from policysched.evaluate.columns import attached_volumes, free_volume_index
 from policysched.model.objects import CsiNode, Node, NodeName, ObservedPod, Pod, PodUid, QueuedPodInfo
 from policysched.model.storage import StorageObject
 from tests import reference
+from tests.builders import node, placed, pod, world
 from tests.conformance.kube_default import kube_default
 from tests.evaluate.test_builtins_property import differences
 from tests.evaluate.test_volumes_property import chosen_alike
 from tests.volumes import attachment, capacity, claim, csi_driver, csi_node, storage_class, using, volume
-from tests.words import node, placed, pod, world
 
 NOW_NS = 1_767_607_200 * 10**9
 Deed = Callable[[ClusterCache], object]
@@ -89,8 +89,8 @@ TRACKED = (storage_class("made", "csi.example.com"), csi_driver(), claim("data",
 
 _FOR_ANOTHER = VolumeChoice(((claim("another"), volume("v", node="a", phase="Available")),))
 _NOTE, _LEARN, _PUT = (
-    free_volumes.FreeVolumeIndex.set_free,
-    free_volumes._LabelValueIndex.learn_codes,
+    free_volume_index.FreeVolumeIndex.set_free,
+    free_volume_index._LabelValueIndex.learn_codes,
     attached_volumes.AttachedVolumes.update_row,
 )
 
@@ -148,13 +148,13 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
         ),
     ),
     "volumes of every phase are free": (
-        free_volumes,
+        free_volume_index,
         "is_available",
         lambda *_: True,
         Story(of((A, B), *LOCAL, volume("v", node="a", phase="Released")), USER),
     ),
     "volumes that are taken are not followed": (
-        free_volumes.FreeVolumeIndexCache,
+        free_volume_index.FreeVolumeIndexCache,
         "_follow",
         lambda *_: True,
         Story(
@@ -169,7 +169,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
         ),
     ),
     "a volume that is given back stays taken": (
-        free_volumes.FreeVolumeIndex,
+        free_volume_index.FreeVolumeIndex,
         "note",
         lambda self, place, *, free: None if free else _NOTE(self, place, free=free),
         Story(
@@ -182,7 +182,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
         ),
     ),
     "a value that no node had stays unknown": (
-        free_volumes._LabelValueIndex,
+        free_volume_index._LabelValueIndex,
         "learn_codes",
         lambda self, strings: () if self._strings_seen >= 0 else _LEARN(self, strings),
         Story(

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from policysched.config.setting_layers import BadSettings
+from policysched.config.layers import BadSettings
 from policysched.daemon.compiling import compile_inline
-from policysched.daemon.sampling import make_sources
+from policysched.daemon.sample_sources import make_sources
 from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
 from policysched.extender.handlers import ExtenderHandlers, ExtenderLimits
 from policysched.extender.settings import read_extender_settings
 from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport, TransportError
-from policysched.serve.extender import ExtenderHttpCall, ExtenderResponse
+from policysched.serve.extender_routes import ExtenderHttpCall, ExtenderResponse
+from tests.builders import pod_manifest
 from tests.kube.world import World, on_virtual_time, running, until
-from tests.words import pod_manifest
 
 PATIENCE_S = 120.0
 """Of the machine's own clock, where an answer is wanted: it may be busy."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import click
 
-from policysched.cli import COMMANDS, closed_pipe, main
+from policysched.cli import COMMANDS, closed_output, main
 
 ABORTED = 130
 
@@ -20,7 +20,7 @@ Every command with its flags, as `policysched COMMAND --help` has them. `policys
 | 1 | findings, or a result that the command was asked to report so |
 | 2 | could not run: a line on standard error says what is wrong with the command line, a file or the settings |
 | {ABORTED} | Ctrl-C |
-| {closed_pipe.EXIT_CODE} | nobody reads the output any more, as behind `\\| head` |
+| {closed_output.EXIT_CODE} | nobody reads the output any more, as behind `\\| head` |
 
 Answers go to standard output, everything else to standard error. `run` and `extender` end with [codes of their own](running.md#start). Colours are for
 terminals; `NO_COLOR` and `FORCE_COLOR` are heeded. `-h` is `--help`.

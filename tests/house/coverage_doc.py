@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION
-from policysched.builtins.uncovered import UNSUPPORTED_FEATURES
+from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
 from policysched.lang.check import check_text
 from policysched.text import Severity
 

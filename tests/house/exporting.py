@@ -7,7 +7,7 @@ from random import Random
 
 from policysched.config.settings import read_settings
 from policysched.daemon.compiling import compile_inline
-from policysched.daemon.sampling import make_sources
+from policysched.daemon.sample_sources import make_sources
 from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp
 from policysched.runtime.telemetry import Telemetry

@@ -6,12 +6,12 @@ from typing import Any
 import click
 
 from policysched.cli.run import run
-from policysched.config.setting_layers import ENVIRONMENT_PREFIX
+from policysched.config.layers import ENVIRONMENT_PREFIX
 from policysched.extender.handlers import ExtenderLimits
-from policysched.kube.lease import LeaseSettings
+from policysched.kube.leader_election import LeaseSettings
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.bind import BindSettings
-from policysched.kube.write.report import ReporterSettings
+from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.schemas import schema
 

@@ -8,16 +8,16 @@ import pytest
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compiled
-from policysched.kube.decode import pods
+from policysched.kube.decode import core_objects
 from policysched.lang.check import check_text
 from policysched.lang.ir.attributes import ATTRIBUTES, BuiltinAttribute
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.lang.types.kinds import TypeKind
 from policysched.model.objects import Namespace, Pod, QueuedPodInfo
+from tests.builders import node, placed, pod_manifest, world
 from tests.reference import attributes as plain
 from tests.reference import evaluate
-from tests.words import node, placed, pod_manifest, world
 
 DAY_NS = 86_400 * 10**9
 NEW_YEAR_NS = 1_767_225_600 * 10**9  # 2026-01-01, when the objects of tests are created
@@ -39,7 +39,7 @@ def a_pod(name: str) -> Pod:
         spec={"serviceAccountName": "robot", "activeDeadlineSeconds": 600},
     )
     manifest["metadata"]["ownerReferences"] = [OWNER]
-    return pods.decode_pod(manifest).pod
+    return core_objects.decode_pod(manifest).pod
 
 
 def a_world() -> ClusterCache:

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from policysched.builtins.registry import BUILTINS
-from policysched.builtins.uncovered import UNSUPPORTED_FEATURES
+from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
 from policysched.cli import COMMANDS, CommandError, main
-from policysched.config.setting_layers import BadSettings
+from policysched.config.layers import BadSettings
 from policysched.config.settings import read_settings
 from policysched.daemon.compiling import compile_inline
 from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime
@@ -25,7 +25,7 @@ from policysched.lang.check import check_text
 from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS
 from policysched.lang.ir.attributes import ATTRIBUTES
 from policysched.runtime.scheduler_app import ExitReason
-from policysched.scheduler.reports import PendingReason
+from policysched.scheduler.pending_reports import PendingReason
 from policysched.schemas import schema
 from policysched.text import Severity
 from tests.house import coverage_doc, docs, metrics_doc, settings_doc

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from policysched.cli import COMMANDS, main
-from policysched.lint.linting import lint
+from policysched.lint.linter import lint
 from policysched.policy_files.sources import SourceSet
 from policysched.schemas import findings
 from policysched.text import Severity, Source

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS, DiagnosticDoc
-from policysched.lint.linting import lint
+from policysched.lint.linter import lint
 from policysched.policy_files.sources import SourceSet, parse_sources
 from policysched.text import Source
 

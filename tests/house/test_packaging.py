@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from policysched import __version__, resources
-from policysched.resources import data_file
+from policysched import __version__, data_files
+from policysched.data_files import data_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -52,7 +52,7 @@ def test_a_package_without_its_checkout_lints_and_finds_its_policies(tmp_path: P
     folder = installed_in(tmp_path / "site")
     script = (
         "import policysched, sys\n"
-        "from policysched.resources import resource\n"
+        "from policysched.data_files import resource\n"
         f"assert policysched.__file__.startswith({str(folder)!r}), policysched.__file__\n"
         "from policysched.cli import main\n"
         "main(['lint', str(resource('policies'))])"
@@ -75,6 +75,6 @@ def test_a_package_that_lacks_its_grammar_would_be_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "policysched").mkdir()
-    monkeypatch.setattr(resources, "__file__", str(tmp_path / "policysched" / "resources.py"))
+    monkeypatch.setattr(data_files, "__file__", str(tmp_path / "policysched" / "resources.py"))
 
     assert not data_file("grammar", "policy.lark").exists()

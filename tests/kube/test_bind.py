@@ -22,8 +22,8 @@ from policysched.model.objects import NodeName, PodUid
 from policysched.sandbox.faults import FaultRates
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed, BindLost, BindRefused
+from tests.builders import pod_manifest
 from tests.kube.world import Script, World, no_answer, on_virtual_time, running, until
-from tests.words import pod_manifest
 
 LOSSY = FaultRates(
     latency_s=0.02,

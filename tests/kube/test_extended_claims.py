@@ -9,7 +9,7 @@ from policysched.cluster.devices.extended_resources import ExtendedResourceMappi
 from policysched.kube.client.api import Conflict, NotFound
 from policysched.kube.decode import devices
 from policysched.kube.write.extended_claims import create_claim, delete_claim
-from policysched.kube.write.reserve import FINALIZER, ClaimNotReserved
+from policysched.kube.write.resource_claims import FINALIZER, ClaimNotReserved
 from policysched.model.devices import ClaimConsumer, DeviceAllocation
 from policysched.model.objects import ExtendedResourceRequest, PodUid, ResourceClaimKey
 from policysched.scheduler.commands import ClaimToCreate, DeleteExtendedClaim

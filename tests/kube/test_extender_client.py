@@ -18,8 +18,8 @@ from policysched.kube.extender.client import (
     ExtenderTls,
 )
 from policysched.serve.tls import ServerTls, ServerTlsFiles
+from tests.builders import node_manifest, pod_manifest
 from tests.controlplane.certificates import Authority, openssl_missing
-from tests.words import node_manifest, pod_manifest
 
 POD = pod_manifest("web")
 Answering = Callable[[dict[str, Any]], web.Response]

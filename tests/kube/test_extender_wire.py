@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from policysched.kube.extender.wire import (
+from policysched.kube.extender.protocol import (
     BadExtenderArgs,
     NodeDecodeCache,
     filter_result,
@@ -14,7 +14,7 @@ from policysched.kube.extender.wire import (
     parse_preemption_args,
     preemption_result,
 )
-from tests.words import node_manifest, pod_manifest
+from tests.builders import node_manifest, pod_manifest
 
 
 def arguments(**fields: Any) -> bytes:

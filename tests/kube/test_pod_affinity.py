@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from policysched.kube.decode import pods
-from policysched.kube.decode.malformed import Malformed
+from policysched.kube.decode import core_objects
+from policysched.kube.decode.errors import Malformed
 from policysched.model.objects import LabelSelector, Pod, SelectorRequirement
-from tests.words import pod_manifest
+from tests.builders import pod_manifest
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -15,7 +15,7 @@ WEB = {"matchLabels": {"app": "web"}}
 
 
 def read(labels: dict[str, str] | None = None, **spec: Any) -> Pod:
-    return pods.decode_pod(pod_manifest("p", namespace="ns", labels=labels or {}, spec=spec)).pod
+    return core_objects.decode_pod(pod_manifest("p", namespace="ns", labels=labels or {}, spec=spec)).pod
 
 
 def with_term(**term: Any) -> dict[str, Any]:

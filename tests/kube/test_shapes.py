@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from policysched.harness.cluster_files import ClusterFiles
-from policysched.kube.decode import pods, storage
-from policysched.kube.decode.malformed import Malformed
-from policysched.kube.decode.object_shapes import OBJECT_SCHEMAS
-from policysched.kube.decode.shapes import (
+from policysched.kube.decode import core_objects, storage
+from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.object_schemas import OBJECT_SCHEMAS
+from policysched.kube.decode.schema import (
     BOOLEAN,
     QUANTITY,
     TEXT,
@@ -27,14 +27,14 @@ from policysched.kube.decode.shapes import (
 Path = tuple[str | int, ...]
 
 READERS: Mapping[str, Callable[[Any], object]] = {
-    "Pod": pods.decode_pod,
-    "Node": pods.decode_node,
-    "Namespace": pods.decode_namespace,
-    "PodDisruptionBudget": pods.decode_disruption_budget,
-    "Service": lambda obj: pods.decode_pod_set(obj, "Service"),
-    "ReplicationController": lambda obj: pods.decode_pod_set(obj, "ReplicationController"),
-    "ReplicaSet": lambda obj: pods.decode_pod_set(obj, "ReplicaSet"),
-    "StatefulSet": lambda obj: pods.decode_pod_set(obj, "StatefulSet"),
+    "Pod": core_objects.decode_pod,
+    "Node": core_objects.decode_node,
+    "Namespace": core_objects.decode_namespace,
+    "PodDisruptionBudget": core_objects.decode_disruption_budget,
+    "Service": lambda obj: core_objects.decode_pod_set(obj, "Service"),
+    "ReplicationController": lambda obj: core_objects.decode_pod_set(obj, "ReplicationController"),
+    "ReplicaSet": lambda obj: core_objects.decode_pod_set(obj, "ReplicaSet"),
+    "StatefulSet": lambda obj: core_objects.decode_pod_set(obj, "StatefulSet"),
     **storage.STORAGE_DECODERS,
 }
 WRONG: tuple[Any, ...] = ("Wrong", 7, 1.5, True, 2**70, [], {}, [7], ["Wrong"], [None], {"a": 7}, {7: "a"})
@@ -150,7 +150,7 @@ def test_a_field_that_a_shape_leaves_out_would_be_seen() -> None:
     smaller = ObjectSchema({"metadata": ObjectSchema({"name": TEXT}, {})}, {})
     whole["metadata"] = {"name": "a"}
 
-    pods.decode_namespace(recording(whole, smaller, strange))
+    core_objects.decode_namespace(recording(whole, smaller, strange))
 
     assert strange == {"labels", "annotations"}
 

@@ -12,10 +12,10 @@ from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.faults import FaultInjector, FaultRates
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.transport import MemoryTransport
+from tests.builders import node_manifest, pod_manifest
 from tests.simulation.virtual_time import run_virtual
-from tests.words import node_manifest, pod_manifest
 
 EPOCH_S = 1_767_225_600.0  # 2026-01-01
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from policysched.lang.format.formatter import format_source
-from policysched.lint.linting import lint
+from policysched.lint.linter import lint
 from policysched.policy_files.sources import SourceSet, parse_sources
 from policysched.text import Source
 from policysched.text.render_text import render_full

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from policysched.lang.ir.extender_answers import (
+from policysched.lang.ir.extender_results import (
     ExtenderRefusal,
     ExtenderResult,
     add_extender_scores,

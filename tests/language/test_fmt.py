@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
+from policysched.data_files import data_file
 from policysched.lang.format import expression_text, formatter, layout
 from policysched.lang.format.formatter import format_source, trees_equal
 from policysched.lang.format.printer import print_tree
 from policysched.lang.parse import parse
-from policysched.resources import data_file
 from policysched.text import Source
 from tests.language.chapters import check_chapter
 from tests.language.texts import decorated_policies

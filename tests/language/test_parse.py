@@ -10,12 +10,12 @@ from lark import Lark
 from lark.exceptions import GrammarError
 from lark.parsers.lalr_parser import LALR_Parser
 
+from policysched.data_files import data_file
 from policysched.lang.format.formatter import trees_equal
 from policysched.lang.parse import TEXT_BYTES_MAX, parse
 from policysched.lang.parse.grammar import START_RULES
-from policysched.lang.parse.words import CLAUSES, STATEMENTS
+from policysched.lang.parse.keywords import CLAUSES, STATEMENTS
 from policysched.lang.syntax import tree as s
-from policysched.resources import data_file
 from policysched.text import Diagnostic, Source
 from tests.language.texts import policies
 

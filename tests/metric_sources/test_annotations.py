@@ -8,8 +8,8 @@ from policysched.metric_sources import annotations as annotations_module
 from policysched.metric_sources.annotations import AnnotationQueryClient, AnnotationsSettings
 from policysched.metric_sources.clock_skew import ClockSkewTracker, QuerySkew
 from policysched.model.objects import NodeName
-from tests.metric_sources.words import metric
-from tests.words import node
+from tests.builders import node
+from tests.metric_sources.builders import metric
 
 NOW_NS = 1_795_273_200 * 10**9  # 2026-11-21T15:00:00Z
 

@@ -8,11 +8,11 @@ import pytest
 
 from policysched.metric_sources.metrics_api import MetricsApiQueryClient
 from policysched.metric_sources.poll_status import PollError
-from policysched.metric_sources.polled import QueryResult
+from policysched.metric_sources.polling import QueryResult
 from policysched.metric_sources.source import convert_samples
 from policysched.model.objects import NodeName
-from tests.metric_sources.words import metric
-from tests.words import node
+from tests.builders import node
+from tests.metric_sources.builders import metric
 
 NOW_NS = 1_795_273_200 * 10**9  # 2026-11-21T15:00:00Z
 CPU = metric("cpu_used", "cpu", query="cpu", unit="cores", join="node")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.words import Run, run
+from tests.cli.builders import Run, run
 from tests.controlplane.waiting import wait_for
 from tests.prometheus.monitoring import LONG_RATE, SAMPLED_AT, Monitoring
 

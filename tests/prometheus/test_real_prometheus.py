@@ -10,15 +10,15 @@ import pytest
 
 from policysched.lang.ir.program import Metric
 from policysched.metric_sources.poll_status import SourcePollStatus
-from policysched.metric_sources.polled import PollingSource
+from policysched.metric_sources.polling import PollingSource
 from policysched.metric_sources.prometheus import PrometheusQueryClient
-from policysched.metric_sources.prometheus_server import (
+from policysched.metric_sources.prometheus_transport import (
     HttpConnectionPool,
     PrometheusHttpTransport,
     PrometheusSettings,
 )
 from tests.controlplane.waiting import PATIENCE_S
-from tests.metric_sources.words import Listener, checked_metric, metric, node_at
+from tests.metric_sources.builders import Listener, checked_metric, metric, node_at
 from tests.prometheus.fixtures import left_out
 from tests.prometheus.monitoring import LONG_RATE, RATE, SAMPLED_AT, Monitoring
 from tests.prometheus.programs import Missing, find_programs

@@ -13,7 +13,7 @@ of `plan`, of columns or of arrays.
     gang_terms(program, pod, namespace)   which gang it is in, and on what terms
 """
 
-from tests.reference.assume import samples_after_placement
+from tests.reference.assumed_load import samples_after_placement
 from tests.reference.context import ExpressionContext
 from tests.reference.evaluate import evaluate, select_node
 from tests.reference.expressions import value

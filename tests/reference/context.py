@@ -11,7 +11,7 @@ from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import Program
 from policysched.lang.types.records import RecordValue
 from policysched.model.objects import Namespace, Node, NodeName, Pod, PodUid, QueuedPodInfo
-from tests.reference.builtin import ClusterFacts
+from tests.reference.builtin_interface import ClusterFacts
 from tests.reference.values import Value
 
 

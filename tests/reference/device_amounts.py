@@ -1,8 +1,8 @@
-"""What the rules about resources see of extended resources that devices stand for: see `policysched.evaluate.rules.device_amounts`."""
+"""What the rules about resources see of extended resources that devices stand for: see `policysched.builtins.device_amounts`."""
 
 from policysched.model.devices import DeviceClass
 from policysched.model.objects import Pod
-from tests.reference.builtin import ClusterFacts, NodeInfo
+from tests.reference.builtin_interface import ClusterFacts, NodeInfo
 
 
 def device_class_for(pod: Pod, seen: NodeInfo, resource: str, facts: ClusterFacts) -> DeviceClass | None:

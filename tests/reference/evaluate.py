@@ -24,7 +24,7 @@ from policysched.lang.ir.verdict import NodeRuleScore, PlacementExplanation
 from policysched.model.messages import OUTAGE_RULE, metric_outage_message
 from policysched.model.objects import NodeName, Pod, QueuedPodInfo
 from tests.reference.admission import pod_refusal
-from tests.reference.builtin import ClusterFacts, NodeInfo
+from tests.reference.builtin_interface import ClusterFacts, NodeInfo
 from tests.reference.context import ExpressionContext, namespace_of, pod_context
 from tests.reference.expressions import holds
 from tests.reference.filters import prefilter_refusal, refusals

@@ -8,7 +8,7 @@ from policysched.lang.ir.program import BuiltinFilter, FilterRule, RuleSet
 from policysched.lang.ir.recovery import split_recovery_condition
 from policysched.lang.ir.verdict import NodeRefusal
 from policysched.model.messages import no_sample_reason, not_recovered_reason, unsatisfied_reason
-from tests.reference.builtin import NodeInfo
+from tests.reference.builtin_interface import NodeInfo
 from tests.reference.builtins import FILTERS, PREFILTERS
 from tests.reference.context import ExpressionContext
 from tests.reference.expressions import holds, value

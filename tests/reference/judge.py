@@ -11,7 +11,7 @@ from policysched.cluster.samples import Samples
 from policysched.lang.ir.program import Program, rules_for
 from policysched.lang.ir.verdict import NodeSubsetVerdict
 from policysched.model.objects import NodeName, Pod, QueuedPodInfo
-from tests.reference.builtin import MAX_SCORE
+from tests.reference.builtin_interface import MAX_SCORE
 from tests.reference.context import namespace_of, pod_context
 from tests.reference.evaluate import active_layers, evaluate_among
 

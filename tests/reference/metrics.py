@@ -28,7 +28,7 @@ def metric_value(metric: Metric, context: ExpressionContext) -> Value:
     known = arithmetic("+", held, found.assumed.get(context.node.name, 0), floating=floating)
     if not context.after_placement or metric.assumed_load is None:
         return known
-    from tests.reference.assume import assumed_load  # each is made of the other
+    from tests.reference.assumed_load import assumed_load  # each is made of the other
 
     assert known is not MISSING, "a sum always has an answer"
     amount = assumed_load(context.program, metric, context.pod, context.namespace)

@@ -14,7 +14,7 @@ from policysched.lang.ir.program import (
 )
 from policysched.lang.ir.verdict import NodeRuleScore
 from policysched.model.objects import NodeName
-from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeInfo, NodeScore
+from tests.reference.builtin_interface import MAX_SCORE, ClusterFacts, NodeInfo, NodeScore
 from tests.reference.builtins import SCORES
 from tests.reference.context import CandidateNodes, ExpressionContext
 from tests.reference.expressions import holds, value

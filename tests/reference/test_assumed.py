@@ -4,9 +4,9 @@ from policysched.cluster.samples import MetricSamples, Sample, Samples
 from policysched.lang.ir.program import Program
 from policysched.model.objects import Namespace, NodeName, Pod, QueuedPodInfo
 from policysched.model.quantity import INT64_MAX
+from tests.builders import node, pod, world
 from tests.reference import evaluate, samples_after_placement
 from tests.reference.checked import metric, program
-from tests.words import node, pod, world
 
 NOW_NS = 1_000 * 10**9
 TRAFFIC = 'input traffic: bandwidth = pod.annotations["net"] default 40Mbps invalid default'

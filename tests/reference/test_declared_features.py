@@ -6,9 +6,9 @@ import pytest
 
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.objects import QueuedPodInfo
+from tests.builders import node, pod, world
 from tests.reference import evaluate
 from tests.reference.checked import program
-from tests.words import node, pod, world
 
 RESTARTS, USERS = "RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"
 RULE = {

@@ -5,9 +5,9 @@ from policysched.cluster.samples import MetricSamples, Sample, Samples
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from tests.builders import node, placed, pod, world
 from tests.reference import evaluate
 from tests.reference.checked import metric, program
-from tests.words import node, placed, pod, world
 
 NOW_NS = 1_000 * 10**9
 RX = metric("rx", "bandwidth", "bit/s")

@@ -2,9 +2,9 @@
 
 from policysched.lang.ir.program import GangMode, OnTimeout, Program
 from policysched.model.objects import Pod, QueuedPodInfo
+from tests.builders import namespace, pod
 from tests.reference import GangTerms, gang_terms, order_key
 from tests.reference.checked import program
-from tests.words import namespace, pod
 
 NOW_NS = 100 * 10**9
 

@@ -5,9 +5,9 @@ from hashlib import blake2b
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import MetricSamples, Sample
 from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from tests.builders import node, pod, world
 from tests.reference import evaluate
 from tests.reference.checked import metric, program
-from tests.words import node, pod, world
 
 RX = metric("rx", "bandwidth", "bit/s")
 

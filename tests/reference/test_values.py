@@ -20,12 +20,12 @@ from policysched.lang.types import kinds
 from policysched.lang.types.kinds import FLOAT64_MAX
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 from policysched.text import Source, Span
+from tests.builders import pod
 from tests.conformance.kube_default import kube_default
 from tests.reference import MISSING, value
 from tests.reference.context import pod_context
 from tests.reference.scores import scaled_score
 from tests.reference.values import arithmetic, rounded, transcendental
-from tests.words import pod
 
 HERE = Span(Source("test", ""), 0, 0)
 TRUE, FALSE = Const(True, kinds.BOOL, HERE), Const(False, kinds.BOOL, HERE)

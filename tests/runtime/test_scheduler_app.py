@@ -13,8 +13,8 @@ from policysched.config.settings import Settings, read_settings
 from policysched.daemon.compiling import compile_inline
 from policysched.daemon.status import policy_page
 from policysched.kube.client.api import ApiClient
-from policysched.kube.decode import pods
-from policysched.kube.lease import LeaderElector, LeaseSettings
+from policysched.kube.decode import core_objects
+from policysched.kube.leader_election import LeaderElector, LeaseSettings
 from policysched.model.objects import PodUid
 from policysched.runtime.leadership import InLoopLeaderElection, Leadership, NoLeaderElection
 from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
@@ -25,8 +25,8 @@ from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.commands import Command
 from policysched.scheduler.events import Event, NodeUpdated
 from policysched.schemas import findings
+from tests.builders import node, pod_manifest
 from tests.kube.world import Failing, World, on_virtual_time, running, until
-from tests.words import node, pod_manifest
 
 PLAIN = "policy test version 1\ninclude kube_default\n"
 WHOLE_GANGS = """policy test version 1
@@ -92,8 +92,8 @@ def differences(world: World, app: SchedulerApp) -> list[str]:
     """What the app's cache has otherwise than the server."""
     return find_cache_differences(
         app.scheduler.cache,
-        pods=[pods.decode_pod(one) for one in world.local.list("pods")],
-        nodes=[pods.decode_node(one) for one in world.local.list("nodes")],
+        pods=[core_objects.decode_pod(one) for one in world.local.list("pods")],
+        nodes=[core_objects.decode_node(one) for one in world.local.list("nodes")],
     )
 
 
@@ -101,11 +101,11 @@ def overcommitted(world: World) -> list[str]:
     """Nodes on which more cpu is requested than they have, from the server's objects alone."""
     used: dict[str, int] = {}
     for one in world.local.list("pods"):
-        seen = pods.decode_pod(one)
+        seen = core_objects.decode_pod(one)
         if seen.node is not None and not seen.finished:
             used[seen.node] = used.get(seen.node, 0) + seen.pod.requests.get("cpu", 0)
     room = {
-        node["metadata"]["name"]: pods.decode_node(node).allocatable["cpu"]
+        node["metadata"]["name"]: core_objects.decode_node(node).allocatable["cpu"]
         for node in world.local.list("nodes")
     }
     return [name for name, cpu in used.items() if cpu > room[name]]

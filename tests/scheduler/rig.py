@@ -9,10 +9,10 @@ from policysched.lang.check.bundle import PolicyBundle
 from policysched.model.objects import Namespace, Node, ObservedPod, Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.extenders.terms import ExtendersByName
+from policysched.scheduler.extenders.capabilities import ExtendersByName
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.scheduler import Scheduler
-from tests.words import pending
+from tests.builders import pending
 
 FIT = """\
 policy test version 1

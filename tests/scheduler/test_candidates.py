@@ -38,10 +38,10 @@ from policysched.scheduler.preemption.lazy_candidates import (
     rejection_reasons,
 )
 from policysched.scheduler.steps import run_to_completion
+from tests.builders import pod
 from tests.evaluate.clusters import Scene, scenes
 from tests.reference import evaluate
 from tests.reference.checked import program
-from tests.words import pod
 
 DEFAULT = program("include kube_default", "preemption { victims = any }")
 OF_NODES = program("filter node_ports", "filter node_resources_fit", "preemption { victims = any }")

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.evaluate.columns.pod_counts import _CountQuery
+from policysched.evaluate.columns.pod_counter import _CountQuery
 from policysched.model.objects import ObservedPod, Pod
 from policysched.scheduler import events as e
 from policysched.scheduler.scheduler import Scheduler
+from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import Rig
-from tests.words import node, pending, placed, pod
 
 GATE = """\
 policy test version 1

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from policysched.model.objects import PodUid, ResourceClaimKey
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.audit import check_invariants
+from policysched.scheduler.invariants import check_invariants
+from tests.builders import node, pod
 from tests.devices import claim, claiming, device_class, device_slice, given, gpu
 from tests.scheduler.rig import START_NS, Rig
-from tests.words import node, pod
 
 DEFAULT = "policy test version 1\ninclude kube_default\n"
 C = ResourceClaimKey("default", "c")

@@ -3,10 +3,10 @@
 from policysched.model.objects import PodUid, ResourceClaimKey
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.audit import check_invariants
+from policysched.scheduler.invariants import check_invariants
+from tests.builders import node, pod
 from tests.devices import asking, claim, claiming, device_class, device_slice, given, gpu
 from tests.scheduler.rig import GANG, Rig
-from tests.words import node, pod
 
 DEFAULT = "policy test version 1\ninclude kube_default\n"
 C = ResourceClaimKey("default", "c")

@@ -4,10 +4,10 @@ from policysched.cluster.devices.extended_resources import ExtendedResourceMappi
 from policysched.model.objects import ExtendedResourceRequest, PodUid, ResourceClaimKey
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.audit import check_invariants
+from policysched.scheduler.invariants import check_invariants
+from tests.builders import node, pod
 from tests.devices import claim, device_class, device_slice, given, gpu
 from tests.scheduler.rig import GANG, Rig
-from tests.words import node, pod
 
 DEFAULT = "policy test version 1\ninclude kube_default\n"
 WITHOUT = "policy test version 1\nfilter node_resources_fit\n"

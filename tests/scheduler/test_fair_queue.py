@@ -7,10 +7,10 @@ import pytest
 from policysched.evaluate.compile.plan import Plan
 from policysched.scheduler import commands as c
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.queue.order import FairShareQueue
+from policysched.scheduler.queue.ordered_queue import FairShareQueue
+from tests.builders import node, placed, pod
 from tests.reference import order_key
 from tests.scheduler.rig import Rig
-from tests.words import node, placed, pod
 
 FAIR = """\
 policy test version 1

@@ -9,8 +9,8 @@ from policysched.scheduler import events as e
 from policysched.scheduler.extenders.extender_server import ExtenderQuery, ExtenderServer, ExtenderServerError
 from policysched.scheduler.policies import sample_wait_reports
 from policysched.scheduler.queue.queue import SchedulingQueue
+from tests.builders import node, pod
 from tests.scheduler.rig import FIT, START_NS, Rig, bundle
-from tests.words import node, pod
 
 METRIC = 'metric {name}: ratio {{ query = "{query}" unit = "1" join = node every = 15s stale = 90s }}\n'
 LOAD = METRIC.format(name="load", query="load")

@@ -11,8 +11,8 @@ from policysched.model.objects import Pod
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs import topology
 from policysched.scheduler.gangs.attempt import GangAttempts
+from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
-from tests.words import node, placed, pod
 
 TOGETHER = """\
 policy test version 1

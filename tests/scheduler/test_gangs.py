@@ -5,8 +5,8 @@ from dataclasses import replace
 from policysched.model.objects import NodeName, Pod, PodUid
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from tests.builders import finished, node, pending, placed, pod
 from tests.scheduler.rig import GANG, START_NS, Rig
-from tests.words import finished, node, pending, placed, pod
 
 WHOLE = GANG.format(more="")
 GATE = GANG.format(more="mode = gate")

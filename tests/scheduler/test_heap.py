@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policysched.scheduler.queue.heap import MovableHeap
+from policysched.scheduler.queue.movable_heap import MovableHeap
 
 ITEMS = st.sampled_from("abcdefgh")
 STEPS = st.lists(

@@ -23,14 +23,14 @@ from policysched.cluster.usage import NodeUsage
 from policysched.model.objects import NodeName, ObservedPod, Pod, PodUid
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.binding import BindTracker
-from policysched.scheduler.gangs.gangs import QueuedGang
-from policysched.scheduler.membership import PolicyMembership
-from policysched.scheduler.policies.policies import PolicyRegistry
+from policysched.scheduler.bind_tracker import BindTracker
+from policysched.scheduler.gangs.registry import QueuedGang
+from policysched.scheduler.policies.registry import PolicyRegistry
+from policysched.scheduler.policy_membership import PolicyMembership
 from policysched.scheduler.queue.queue import SchedulingQueue
 from policysched.scheduler.scheduler import Scheduler
+from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import GANG, START_NS, bundle
-from tests.words import node, pending, placed, pod
 
 WHOLE = ""  # the clauses of the gang besides its minimum
 CLAUSES = (

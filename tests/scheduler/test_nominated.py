@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policysched import evaluate as plan
 from policysched.cluster.cache import ClusterCache
-from policysched.evaluate import nominated
+from policysched.evaluate import nominated_rows
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import NodeRefusal
 from policysched.model.objects import Namespace, NodeName, Pod, PodUid
@@ -22,11 +22,11 @@ from policysched.scheduler.preemption.candidates import (
     find_candidates,
 )
 from policysched.scheduler.steps import run_to_completion
+from tests.builders import node, pending, placed, pod
 from tests.evaluate.clusters import Scene, scenes
 from tests.reference import evaluate
 from tests.reference.checked import program
 from tests.scheduler.rig import Rig
-from tests.words import node, pending, placed, pod
 
 DEFAULT = program("include kube_default", "preemption { victims = any }")
 OF_NODES = program("filter node_ports", "filter node_resources_fit", "preemption { victims = any }")
@@ -174,7 +174,7 @@ def test_nominations_that_are_forgotten_are_found(
         def __enter__(self) -> None: ...
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(nominated, "pods_added", lambda *_: Nothing())
+    monkeypatch.setattr(nominated_rows, "pods_added", lambda *_: Nothing())
     monkeypatch.setattr("policysched.evaluate.dry_run.laid", lambda *_: Nothing())
 
     @given(case=cases())

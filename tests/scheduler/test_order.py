@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.builders import node, pod
 from tests.scheduler.rig import Rig
-from tests.words import node, pod
 
 BY_LABEL = """\
 policy test version 1

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from policysched.evaluate.scalar import times
+from policysched.evaluate.scalar import next_change
 from policysched.model.objects import PodUid
 from policysched.scheduler import events as e
+from tests.builders import node, pod
 from tests.evaluate.clusters import Dice
 from tests.scheduler.rig import Rig
-from tests.words import node, pod
 
 POLICY = """\
 policy test version 1
@@ -99,7 +99,7 @@ def test_who_has_come_first_for_a_second_stands_first(keys: str) -> None:
 
 def test_a_clock_taken_for_everybodys_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: nothing ever seems to gain time by itself, so a choice that holds a clock is never looked at again."""
-    monkeypatch.setattr(times, "_SECOND_NS", 10**15)
+    monkeypatch.setattr(next_change, "_SECOND_NS", 10**15)
 
     found = [attack("(if pod.priority > 5 then pod.waited else 10s) desc", number) for number in range(4)]
 
@@ -109,7 +109,7 @@ def test_a_clock_taken_for_everybodys_would_be_noticed(monkeypatch: pytest.Monke
 def test_a_moment_at_which_a_condition_flips_and_nobody_looks_would_be_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(times, "crossing_ns", lambda *_: None)
+    monkeypatch.setattr(next_change, "crossing_ns", lambda *_: None)
 
     found = [
         attack("pod.waited > 8s desc, pod.waited > 3s desc, pod.priority desc", number) for number in range(4)

@@ -8,8 +8,8 @@ from policysched.model.objects import Namespace, NodeName
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
+from tests.builders import finished, node, pending, placed, pod, service
 from tests.scheduler.rig import FIT, Rig
-from tests.words import finished, node, pending, placed, pod, service
 
 
 def test_a_pod_that_fits_is_assumed_and_bound_under_the_policy_it_names() -> None:

@@ -5,9 +5,9 @@ import pytest
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
-from policysched.scheduler.policies.policies import PolicyRegistry, PolicyStatus
+from policysched.scheduler.policies.registry import PolicyRegistry, PolicyStatus
+from tests.builders import node, pod
 from tests.scheduler.rig import Rig
-from tests.words import node, pod
 
 GOOD = """\
 policy test version 1

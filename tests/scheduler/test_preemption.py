@@ -15,8 +15,8 @@ from policysched.model.objects import (
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
+from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import Rig
-from tests.words import node, pending, placed, pod
 
 ANY = "policy test version 1\nfilter taint_toleration\nfilter node_resources_fit\npreemption { victims = any }\n"
 OWN = ANY.replace("preemption { victims = any }\n", "")

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = """
 from tests.scheduler.rig import GANG, Rig
 from policysched.scheduler import events as e
-from tests.words import node, pod
+from tests.builders import node, pod
 rig = Rig(GANG.format(more=""), *[node(f"n{i}", cpu="2", zone=f"z{i % 3}") for i in range(8)])
 for i in range(60):
     labels = {"group": f"g{i % 4}", "least": "5"} if i % 3 else {"rank": str(i)}

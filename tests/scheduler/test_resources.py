@@ -7,8 +7,8 @@ import pytest
 from policysched.evaluate.columns.column_kinds import PolicyResourceRequested
 from policysched.model.objects import Pod
 from policysched.scheduler import events as e
+from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
-from tests.words import node, placed, pod
 
 BANDWIDTH = """\
 policy test version 1

@@ -8,8 +8,8 @@ from policysched.model.objects import NodeName
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.records import DecisionSample
+from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
-from tests.words import node, placed, pod
 
 COOL = """\
 policy test version 1

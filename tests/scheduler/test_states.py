@@ -9,9 +9,9 @@ from policysched.cluster.samples import ALL_NODES
 from policysched.model.objects import ContainerEvent, ObservedPod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.policies import states
+from policysched.scheduler.policies import policy_states
+from tests.builders import node, placed, pod
 from tests.scheduler.rig import START_NS, Rig
-from tests.words import node, placed, pod
 
 KEPT = """\
 policy test version 1
@@ -183,7 +183,7 @@ def test_of_more_values_than_allowed_the_one_fed_the_longest_ago_goes() -> None:
 
     assert values(rig) == {("one", "a"): 0.25, ("three", "a"): 0.5}
     assert rig.scheduler.state_counts() == {
-        ("test", "reward"): states.StateCounts(value_count=2, value_count_max=2, dropped_count=1)
+        ("test", "reward"): policy_states.StateCounts(value_count=2, value_count_max=2, dropped_count=1)
     }
 
 
@@ -250,7 +250,7 @@ def test_of_more_kept_values_than_allowed_the_latest_are_taken_over() -> None:
 
     assert values(rig) == {("app-3", "a"): 0.5, ("app-4", "a"): 0.5}
     assert rig.scheduler.state_counts() == {
-        ("test", "reward"): states.StateCounts(value_count=2, value_count_max=2, dropped_count=3)
+        ("test", "reward"): policy_states.StateCounts(value_count=2, value_count_max=2, dropped_count=3)
     }
 
 
@@ -298,19 +298,19 @@ def test_more_than_a_config_map_holds_is_written_as_far_as_it_goes_the_latest_fi
     (text,) = rig.scheduler._core.policy_states.texts().values()
 
     keys = [key[:3] for key, _, _ in json.loads(text)["values"]["reward"]]
-    assert len(text.encode()) <= states.TEXTS_BYTES_MAX
+    assert len(text.encode()) <= policy_states.TEXTS_BYTES_MAX
     assert 100 < len(keys) < 800
     assert keys[-1] == "799"
 
 
 def test_a_picture_that_is_not_remembered_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = states.PolicyStates.pod_updated
+    right = policy_states.PolicyStates.pod_updated
 
-    def forgetful(self: states.PolicyStates, seen: ObservedPod, now_ns: int) -> str | None:
+    def forgetful(self: policy_states.PolicyStates, seen: ObservedPod, now_ns: int) -> str | None:
         self.pod_deleted(seen.pod.uid)
         return right(self, seen, now_ns)
 
-    monkeypatch.setattr(states.PolicyStates, "pod_updated", forgetful)
+    monkeypatch.setattr(policy_states.PolicyStates, "pod_updated", forgetful)
 
     with pytest.raises(AssertionError):
         test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_forgotten()
@@ -329,7 +329,7 @@ def test_a_key_that_was_kept_and_is_too_long_is_let_go() -> None:
     entries = [("x" * 1025, "a", 0.1), ("web", "a", 0.2)]
     rig = Rig(None, node("a"))
 
-    rig.tell(e.SavedPolicyStatesLoaded({"test": states.state_text(0, {"reward": entries})}))  # type: ignore[dict-item]
+    rig.tell(e.SavedPolicyStatesLoaded({"test": policy_states.state_text(0, {"reward": entries})}))  # type: ignore[dict-item]
     rig.offer(policy())
 
     assert values(rig) == {("web", "a"): 0.2}

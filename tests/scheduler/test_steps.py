@@ -12,9 +12,9 @@ from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.preemption import candidates, lazy_candidates
 from policysched.scheduler.scheduler import Scheduler
+from tests.builders import node, placed, pod
 from tests.evaluate.clusters import Dice
 from tests.scheduler.rig import GANG, Rig
-from tests.words import node, placed, pod
 
 FIT = GANG.format(more="") + "preemption { victims = any }\n"
 ACROSS = FIT.replace("filter node_resources_fit", "include kube_default")

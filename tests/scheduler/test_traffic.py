@@ -7,8 +7,8 @@ from policysched.evaluate.columns.gang_members import HypotheticalGangMembers
 from policysched.model.objects import Node, Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from tests.builders import namespace, node, pod
 from tests.scheduler.rig import Rig
-from tests.words import namespace, node, pod
 
 POLICY = """\
 policy test version 1

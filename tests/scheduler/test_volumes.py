@@ -8,9 +8,9 @@ from policysched.model.objects import PodUid, VolumeClaimKey
 from policysched.model.storage import ClaimRef
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from tests.builders import node, pod
 from tests.scheduler.rig import Rig
 from tests.volumes import claim, csi_node, storage_class, using, volume
-from tests.words import node, pod
 
 DEFAULT = "policy test version 1\ninclude kube_default\npreemption never\n"
 DATA = VolumeClaimKey("default", "data")

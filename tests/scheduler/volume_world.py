@@ -16,9 +16,9 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.scheduler import Scheduler
+from tests.builders import node, pending, pod
 from tests.scheduler.rig import START_NS, bundle
 from tests.volumes import HOSTNAME, claim, storage_class, using, volume
-from tests.words import node, pending, pod
 
 POLICY = "policy test version 1\ninclude kube_default\npreemption never\n"
 NODES = ("a", "b", "c")

@@ -12,7 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from policysched.serve.extender import ExtenderHttpCall, ExtenderResponse, PendingResponse, extender_routes
+from policysched.serve.extender_routes import (
+    ExtenderHttpCall,
+    ExtenderResponse,
+    PendingResponse,
+    extender_routes,
+)
 from policysched.serve.health import Health
 from policysched.serve.server import HttpServerOptions, HttpThread, ListenAddress, StatusEndpoints
 from policysched.serve.tls import BadCertificate, ServerTls, ServerTlsFiles

@@ -8,7 +8,7 @@ from itertools import islice
 import click
 
 from tests.progress import steps
-from tests.simulation.words import failure
+from tests.simulation.builders import failure
 from tests.simulation.world import Report, run_seed
 
 LINES_KEPT = 40

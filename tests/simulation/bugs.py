@@ -17,9 +17,9 @@ import orjson
 
 from policysched.builtins.kernels import FILTER_KERNELS
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.census import PodIndex
 from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.ledger import Ledger, PlacementState
+from policysched.cluster.pod_index import PodIndex
 from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.daemon.policy_feed import LastGoodStore
 from policysched.evaluate.columns.gang_members import GangMembers
@@ -27,13 +27,13 @@ from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.compile.victims import CompiledVictims
 from policysched.evaluate.evaluation import Evaluation
 from policysched.kube.client.api import ApiErrors
+from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode import devices, storage
-from policysched.kube.decode import pods as wire
-from policysched.kube.lease import LeaderElector
+from policysched.kube.leader_election import LeaderElector
 from policysched.kube.watch.reflector import Reflector
 from policysched.kube.write import bind as binding
 from policysched.kube.write.bind import Binder
-from policysched.kube.write.report import EventContent, Reporter
+from policysched.kube.write.events_and_conditions import EventContent, Reporter
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import AccessibleNodes
 from policysched.model.objects import Node, ObservedPod, Placement, PodUid
@@ -43,19 +43,19 @@ from policysched.scheduler import prebind
 from policysched.scheduler.commands import Bind, ReportPodEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import BindConfirmed, BindRefused, PodUpdated
-from policysched.scheduler.extenders import consulting
+from policysched.scheduler.extenders import calls
 from policysched.scheduler.gangs import placement as gang_room
-from policysched.scheduler.gangs.gangs import QueuedGang
+from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.kubelet_rejections import KubeletRejections
 from policysched.scheduler.policies.assumed_load import AssumedLoadTracker
-from policysched.scheduler.policies.policies import PolicyRegistry
-from policysched.scheduler.policies.recoveries import RecoveryTracker
-from policysched.scheduler.policies.states import PolicyStates
+from policysched.scheduler.policies.policy_states import PolicyStates
+from policysched.scheduler.policies.recovery_tracker import RecoveryTracker
+from policysched.scheduler.policies.registry import PolicyRegistry
 from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption import candidates
 from policysched.scheduler.preemption.candidates import Candidate
-from policysched.scheduler.preemption.preemption import DefaultPreemption
-from policysched.scheduler.queue.order import FairShareQueue
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from policysched.scheduler.queue.ordered_queue import FairShareQueue
 from policysched.scheduler.queue.queue import SchedulingQueue
 from policysched.scheduler.scheduler import Scheduler
 from policysched.scheduler.steps import Steps
@@ -311,7 +311,9 @@ def pods_of_nobody_are_taken_for_ours() -> AbstractContextManager[Any]:
         ours = found.pod.scheduler == UNKNOWN_SCHEDULER
         return PodUpdated(replace(found, pod=replace(found.pod, scheduler="beta")) if ours else found)
 
-    return patch.object(scheduler_app, "CLUSTER_PODS", replace(scheduler_app.CLUSTER_PODS, updated_event=seen))
+    return patch.object(
+        scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=seen)
+    )
 
 
 def pods_of_nobody_are_told_why_they_wait() -> AbstractContextManager[Any]:
@@ -481,7 +483,7 @@ def the_census_forgets_nobody() -> AbstractContextManager[Any]:
 
 
 def extenders_are_asked_and_not_listened_to() -> AbstractContextManager[Any]:
-    return patch.object(consulting, "nodes_passing_extenders", lambda nodes, _: nodes)
+    return patch.object(calls, "nodes_passing_extenders", lambda nodes, _: nodes)
 
 
 # ── gangs ────────────────────────────────────────────────────────────────────────────────────────────────────────────

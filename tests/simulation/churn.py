@@ -15,7 +15,7 @@ from policysched.kube.client.transport import ApiResponse
 from policysched.sandbox.apiserver.requests import ServerRequest
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.kubelet import RUN_SECONDS, Kubelet
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.nodes import node_status
 from tests.simulation.churn_devices import DeviceChurn
 from tests.simulation.churn_storage import StorageChurn

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from policysched.sandbox.claim_controller import CLAIM_TEMPLATES, DEVICE_CLAIMS
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
+from policysched.sandbox.resource_claim_controller import CLAIM_TEMPLATES, DEVICE_CLAIMS
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.volume_controller import CLAIMS, STANDARD_CLASS, STORAGE_CLASSES, VOLUMES
 
 Json = dict[str, Any]

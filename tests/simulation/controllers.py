@@ -10,8 +10,8 @@ from typing import Any
 from policysched.sandbox.apiserver.errors import StatusError
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.store import StoreChange
-from policysched.sandbox.claim_controller import DEVICE_CLAIMS, ResourceClaimController
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
+from policysched.sandbox.resource_claim_controller import DEVICE_CLAIMS, ResourceClaimController
 from policysched.sandbox.volume_controller import CLAIMS, VOLUMES, VolumeController, released_volume
 
 Json = dict[str, Any]

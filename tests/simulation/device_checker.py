@@ -9,8 +9,8 @@ from typing import Any
 
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.store import StoreChange
-from policysched.sandbox.claim_controller import DEVICE_CLAIMS
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
+from policysched.sandbox.resource_claim_controller import DEVICE_CLAIMS
 from tests.simulation.churn_devices import RACK
 
 Json = dict[str, Any]

@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from policysched.kube.lease import LeaseSettings
+from policysched.kube.leader_election import LeaseSettings
 from policysched.lang.ir.program import GangMode, OnTimeout
 from policysched.model.objects import PodUid
 from policysched.runtime.leadership import InLoopLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind, Command, Evict, Prebind
 from policysched.scheduler.events import PrebindRefused
 from policysched.scheduler.scheduler import Scheduler

@@ -8,13 +8,13 @@ from typing import Any
 
 from policysched.cluster.audit import find_cache_differences
 from policysched.cluster.cache import ClusterCache
-from policysched.kube.decode import devices, pods, storage
+from policysched.kube.decode import core_objects, devices, storage
 from policysched.lang.ir.program import GangMode, OnTimeout, Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.devices import DeviceKind
 from policysched.model.objects import NodeName, ObservedPod, Pod, PodSetKind, PodUid, QueuedPodInfo
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference import GangTerms, evaluate, gang_terms, order_key, select_node
 from tests.simulation.churn import UNKNOWN_SCHEDULER
@@ -64,7 +64,7 @@ class LivenessChecker:
         self._vetoes = vetoes
         self._programs = scheduler.programs()
         self._objects = list(self._local.list("pods"))
-        self._pods = [pods.decode_pod(obj) for obj in self._objects]
+        self._pods = [core_objects.decode_pod(obj) for obj in self._objects]
         self._failed_gang_pods = {
             obj["metadata"]["uid"]
             for obj in self._objects
@@ -97,10 +97,11 @@ class LivenessChecker:
         found += self._cache_problems()
         counts = self._scheduler.pending_counts()
         found += [f"{counts[queue]} pods are {queue}" for queue in ("active", "backoff") if counts[queue]]
-        nodes = [pods.decode_node(obj) for obj in self._local.list("nodes")]
+        nodes = [core_objects.decode_node(obj) for obj in self._local.list("nodes")]
         found += find_cache_differences(core.cache, pods=self._pods, nodes=nodes)
         spaces = {
-            obj["metadata"]["name"]: pods.decode_namespace(obj) for obj in self._local.list("namespaces")
+            obj["metadata"]["name"]: core_objects.decode_namespace(obj)
+            for obj in self._local.list("namespaces")
         }
         if core.cache.namespaces != spaces:
             found.append(f"namespaces are {core.cache.namespaces}, should be {spaces}")
@@ -228,12 +229,12 @@ class LivenessChecker:
     def _cache_from_server(self) -> ClusterCache:
         cache = ClusterCache()
         for obj in self._local.list("namespaces"):
-            cache.put_namespace(pods.decode_namespace(obj))
+            cache.put_namespace(core_objects.decode_namespace(obj))
         for obj in self._local.list("nodes"):
-            cache.put_node(pods.decode_node(obj))
+            cache.put_node(core_objects.decode_node(obj))
         for plural, kind in _POD_SETS:
             for obj in self._local.list(plural):
-                cache.put_pod_set(pods.decode_pod_set(obj, kind))
+                cache.put_pod_set(core_objects.decode_pod_set(obj, kind))
         for plural, stored in _STORAGE.items():
             for obj in self._local.list(plural):
                 cache.put_storage(storage.STORAGE_DECODERS[stored](obj))

@@ -13,11 +13,11 @@ from policysched.cluster.samples import MetricSamples
 from policysched.lang.ir.program import Metric
 from policysched.lang.ir.recovery import recovery_conditions
 from policysched.model.objects import Namespace, NodeName, Pod, PodUid
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import Event, SamplesArrived
 from policysched.scheduler.scheduler import Scheduler
-from tests.reference.assume import assumed_load
+from tests.reference.assumed_load import assumed_load
 from tests.simulation.texts import LOAD_HELD_NS, LOAD_LIMIT, WAITS_BELOW_RANK
 
 POLICY, METRIC = "alpha", "load"

@@ -21,9 +21,9 @@ from policysched.lang.ir.program import GangMode
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.objects import NodeName, Placement, Pod, PodUid
 from policysched.scheduler.commands import Evict
-from policysched.scheduler.gangs.gangs import QueuedGang
 from policysched.scheduler.gangs.placement import GangPlacement
-from policysched.scheduler.preemption.nominated import competing_nominations
+from policysched.scheduler.gangs.registry import QueuedGang
+from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference import evaluate, order_key, select_node

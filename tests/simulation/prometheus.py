@@ -15,11 +15,11 @@ from zlib import crc32
 import orjson
 
 from policysched.metric_sources.poll_status import PollError, SourcePollStatus
-from policysched.metric_sources.polled import PollingSource
+from policysched.metric_sources.polling import PollingSource
 from policysched.metric_sources.prometheus import PrometheusQueryClient
-from policysched.metric_sources.sources import ConfiguredSource, SampleSourceRouter
+from policysched.metric_sources.router import ConfiguredSource, SampleSourceRouter
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from tests.simulation.fault_profile import FaultProfile
 
 Series = list[dict[str, Any]]

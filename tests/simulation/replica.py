@@ -22,9 +22,9 @@ from policysched.kube.client.transport import (
     Transport,
     TransportError,
 )
-from policysched.kube.lease import LeaderElector, LeadershipStatus, LeaseSettings
+from policysched.kube.leader_election import LeaderElector, LeadershipStatus, LeaseSettings
 from policysched.kube.write.bind import BindSettings
-from policysched.kube.write.report import ReporterSettings
+from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.runtime.leadership import InLoopLeaderElection
 from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp

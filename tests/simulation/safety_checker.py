@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from policysched.cluster.usage import NodeUsage
-from policysched.kube.decode import pods as wire
+from policysched.kube.decode import core_objects as wire
 from policysched.model.objects import NodeName, Pod, PodUid
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.store import StoreChange
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind, Evict
 from tests.simulation.churn import OTHER_SCHEDULER, PROTECTED_LABEL
 

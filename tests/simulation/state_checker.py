@@ -13,7 +13,7 @@ import orjson
 
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.store import StoreChange
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 
 Json = dict[str, Any]
 StateCell = tuple[str, str]

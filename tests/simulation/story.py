@@ -11,11 +11,11 @@ from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector
 from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.scheduler import Scheduler
+from tests.builders import node_manifest, pod_manifest
 from tests.simulation.fault_profile import FaultProfile
 from tests.simulation.replica import POLICIES, Replica
 from tests.simulation.virtual_time import run_virtual
 from tests.simulation.world import World, compiled
-from tests.words import node_manifest, pod_manifest
 
 BETA = """\
 policy beta version 1

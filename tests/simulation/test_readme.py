@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.e2e.chaos.bugs import BUGS as CHAOS
 from tests.simulation.bugs import PLANTED
 from tests.simulation.sentences import GAP, asked_for, in_module, sentences_of
-from tests.simulation.test_told import TOLD
+from tests.simulation.test_stories import TOLD
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent

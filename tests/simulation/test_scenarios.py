@@ -11,12 +11,12 @@ from policysched.runtime.scheduler_app import ExitReason, SchedulerApp
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector
 from policysched.scheduler.kubelet_rejections import KubeletRejections
 from tests.simulation.replica import Replica
-from tests.simulation.story import BETA, GAMMA, Held, Story, told
-from tests.simulation.told_leaders import (
+from tests.simulation.stories_leaders import (
     a_late_bind_and_a_rival,
     a_new_leader_does_not_wait,
     a_policy_breaks_and_the_leader_dies,
 )
+from tests.simulation.story import BETA, GAMMA, Held, Story, told
 
 # ── a leader dies while its bind is on the road ────────────────────────────────────────────────────────────────────────
 

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from policysched.daemon.compiling import compile_sync
+from tests.simulation.builders import failure
 from tests.simulation.texts import BAD, GOOD, SCHEDULERS
-from tests.simulation.words import failure
 from tests.simulation.world import run_seed
 
 SEEDS, A_TEST = 200, 10

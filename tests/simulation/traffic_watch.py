@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from policysched.cluster.samples import MetricSamples
 from policysched.model.objects import NodeName, ObservedPod, PodUid
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.texts import TRAFFIC_ASSUMED, TRAFFIC_LIMIT

@@ -9,7 +9,7 @@ from typing import Any
 
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.store import StoreChange
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.volume_controller import CLAIMS, VOLUMES
 
 Json = dict[str, Any]

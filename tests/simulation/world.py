@@ -11,12 +11,12 @@ from typing import Any
 from policysched.daemon.compiling import compile_sync
 from policysched.kube.client.api import Json
 from policysched.lang.check.bundle import PolicyBundle
-from policysched.metric_sources.sources import SampleSourceRouter
+from policysched.metric_sources.router import SampleSourceRouter
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.store import StoreChange
 from policysched.sandbox.faults import FaultInjector
 from policysched.sandbox.kubelet import Kubelet
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind, Prebind
 from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.churn import Churn

@@ -24,17 +24,17 @@ from policysched.daemon.compiling import compile_inline
 from policysched.evaluate import evaluation, evaluation_cache
 from policysched.evaluate.columns import columns, placed_pods
 from policysched.kube.watch import reflector
-from policysched.kube.write.report import ReporterSettings
+from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp
 from policysched.runtime.telemetry import Telemetry
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.faults import FaultInjector, FaultRates
 from policysched.sandbox.kubelet import Kubelet
-from policysched.sandbox.local import LocalClient
+from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.limits import SchedulerLimits
-from policysched.scheduler.queue import heap
+from policysched.scheduler.queue import movable_heap
 from tests.simulation.churn import Churn
 from tests.simulation.extender import PEER, PretendExtender
 from tests.simulation.fault_profile import draw_fault_profile
@@ -57,7 +57,7 @@ BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (placed_pods, "_ANSWERS_MAX", 16),
     (reflector, "TOMBSTONES_MAX", 50),
     (evaluation, "_FILLINGS_MAX", 8),
-    (heap, "_GHOSTS_TOLERATED", 0),
+    (movable_heap, "_GHOSTS_TOLERATED", 0),
 )
 """What remembers a bounded number of things remembers few here, so that it is full soon and only what has no bound grows."""
 AFTERWARDS = 'filter never_mind require node.name != "nowhere"\n'

@@ -26,7 +26,7 @@ from policysched.cluster.devices.pod_claims import (
 )
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.device_answers import DeviceRefusal, DeviceRefusalCodes
+from policysched.evaluate.columns.device_refusals import DeviceRefusal, DeviceRefusalCodes
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     ClusterContext,

@@ -8,9 +8,14 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
+from policysched.builtins.device_amounts import (
+    capacity_and_requested,
+    device_backed_resources,
+    device_change_stamps,
+)
 from policysched.evaluate.columns.column_kinds import Allocatable, Requested
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.saturating import all_true
+from policysched.evaluate.columns.saturating_arithmetic import all_true
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     MAX_SCORE,
@@ -19,11 +24,6 @@ from policysched.evaluate.kernel import (
     KernelParams,
     ScoreKernel,
     ScoreKernelBase,
-)
-from policysched.evaluate.rules.device_amounts import (
-    capacity_and_requested,
-    device_backed_resources,
-    device_change_stamps,
 )
 from policysched.model.objects import Pod
 

@@ -9,6 +9,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from policysched.builtins.device_amounts import (
+    capacity_and_requested,
+    device_backed_resources,
+    device_change_stamps,
+)
 from policysched.evaluate.columns.column_kinds import (
     Allocatable,
     ColumnKind,
@@ -17,7 +22,7 @@ from policysched.evaluate.columns.column_kinds import (
     ScoringRequested,
 )
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.saturating import all_true, percent
+from policysched.evaluate.columns.saturating_arithmetic import all_true, percent
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     MAX_SCORE,
@@ -28,11 +33,6 @@ from policysched.evaluate.kernel import (
     KernelParams,
     ScoreKernel,
     ScoreKernelBase,
-)
-from policysched.evaluate.rules.device_amounts import (
-    capacity_and_requested,
-    device_backed_resources,
-    device_change_stamps,
 )
 from policysched.model.objects import Pod
 

@@ -1,10 +1,10 @@
 """Nodes with `spec.unschedulable` refuse pods that do not tolerate the taint which stands for it."""
 
+from policysched.builtins.tolerations import tolerated
 from policysched.evaluate.columns.column_kinds import NodeUnschedulable
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import ClusterContext, FilterKernel, FilterKernelBase, KernelParams
-from policysched.evaluate.rules.tolerations import tolerated
 from policysched.model.objects import Pod, Taint
 
 COLUMNS = (NodeUnschedulable(),)

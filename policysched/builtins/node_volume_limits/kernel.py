@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from policysched.cluster.volumes.claims import not_found_message
+from policysched.cluster.volumes.binder import not_found_message
 from policysched.evaluate.columns.column_kinds import VolumeLimit
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View

@@ -5,6 +5,7 @@ Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/taintto
 
 import numpy as np
 
+from policysched.builtins.tolerations import tolerated
 from policysched.evaluate.columns.column_kinds import TaintSet
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View, map_codes
@@ -18,7 +19,6 @@ from policysched.evaluate.kernel import (
     ScoreKernel,
     ScoreKernelBase,
 )
-from policysched.evaluate.rules.tolerations import tolerated
 from policysched.model.objects import Pod, Taint, Toleration
 
 COLUMNS = (TaintSet(),)

@@ -9,8 +9,14 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from policysched.builtins.volume_terms import (
+    requirements_match,
+    selector_matches,
+    terms_match,
+    volume_fits,
+)
 from policysched.cluster.volumes.availability import AvailableVolumes
-from policysched.cluster.volumes.claims import (
+from policysched.cluster.volumes.binder import (
     NO_SPACE,
     NO_VOLUME,
     NODE_CONFLICT,
@@ -23,7 +29,7 @@ from policysched.cluster.volumes.claims import (
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.evaluate.columns.column_kinds import NodeMapEntry, NodeNameCode
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.free_volumes import NO_FREE_VOLUME, FreeVolumeIndex
+from policysched.evaluate.columns.free_volume_index import NO_FREE_VOLUME, FreeVolumeIndex
 from policysched.evaluate.columns.interner import Interner
 from policysched.evaluate.columns.storage_capacity import NO_CAPACITY
 from policysched.evaluate.columns.view import View
@@ -33,12 +39,6 @@ from policysched.evaluate.kernel import (
     FilterKernel,
     FilterKernelBase,
     KernelParams,
-)
-from policysched.evaluate.rules.volume_terms import (
-    requirements_match,
-    selector_matches,
-    terms_match,
-    volume_fits,
 )
 from policysched.model.objects import Node, Pod
 from policysched.model.storage import (

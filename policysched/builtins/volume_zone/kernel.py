@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from policysched.cluster.volumes.availability import AvailableVolumes
-from policysched.cluster.volumes.claims import not_found_message
+from policysched.cluster.volumes.binder import not_found_message
 from policysched.evaluate.columns.column_kinds import NodeMapEntry
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.interner import ABSENT
@@ -18,7 +18,7 @@ from policysched.evaluate.kernel import (
     KernelParams,
 )
 from policysched.model.objects import Pod, VolumeClaimKey
-from policysched.model.zones import TOPOLOGY_LABELS, newer_label, volume_topologies
+from policysched.model.volume_topology import TOPOLOGY_LABELS, newer_label, volume_topologies
 
 
 def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:

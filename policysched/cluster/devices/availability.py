@@ -2,8 +2,8 @@
 
 from collections.abc import Hashable, Iterable, Sequence
 
+from policysched.cluster.devices.allocation_cache import DeviceOverlay, SearchOutcome
 from policysched.cluster.devices.device_cache import DeviceCache
-from policysched.cluster.devices.finder import DeviceOverlay, SearchOutcome
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.model.devices import DeviceAllocation, DeviceClass, DeviceKind, PoolId, ResourceClaim
 from policysched.model.objects import Node, PodUid, ResourceClaimKey

@@ -9,9 +9,9 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
+from policysched.cluster.devices.allocation_cache import AllocationCache
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.extended_resources import classes_by_resource
-from policysched.cluster.devices.finder import AllocationCache
 from policysched.cluster.devices.reservations import DeviceChoice, DeviceReservation
 from policysched.cluster.devices.slices import ResourceSliceIndex
 from policysched.cluster.devices.usage import DeviceUsage

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 
-from policysched.cluster.volumes.change_log import ChangeLog
+from policysched.cluster.change_log import ChangeLog
 from policysched.cluster.volumes.reservations import VolumeChoice, VolumeReservationKey, VolumeReservations
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.objects import NodeName, PodUid, PrebindTarget, VolumeClaimKey

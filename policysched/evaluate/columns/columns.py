@@ -19,8 +19,8 @@ from policysched.cluster.usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.evaluate.columns.attached_volumes import AttachedVolumes
 from policysched.evaluate.columns.column_kinds import ColumnKind, Interners
-from policysched.evaluate.columns.device_answers import DeviceRefusalCache
-from policysched.evaluate.columns.free_volumes import FreeVolumeIndexCache
+from policysched.evaluate.columns.device_refusals import DeviceRefusalCache
+from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.columns.storage_capacity import StorageCapacityCache

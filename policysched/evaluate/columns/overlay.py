@@ -7,7 +7,7 @@ within one decision: the caller commits it by assuming each placement in the cac
 from collections import Counter
 from collections.abc import Callable
 
-from policysched.cluster.devices.finder import DeviceOverlay
+from policysched.cluster.devices.allocation_cache import DeviceOverlay
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.cluster.shares import HypotheticalShares, NamespaceShares
 from policysched.cluster.usage import NodeUsage

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
+from policysched.cluster.devices.allocation_cache import DeviceOverlay
 from policysched.cluster.devices.availability import AvailableDevices
-from policysched.cluster.devices.finder import DeviceOverlay
 from policysched.cluster.samples import PairSamples
 from policysched.cluster.usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
@@ -21,8 +21,8 @@ from policysched.cluster.volumes.reservations import VolumeReservations
 from policysched.evaluate.columns.attached_volumes import attached_to
 from policysched.evaluate.columns.column_kinds import ColumnKind, Interners
 from policysched.evaluate.columns.columns import Array, Columns
-from policysched.evaluate.columns.device_answers import DeviceRefusal, DeviceRefusalCodes
-from policysched.evaluate.columns.free_volumes import FreeVolumeIndex
+from policysched.evaluate.columns.device_refusals import DeviceRefusal, DeviceRefusalCodes
+from policysched.evaluate.columns.free_volume_index import FreeVolumeIndex
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec, HypotheticalGangMembers
 from policysched.evaluate.columns.metric_column import MetricColumn
 from policysched.evaluate.columns.placed_pods import (

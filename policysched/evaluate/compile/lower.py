@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from policysched.builtins.registry import BUILTINS
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import ScalarFunction
-from policysched.evaluate.scalar.times import slope_difference, time_dependent_parts
-from policysched.evaluate.vector.expressions import build_machine as machine_of
+from policysched.evaluate.scalar.next_change import slope_difference, time_dependent_parts
 from policysched.evaluate.vector.machine import VectorMachine, is_leaf
+from policysched.evaluate.vector.step_builders import build_machine as machine_of
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.program import (

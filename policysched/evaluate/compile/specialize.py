@@ -10,7 +10,8 @@ from policysched.builtins.kernels import FILTER_KERNELS, SCORE_KERNELS
 from policysched.builtins.registry import BUILTINS
 from policysched.evaluate.compile.lower import LoweredFilter, LoweredScore, Variant
 from policysched.evaluate.kernel import ClusterContext, Dependency
-from policysched.evaluate.rules.bound_rules import (
+from policysched.evaluate.rules.normalizers import normalizer_of
+from policysched.evaluate.rules.specialized_rules import (
     Activation,
     ConditionalFilter,
     ExpressionFilter,
@@ -21,7 +22,6 @@ from policysched.evaluate.rules.bound_rules import (
     builtin_score,
     expression_score,
 )
-from policysched.evaluate.rules.normalize import normalizer_of
 from policysched.evaluate.rules.values_text import format_value_or_missing
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
 from policysched.evaluate.vector.traffic import traffic_fingerprint

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.saturating import (
+from policysched.evaluate.columns.saturating_arithmetic import (
     saturating_add,
     saturating_floor_divide,
     saturating_multiply,

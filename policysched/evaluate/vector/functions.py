@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.saturating import saturating_negate
+from policysched.evaluate.columns.saturating_arithmetic import saturating_negate
 from policysched.evaluate.vector.distributions import beta_cdf, normal_cdf
 from policysched.lang.types.kinds import FLOAT64_MAX
 from policysched.model.quantity import INT64_MAX, INT64_MIN

@@ -2,7 +2,7 @@
 
 A `VectorMachine` holds the steps of one set of rules. Equal expressions are one step, whichever rules they come from. What
 does not depend on the node is a *leaf*: a plain function of the pod (`evaluate.scalar.compiler`), worked out once and laid over all rows.
-How each kind of expression becomes a step stands in modules of its own; `evaluate.vector.expressions` lists them.
+How each kind of expression becomes a step stands in modules of its own; `evaluate.vector.step_builders` lists them.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence

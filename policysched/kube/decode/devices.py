@@ -11,8 +11,8 @@ import orjson
 from policysched.cluster.devices.cel_values import quantity_text
 from policysched.cluster.devices.extended_resources import may_be_device_resource
 from policysched.kube.decode.affinity import decode_node_selector
-from policysched.kube.decode.reading import decode_object, resource_version, text, time_ns
-from policysched.kube.decode.requests import InvalidField
+from policysched.kube.decode.pod_resources import InvalidField
+from policysched.kube.decode.primitives import decode_object, resource_version, text, time_ns
 from policysched.model import devices as d
 from policysched.model.objects import (
     ExtendedResourceRequest,

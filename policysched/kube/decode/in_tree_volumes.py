@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from policysched.cluster.volumes.availability import CSI_DRIVER_OF
 from policysched.model.objects import CsiVolume, NodeSelectorTerm, SelectorRequirement
 from policysched.model.storage import CsiMigration, NodeSelectorTerms
-from policysched.model.zones import OLD_REGION, OLD_ZONE, REGION, ZONE, ZONE_SEPARATOR
+from policysched.model.volume_topology import OLD_REGION, OLD_ZONE, REGION, ZONE, ZONE_SEPARATOR
 
 Json = Mapping[str, Any]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from policysched.kube.decode.in_tree_volumes import decode_inline_mount
-from policysched.kube.decode.reading import text
+from policysched.kube.decode.primitives import text
 from policysched.model.objects import CsiVolume, Disk, PodUid, PodVolumeClaim, VolumeClaimKey
 
 Json = Mapping[str, Any]

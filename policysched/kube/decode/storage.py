@@ -5,7 +5,13 @@ from typing import Any
 
 from policysched.kube.decode.affinity import decode_label_selector, decode_node_selector
 from policysched.kube.decode.in_tree_volumes import decode_migration, decode_volume_mount
-from policysched.kube.decode.reading import decode_object, resource_version, size_bytes, string_map, text
+from policysched.kube.decode.primitives import (
+    decode_object,
+    resource_version,
+    size_bytes,
+    string_map,
+    text,
+)
 from policysched.model import storage as s
 from policysched.model.objects import CsiNode, NodeName, PodUid, SelectorRequirement, VolumeClaimKey
 

@@ -20,8 +20,8 @@ import aiohttp
 import orjson
 
 from policysched.http_errors import describe_http_error
-from policysched.kube.extender.wire import EXTENDER_SCORE_MAX, field_ignoring_case
-from policysched.lang.ir.extender_answers import ExtenderRefusal
+from policysched.kube.extender.protocol import EXTENDER_SCORE_MAX, field_ignoring_case
+from policysched.lang.ir.extender_results import ExtenderRefusal
 from policysched.text.sanitize import sanitize_line
 
 Json = Mapping[str, Any]

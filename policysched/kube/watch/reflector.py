@@ -31,7 +31,7 @@ from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import TransportError
 from policysched.kube.client.watch_lines import WatchEvent
-from policysched.kube.decode.malformed import Malformed
+from policysched.kube.decode.errors import Malformed
 from policysched.kube.watch.resources import WatchedResource
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from policysched.kube.decode import devices, pods, storage
-from policysched.kube.decode.malformed import Malformed
+from policysched.kube.decode import core_objects, devices, storage
+from policysched.kube.decode.errors import Malformed
 from policysched.model.devices import DeviceKind, ResourceClaim
 from policysched.model.objects import NodeName, PodSetKind, PodUid
 from policysched.model.storage import StorageKind
@@ -66,7 +66,7 @@ PODS: WatchedResource[PodUpdated | PodDeleted] = WatchedResource(
     kind="Pod",
     path="/api/v1/pods",
     key=_uid,
-    updated_event=lambda obj: PodUpdated(pods.decode_pod(obj)),
+    updated_event=lambda obj: PodUpdated(core_objects.decode_pod(obj)),
     deleted_event=lambda key: PodDeleted(PodUid(key)),
     keep_when_malformed=lambda event: isinstance(event, PodUpdated) and event.pod.node is not None,
 )
@@ -75,7 +75,7 @@ NODES: WatchedResource[NodeUpdated | NodeDeleted] = WatchedResource(
     kind="Node",
     path="/api/v1/nodes",
     key=_name,
-    updated_event=lambda obj: NodeUpdated(pods.decode_node(obj)),
+    updated_event=lambda obj: NodeUpdated(core_objects.decode_node(obj)),
     deleted_event=lambda key: NodeDeleted(NodeName(key)),
     keep_when_malformed=_never_keep,
 )
@@ -84,7 +84,7 @@ NAMESPACES: WatchedResource[NamespaceUpdated | NamespaceDeleted] = WatchedResour
     kind="Namespace",
     path="/api/v1/namespaces",
     key=_name,
-    updated_event=lambda obj: NamespaceUpdated(pods.decode_namespace(obj)),
+    updated_event=lambda obj: NamespaceUpdated(core_objects.decode_namespace(obj)),
     deleted_event=NamespaceDeleted,
     keep_when_malformed=_never_keep,
 )
@@ -103,7 +103,7 @@ DISRUPTION_BUDGETS: WatchedResource[DisruptionBudgetUpdated | DisruptionBudgetDe
     kind="PodDisruptionBudget",
     path="/apis/policy/v1/poddisruptionbudgets",
     key=_namespaced_name,
-    updated_event=lambda obj: DisruptionBudgetUpdated(pods.decode_disruption_budget(obj)),
+    updated_event=lambda obj: DisruptionBudgetUpdated(core_objects.decode_disruption_budget(obj)),
     deleted_event=_disruption_budget_deleted,
     keep_when_malformed=_never_keep,
 )
@@ -118,7 +118,7 @@ def _pod_set_resource(kind: PodSetKind, path: str) -> WatchedResource[PodSetUpda
         kind=kind,
         path=path,
         key=_namespaced_name,
-        updated_event=lambda obj: PodSetUpdated(pods.decode_pod_set(obj, kind)),
+        updated_event=lambda obj: PodSetUpdated(core_objects.decode_pod_set(obj, kind)),
         deleted_event=gone,
         keep_when_malformed=_never_keep,
     )
@@ -133,7 +133,7 @@ def node_objects(
         path=f"/apis/{group}/{version}/{resource}",
         key=_name,
         updated_event=lambda obj: NodeObjectUpdated(
-            kind, NodeName(pods.required_name(obj)), pods.canonical_json(obj)
+            kind, NodeName(core_objects.required_name(obj)), core_objects.canonical_json(obj)
         ),
         deleted_event=lambda key: NodeObjectDeleted(kind, NodeName(key)),
         keep_when_malformed=_never_keep,
@@ -257,7 +257,7 @@ def decode_config_map(obj: Json) -> ConfigMapUpdated:
     """Raises Malformed."""
     meta, data = obj.get("metadata") or {}, obj.get("data") or {}
     if not isinstance(data, Mapping) or not all(isinstance(text, str) for text in data.values()):
-        raise Malformed("ConfigMap", pods.object_name(obj), "data", "is not a map of strings")
+        raise Malformed("ConfigMap", core_objects.object_name(obj), "data", "is not a map of strings")
     version, uid = str(meta.get("resourceVersion", "")), str(meta.get("uid", ""))
     return ConfigMapUpdated(data, version, uid, _binary(obj))
 
@@ -268,5 +268,5 @@ def _binary(obj: Json) -> dict[str, bytes]:
         return {key: base64.b64decode(text, validate=True) for key, text in encoded.items()}
     except (AttributeError, TypeError, ValueError):
         raise Malformed(
-            "ConfigMap", pods.object_name(obj), "binaryData", "is not a map of base64 texts"
+            "ConfigMap", core_objects.object_name(obj), "binaryData", "is not a map of base64 texts"
         ) from None

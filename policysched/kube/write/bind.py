@@ -9,7 +9,7 @@
 
 A bind without an answer may still be carried out: to withdraw it would give its room to a second pod, and reading the
 pod tells nothing, since the request can land after the read. Repeating is safe: the server binds a pod of that UID
-once. `?timeout=5s` ends a request's life in the server, which is what a new leader waits for (`kube.lease`).
+once. `?timeout=5s` ends a request's life in the server, which is what a new leader waits for (`kube.leader_election`).
 """
 
 import asyncio

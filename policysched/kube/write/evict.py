@@ -27,7 +27,7 @@ from policysched.kube.client.api import (
     NotFound,
 )
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.lease import micro_time
+from policysched.kube.leader_election import micro_time
 from policysched.kube.write.retry import RequestAbandoned, RequestRetrier
 from policysched.model.objects import PodUid
 from policysched.scheduler.commands import ClearNomination, Evict, Victim

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from policysched.kube.client.api import Conflict, NotFound
 from policysched.kube.decode.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION, decode_resource_claim
-from policysched.kube.decode.malformed import Malformed
-from policysched.kube.write import reserve
+from policysched.kube.decode.errors import Malformed
+from policysched.kube.write import resource_claims
 from policysched.model.devices import ClaimConsumer, DeviceRequest, ResourceClaim
 from policysched.model.objects import PodUid
 from policysched.scheduler.commands import ClaimToCreate, ClaimToReserve, DeleteExtendedClaim
@@ -22,7 +22,7 @@ from policysched.scheduler.commands import ClaimToCreate, ClaimToReserve, Delete
 Json = dict[str, Any]
 
 
-class ExtendedClaimApi(reserve.ResourceClaimApi, Protocol):
+class ExtendedClaimApi(resource_claims.ResourceClaimApi, Protocol):
     """Requests that are repeated until they are settled."""
 
     async def create(self, path: str, body: Json) -> Json: ...
@@ -37,11 +37,11 @@ async def create_claim(wire: ExtendedClaimApi, wanted: ClaimToCreate, pod: Claim
     try:
         found = await wire.create(_claims_path(namespace), claim_manifest(wanted, pod))
     except Conflict:
-        found = await wire.get(reserve.resource_claim_path(wanted.claim))
+        found = await wire.get(resource_claims.resource_claim_path(wanted.claim))
     claim = _decode_claim(found)
     if not _is_made_for(claim, PodUid(pod.uid)) or claim.deleting:
-        raise reserve.ClaimNotReserved(f"claim {wanted.claim} is not for pod {namespace}/{pod.name}")
-    version = await reserve.reserve_claim(
+        raise resource_claims.ClaimNotReserved(f"claim {wanted.claim} is not for pod {namespace}/{pod.name}")
+    version = await resource_claims.reserve_claim(
         wire,
         ClaimToReserve(
             claim=claim.key,
@@ -60,13 +60,13 @@ async def create_claim(wire: ExtendedClaimApi, wanted: ClaimToCreate, pod: Claim
 
 async def delete_claim(wire: ExtendedClaimApi, command: DeleteExtendedClaim) -> bool:
     """Whether it is not there any more. Raises as `create_claim`."""
-    path = reserve.resource_claim_path(command.claim)
+    path = resource_claims.resource_claim_path(command.claim)
     try:
         claim = _decode_claim(await wire.get(path))
         if not _is_made_for(claim, command.uid):
             return True
-        if reserve.FINALIZER in claim.finalizers:
-            left = [one for one in claim.finalizers if one != reserve.FINALIZER]
+        if resource_claims.FINALIZER in claim.finalizers:
+            left = [one for one in claim.finalizers if one != resource_claims.FINALIZER]
             meta = {"uid": claim.uid, "resourceVersion": str(claim.version), "finalizers": left or None}
             await wire.patch(path, {"metadata": meta})
         await wire.delete(path, {"preconditions": {"uid": claim.uid}})
@@ -85,7 +85,7 @@ def claim_manifest(wanted: ClaimToCreate, pod: ClaimConsumer) -> Json:
             "name": wanted.claim.name,
             "namespace": wanted.claim.namespace,
             "annotations": {EXTENDED_RESOURCE_CLAIM_ANNOTATION: "true"},
-            "finalizers": [reserve.FINALIZER],
+            "finalizers": [resource_claims.FINALIZER],
             "ownerReferences": [
                 {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
             ],
@@ -119,7 +119,7 @@ def _decode_claim(found: Json) -> ResourceClaim:
     try:
         return decode_resource_claim(found)
     except Malformed as error:
-        raise reserve.ClaimNotReserved(str(error)) from error
+        raise resource_claims.ClaimNotReserved(str(error)) from error
 
 
 def _is_made_for(claim: ResourceClaim, pod: PodUid) -> bool:

@@ -7,7 +7,7 @@ has and for whom.
 Each patch names the UID and the version that the decision was made on, so that it lands on that very object or not at
 all, however late. One whose answer was lost is repeated; if it had landed after all, the repetition is refused as a
 conflict, the pod is tried again, and finds what it had written. Volumes come before claims, as in kube-scheduler.
-Claims for devices have a road of their own (`kube.write.reserve`), for others may write to them meanwhile; so has the one that is
+Claims for devices have a road of their own (`kube.write.resource_claims`), for others may write to them meanwhile; so has the one that is
 made for a pod's extended resources (`kube.write.extended_claims`). And a claim that gets devices is written until it is answered:
 while that may land, they must not be another's.
 """
@@ -25,7 +25,7 @@ from policysched.kube.client.api import MERGE_PATCH, ApiClient, ApiStatusError, 
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.decode.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
 from policysched.kube.write.extended_claims import create_claim, delete_claim
-from policysched.kube.write.reserve import (
+from policysched.kube.write.resource_claims import (
     ClaimNotReserved,
     deallocate_claim,
     reserve_claim,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.check.include import INCLUDE_DEPTH_MAX, IncludeTarget
 from policysched.lang.check.parameter_values import NO_PARAMETER_VALUES, ParameterValuesByPolicy
-from policysched.lang.check.program import CheckState, build_program, check_document
+from policysched.lang.check.passes import CheckState, build_program, check_document
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.parse import parse
 from policysched.lang.syntax import tree as s

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Literal, cast
 
 from policysched.lang.check.dimensions import describe_type
-from policysched.lang.check.reading import ExpressionChecker
+from policysched.lang.check.expression_checker import ExpressionChecker
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.after_placement import expr_after_placement, place_pod_in_aggregates
 from policysched.lang.ir.aggregates import nested_aggregates

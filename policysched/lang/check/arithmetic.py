@@ -3,7 +3,7 @@
 from typing import Literal, cast
 
 from policysched.lang.check.dimensions import DIMENSIONLESS, product_type, same_dimension, sum_type
-from policysched.lang.check.reading import ExpressionChecker
+from policysched.lang.check.expression_checker import ExpressionChecker
 from policysched.lang.ir import expr as e
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t

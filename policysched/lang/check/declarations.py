@@ -5,11 +5,11 @@ from typing import Literal, cast
 
 from policysched.lang.check.attributes import check_attribute
 from policysched.lang.check.dimensions import describe_type
+from policysched.lang.check.expression_checker import conform
 from policysched.lang.check.expressions import check_expression, check_expression_as
-from policysched.lang.check.flow import check_always_present
 from policysched.lang.check.limits import is_runtime_dependent, measure_expanded, reads_container
 from policysched.lang.check.metrics import check_metric
-from policysched.lang.check.reading import conform
+from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import (
     CONSTANT,
     FILTER_CONDITION,
@@ -107,7 +107,7 @@ def check_constant(scope: Scope, node: s.Expression, type_: Type) -> Const | Non
         return None
     if isinstance(conformed, Const):
         return _convert_constant(conformed, type_)
-    from policysched.lang.check.constants import evaluate_constant
+    from policysched.lang.check.constant_evaluation import evaluate_constant
 
     value = evaluate_constant(conformed)
     if value is None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import cast
 
 from policysched.lang.check.dimensions import describe_type
+from policysched.lang.check.expression_checker import ExpressionChecker
 from policysched.lang.check.names import check_name
-from policysched.lang.check.reading import ExpressionChecker
 from policysched.lang.check.scope import did_you_mean
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import CONTAINER_RECORD

@@ -5,19 +5,19 @@ what is constant are later passes (`flow`, `lang.ir.constant_folding`).
 """
 
 from policysched.lang.check.aggregates import check_aggregate
-from policysched.lang.check.amounts import check_resource_amount, is_resource_amount
 from policysched.lang.check.arithmetic import check_minus, check_product, check_sum
 from policysched.lang.check.attributes import check_attribute
-from policysched.lang.check.choices import check_else, check_if
+from policysched.lang.check.conditionals import check_else, check_if
 from policysched.lang.check.conditions import check_and_or, check_comparison, check_has, check_not
 from policysched.lang.check.dimensions import describe_type
 from policysched.lang.check.elements import check_fold, check_record_field, is_record_field
+from policysched.lang.check.expression_checker import ExpressionChecker, conform
 from policysched.lang.check.functions import check_call, check_count
 from policysched.lang.check.limits import check_limits
 from policysched.lang.check.lists import check_list_literal, check_membership
 from policysched.lang.check.literals import check_number
 from policysched.lang.check.names import check_name
-from policysched.lang.check.reading import ExpressionChecker, conform
+from policysched.lang.check.resource_amounts import check_resource_amount, is_resource_amount
 from policysched.lang.check.scope import ExpressionContext, Scope
 from policysched.lang.ir import expr as e
 from policysched.lang.syntax import tree as s

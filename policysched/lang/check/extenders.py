@@ -3,7 +3,7 @@ only the process that runs the policy knows."""
 
 from collections.abc import Iterable
 
-from policysched.lang.check.clauses import clauses_by_slot
+from policysched.lang.check.rule_clauses import clauses_by_slot
 from policysched.lang.check.rules import check_score_missing, check_weight
 from policysched.lang.check.scope import Scope, declared_here
 from policysched.lang.ir import program as p

@@ -2,7 +2,7 @@
 
 from policysched.lang.check.dimensions import DIMENSIONLESS, common_type, describe_type, same_dimension
 from policysched.lang.check.elements import check_fold
-from policysched.lang.check.reading import ExpressionChecker, report_type_mismatch
+from policysched.lang.check.expression_checker import ExpressionChecker, report_type_mismatch
 from policysched.lang.check.scope import COUNTED_IN_CLUSTER, COUNTED_ON_NODE, did_you_mean, join_alternatives
 from policysched.lang.check.traffic import check_traffic_to
 from policysched.lang.check.windows import check_window

@@ -3,7 +3,7 @@
 from policysched.lang.check.scope import LetExpression, Scope
 from policysched.lang.ir.program import CONTAINER_RECORD
 from policysched.lang.syntax import tree as s
-from policysched.lang.syntax.operands import syntax_children
+from policysched.lang.syntax.children import syntax_children
 
 EXPRESSION_NODES_MAX = 500
 EXPANDED_NODES_MAX = 10_000

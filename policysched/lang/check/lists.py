@@ -3,7 +3,7 @@
 from typing import cast
 
 from policysched.lang.check.dimensions import describe_type, same_dimension
-from policysched.lang.check.reading import ExpressionChecker, conform
+from policysched.lang.check.expression_checker import ExpressionChecker, conform
 from policysched.lang.ir import expr as e
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from policysched.lang.check.scope import Scope, join_alternatives
 from policysched.lang.ir import expr as e
-from policysched.lang.parse.words import UNIT_SPELLINGS
+from policysched.lang.parse.keywords import UNIT_SPELLINGS
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import Type, TypeKind
 from policysched.lang.types.units import SUFFIXES, ParseFailure, kinds_of_suffix, parse_literal

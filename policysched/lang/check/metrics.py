@@ -2,9 +2,9 @@
 
 from typing import Literal, cast
 
+from policysched.lang.check.block_params import BlockParams, check_block_params
 from policysched.lang.check.expressions import check_expression_as
-from policysched.lang.check.flow import check_always_present
-from policysched.lang.check.params import BlockParams, check_block_params
+from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import ASSUMED_METRIC, SERIES_POD_KEY, Scope
 from policysched.lang.ir import program as p
 from policysched.lang.ir.constant_folding import fold_constants

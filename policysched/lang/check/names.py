@@ -2,7 +2,7 @@
 for), QoS classes, and `now`."""
 
 from policysched.lang.check.attributes import suggest_attribute
-from policysched.lang.check.reading import ExpressionChecker, conform
+from policysched.lang.check.expression_checker import ExpressionChecker, conform
 from policysched.lang.check.scope import DeclaredName, LetExpression, declared_here, did_you_mean
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import CONTAINER_RECORD, Input, Metric, PairJoinSpec, Parameter, StateSpec

@@ -1,9 +1,9 @@
 """`resource NAME { capacity = E, request = E }`: what is declared. `amounts` says what reading it means."""
 
+from policysched.lang.check.block_params import BlockParams, check_block_params
 from policysched.lang.check.dimensions import describe_type
 from policysched.lang.check.expressions import check_expression, check_expression_as
-from policysched.lang.check.flow import check_always_present
-from policysched.lang.check.params import BlockParams, check_block_params
+from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import CAPACITY, REQUEST, DeclaredResource, Scope, declared_here
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants

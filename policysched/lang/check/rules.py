@@ -3,11 +3,11 @@
 from typing import Literal, cast
 
 from policysched.builtins.registry import BUILTINS
-from policysched.lang.check.builtins import check_builtin_parameters
-from policysched.lang.check.clauses import RuleClauses, clauses_by_slot
+from policysched.lang.check.builtin_parameters import check_builtin_parameters
 from policysched.lang.check.dimensions import describe_type
+from policysched.lang.check.expression_checker import conform
 from policysched.lang.check.expressions import check_condition, check_expression, check_expression_as
-from policysched.lang.check.flow import (
+from policysched.lang.check.presence import (
     PresentReads,
     check_always_present,
     else_operand_text,
@@ -15,8 +15,8 @@ from policysched.lang.check.flow import (
     possibly_missing,
     report_possibly_missing,
 )
-from policysched.lang.check.reading import conform
-from policysched.lang.check.recovering import check_recovery
+from policysched.lang.check.recovery import check_recovery
+from policysched.lang.check.rule_clauses import RuleClauses, clauses_by_slot
 from policysched.lang.check.scope import (
     CONSTANT,
     FILTER_CONDITION,
@@ -464,7 +464,7 @@ def _check_range(scope: Scope, clause: s.NormalizeClause, value: e.Expr) -> p.Ra
 
 
 def _check_bound(scope: Scope, node: s.Expression, value: e.Expr) -> int | float | None:
-    from policysched.lang.check.constants import evaluate_constant
+    from policysched.lang.check.constant_evaluation import evaluate_constant
 
     wanted = e.type_of(value).as_required()
     found = check_expression(scope, node, CONSTANT, wanted)

@@ -2,10 +2,10 @@
 
 from typing import Literal, cast
 
+from policysched.lang.check.block_params import BlockParams, check_block_params
 from policysched.lang.check.declarations import check_constant, declare_name, resolve_type
 from policysched.lang.check.expressions import check_expression_as
-from policysched.lang.check.flow import check_always_present
-from policysched.lang.check.params import BlockParams, check_block_params
+from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import STATE_KEY, STATE_UPDATE, ExpressionContext, Scope
 from policysched.lang.ir import expr as e
 from policysched.lang.ir import program as p

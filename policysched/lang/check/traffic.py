@@ -4,7 +4,7 @@
 (`check_traffic_to(gang, "topology.kubernetes.io/zone")`) asks of the whole domain in place of the node.
 """
 
-from policysched.lang.check.reading import ExpressionChecker
+from policysched.lang.check.expression_checker import ExpressionChecker
 from policysched.lang.check.scope import DeclaredName, declared_here, did_you_mean
 from policysched.lang.ir import expr as e
 from policysched.lang.ir import program as p

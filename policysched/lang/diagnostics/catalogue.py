@@ -8,11 +8,11 @@ only a running scheduler can say) in `rules_live`.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from policysched.lang.diagnostics.check_rules import CHECK_DOCS
-from policysched.lang.diagnostics.live_rules import LIVE_DOCS
-from policysched.lang.diagnostics.policytest_rules import POLICYTEST_DOCS
-from policysched.lang.diagnostics.rule_doc import DiagnosticDoc
-from policysched.lang.diagnostics.syntax_rules import SYNTAX_DOCS
+from policysched.lang.diagnostics.check_docs import CHECK_DOCS
+from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc
+from policysched.lang.diagnostics.live_docs import LIVE_DOCS
+from policysched.lang.diagnostics.policytest_docs import POLICYTEST_DOCS
+from policysched.lang.diagnostics.syntax_docs import SYNTAX_DOCS
 from policysched.text import Diagnostic, Label, Span
 
 __all__ = ["DIAGNOSTIC_DOCS", "DiagnosticDoc", "find_diagnostic_doc", "make_diagnostic"]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from policysched.lang.diagnostics.catalogue import find_diagnostic_doc, make_diagnostic
-from policysched.lang.parse.scan import scan
+from policysched.lang.parse.scanner import scan
 from policysched.lang.syntax.tree import Comment
 from policysched.text import Diagnostic, Severity, Source, Span
 

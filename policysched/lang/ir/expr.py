@@ -60,7 +60,7 @@ def _cache_hash(made: type[Node]) -> type[Node]:
             return self._cached_hash
         except AttributeError:
             found = worked_out(self)
-            object.__setattr__(self, "_hash", found)
+            object.__setattr__(self, "_cached_hash", found)
             return found
 
     made.__hash__ = remembered  # type: ignore[assignment]

@@ -11,11 +11,11 @@ Each broken statement costs one diagnostic and leaves the tree; what it would ha
 import re
 
 from policysched.lang.diagnostics.catalogue import make_diagnostic
-from policysched.lang.parse.build import LayerHead, ParseContext
 from policysched.lang.parse.grammar import UnexpectedInput, parse_with_grammar
-from policysched.lang.parse.mistakes import explain_syntax_error
-from policysched.lang.parse.scan import RawStatement, ScanResult, scan, stray_brace_diagnostic
-from policysched.lang.parse.shape import check_expression_size, check_statement
+from policysched.lang.parse.scanner import RawStatement, ScanResult, scan, stray_brace_diagnostic
+from policysched.lang.parse.statement_checks import check_expression_size, check_statement
+from policysched.lang.parse.syntax_errors import explain_syntax_error
+from policysched.lang.parse.tree_builder import LayerHead, ParseContext
 from policysched.lang.syntax import tree as s
 from policysched.text import Diagnostic, Source, Span
 

@@ -13,8 +13,8 @@ from lark import Lark, TextSlice, Token
 from lark.exceptions import UnexpectedInput
 from lark.lark import PostLex
 
-from policysched.lang.parse.build import ParseContext, TreeBuilder, parse_context
-from policysched.resources import cached_file, data_file
+from policysched.data_files import cached_file, data_file
+from policysched.lang.parse.tree_builder import ParseContext, TreeBuilder, parse_context
 
 START_RULES = ("statement", "rule_statement", "layer_head")
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from policysched.sandbox.apiserver.errors import StatusError, bad_request
+from policysched.sandbox.apiserver.field_types import field_type_errors
 from policysched.sandbox.apiserver.kinds import ResourceKind
 from policysched.sandbox.apiserver.quantities import parse_quantity
-from policysched.sandbox.apiserver.shapes import field_type_errors
 
 Json = dict[str, Any]
 

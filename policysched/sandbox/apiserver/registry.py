@@ -16,7 +16,6 @@ from policysched.sandbox.apiserver.admission import (
     check_may_be_deleted,
     check_namespace,
 )
-from policysched.sandbox.apiserver.clock import timestamp
 from policysched.sandbox.apiserver.decoding import check_shape
 from policysched.sandbox.apiserver.defaulting import DEFAULTS, FIRST_STATUS
 from policysched.sandbox.apiserver.errors import (
@@ -30,6 +29,7 @@ from policysched.sandbox.apiserver.errors import (
 )
 from policysched.sandbox.apiserver.kinds import ResourceKind
 from policysched.sandbox.apiserver.store import ObjectStore, StoredObject
+from policysched.sandbox.apiserver.timestamps import timestamp
 from policysched.sandbox.apiserver.validation import validate_create, validate_update
 
 Json = dict[str, Any]

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from policysched.sandbox.apiserver.clock import timestamp
 from policysched.sandbox.apiserver.errors import StatusError, bad_request, bad_value, invalid
 from policysched.sandbox.apiserver.kinds import ResourceKind
 from policysched.sandbox.apiserver.registry import DeleteOptions, ResourceRegistry, with_condition
@@ -12,6 +11,7 @@ from policysched.sandbox.apiserver.selectors import (
     selected_labels,
 )
 from policysched.sandbox.apiserver.store import StoredObject
+from policysched.sandbox.apiserver.timestamps import timestamp
 
 Json = dict[str, Any]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from policysched.sandbox.apiserver.clock import age_text, duration_text, parse_timestamp_s
 from policysched.sandbox.apiserver.kinds import ResourceKind
 from policysched.sandbox.apiserver.selectors import selected_labels
 from policysched.sandbox.apiserver.store import StoredObject
+from policysched.sandbox.apiserver.timestamps import age_text, duration_text, parse_timestamp_s
 
 Json = dict[str, Any]
 

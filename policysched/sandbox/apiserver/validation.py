@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from policysched.sandbox.apiserver.errors import Cause, forbidden_field, invalid
-from policysched.sandbox.apiserver.eventrules import event_causes
+from policysched.sandbox.apiserver.event_rules import event_causes
 from policysched.sandbox.apiserver.kinds import ResourceKind
-from policysched.sandbox.apiserver.namerules import changed_metadata_causes, metadata_causes
-from policysched.sandbox.apiserver.podrules import changed_pod_causes, pod_causes
-from policysched.sandbox.apiserver.workloadrules import (
+from policysched.sandbox.apiserver.name_rules import changed_metadata_causes, metadata_causes
+from policysched.sandbox.apiserver.pod_rules import changed_pod_causes, pod_causes
+from policysched.sandbox.apiserver.workload_rules import (
     changed_job_causes,
     changed_stateful_set_causes,
     changed_workload_causes,

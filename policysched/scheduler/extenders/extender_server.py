@@ -28,11 +28,11 @@ from policysched.scheduler.commands import Bind, Command
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.policies.first_samples import SourceNameOf
-from policysched.scheduler.policies.outages import MetricOutages
-from policysched.scheduler.policies.policies import PolicyStatus, ReloadResult
+from policysched.scheduler.policies.metric_outages import MetricOutages
+from policysched.scheduler.policies.registry import PolicyStatus, ReloadResult
 from policysched.scheduler.policies.reload import PolicyReload
-from policysched.scheduler.preemption.nominated import competing_nominations
-from policysched.scheduler.queue.standing import PreEnqueueResult
+from policysched.scheduler.preemption.nominations import competing_nominations
+from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult
 
 EXTENDER_SCORE_MAX = 10
 UNKNOWN_NODE = "node(s) that the extender does not know yet"

@@ -14,15 +14,19 @@ from policysched.evaluate import TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.messages import unavailable_message
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.gangs import QueuedGang
 from policysched.scheduler.gangs.placement import gang_overlay, members_in_attempt_order
+from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.gangs.topology import candidate_domains
 from policysched.scheduler.outcome import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess
-from policysched.scheduler.preemption.preemption import DefaultPreemption, NoPreemption, PreemptionStarted
+from policysched.scheduler.pending_reports import PendingReason
+from policysched.scheduler.preemption.default_preemption import (
+    DefaultPreemption,
+    NoPreemption,
+    PreemptionStarted,
+)
 from policysched.scheduler.questions import AttemptEvaluator
 from policysched.scheduler.queue.admission import QueueAdmission
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.reports import PendingReason
 from policysched.scheduler.settlement import AttemptCommit
 from policysched.scheduler.steps import Steps, evaluation_cost
 

@@ -20,7 +20,7 @@ from policysched.evaluate import DryRun, Overlay, TopologyDomain, VictimPredicat
 from policysched.model.messages import unavailable_message
 from policysched.model.objects import DisruptionBudget, NodeName, Pod, PodUid
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.gangs import QueuedGang
+from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.gangs.topology import preemption_domains
 from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.preemption.candidates import (
@@ -37,7 +37,7 @@ from policysched.scheduler.preemption.lazy_candidates import (
     find_best_candidate,
     rejection_reasons,
 )
-from policysched.scheduler.preemption.nominated import nominated_overlay
+from policysched.scheduler.preemption.nominations import nominated_overlay
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.steps import Steps, evaluation_cost
 

@@ -12,8 +12,8 @@ from policysched.evaluate import TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.objects import PodUid
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.gangs import QueuedGang
-from policysched.scheduler.preemption.nominated import nominated_overlay
+from policysched.scheduler.gangs.registry import QueuedGang
+from policysched.scheduler.preemption.nominations import nominated_overlay
 
 DOMAIN_CHANGE_EVENTS = frozenset(
     {

@@ -13,7 +13,7 @@ from dataclasses import replace
 from policysched.lang.ir.program import Metric, Program
 from policysched.scheduler.commands import Command, Log
 from policysched.scheduler.limits import SECOND_NS
-from policysched.scheduler.queue.heap import MovableHeap
+from policysched.scheduler.queue.movable_heap import MovableHeap
 
 SourceNameOf = Callable[[Metric], str | None]
 

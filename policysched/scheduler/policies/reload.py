@@ -17,7 +17,7 @@ from policysched.model.objects import PodUid
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.first_samples import same_query
-from policysched.scheduler.queue.standing import PreEnqueueResult
+from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult
 
 
 class PolicyPods(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from policysched.model.messages import pod_refused_message
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.gangs import QueuedGang
+from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 

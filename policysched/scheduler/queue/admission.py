@@ -11,12 +11,12 @@ from policysched.lang.ir.program import GangMode, OnTimeout
 from policysched.model.objects import ObservedPod
 from policysched.scheduler.commands import ReportPodEvent
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.gangs import QueuedGang
+from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.limits import SECOND_NS
-from policysched.scheduler.policies.rejection import format_duration
+from policysched.scheduler.policies.rejection_message import format_duration
 from policysched.scheduler.queue.entries import PendingPod, QueueState
-from policysched.scheduler.queue.heap import MovableHeap
-from policysched.scheduler.queue.standing import PreEnqueueResult, evaluate_pre_enqueue
+from policysched.scheduler.queue.movable_heap import MovableHeap
+from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult, evaluate_pre_enqueue
 
 
 class QueueAdmission:

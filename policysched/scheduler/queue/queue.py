@@ -16,10 +16,10 @@ from typing import Any
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.objects import AnyClaim
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
+from policysched.scheduler.pending_reports import PendingReason
 from policysched.scheduler.queue.entries import QueueEntry, QueueState
-from policysched.scheduler.queue.heap import MovableHeap
-from policysched.scheduler.queue.order import OrderedQueue
-from policysched.scheduler.reports import PendingReason
+from policysched.scheduler.queue.movable_heap import MovableHeap
+from policysched.scheduler.queue.ordered_queue import OrderedQueue
 
 EquivalenceKey = Hashable
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from policysched.lang.ir.extender_answers import ExtenderResult, add_extender_scores
+from policysched.lang.ir.extender_results import ExtenderResult, add_extender_scores
 from policysched.lang.ir.verdict import NodeSubsetVerdict
 from tests.conformance.seed_systems import plugin_sets, protocol
 from tests.conformance.seed_systems.worlds import (

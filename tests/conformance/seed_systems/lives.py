@@ -5,15 +5,15 @@ from typing import Any
 
 from policysched.cluster.samples import ALL_NODES
 from policysched.harness.state_values import parse_state_entries
-from policysched.kube.decode import pods
+from policysched.kube.decode import core_objects
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.objects import NodeName, PodUid
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.extenders.terms import ExtendersByName
-from policysched.scheduler.policies.states import state_text
+from policysched.scheduler.extenders.capabilities import ExtendersByName
+from policysched.scheduler.policies.policy_states import state_text
 from policysched.scheduler.scheduler import Scheduler
 from tests.conformance.seed_systems.worlds import START_NS, node_with, pod_with
 
@@ -56,13 +56,13 @@ class Life:
     def show(self, pod: Json) -> None:
         """A pod of the policy's, as Kubernetes shows it."""
         spec = {**pod["spec"], "schedulerName": self._program.name}
-        self.tell(e.PodUpdated(pods.decode_pod({"kind": "Pod", **pod, "spec": spec})))
+        self.tell(e.PodUpdated(core_objects.decode_pod({"kind": "Pod", **pod, "spec": spec})))
 
     def add_pod(self, name: str) -> None:
-        self.tell(e.PodUpdated(pods.decode_pod(pod_with(name, scheduler=self._program.name))))
+        self.tell(e.PodUpdated(core_objects.decode_pod(pod_with(name, scheduler=self._program.name))))
 
     def add_node(self, name: str, **more: Any) -> None:
-        self.tell(e.NodeUpdated(pods.decode_node(node_with(name, **more))))
+        self.tell(e.NodeUpdated(core_objects.decode_node(node_with(name, **more))))
 
     def tell_gone(self, uid: str) -> None:
         self.tell(e.PodDeleted(PodUid(uid)))

@@ -12,12 +12,12 @@ import aiohttp
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from policysched.daemon.consultant import extender_capabilities
-from policysched.daemon.consultation import call_extenders
+from policysched.daemon.extender_caller import extender_capabilities
+from policysched.daemon.extender_chain import call_extenders
 from policysched.kube.extender.client import ExtenderCallFailed, ExtenderClient, ExtenderEndpoint
 from policysched.scheduler.commands import CallExtenders
 from policysched.scheduler.events import ExtendersAnswered
-from policysched.scheduler.extenders.terms import unusable_extenders
+from policysched.scheduler.extenders.capabilities import unusable_extenders
 from policysched.serve.health import Health
 from policysched.serve.server import HttpThread, ListenAddress, StatusEndpoints
 from tests.conformance.seed_systems.lives import Life

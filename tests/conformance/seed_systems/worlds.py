@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from policysched.harness.state_values import parse_state_entries
-from policysched.kube.decode import pods as wire
+from policysched.kube.decode import core_objects as wire
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.metric_sources.source import RawSamples, convert_samples
@@ -19,9 +19,9 @@ from policysched.model.objects import ObservedPod
 from policysched.policy_files.checking import check_source_set
 from policysched.policy_files.sources import SourceSet, parse_sources
 from policysched.policytest import short_forms
-from policysched.policytest.playing import ScenarioResult, ScenarioRunner
-from policysched.policytest.world import PodArrival, Scenario, ScenarioPoll
-from policysched.scheduler.policies.states import state_text
+from policysched.policytest.scenario import PodArrival, Scenario, ScenarioPoll
+from policysched.policytest.scenario_runner import ScenarioResult, ScenarioRunner
+from policysched.scheduler.policies.policy_states import state_text
 from policysched.text import Severity, Source, Span
 
 Json = dict[str, Any]

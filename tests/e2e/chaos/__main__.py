@@ -9,7 +9,7 @@ import click
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.programs import find_programs
 from tests.e2e.chaos.bugs import BUGS
-from tests.e2e.chaos.climate import Fault
+from tests.e2e.chaos.fault_profile import Fault
 from tests.e2e.chaos.seed import Result, run_seeds
 from tests.progress import steps
 

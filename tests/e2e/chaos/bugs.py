@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policysched.cli import main
-from tests.e2e.chaos.climate import ANSWERS_ARE_LOST, Climate
+from tests.e2e.chaos.fault_profile import ANSWERS_ARE_LOST, Climate
 
 
 def withdraw_on_unknown() -> None:
@@ -56,7 +56,7 @@ def gangs_one_by_one() -> None:
 
 def gangs_are_never_complete() -> None:
     """There are never members enough."""
-    from policysched.scheduler.gangs.gangs import QueuedGang
+    from policysched.scheduler.gangs.registry import QueuedGang
 
     QueuedGang.needed_count = property(lambda _: 99)  # type: ignore[assignment, method-assign]
 

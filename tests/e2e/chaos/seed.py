@@ -16,10 +16,10 @@ import yaml
 
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.chaos.bugs import BUGS
-from tests.e2e.chaos.climate import Fault, climate
 from tests.e2e.chaos.fair_clock import FairClock
-from tests.e2e.chaos.road import Road
-from tests.e2e.chaos.watchman import Broken, Watchman
+from tests.e2e.chaos.fault_profile import Fault, climate
+from tests.e2e.chaos.faulty_transport import Road
+from tests.e2e.chaos.safety_checker import Broken, Watchman
 from tests.e2e.chaos.workload import Admin, Plan, plan
 
 PATIENCE_S = 60.0

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from policysched.lang.check import flow
+from policysched.lang.check import presence
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import FilterRule
 from tests.language.check.checking import codes, program
@@ -70,13 +70,13 @@ def test_a_fold_of_the_divisor_shows_that_it_is_not_zero() -> None:
     assert codes("filter f require node.free.cpu / (2 - 2) > 100m") == ["PS218"]
 
 
-def any_of_them(items: Iterable[Expr], value: bool, *, every: bool) -> flow.PresentReads:
-    return frozenset().union(*(flow.implied_present(item, value) for item in items))
+def any_of_them(items: Iterable[Expr], value: bool, *, every: bool) -> presence.PresentReads:
+    return frozenset().union(*(presence.implied_present(item, value) for item in items))
 
 
 def test_a_has_that_guards_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: either side of an `or` counts as asked for."""
-    monkeypatch.setattr(flow, "_combine_implied", any_of_them)
+    monkeypatch.setattr(presence, "_combine_implied", any_of_them)
 
     with pytest.raises(AssertionError):
         test_not_asking_is_an_error('filter f require (has zone or pod.priority > 1) and zone == "a"')

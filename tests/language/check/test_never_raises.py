@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policysched.lang.check import check_text
-from policysched.lang.check.program import build_program, check_document
+from policysched.lang.check.passes import build_program, check_document
 from policysched.lang.parse import parse
 from policysched.lang.syntax import tree as s
 from policysched.text import Severity, Source

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policysched.lang.check import check_text
-from policysched.lang.check import program as checking
+from policysched.lang.check import passes as checking
 from policysched.lang.check.parameter_values import (
     ALL_POLICIES,
     ParameterValue,

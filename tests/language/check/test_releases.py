@@ -5,7 +5,7 @@ import pytest
 from policysched.builtins.registry import BUILTINS, KUBE_SCHEDULER_RELEASES
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import BuiltinFilter, BuiltinScore, Program
-from policysched.scheduler.preemption.preemption import preemption_message
+from policysched.scheduler.preemption.default_preemption import preemption_message
 
 
 def default_of(include: str) -> Program:

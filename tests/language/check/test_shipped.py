@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from policysched.lang.diagnostics.check_rules import CHECK_DOCS
+from policysched.data_files import data_file
+from policysched.lang.diagnostics.check_docs import CHECK_DOCS
 from policysched.lang.format.formatter import format_source
-from policysched.lint.linting import lint
+from policysched.lint.linter import lint
 from policysched.policy_files.sources import parse_sources
-from policysched.resources import data_file
 from policysched.text import Source
 
 POLICIES = sorted(Path(data_file("policies")).glob("*.policy"))

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import FilterRule, Program, ScoreRule
 from policysched.model.objects import QueuedPodInfo
-from tests import words
+from tests import builders
 from tests.evaluate.clusters import Scene, scenes
 from tests.language.check.checking import program
 from tests.reference import MISSING, ExpressionContext, value
@@ -77,9 +77,9 @@ def test_traffic_within_a_rack_is_looked_for_in_the_whole_cluster() -> None:
         'gang by pod.labels["group"] { min = 2, timeout = 5m }',
         'filter calm require (traffic_to(gang, "rack") else 0bps) < 1Gbps',
     )
-    member = words.pod("first", labels={"group": "g"})
-    world = words.world(
-        nodes=[words.node("a", labels={"rack": "r1"}), words.node("b", labels={"rack": "r1"})]
+    member = builders.pod("first", labels={"group": "g"})
+    world = builders.world(
+        nodes=[builders.node("a", labels={"rack": "r1"}), builders.node("b", labels={"rack": "r1"})]
     )
 
     assert undefined(racks, Scene(world, (member,), QueuedPodInfo(0, 0), {}, 10**18)) == []
@@ -96,6 +96,8 @@ def test_a_checker_that_overlooks_a_hole_is_noticed(monkeypatch: pytest.MonkeyPa
     careless = program(
         loads, "filter cool require load < 50%", "score idle weight 1 lower load normalize max"
     )
-    bare = Scene(words.world(nodes=[words.node("a")]), (words.pod(),), QueuedPodInfo(0, 0), {}, 10**18)
+    bare = Scene(
+        builders.world(nodes=[builders.node("a")]), (builders.pod(),), QueuedPodInfo(0, 0), {}, 10**18
+    )
 
     assert undefined(careless, bare) == ["cool", "idle"]

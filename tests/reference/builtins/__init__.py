@@ -8,7 +8,7 @@ node, and `refuse` says the same of each. Each docstring gives the formula, and
 from importlib import import_module
 
 from policysched.builtins.registry import BUILTINS
-from tests.reference.builtin import FilterFunction, PreFilterFunction, ScoreFunction
+from tests.reference.builtin_interface import FilterFunction, PreFilterFunction, ScoreFunction
 
 _MODULES = {name: import_module(f"{__name__}.{name}") for name in BUILTINS}
 

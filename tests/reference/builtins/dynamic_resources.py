@@ -33,7 +33,14 @@ from policysched.cluster.devices.pod_claims import (
     unbindable_claims,
 )
 from policysched.model.objects import NodeName, Pod
-from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, FilterReasons, NodeInfo, NodeScore
+from tests.reference.builtin_interface import (
+    MAX_SCORE,
+    BuiltinParams,
+    ClusterFacts,
+    FilterReasons,
+    NodeInfo,
+    NodeScore,
+)
 
 
 def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:

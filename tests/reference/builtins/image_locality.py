@@ -4,7 +4,13 @@ that have it / all nodes`, rounded down; the sum, held between 23 MiB and 1000 M
 from collections.abc import Mapping, Sequence
 
 from policysched.model.objects import NodeName, Pod
-from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, NodeInfo, NodeScore
+from tests.reference.builtin_interface import (
+    MAX_SCORE,
+    BuiltinParams,
+    ClusterFacts,
+    NodeInfo,
+    NodeScore,
+)
 
 _MIB = 1024 * 1024
 _SIZE_MIN = 23 * _MIB

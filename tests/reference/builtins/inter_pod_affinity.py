@@ -27,7 +27,14 @@ from policysched.model.objects import (
     PodAffinityTerm,
     PodSelector,
 )
-from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, FilterReasons, NodeInfo, NodeScore
+from tests.reference.builtin_interface import (
+    MAX_SCORE,
+    BuiltinParams,
+    ClusterFacts,
+    FilterReasons,
+    NodeInfo,
+    NodeScore,
+)
 
 _NO_TERMS = PodAffinity((), (), (), selects_itself=True)
 Domain = tuple[str, str]

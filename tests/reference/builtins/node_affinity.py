@@ -9,7 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from policysched.model.objects import Node, NodeName, NodeSelectorTerm, Pod
 from policysched.model.selectors import requirement_holds
-from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, FilterReasons, NodeInfo, NodeScore
+from tests.reference.builtin_interface import (
+    MAX_SCORE,
+    BuiltinParams,
+    ClusterFacts,
+    FilterReasons,
+    NodeInfo,
+    NodeScore,
+)
 
 
 def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:

@@ -5,7 +5,7 @@ A pod needs `RestartAllContainersOnContainerExits` if one of its containers, or 
 and says `hostUsers: false`. What else kubelets declare concerns changes of running pods."""
 
 from policysched.model.objects import Pod
-from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
+from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 
 def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:

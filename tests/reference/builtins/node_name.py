@@ -3,7 +3,7 @@ more, so among the pods that are decided nobody is refused; the rule stands here
 filters is whole."""
 
 from policysched.model.objects import Pod
-from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
+from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 
 def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:

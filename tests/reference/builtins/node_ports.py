@@ -2,7 +2,7 @@
 every address (`0.0.0.0`)."""
 
 from policysched.model.objects import HostPort, Pod
-from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
+from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 _EVERY_ADDRESS = "0.0.0.0"
 

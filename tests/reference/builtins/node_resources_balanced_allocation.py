@@ -11,7 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from policysched.model.objects import NodeName, Pod
-from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, NodeInfo, NodeScore
+from tests.reference.builtin_interface import (
+    MAX_SCORE,
+    BuiltinParams,
+    ClusterFacts,
+    NodeInfo,
+    NodeScore,
+)
 from tests.reference.device_amounts import capacity_and_requested
 
 _ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")

@@ -20,7 +20,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from policysched.model.objects import NodeName, Pod
-from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, FilterReasons, NodeInfo, NodeScore
+from tests.reference.builtin_interface import (
+    MAX_SCORE,
+    BuiltinParams,
+    ClusterFacts,
+    FilterReasons,
+    NodeInfo,
+    NodeScore,
+)
 from tests.reference.device_amounts import capacity_and_requested, device_class_for
 
 _NATIVE_RESOURCES = ("cpu", "memory", "ephemeral-storage")

@@ -2,7 +2,7 @@
 `node.kubernetes.io/unschedulable:NoSchedule`."""
 
 from policysched.model.objects import Pod, Taint
-from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
+from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 from tests.reference.builtins.taint_toleration import tolerates
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")

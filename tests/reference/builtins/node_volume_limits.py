@@ -9,9 +9,9 @@ over. A claim that does not exist refuses each node.
 from collections import Counter
 
 from policysched.cluster.volumes.availability import AvailableVolumes
-from policysched.cluster.volumes.claims import not_found_message
+from policysched.cluster.volumes.binder import not_found_message
 from policysched.model.objects import CsiVolume, Pod
-from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
+from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 
 def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:

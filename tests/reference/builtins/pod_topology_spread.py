@@ -32,7 +32,14 @@ from policysched.model.objects import (
     SelectorRequirement,
     TopologySpreadConstraint,
 )
-from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, FilterReasons, NodeInfo, NodeScore
+from tests.reference.builtin_interface import (
+    MAX_SCORE,
+    BuiltinParams,
+    ClusterFacts,
+    FilterReasons,
+    NodeInfo,
+    NodeScore,
+)
 from tests.reference.builtins.node_affinity import required_matches
 from tests.reference.builtins.taint_toleration import all_tolerated
 

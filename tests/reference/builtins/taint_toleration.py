@@ -7,7 +7,14 @@ tolerates; `100 - floor(100 * count / max(count))` over the candidates, 100 for 
 from collections.abc import Mapping, Sequence
 
 from policysched.model.objects import Node, NodeName, Pod, Taint, Toleration
-from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, FilterReasons, NodeInfo, NodeScore
+from tests.reference.builtin_interface import (
+    MAX_SCORE,
+    BuiltinParams,
+    ClusterFacts,
+    FilterReasons,
+    NodeInfo,
+    NodeScore,
+)
 
 
 def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:

@@ -18,10 +18,10 @@ As in kube-scheduler's default there is no score: the one by storage capacity st
 StorageCapacityScoring, which is off.
 """
 
-from policysched.cluster.volumes.claims import choose_volumes, pod_volume_claims
+from policysched.cluster.volumes.binder import choose_volumes, pod_volume_claims
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.model.objects import Pod
-from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
+from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 
 def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:

@@ -6,9 +6,9 @@ A claim that does not exist refuses the pod before any node is looked at (that o
 volume_binding).
 """
 
-from policysched.cluster.volumes.claims import not_found_message
+from policysched.cluster.volumes.binder import not_found_message
 from policysched.model.objects import Disk, Pod
-from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
+from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 _DISK_CONFLICT = "node(s) had no available disk"
 _IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"

@@ -10,10 +10,15 @@ its class does not wait for the first consumer.
 from collections.abc import Mapping
 
 from policysched.cluster.volumes.availability import AvailableVolumes
-from policysched.cluster.volumes.claims import not_found_message
+from policysched.cluster.volumes.binder import not_found_message
 from policysched.model.objects import Pod
-from policysched.model.zones import TOPOLOGY_LABELS, VolumeTopology, newer_label, volume_topologies
-from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
+from policysched.model.volume_topology import (
+    TOPOLOGY_LABELS,
+    VolumeTopology,
+    newer_label,
+    volume_topologies,
+)
+from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 
 def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:

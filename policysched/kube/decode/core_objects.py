@@ -1,0 +1,350 @@
+"""JSON from the API server (or a file) as the typed values of `cluster`: the edge where everything is checked once.
+
+Only what scheduling reads is read. What a built-in does not cover yet is noted by name in `Pod.uncovered`, so that
+such a pod stays pending with words instead of being bound wrongly.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from policysched.kube.decode.affinity import decode_label_selector, decode_node_affinity
+from policysched.kube.decode.devices import (
+    decode_device_claim_uses,
+    decode_extended_requests,
+    has_unknown_claim_kind,
+)
+from policysched.kube.decode.kubelet_rejection import decode_kubelet_rejection
+from policysched.kube.decode.pod_affinity import decode_pod_affinity, decode_spread_constraints
+from policysched.kube.decode.pod_resources import decode_pod_resources, decode_resource_list
+from policysched.kube.decode.pod_volumes import decode_claim_uses, decode_disks, decode_mounts
+from policysched.kube.decode.primitives import decode_object, object_name, string_map, text, time_ns
+from policysched.model import objects as o
+
+__all__ = [
+    "decode_disruption_budget",
+    "decode_namespace",
+    "decode_node",
+    "decode_pod",
+    "decode_pod_set",
+    "normalized_image_name",
+    "object_name",
+]
+
+Json = Mapping[str, Any]
+
+
+def decode_pod(obj: Json) -> o.ObservedPod:
+    """A v1 Pod. Raises Malformed."""
+    return decode_object("Pod", obj, _pod)
+
+
+def decode_node(obj: Json) -> o.Node:
+    """A v1 Node. Raises Malformed."""
+    return decode_object("Node", obj, _node)
+
+
+def decode_namespace(obj: Json) -> o.Namespace:
+    """A v1 Namespace. Raises Malformed."""
+    return decode_object("Namespace", obj, _namespace)
+
+
+def decode_disruption_budget(obj: Json) -> o.DisruptionBudget:
+    """A policy/v1 PodDisruptionBudget. Raises Malformed."""
+    return decode_object("PodDisruptionBudget", obj, _disruption_budget)
+
+
+def decode_pod_set(obj: Json, kind: o.PodSetKind) -> o.PodSet:
+    """A v1 Service or ReplicationController, an apps/v1 ReplicaSet or StatefulSet. Raises Malformed."""
+    return decode_object(kind, obj, lambda read: _pod_set(read, kind))
+
+
+def required_name(obj: Json) -> str:
+    """The object's own name. Raises Malformed."""
+    return decode_object("object", obj, lambda read: str(read["metadata"]["name"]))
+
+
+def canonical_json(obj: Json) -> str:
+    """The object as JSON, without what the API server writes there for itself. Raises Malformed: YAML has values that
+    JSON has not."""
+
+    def written(obj: Json) -> str:
+        meta = {name: value for name, value in (obj.get("metadata") or {}).items() if name != "managedFields"}
+        return orjson.dumps({**obj, "metadata": meta}, option=orjson.OPT_SORT_KEYS).decode()
+
+    return decode_object(str(obj.get("kind")), obj, written)
+
+
+def _pod(obj: Json) -> o.ObservedPod:
+    meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
+    return o.ObservedPod(
+        pod=_decode_pod_spec(meta, spec, status),
+        node=o.NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
+        phase=_phase(status.get("phase") or "Pending"),
+        deleting=meta.get("deletionTimestamp") is not None,
+        nominated_node=o.NodeName(status["nominatedNodeName"]) if status.get("nominatedNodeName") else None,
+        started_ns=time_ns(status["startTime"]) if status.get("startTime") else None,
+        preempted=any(_is_preemption_condition(one) for one in status.get("conditions") or ()),
+        rejection=decode_kubelet_rejection(status),
+        # Nothing is written on a bound pod that would have to go by these, and there are many.
+        version="" if spec.get("nodeName") else str(meta.get("resourceVersion") or ""),
+        generation=int(meta.get("generation") or 0),
+        container_events=_container_transitions(meta, status) if spec.get("nodeName") else (),
+    )
+
+
+def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> o.Pod:
+    """What a pod is and wants, wherever it is. Of the status it has what its requests and claims have become."""
+    needs = decode_pod_resources(spec, status)
+    affinity = spec.get("affinity") or {}
+    owners: list[Json] = [one for one in meta.get("ownerReferences") or () if one.get("controller")]
+    owner = owners[0] if owners else {}
+    deadline_s = spec.get("activeDeadlineSeconds")
+    space = text(meta.get("namespace") or "default")
+    labels = string_map(meta.get("labels"), "metadata.labels")
+    uid = o.PodUid(text(meta.get("uid") or f"{space}/{meta['name']}"))
+    volumes = spec.get("volumes") or ()
+    return o.Pod(
+        uid=uid,
+        name=text(meta["name"]),
+        namespace=space,
+        labels=labels,
+        annotations=string_map(meta.get("annotations"), "metadata.annotations"),
+        scheduler=text(spec.get("schedulerName") or "default-scheduler"),
+        priority=int(spec.get("priority") or 0),
+        preemption_policy="Never" if spec.get("preemptionPolicy") == "Never" else "PreemptLowerPriority",
+        created_ns=time_ns(meta.get("creationTimestamp")),
+        deadline_ns=None if deadline_s is None else int(deadline_s) * 10**9,
+        owner_api=text(owner.get("apiVersion") or ""),
+        owner_kind=text(owner.get("kind") or ""),
+        owner_name=text(owner.get("name") or ""),
+        service_account=text(spec.get("serviceAccountName") or ""),
+        requests=needs.requests,
+        limits=needs.limits,
+        scoring_requests=needs.scoring,
+        scoring_requests_placed=needs.scoring_on_node,
+        qos=needs.qos,
+        node_selector=string_map(spec.get("nodeSelector"), "spec.nodeSelector"),
+        affinity=decode_node_affinity(affinity.get("nodeAffinity")),
+        tolerations=tuple(_toleration(one) for one in spec.get("tolerations") or ()),
+        host_ports=_host_ports(spec),
+        images=_images(spec),
+        image_volumes=_image_volumes(spec),
+        gates=tuple(text(gate["name"]) for gate in spec.get("schedulingGates") or ()),
+        pod_affinity=decode_pod_affinity(affinity, space, labels),
+        spread=decode_spread_constraints(spec.get("topologySpreadConstraints"), labels),
+        terminating=meta.get("deletionTimestamp") is not None,
+        required_features=_required_features(spec),
+        uncovered=_uncovered(spec),
+        claims=decode_claim_uses(volumes, space, text(meta["name"]), uid),
+        disks=decode_disks(volumes),
+        mounts=decode_mounts(volumes),
+        device_claims=decode_device_claim_uses(spec, status, space, uid),
+        extended=decode_extended_requests(spec),
+    )
+
+
+def _container_transitions(meta: Json, status: Json) -> tuple[o.ContainerEvent, ...]:
+    """What the containers did lately: each one's present run, and the end of the one before it. Last the pod's own failure."""
+    found = []
+    failed = status.get("phase") in _FAILED_PHASES
+    for one in status.get("containerStatuses") or ():
+        name, restarts = text(one["name"]), int(one.get("restartCount") or 0)
+        before = (one.get("lastState") or {}).get("terminated")
+        before_ns = 0 if before is None else time_ns(before.get("finishedAt"))
+        for word in ("lastState", "state"):
+            state = one.get(word) or {}
+            for kind in ("running", "terminated"):
+                told = state.get(kind)
+                if told is None:
+                    continue
+                ended = kind == "terminated"
+                began_ns = time_ns(told.get("startedAt"))
+                at_ns = time_ns(told.get("finishedAt")) if ended else began_ns
+                run = (told.get("containerID") if ended else one.get("containerID")) or str(at_ns)
+                follows = word == "state" and before_ns > 0 and began_ns > 0
+                found.append(
+                    o.ContainerEvent(
+                        name=name,
+                        run_id=text(run),
+                        terminated=ended,
+                        at_ns=at_ns,
+                        exit_code=int(told.get("exitCode") or 0),
+                        reason=text(told.get("reason") or ""),
+                        run_duration_ns=max(0, at_ns - began_ns) if began_ns else 0,
+                        restarts=restarts,
+                        downtime_ns=max(0, began_ns - before_ns) if follows else None,
+                        pod_failed=failed,
+                    )
+                )
+    if failed:
+        found.append(_pod_failure(meta, status, [one.at_ns for one in found]))
+    return tuple(found)
+
+
+_FAILED_PHASES = ("Failed", "Unknown")
+
+
+def _pod_failure(meta: Json, status: Json, ends_ns: Sequence[int]) -> o.ContainerEvent:
+    """No field says when a pod failed; it is no earlier than what its conditions and containers did last."""
+    changed = [one.get("lastTransitionTime") for one in status.get("conditions") or ()]
+    known_ns = [
+        time_ns(told) for told in (meta.get("creationTimestamp"), status.get("startTime"), *changed) if told
+    ]
+    return o.ContainerEvent(
+        name="",
+        run_id="",
+        terminated=True,
+        at_ns=max((*known_ns, *ends_ns), default=0),
+        reason=str(status.get("reason") or ""),
+        pod_failed=True,
+        is_pod_event=True,
+    )
+
+
+def _is_preemption_condition(condition: Json) -> bool:
+    wanted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    return all(condition.get(key) == value for key, value in wanted.items())
+
+
+def _node(obj: Json) -> o.Node:
+    meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    conditions = {text(one["type"]): text(one["status"]) for one in status.get("conditions") or ()}
+    # Without allocatable the API server takes the capacity; a file of manifests may have only that.
+    listed = "allocatable" if status.get("allocatable") else "capacity"
+    return o.Node(
+        name=o.NodeName(text(meta["name"])),
+        uid=text(meta.get("uid") or meta["name"]),
+        labels=string_map(meta.get("labels"), "metadata.labels"),
+        annotations=string_map(meta.get("annotations"), "metadata.annotations"),
+        taints=tuple(
+            o.Taint(text(one["key"]), text(one.get("value") or ""), _effect(one["effect"]))
+            for one in spec.get("taints") or ()
+        ),
+        unschedulable=bool(spec.get("unschedulable")),
+        allocatable=decode_resource_list(status.get(listed), f"status.{listed}"),
+        images={
+            text(name): int(image.get("sizeBytes") or 0)
+            for image in status.get("images") or ()
+            for name in image.get("names") or ()
+        },
+        conditions=conditions,
+        addresses=tuple(text(one["address"]) for one in status.get("addresses") or ()),
+        created_ns=time_ns(meta.get("creationTimestamp")),
+        ready=conditions.get("Ready") == "True",
+        declared_features=frozenset(text(one) for one in status.get("declaredFeatures") or ()),
+    )
+
+
+def _namespace(obj: Json) -> o.Namespace:
+    meta = obj["metadata"]
+    return o.Namespace(
+        name=text(meta["name"]),
+        labels=string_map(meta.get("labels"), "metadata.labels"),
+        annotations=string_map(meta.get("annotations"), "metadata.annotations"),
+    )
+
+
+def _disruption_budget(obj: Json) -> o.DisruptionBudget:
+    meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    return o.DisruptionBudget(
+        namespace=text(meta.get("namespace") or "default"),
+        name=text(meta["name"]),
+        selector=decode_label_selector(spec.get("selector")),
+        disruptions_allowed=int(status.get("disruptionsAllowed") or 0),
+        disrupted_pods=frozenset(text(name) for name in status.get("disruptedPods") or ()),
+    )
+
+
+def _pod_set(obj: Json, kind: o.PodSetKind) -> o.PodSet:
+    meta, selector = obj["metadata"], (obj.get("spec") or {}).get("selector")
+    if kind in ("Service", "ReplicationController"):
+        labels = string_map(selector, "spec.selector")
+        found = tuple(o.SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels))
+        read = o.LabelSelector(found) if found else None  # of an empty one is no trace left in what is stored
+    else:
+        read = decode_label_selector(selector)
+    return o.PodSet(kind, text(meta.get("namespace") or "default"), text(meta["name"]), read)
+
+
+def _uncovered(spec: Json) -> tuple[str, ...]:
+    found = []
+    if has_unknown_claim_kind(spec):
+        found.append("spec.resourceClaims of an unknown kind")
+    if spec.get("schedulingGroup") or spec.get("workloadRef"):
+        found.append("spec.schedulingGroup")
+    return tuple(found)
+
+
+def _required_features(spec: Json) -> frozenset[str]:
+    """What kubelets declare that not all of them can do, where the pod needs it to run. Source: `InferForScheduling` of the features in
+    k8s.io/component-helpers v0.36.3, `nodedeclaredfeatures/features`; the others concern updates of running pods."""
+    found = set()
+    if any(
+        rule.get("action") == "RestartAllContainers"
+        for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+        for rule in container.get("restartPolicyRules") or ()
+    ):
+        found.add("RestartAllContainersOnContainerExits")
+    if spec.get("hostNetwork") and spec.get("hostUsers") is False:
+        found.add("UserNamespacesHostNetworkSupport")
+    return frozenset(found)
+
+
+def _host_ports(spec: Json) -> tuple[o.HostPort, ...]:
+    """Sidecars hold their ports beside the containers; other init containers are gone by then."""
+    holders = [*(spec.get("containers") or ())]
+    holders += [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
+    found = []
+    for container in holders:
+        for port in container.get("ports") or ():
+            # With hostNetwork the API server sets hostPort to containerPort.
+            number = port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork") else None)
+            if number:
+                found.append(
+                    o.HostPort(port.get("hostIP") or "0.0.0.0", port.get("protocol") or "TCP", int(number))
+                )
+    return tuple(found)
+
+
+def _images(spec: Json) -> tuple[str, ...]:
+    names = [
+        one.get("image") or "" for kind in ("initContainers", "containers") for one in spec.get(kind) or ()
+    ]
+    return tuple(normalized_image_name(name) for name in names)
+
+
+def _image_volumes(spec: Json) -> tuple[str, ...]:
+    found = (volume["image"] for volume in spec.get("volumes") or () if volume.get("image"))
+    return tuple(normalized_image_name(one.get("reference") or "") for one in found)
+
+
+def normalized_image_name(name: str) -> str:
+    """A name without a tag means `:latest`, as ImageLocality has it."""
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
+
+
+def _toleration(one: Json) -> o.Toleration:
+    return o.Toleration(
+        key=text(one.get("key") or ""),
+        operator=text(one.get("operator") or "Equal"),
+        value=text(one.get("value") or ""),
+        effect=text(one.get("effect") or ""),
+    )
+
+
+def _phase(written: Any) -> o.Phase:
+    match written:
+        case "Pending" | "Running" | "Succeeded" | "Failed" | "Unknown":
+            return written  # type: ignore[no-any-return]
+        case _:
+            raise ValueError(f"unknown phase `{written}`")
+
+
+def _effect(written: Any) -> o.TaintEffect:
+    match written:
+        case "NoSchedule" | "PreferNoSchedule" | "NoExecute":
+            return written  # type: ignore[no-any-return]
+        case _:
+            raise ValueError(f"unknown taint effect `{written}`")

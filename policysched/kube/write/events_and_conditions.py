@@ -1,0 +1,453 @@
+"""What we say on the cluster's objects: events, and the condition PodScheduled, behind the binds.
+
+Two kinds of writes wait here, the condition of a pod before the events, each bounded in memory. Only the newest
+condition of a pod is written; an event that repeats becomes one object with a count (`series`), written again at most
+once a while. While many binds wait nothing leaves, so that words never cost placements; what no longer fits is
+counted as dropped and said. None of it is worth more than a few tries: the cluster's state never depends on it.
+
+A condition names the version of the pod that it is about. So one that is late, or delivered twice, can never land on
+what the pod has become since: a pod that is bound stays PodScheduled=True.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal
+
+from policysched.kube.client.api import (
+    STRATEGIC_PATCH,
+    ApiClient,
+    ApiErrors,
+    ApiStatusError,
+    Conflict,
+    Forbidden,
+    InvalidResponse,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+)
+from policysched.kube.client.backoff import Backoff
+from policysched.kube.client.transport import TransportError
+from policysched.kube.leader_election import micro_time
+from policysched.kube.write.rate_limit import RateLimiter
+from policysched.model.messages import truncate_note
+
+log = logging.getLogger(__name__)
+Json = dict[str, Any]
+PATCH_SERVER_TIMEOUT = "2s"
+"""How long the server may act on a condition's patch: longer than it is worth waiting for."""
+CONDITION_CONFLICTS_MAX = 4
+"""How often a condition is written anew at once because the pod had become another version meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventObject:
+    """The object that an event is about."""
+
+    kind: Literal["Pod", "ConfigMap"]
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventContent:
+    """An event, but for time and place. `action` is kube-scheduler's: Binding, Scheduling, Preempting. `related` is a
+    second object that it is about."""
+
+    regarding: EventObject
+    type: Literal["Normal", "Warning"]
+    reason: str
+    action: str
+    note: str
+    scheduler: str
+    related: EventObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodScheduledCondition:
+    """PodScheduled=False on a pod, with these words."""
+
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReporterSettings:
+    """`writes_per_s` 0: no limit but the writers. `held_back_above`: with more binds than this waiting, nothing is
+    written. `series_every_s`: how often at most the count of a repeated event is written. `event_attempts_max` is what kube-scheduler
+    gives an event, a minute and more with our waits: a restart of the API server loses no `Scheduled`."""
+
+    writers: int = 8
+    writes_per_s: float = 1000.0
+    burst: int = 2000
+    held_back_above: int = 200
+    events_waiting_max: int = 20_000
+    conditions_waiting_max: int = 50_000
+    series_max: int = 20_000
+    series_every_s: float = 60.0
+    event_attempts_max: int = 12
+
+
+@dataclass(slots=True)
+class ReporterCounts:
+    """Running totals, for metrics."""
+
+    events_written: int = 0
+    conditions_written: int = 0
+    dropped: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class _EventSeries:
+    """An event object of ours: how often it was said, and what of that the server knows."""
+
+    name: str
+    count: int = 1
+    written: int = 0
+    last_ns: int = 0
+    written_s: float = float("-inf")
+    queued: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnboundPodVersion:
+    """A pod on no node as the API server showed it: its version, and the generation of its spec (0: it counts none)."""
+
+    version: str
+    generation: int
+
+
+class Reporter:
+    """`record_event` and `set_condition` never wait. `discard_condition` takes back what has not left yet about a pod that is about to be bound.
+
+    `queued_binds` tells how busy the binder is. `unbound_version` is what the watch last showed of a pod by its UID; None where
+    it is on a node or gone. `instance` names this process in the events.
+    """
+
+    def __init__(
+        self,
+        api: ApiClient,
+        *,
+        instance: str,
+        now_ns: Callable[[], int],
+        random: Random,
+        queued_binds: Callable[[], int],
+        unbound_version: Callable[[str], UnboundPodVersion | None],
+        settings: ReporterSettings = ReporterSettings(),
+    ) -> None:
+        self._api = api
+        self._instance = instance
+        self._now_ns = now_ns
+        self._random = random
+        self._queued_binds = queued_binds
+        self._unbound_version = unbound_version
+        self._settings = settings
+        self._events: deque[tuple[EventContent, _EventSeries]] = deque()
+        self._series: OrderedDict[EventContent, _EventSeries] = OrderedDict()
+        self._conditions: OrderedDict[str, PodScheduledCondition] = OrderedDict()
+        # The newest words about each pod until they are written or given up: older ones are not tried again.
+        self._latest_conditions: dict[str, PodScheduledCondition] = {}
+        self._in_flight: set[str] = set()
+        # What the server knows of conditions from us. Bounded: forgetting costs a patch, nothing else. Forgotten as
+        # soon as a patch leaves, for until it is answered nobody knows which words stand there.
+        self._written_conditions: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._delayed_events: set[asyncio.TimerHandle] = set()
+        self._wake = asyncio.Event()
+        self._active = 0
+        self._drop_logged_s = float("-inf")
+        self.counts = ReporterCounts()
+
+    @property
+    def pending_writes(self) -> int:
+        """Writes not yet answered."""
+        return len(self._events) + len(self._conditions) + self._active
+
+    # ── taking in ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def record_event(self, words: EventContent) -> None:
+        """Put an event in line, or count it where the same was said before."""
+        series = self._series.get(words)
+        if series is None:
+            series = _EventSeries(name=f"{words.regarding.name}.{self._random.getrandbits(64):016x}")
+            self._series[words] = series
+            if len(self._series) > self._settings.series_max:
+                self._series.popitem(last=False)
+        else:
+            self._series.move_to_end(words)
+            series.count += 1
+        series.last_ns = self._now_ns()
+        if series.queued:
+            return
+        wait_s = series.written_s + self._settings.series_every_s - asyncio.get_running_loop().time()
+        series.queued = True
+        if series.written == 0 or wait_s <= 0:
+            self._enqueue_event(words, series)
+        else:
+            self._enqueue_event_later(wait_s, words, series)
+
+    def set_condition(self, condition: PodScheduledCondition) -> None:
+        """Write a pod's condition, in place of an older one that still waits."""
+        said = self._written_conditions.get(condition.uid)
+        if said == (condition.reason, condition.message) and condition.uid not in self._latest_conditions:
+            return
+        self._conditions[condition.uid] = self._latest_conditions[condition.uid] = condition
+        if len(self._conditions) > self._settings.conditions_waiting_max:
+            self._finish_condition(self._conditions.popitem(last=False)[1])
+            self._count_dropped()
+        self._wake.set()
+
+    def discard_condition(self, uid: str) -> None:
+        """Forget what waits about this pod's condition: it is about to be bound. What is under way may land before the
+        binding, which then has the last word; it cannot land after it, for the pod is another version by then."""
+        self._conditions.pop(uid, None)
+        self._latest_conditions.pop(uid, None)
+        self._written_conditions.pop(uid, None)
+
+    def _enqueue_event(self, words: EventContent, series: _EventSeries) -> None:
+        if len(self._events) >= self._settings.events_waiting_max:
+            series.queued = False
+            self._count_dropped()
+            return
+        self._events.append((words, series))
+        self._wake.set()
+
+    def _enqueue_event_later(self, wait_s: float, words: EventContent, series: _EventSeries) -> None:
+        def due() -> None:
+            self._delayed_events.discard(handle)
+            self._enqueue_event(words, series)
+
+        handle = asyncio.get_running_loop().call_later(wait_s, due)
+        self._delayed_events.add(handle)
+
+    def _count_dropped(self) -> None:
+        self.counts.dropped += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._drop_logged_s > 60:
+            self._drop_logged_s = now_s
+            log.warning(
+                "more events and conditions than can be written: some are dropped",
+                extra={"dropped_total": self.counts.dropped},
+            )
+
+    # ── writing ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        budget = RateLimiter(self._settings.writes_per_s, self._settings.burst)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._settings.writers):
+                    group.create_task(self._run_worker(budget))
+        finally:
+            for handle in self._delayed_events:
+                handle.cancel()
+
+    async def wait_until_drained(self) -> None:
+        """Wait until everything that is in line now is written or given up."""
+        while self.pending_writes:
+            await asyncio.sleep(0.02)
+
+    async def _run_worker(self, budget: RateLimiter) -> None:
+        backoff = Backoff(self._random, initial_s=0.5)
+        while True:
+            while not self._conditions and not self._events:
+                self._wake.clear()
+                await self._wake.wait()
+            condition = self._next_condition()
+            held_back = self._queued_binds() > self._settings.held_back_above
+            if held_back or (condition is None and not self._events):
+                await asyncio.sleep(0.02)
+                continue
+            self._active += 1
+            try:
+                if condition is not None:
+                    await self._write_condition(self._conditions.pop(condition.uid), budget, backoff)
+                else:
+                    await self._write_event(*self._events.popleft(), budget)
+            finally:
+                self._active -= 1
+
+    def _next_condition(self) -> PodScheduledCondition | None:
+        """The oldest of a pod about which nothing is under way: two at once could land in the wrong order."""
+        waiting = self._conditions.values()
+        return next((one for one in waiting if one.uid not in self._in_flight), None)
+
+    async def _write_condition(
+        self, condition: PodScheduledCondition, budget: RateLimiter, backoff: Backoff
+    ) -> None:
+        self._in_flight.add(condition.uid)
+        wait_s = 0.0
+        try:
+            await budget.acquire()
+            if self._latest_conditions.get(condition.uid) is condition:
+                await self._patch_condition(condition)
+                backoff.reset()
+                self._finish_condition(condition)
+        except (TransportError, InvalidResponse, Unauthorized, TooManyRequests, ServerError) as error:
+            self.counts.failed += 1
+            wait_s = backoff.next_delay_s(error)
+        except ApiStatusError as error:
+            # Gone, or another pod by that name; or RBAC without it, which the log says and a repetition does not cure.
+            self.counts.failed += 1
+            self._finish_condition(condition)
+            level = logging.WARNING if isinstance(error, Forbidden) else logging.DEBUG
+            log.log(level, "a pod's condition was not written", extra={"why": error.message})
+        finally:
+            # Until the wait is over nothing newer about this pod is tried either, and `discard_condition` can still end it.
+            await asyncio.sleep(wait_s)
+            self._in_flight.discard(condition.uid)
+        if wait_s and self._latest_conditions.get(condition.uid) is condition:
+            self._conditions[condition.uid] = condition
+
+    def _finish_condition(self, condition: PodScheduledCondition) -> None:
+        """These words are written or given up; newer ones are not touched."""
+        if self._latest_conditions.get(condition.uid) is condition:
+            del self._latest_conditions[condition.uid]
+
+    async def _patch_condition(self, condition: PodScheduledCondition) -> None:
+        """Write it on the version that the watch last showed, or, where the pod has moved on, on the one that is there."""
+        path = f"/api/v1/namespaces/{condition.namespace}/pods/{condition.name}"
+        first = self._written_conditions.pop(condition.uid, None) is None
+        shown = self._unbound_version(condition.uid)
+        for _ in range(CONDITION_CONFLICTS_MAX):
+            if shown is None or self._latest_conditions.get(condition.uid) is not condition:
+                return
+            body = self._condition_body(condition, shown, first=first)
+            try:
+                await self._api.patch(
+                    f"{path}/status",
+                    body,
+                    STRATEGIC_PATCH,
+                    params={"timeout": PATCH_SERVER_TIMEOUT},
+                    timeout_s=4.0,
+                )
+            except Conflict:
+                shown = _unbound_version_of(await self._api.get(path), condition.uid)
+            else:
+                self.counts.conditions_written += 1
+                self._written_conditions[condition.uid] = (condition.reason, condition.message)
+                if len(self._written_conditions) > self._settings.series_max:
+                    self._written_conditions.popitem(last=False)
+                return
+        raise InvalidResponse(f"{path} was another version at each of {CONDITION_CONFLICTS_MAX} tries")
+
+    def _condition_body(
+        self, condition: PodScheduledCondition, shown: UnboundPodVersion, *, first: bool
+    ) -> Json:
+        """A strategic merge by `type`. By UID and version the server refuses it for another pod of that name, and for
+        this one once it is bound. Only the first says when the status changed: later ones change the words.
+        `observedGeneration` as kube-scheduler 1.36 has it; a server that does not know it leaves it out."""
+        changed = {"lastTransitionTime": micro_time(self._now_ns())[:19] + "Z"} if first else {}
+        observed = {"observedGeneration": shown.generation} if shown.generation else {}
+        one = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": condition.reason,
+            "message": condition.message,
+            **observed,
+            **changed,
+        }
+        return {
+            "metadata": {"uid": condition.uid, "resourceVersion": shown.version},
+            "status": {"conditions": [one]},
+        }
+
+    async def _write_event(self, words: EventContent, series: _EventSeries, budget: RateLimiter) -> None:
+        await budget.acquire()
+        series.queued = False
+        backoff = Backoff(self._random, initial_s=0.5)
+        for _ in range(self._settings.event_attempts_max):
+            count = series.count
+            try:
+                if series.written == 0:
+                    await self._create_event(words, series)
+                else:
+                    await self._patch_event_count(words, series)
+            except (ServerError, TooManyRequests) as error:
+                await asyncio.sleep(backoff.next_delay_s(error))
+            except NotFound as error:
+                if series.written == 0:  # the namespace is gone
+                    return self._abandon_event(words, error)
+                series.written = 0  # the event was garbage-collected: say it anew
+                series.name = f"{words.regarding.name}.{self._random.getrandbits(64):016x}"
+            except Conflict:
+                series.written = count  # created by an earlier try whose answer was lost
+                return None
+            except ApiStatusError as error:
+                return self._abandon_event(words, error)
+            except ApiErrors as error:
+                await asyncio.sleep(backoff.next_delay_s(error))
+            else:
+                series.written = count
+                series.written_s = asyncio.get_running_loop().time()
+                self.counts.events_written += 1
+                return None
+        return self._abandon_event(words, None)
+
+    def _abandon_event(self, words: EventContent, error: ApiStatusError | None) -> None:
+        self.counts.failed += 1
+        log.debug(
+            "an event was not written",
+            extra={"reason": words.reason, "about": words.regarding.name, "why": str(error or "no answer")},
+        )
+
+    async def _create_event(self, words: EventContent, series: _EventSeries) -> None:
+        about = words.regarding
+        now = micro_time(series.last_ns)
+        note = truncate_note(words.note)
+        body: Json = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": series.name, "namespace": about.namespace},
+            "eventTime": now,
+            "reportingController": words.scheduler,
+            "reportingInstance": self._instance,
+            "action": words.action,
+            "reason": words.reason,
+            "type": words.type,
+            "note": note,
+            "regarding": _reference(about),
+        }
+        if words.related is not None:
+            body["related"] = _reference(words.related)
+        if series.count > 1:
+            body["series"] = {"count": series.count, "lastObservedTime": now}
+        await self._api.create(_events_path(about), body)
+
+    async def _patch_event_count(self, words: EventContent, series: _EventSeries) -> None:
+        body: Json = {"series": {"count": series.count, "lastObservedTime": micro_time(series.last_ns)}}
+        await self._api.patch(f"{_events_path(words.regarding)}/{series.name}", body, STRATEGIC_PATCH)
+
+
+def _unbound_version_of(pod: Json, uid: str) -> UnboundPodVersion | None:
+    """None: the pod is on a node, or another has its name. Raises Garbled."""
+    meta, spec = pod.get("metadata"), pod.get("spec")
+    if not isinstance(meta, dict) or not isinstance(spec, dict) or not meta.get("resourceVersion"):
+        raise InvalidResponse("the answer is not a pod")
+    if meta.get("uid") != uid or spec.get("nodeName"):
+        return None
+    generation = meta.get("generation")
+    return UnboundPodVersion(str(meta["resourceVersion"]), generation if isinstance(generation, int) else 0)
+
+
+def _reference(about: EventObject) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": about.kind,
+        "namespace": about.namespace,
+        "name": about.name,
+        "uid": about.uid,
+    }
+
+
+def _events_path(about: EventObject) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{about.namespace}/events"

@@ -1,0 +1,382 @@
+"""One text, from statements to a `Program`: the passes in their order.
+
+Each pass reads what those before it left in `CheckState` and adds its part; findings are collected, and a program comes out
+only where none of them is an error.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+from policysched.lang.check import lints
+from policysched.lang.check.declarations import declare_input, declare_let, declare_metric, declare_record
+from policysched.lang.check.declared_parameters import (
+    declare_parameter,
+    report_unknown_parameters,
+    with_value_as_default,
+)
+from policysched.lang.check.extenders import check_extenders, check_no_whole_gang
+from policysched.lang.check.include import FindIncludeTarget, IncludeExpansion, expand_document
+from policysched.lang.check.layers import LayerChecker
+from policysched.lang.check.limits import RULES_MAX
+from policysched.lang.check.metrics import check_outage
+from policysched.lang.check.parameter_values import (
+    NO_PARAMETER_VALUES,
+    ParameterValuesByPolicy,
+    parameter_values_for,
+)
+from policysched.lang.check.resources import declare_resource
+from policysched.lang.check.rule_table import RuleKind, RuleNode, RuleTable, rule_kind
+from policysched.lang.check.rules import check_rule
+from policysched.lang.check.scheduling_statements import (
+    check_gang,
+    check_preemption,
+    check_queue,
+    default_order_keys,
+)
+from policysched.lang.check.scope import DeclaredGang, Scope, declared_here
+from policysched.lang.check.states import declare_state
+from policysched.lang.format.printer import print_tree
+from policysched.lang.ir import program as p
+from policysched.lang.syntax import tree as s
+from policysched.text import Diagnostic, Severity, Source, Span
+
+_HEADER = re.compile(r"^\s*(policy|library)\b", re.MULTILINE)
+
+_SingletonStatement = s.QueueDecl | s.GangDecl | s.OutageDecl | s.PreemptionDecl
+
+
+@dataclass(slots=True)
+class CheckState:
+    """What the passes have made of a text so far."""
+
+    key: str
+    document: s.SyntaxTree
+    find_include_target: FindIncludeTarget
+    bundle_keys: tuple[str, ...]
+    parameter_values: ParameterValuesByPolicy
+    scope: Scope
+    header: s.HeaderDecl | None = None
+    expansion: IncludeExpansion = field(default_factory=IncludeExpansion)
+    singletons: dict[type, _SingletonStatement] = field(default_factory=dict)
+    queue: tuple[p.OrderKey, ...] | None = None
+    gang: p.GangSpec | None = None
+    outage: p.OutageSpec | None = None
+    preemption: p.PreemptionSpec | None = None
+    extenders: tuple[p.Extender, ...] = ()
+    rule_table: RuleTable = field(init=False)
+    rule_versions: list[RuleNode] = field(default_factory=list)
+    rules: p.RuleSet = field(default_factory=lambda: p.RuleSet((), ()))
+    layers: list[p.Layer] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rule_table = RuleTable(self.scope, broken_names=frozenset(self.document.unparsed_names))
+
+    @property
+    def is_library(self) -> bool:
+        return self.header is not None and self.header.kind == "library"
+
+    @property
+    def source(self) -> Source:
+        return self.document.span.source
+
+
+def check_document(
+    key: str,
+    document: s.SyntaxTree,
+    find_include_target: FindIncludeTarget,
+    bundle_keys: tuple[str, ...],
+    parameter_values: ParameterValuesByPolicy = NO_PARAMETER_VALUES,
+) -> tuple[CheckState, tuple[Diagnostic, ...]]:
+    """All passes over one text. The findings are in the order of the text."""
+    work = CheckState(
+        key,
+        document,
+        find_include_target,
+        bundle_keys,
+        parameter_values,
+        Scope(broken_names=frozenset(document.unparsed_names)),
+    )
+    for one_pass in PASSES:
+        one_pass(work)
+    found = sorted(_relocate_diagnostics(work), key=lambda one: (one.span.start if one.span else 0, one.code))
+    return work, tuple(found)
+
+
+def build_program(work: CheckState) -> p.Program:
+    """The program of a text without errors."""
+    header = work.header
+    assert header is not None, work.key
+    text = canonical_text(work, header)
+    return p.Program(
+        name=header.name.text,
+        version=int(header.version.digits),
+        sha256=sha256(text.encode()).hexdigest(),
+        text=text,
+        inputs=work.scope.inputs(),
+        metrics=work.scope.metrics(),
+        outage=work.outage,
+        queue=work.queue or default_order_keys(header.span),
+        gang=work.gang,
+        rules=work.rules,
+        layers=tuple(work.layers),
+        preemption=work.preemption or p.PreemptionSpec("own", None),
+        parameters=work.scope.parameters(),
+        resources=work.scope.valid_resources(),
+        extenders=work.extenders,
+        states=work.scope.states(),
+    )
+
+
+def canonical_text(work: CheckState, header: s.HeaderDecl) -> str:
+    """The policy without includes, changes and comments: everything in its final form, formatted."""
+    values = work.scope.parameters()
+    kept = [
+        with_value_as_default(one, values[one.name.text]) if isinstance(one, s.ParameterDecl) else one
+        for one in work.expansion.statements
+        if isinstance(
+            one,
+            s.ParameterDecl
+            | s.LetDecl
+            | s.RecordDecl
+            | s.InputDecl
+            | s.MetricDecl
+            | s.StateDecl
+            | s.ResourceDecl,
+        )
+    ]
+    layers = [one for one in work.expansion.statements if isinstance(one, s.LayerDecl)]
+    asked = [one for one in work.expansion.statements if isinstance(one, s.ExtenderDecl)]
+    statements = (header, *kept, *work.singletons.values(), *work.rule_table.rules.values(), *asked, *layers)
+    return print_tree(s.SyntaxTree(statements, (), work.document.span))
+
+
+# ── passes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_header(work: CheckState) -> None:
+    """One header, before everything else."""
+    document, scope = work.document, work.scope
+    for statement in document.statements:
+        if not isinstance(statement, s.HeaderDecl):
+            continue
+        if work.header is not None:
+            scope.report(
+                "PS213",
+                "a second header",
+                statement.span,
+                label="one is enough",
+                related=(declared_here(work.header.span),),
+                help="a text is one policy or one library",
+            )
+            continue
+        work.header = statement
+        if statement is not document.statements[0]:
+            scope.report(
+                "PS232",
+                f"`{statement.kind}` must be the first statement",
+                statement.span,
+                help="move it to the top",
+            )
+    if work.header is None and not _HEADER.search(work.source.text):
+        start = document.statements[0].span if document.statements else Span(work.source, 0, 0)
+        scope.report(
+            "PS232",
+            "nothing says what this is",
+            start,
+            label="the header is missing",
+            help="let the first line be `policy NAME version 1`; pods choose it with `schedulerName: NAME`",
+        )
+
+
+def expand_includes(work: CheckState) -> None:
+    work.expansion = expand_document(
+        work.scope, work.key, work.document, work.find_include_target, work.bundle_keys
+    )
+
+
+def declare_names(work: CheckState) -> None:
+    """In the order of the text: a declaration may use those above it."""
+    if work.header is not None and not work.is_library:
+        names = [one.name.text for one in work.expansion.statements if isinstance(one, s.ParameterDecl)]
+        work.scope.parameter_values = parameter_values_for(
+            work.header.name.text, work.parameter_values, frozenset(names)
+        )
+    if any(isinstance(one, s.GangDecl) for one in work.expansion.statements):
+        work.scope.gang = DeclaredGang()
+    for statement in work.expansion.statements:
+        match statement:
+            case s.ParameterDecl():
+                declare_parameter(work.scope, statement)
+            case s.LetDecl():
+                declare_let(work.scope, statement)
+            case s.RecordDecl():
+                declare_record(work.scope, statement)
+            case s.InputDecl():
+                declare_input(work.scope, statement)
+            case s.MetricDecl():
+                declare_metric(work.scope, statement)
+            case s.StateDecl():
+                declare_state(work.scope, statement)
+            case s.ResourceDecl():
+                declare_resource(work.scope, statement)
+
+
+def check_parameter_values(work: CheckState) -> None:
+    """Values for parameters that are not there, and what could not be read where values are given."""
+    report_unknown_parameters(work.scope)
+
+
+def check_singletons(work: CheckState) -> None:
+    """The statements that stand once: queue, gang, outage, preemption."""
+    for statement in work.expansion.statements:
+        if not isinstance(statement, _SingletonStatement):
+            continue
+        first = work.singletons.setdefault(type(statement), statement)
+        if first is not statement:
+            word = type(statement).__name__.lower()
+            work.scope.report(
+                "PS213",
+                f"a second `{word}`",
+                statement.span,
+                label="one is enough",
+                related=(declared_here(first.span),),
+            )
+    for statement in work.singletons.values():
+        match statement:
+            case s.QueueDecl():
+                work.queue = check_queue(work.scope, statement)
+            case s.GangDecl():
+                work.gang = check_gang(work.scope, statement)
+                by = None if work.gang is None else work.gang.key
+                work.scope.gang = DeclaredGang(by, checked=True)
+                work.scope.let_cache.clear()  # what reads the gang was read without it
+            case s.OutageDecl():
+                work.outage = check_outage(work.scope, statement)
+            case s.PreemptionDecl():
+                work.preemption = check_preemption(work.scope, statement)
+
+
+def check_extender_statements(work: CheckState) -> None:
+    asked = [one for one in work.expansion.statements if isinstance(one, s.ExtenderDecl)]
+    work.extenders = check_extenders(work.scope, asked)
+    check_no_whole_gang(work.scope, work.gang, work.extenders)
+
+
+def apply_rule_changes(work: CheckState) -> None:
+    """Rules and their changes outside layers, on the syntax."""
+    table = work.rule_table
+    for statement in work.expansion.statements:
+        form: RuleNode | None = None
+        match statement:
+            case s.FilterDecl() | s.ScoreDecl():
+                table.add(statement)
+                form = statement
+            case s.ReplaceStatement(rule=written):
+                table.replace(written)
+                form = written
+            case s.AmendStatement():
+                form = table.amend(statement)
+            case s.ReweightStatement():
+                form = table.reweight(statement)
+            case s.DropStatement():
+                table.drop(statement)
+        if form is not None and id(statement) not in work.expansion.include_spans:
+            work.rule_versions.append(form)
+
+
+def check_rules(work: CheckState) -> None:
+    """Each rule in its last form; earlier forms of this text too, for their mistakes."""
+    filters: list[p.FilterRule | p.BuiltinFilter] = []
+    scores: list[p.ScoreRule | p.BuiltinScore] = []
+    last = {id(written) for written in work.rule_table.rules.values()}
+    for form in work.rule_versions:
+        if id(form) not in last:
+            check_rule(work.scope, form, frozenset())
+    for written in work.rule_table.rules.values():
+        match check_rule(work.scope, written, frozenset()):
+            case p.FilterRule() | p.BuiltinFilter() as one:
+                filters.append(one)
+            case p.ScoreRule() | p.BuiltinScore() as one:
+                scores.append(one)
+            case None:
+                pass
+    work.rules = p.RuleSet(tuple(filters), tuple(scores))
+
+
+def check_layers(work: CheckState) -> None:
+    table = RuleTable(work.scope, dict(work.rule_table.rules), work.rule_table.broken_names)
+    forms: dict[tuple[RuleKind, str], list[RuleNode]] = {
+        (rule_kind(one), one.name.text): [one] for one in work.rule_table.rules.values()
+    }
+    layers = LayerChecker(work.scope, table, forms)
+    for statement in work.expansion.statements:
+        if isinstance(statement, s.LayerDecl):
+            checked = layers.check(statement)
+            if checked is not None:
+                work.layers.append(checked)
+
+
+def check_rule_count(work: CheckState) -> None:
+    """The limit on rules, at the first one over it."""
+    rules = [one for one in work.rule_table.rules.values() if one.span.source is work.source]
+    in_layers = [
+        one
+        for layer in work.expansion.statements
+        if isinstance(layer, s.LayerDecl)
+        for one in layer.body
+        if isinstance(one, s.FilterDecl | s.ScoreDecl | s.ReplaceStatement)
+    ]
+    total = len(work.rule_table.rules) + len(in_layers)
+    if total > RULES_MAX:
+        place = [*rules, *in_layers]
+        span = place[-1].span if place else work.document.span
+        work.scope.report(
+            "PS239",
+            f"the policy has {total} rules, and {RULES_MAX} is the most",
+            span,
+            help='join rules that differ in one value: `x in ["a", "b"]`',
+        )
+
+
+def run_lints(work: CheckState) -> None:
+    """Lints over the whole, where it has no errors: a half-read policy would draw false ones."""
+    if work.scope.error_count() == 0 and work.header is not None:
+        lints.lint_unused_names(work.scope, work.source, library=work.is_library)
+        if not work.is_library:
+            lints.lint_policy(work.scope, work.header, work.rules)
+
+
+PASSES: tuple[Callable[[CheckState], None], ...] = (
+    check_header,
+    expand_includes,  # first of all: the others see one list of statements
+    declare_names,
+    check_parameter_values,
+    check_singletons,
+    check_extender_statements,
+    apply_rule_changes,  # before checking: an amended rule is checked as if it had been written so
+    check_rules,
+    check_layers,  # after the rules that they change
+    check_rule_count,
+    run_lints,  # last: they know what was used
+)
+
+
+def _relocate_diagnostics(work: CheckState) -> list[Diagnostic]:
+    """The findings with places in this text: an error inside something included is said at the `include`."""
+    via = {
+        id(statement.span.source): work.expansion.include_spans[id(statement)]
+        for statement in work.expansion.statements
+        if id(statement) in work.expansion.include_spans
+    }
+    given = {id(source) for source in work.scope.parameter_values.sources()}
+    kept: list[Diagnostic] = []
+    for one in work.scope.diagnostics:
+        if one.span is None or one.span.source is work.source or id(one.span.source) in given:
+            kept.append(one)
+        elif one.severity is Severity.ERROR:
+            place = via.get(id(one.span.source), work.document.span)
+            where = f"in `{one.span.source.name}`, line {one.span.source.position(one.span.start).line}"
+            kept.append(replace(one, span=place, notes=(*one.notes, where)))
+    return kept

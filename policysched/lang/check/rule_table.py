@@ -1,0 +1,139 @@
+"""The rules of a policy while its text is applied from top to bottom: new ones at the end, changes in their place.
+
+Everything happens on the syntax, so that a changed rule is checked as if it had been written so. `versions` keeps what a
+rule was under each of the layers, because a layer's `amend` may meet any of them.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from policysched.lang.check.rule_clauses import clause_slot, merge_clauses
+from policysched.lang.check.scope import Scope, declared_here, did_you_mean
+from policysched.lang.syntax import tree as s
+from policysched.text import Span
+
+RuleKind = Literal["filter", "score"]
+RuleNode = s.FilterDecl | s.ScoreDecl
+
+_SCORE_SLOTS = frozenset({"weight", "value", "normalize"})
+_FILTER_SLOTS = frozenset({"require", "scaleup", "text"})
+
+
+def rule_kind(node: RuleNode) -> RuleKind:
+    return "filter" if isinstance(node, s.FilterDecl) else "score"
+
+
+@dataclass(slots=True)
+class RuleTable:
+    """Rules by kind and name, in the order in which each first stood. `broken_names` are names of rules that did not parse."""
+
+    scope: Scope
+    rules: dict[tuple[RuleKind, str], RuleNode] = field(default_factory=dict)
+    broken_names: frozenset[str] = frozenset()
+
+    def add(self, node: RuleNode) -> bool:
+        """A new rule; a finding where its name is taken."""
+        key = (rule_kind(node), node.name.text)
+        taken = self.rules.get(key)
+        if taken is not None:
+            self.scope.report(
+                "PS213",
+                f"there is a {key[0]} `{key[1]}` already",
+                node.name.span,
+                label="second rule of this name",
+                help=f"write `amend {key[1]} ...` or `replace {key[0]} {key[1]} ...` to change it",
+                related=(declared_here(taken.name.span),),
+            )
+            return False
+        self.rules[key] = node
+        return True
+
+    def replace(self, node: RuleNode) -> bool:
+        key = (rule_kind(node), node.name.text)
+        below = self.find_rules(key[1], node.name.span, (key[0],))
+        if not below or not self.check_unlocked(below[0], node.name.span):
+            return False
+        self.rules[key] = node
+        return True
+
+    def amend(self, node: s.AmendStatement) -> RuleNode | None:
+        """The merged rule, or None after a finding."""
+        below = self.find_rules(node.name.text, node.name.span, self.amended_kinds(node))
+        if not below:
+            return None
+        if len(below) > 1:
+            self.scope.report(
+                "PS231",
+                f"`{node.name.text}` is a filter and a score, and this could mean either",
+                node.name.span,
+                help=f"restate the one that is meant: `replace filter {node.name.text} ...`",
+            )
+            return None
+        if not self.check_unlocked(below[0], node.name.span):
+            return None
+        amended = amend_rule(below[0], node)
+        self.rules[rule_kind(amended), node.name.text] = amended
+        return amended
+
+    def amended_kinds(self, node: s.AmendStatement) -> tuple[RuleKind, ...]:
+        slots = {clause_slot(clause) for clause in node.clauses}
+        if slots & _SCORE_SLOTS or node.params:
+            return ("score",)
+        return ("filter",) if slots & _FILTER_SLOTS else ("filter", "score")
+
+    def reweight(self, node: s.ReweightStatement) -> RuleNode | None:
+        below = self.find_rules(node.name.text, node.name.span, ("score",))
+        if not below or not self.check_unlocked(below[0], node.name.span):
+            return None
+        clause = s.WeightClause(node.weight, node.span)
+        changed = replace(below[0], clauses=merge_clauses(below[0].clauses, (clause,)))
+        self.rules["score", node.name.text] = changed
+        return changed
+
+    def drop(self, node: s.DropStatement) -> tuple[RuleKind, ...]:
+        """Every rule of the name goes, or the one of the kind that is named; the kinds that went."""
+        wanted: tuple[RuleKind, ...] = ("filter", "score")
+        if node.kind is not None:
+            wanted = ("filter",) if node.kind.text == "filter" else ("score",)
+        below = self.find_rules(node.name.text, node.name.span, wanted)
+        if not all(self.check_unlocked(one, node.name.span) for one in below):
+            return ()
+        kinds = tuple(rule_kind(one) for one in below)
+        for kind in kinds:
+            del self.rules[kind, node.name.text]
+        return kinds
+
+    def find_rules(self, name: str, span: Span, kinds: tuple[RuleKind, ...]) -> list[RuleNode]:
+        """The rules of that name and of one of the kinds, a finding where there is none."""
+        found = [self.rules[kind, name] for kind in kinds if (kind, name) in self.rules]
+        if not found and name not in self.broken_names:
+            what = kinds[0] if len(kinds) == 1 else "rule"
+            self.scope.report(
+                "PS229",
+                f"there is no {what} `{name}` above",
+                span,
+                label="nothing to change",
+                help=did_you_mean(name, [of for kind, of in self.rules if kind in kinds]),
+            )
+        return found
+
+    def check_unlocked(self, node: RuleNode, span: Span) -> bool:
+        if node.locked:
+            self.scope.report(
+                "PS230",
+                f"the {rule_kind(node)} `{node.name.text}` is locked",
+                span,
+                label="cannot be changed",
+                related=(declared_here(node.name.span),),
+            )
+        return not node.locked
+
+
+def amend_rule(below: RuleNode, node: s.AmendStatement) -> RuleNode:
+    """`below` with the amended clauses; parameters, where given, replace those of the same name."""
+    params = below.params
+    if node.params is not None:
+        given = {param.name.text for param in node.params}
+        kept = tuple(param for param in below.params or () if param.name.text not in given)
+        params = (*kept, *node.params)
+    return replace(below, clauses=merge_clauses(below.clauses, node.clauses), params=params)

@@ -1,0 +1,203 @@
+"""`check_queue by`, `check_gang by` and `check_preemption`: statements that stand once in a policy."""
+
+from typing import cast
+
+from policysched.lang.check.block_params import BlockParams, check_block_params
+from policysched.lang.check.dimensions import describe_type
+from policysched.lang.check.expressions import check_condition, check_expression, check_expression_as
+from policysched.lang.check.presence import (
+    PresentReads,
+    check_always_present,
+    possibly_missing,
+    report_possibly_missing,
+)
+from policysched.lang.check.scope import CONSTANT, GANG_TERM, QUEUE_KEY, VICTIM_CONDITION, Scope
+from policysched.lang.ir import expr as e
+from policysched.lang.ir import program as p
+from policysched.lang.ir.constant_folding import fold_constants
+from policysched.lang.ir.expr import Stage
+from policysched.lang.syntax import tree as s
+from policysched.lang.types import kinds as t
+from policysched.lang.types.kinds import INT, Type, TypeKind
+from policysched.text import Span
+
+
+def default_order_keys(span: Span) -> tuple[p.OrderKey, ...]:
+    """kube-scheduler's order: priority, then who has waited longest."""
+    priority = e.Attr("pod", ("priority",), INT, span)
+    queued = e.Attr("pod", ("queued",), t.TIMESTAMP, span)
+    return p.OrderKey(priority, True), p.OrderKey(queued, False)
+
+
+def check_queue(scope: Scope, node: s.QueueDecl) -> tuple[p.OrderKey, ...] | None:
+    keys = [_check_order_key(scope, key) for key in node.keys]
+    known = tuple(key for key in keys if key is not None)
+    return known if len(known) == len(keys) else None
+
+
+def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> p.OrderKey | None:
+    found = check_expression(scope, node.value, QUEUE_KEY)
+    if found is None:
+        return None
+    kind = e.type_of(found)
+    if kind.kind is TypeKind.LIST:
+        scope.report(
+            "PS202",
+            f"the queue cannot be ordered by {describe_type(kind)}",
+            found.span,
+            label=describe_type(kind),
+        )
+        return None
+    for hole in possibly_missing(found):
+        if not isinstance(hole, e.Attr | e.InputRef):
+            report_possibly_missing(
+                scope, hole
+            )  # an absent value comes last, a division without one is a mistake
+    if Stage.NAMESPACE_SHARES in e.stage_of(found) and not _reads_only_namespace(scope, found):
+        scope.report(
+            "PS215",
+            "what a namespace holds stands together with something else in one key",
+            found.span,
+            label="reads more than the namespace",
+            help="make two keys of it: one of the namespace alone, one of the pod",
+        )
+        return None
+    if isinstance(found, e.Const):
+        scope.report("PS301", "this key is the same for every pod", found.span, label="orders nothing")
+    return p.OrderKey(fold_constants(found), node.descending)
+
+
+def _reads_only_namespace(scope: Scope, key: e.Expr) -> bool:
+    """Whether the key is the same for all pods of a namespace at any moment, and does not run with the clock."""
+    inputs = scope.inputs()
+    for one in e.walk(key):
+        match one:
+            case e.Attr(owner=owner) if owner != "namespace":
+                return False
+            case e.InputRef(name=name) if inputs[name].owner != "namespace":
+                return False
+            case e.Now() | e.WeeklyWindow():
+                return False
+            case _:
+                pass
+    return True
+
+
+_GANG_PARAMS = ("min", "max", "timeout", "on_timeout", "mode", "topology")
+
+
+def check_gang(scope: Scope, node: s.GangDecl) -> p.GangSpec | None:
+    errors = scope.error_count()
+    by = check_expression(scope, node.key, GANG_TERM, t.STRING)
+    known: PresentReads = frozenset()
+    if by is not None:
+        kind = e.type_of(by)
+        if kind.kind is not TypeKind.STRING:
+            scope.report(
+                "PS202",
+                f"a gang is named by a string, and this is {describe_type(kind)}",
+                by.span,
+                label=describe_type(kind),
+            )
+        elif isinstance(by, e.Attr | e.InputRef):
+            known = frozenset({by})  # the terms are only asked for where the pod is in a gang
+        else:
+            check_always_present(scope, by)
+    params = check_block_params(scope, "`check_gang`", node.span, node.params, _GANG_PARAMS)
+    minimum_node = params.required("min", "2")
+    minimum = None if minimum_node is None else _gang_term(scope, minimum_node, "min", INT, known)
+    maximum = _optional_gang_term(scope, params, "max", INT, known)
+    timeout = _optional_gang_term(scope, params, "timeout", t.DURATION, known)
+    on_timeout = params.choice("on_timeout", [one.value for one in p.OnTimeout], "requeue")
+    mode = params.choice("mode", [one.value for one in p.GangMode], "whole")
+    topology = _topology_key(scope, params, mode)
+    if params.get("timeout") is None:
+        scope.report(
+            "PS404",
+            "a gang that never becomes whole waits for ever",
+            node.span,
+            label="no `timeout`",
+            help="add `timeout = 5m` and say what happens then: `on_timeout = requeue`",
+        )
+    if by is None or minimum is None or scope.error_count() > errors:
+        return None
+    return p.GangSpec(
+        key=fold_constants(by),
+        minimum=minimum,
+        maximum=maximum,
+        timeout=timeout,
+        on_timeout=p.OnTimeout(cast(str, on_timeout)),
+        mode=p.GangMode(cast(str, mode)),
+        topology_key=topology,
+        span=node.span,
+    )
+
+
+def _topology_key(scope: Scope, params: BlockParams, mode: str | None) -> str | None:
+    """The key of a label, None where there is none or after a finding."""
+    node = params.get("topology")
+    if node is None:
+        return None
+    found = None if isinstance(node, s.MapLit) else check_expression_as(scope, node, CONSTANT, t.STRING)
+    if not isinstance(found, e.Const) or not isinstance(found.value, str) or not found.value:
+        if found is not None or isinstance(node, s.MapLit):
+            scope.report(
+                "PS202",
+                "`topology` is the key of a label of nodes",
+                node.span,
+                help='such as `"topology.kubernetes.io/zone"`',
+            )
+        return None
+    if mode == p.GangMode.GATE.value:
+        scope.report(
+            "PS235",
+            "members of a gang in mode `gate` go one by one, and cannot keep together",
+            node.span,
+            label="needs `mode = whole`",
+            help="leave `mode` out: whole is the default",
+        )
+    return found.value
+
+
+def _optional_gang_term(
+    scope: Scope, params: BlockParams, name: str, wanted: Type, known: PresentReads
+) -> e.Expr | None:
+    value = params.get(name)
+    return None if value is None else _gang_term(scope, value, name, wanted, known)
+
+
+def _gang_term(
+    scope: Scope, node: s.Expression | s.MapLit, name: str, wanted: Type, known: PresentReads
+) -> e.Expr | None:
+    if isinstance(node, s.MapLit):
+        scope.report("PS202", f"`{name}` is {describe_type(wanted)}", node.span)
+        return None
+    found = check_expression_as(scope, node, GANG_TERM, wanted)
+    if found is None or not check_always_present(scope, found, known):
+        return None
+    folded = fold_constants(found)
+    if isinstance(folded, e.Const) and cast(int, folded.value) < 1:
+        scope.report("PS208", f"`{name}` must be greater than zero", found.span)
+        return None
+    return folded
+
+
+def check_preemption(scope: Scope, node: s.PreemptionDecl) -> p.PreemptionSpec | None:
+    if node.params is None:
+        return p.PreemptionSpec("never", None)
+    params = check_block_params(scope, "`check_preemption`", node.span, node.params, ("victims",))
+    victims = params.required("victims", "own")
+    match victims:
+        case None:
+            return None
+        case s.NameExpr(name="own"):
+            return p.PreemptionSpec("own", None)
+        case s.NameExpr(name="any"):
+            return p.PreemptionSpec("any", None)
+        case s.MapLit():
+            scope.report("PS202", "`victims` is `own`, `any` or a condition", victims.span)
+            return None
+    found = check_condition(scope, victims, VICTIM_CONDITION)
+    if found is None or not check_always_present(scope, found):
+        return None
+    return p.PreemptionSpec("where", fold_constants(found))

@@ -1,0 +1,262 @@
+"""The road to one Prometheus: its address, who we are there, whom we trust, over a pool that all servers share.
+
+Credentials are in files, read again for each query, so that a token that rotates is the one that is used; the TLS context
+is made anew when one of its files changes. What a server or a library says is never passed on with a credential in it.
+Redirects are not followed: who edits a gateway's answer must not choose where our credentials go.
+"""
+
+import asyncio
+import ssl
+from base64 import b64encode
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+from yarl import URL
+
+from policysched.http_errors import describe_http_error
+from policysched.metric_sources.poll_status import PollError
+from policysched.metric_sources.prometheus_response import error_message
+from policysched.text.sanitize import sanitize_line
+
+_CONNECTION_ERRORS = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError)
+"""What aiohttp raises where no whole answer came; TimeoutError is told apart before."""
+
+_CONNECTIONS_PER_SERVER = 8
+_CREDENTIAL_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BasicAuth:
+    username: str
+    password_file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusTls:
+    """`ca_file` None: the system's authorities. `server_name`: the name in the certificate, where it is not the URL's."""
+
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    server_name: str | None = None
+    verify: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusSettings:
+    """`headers` are as they stand, `header_files` hold theirs. `proxy` is used for all, whatever the environment says."""
+
+    url: str
+    timeout_s: float = 10.0
+    answer_bytes_max: int = 16 * 1024 * 1024
+    bearer_token_file: Path | None = None
+    basic_auth: BasicAuth | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    header_files: Mapping[str, Path] = field(default_factory=dict)
+    proxy: str | None = None
+    proxy_auth: BasicAuth | None = None
+    tls: PrometheusTls = field(default_factory=PrometheusTls)
+
+
+class HttpConnectionPool:
+    """The connections of all servers. Use it inside one event loop, as an async context manager."""
+
+    def __init__(self, user_agent: str) -> None:
+        self._user_agent = user_agent
+        self._stack = AsyncExitStack()
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        assert self._session is not None, "asked outside the pool's block"
+        return self._session
+
+    async def __aenter__(self) -> "HttpConnectionPool":
+        self._session = await self._stack.enter_async_context(
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, limit_per_host=_CONNECTIONS_PER_SERVER),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None),
+                headers={"Accept": "application/json", "User-Agent": self._user_agent},
+            )
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._session = None
+        await self._stack.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _RequestCredentials:
+    """Who we are in one request. `secrets` must not appear in anything that is said."""
+
+    headers: Mapping[str, str]
+    proxy_headers: Mapping[str, str]
+    secrets: tuple[str, ...]
+
+    def redact(self, text: str) -> str:
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return sanitize_line(text)
+
+
+class PrometheusHttpTransport:
+    """A `Road`."""
+
+    def __init__(self, settings: PrometheusSettings, pool: HttpConnectionPool) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._url = URL(settings.url.rstrip("/") + "/api/v1/query")
+        self._method = "POST"
+        self._tls: ssl.SSLContext | None = None
+        self._tls_file_stamps: tuple[object, ...] | None = None
+
+    async def query(self, query: str) -> bytes:
+        """The body of an answer with status 200. Raises Unusable."""
+        identity = self._credentials()
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                tls = await self._ssl_context() if self._url.scheme == "https" else None
+                status, body = await self._send(query, identity, tls)
+                if status == 405 and self._method == "POST":  # some gateways let only GET through
+                    self._method = "GET"
+                    status, body = await self._send(query, identity, tls)
+        except TimeoutError:
+            raise PollError("timeout", f"no whole answer within {self._settings.timeout_s:g} s") from None
+        except (aiohttp.ClientSSLError, ssl.SSLError) as error:
+            raise PollError("tls", identity.redact(str(error))) from None
+        except aiohttp.ClientHttpProxyError as error:
+            raise PollError("unreachable", identity.redact(f"the proxy answers {error.status}")) from None
+        except _CONNECTION_ERRORS as error:
+            raise PollError("unreachable", identity.redact(describe_http_error(error))) from None
+        if status != 200:
+            raise _status_error(status, identity.redact(error_message(body)))
+        return body
+
+    async def _send(
+        self, query: str, identity: _RequestCredentials, tls: ssl.SSLContext | None
+    ) -> tuple[int, bytes]:
+        settings = self._settings
+        form = {"query": query, "timeout": f"{settings.timeout_s:g}s"}
+        async with self._pool.session.request(
+            self._method,
+            self._url,
+            data=form if self._method == "POST" else None,
+            params=form if self._method == "GET" else None,
+            headers=identity.headers,
+            ssl=tls if tls is not None else True,
+            server_hostname=settings.tls.server_name if tls is not None else None,
+            proxy=settings.proxy,
+            proxy_headers=identity.proxy_headers,
+            allow_redirects=False,
+        ) as answer:
+            body = bytearray()
+            async for chunk in answer.content.iter_any():
+                body += chunk
+                if len(body) > settings.answer_bytes_max:
+                    answer.close()
+                    raise PollError(
+                        "too_large", f"the answer has more than {settings.answer_bytes_max:,} bytes"
+                    )
+            return answer.status, bytes(body)
+
+    # ── who we are ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _credentials(self) -> _RequestCredentials:
+        settings = self._settings
+        headers, secrets = dict(settings.headers), list(settings.headers.values())
+        for name, path in settings.header_files.items():
+            headers[name] = secret = _read_secret(path)
+            secrets.append(secret)
+        if settings.bearer_token_file is not None:
+            token = _read_secret(settings.bearer_token_file)
+            headers["Authorization"] = f"Bearer {token}"
+            secrets.append(token)
+        if settings.basic_auth is not None:
+            headers["Authorization"] = _basic_auth_header(settings.basic_auth, secrets)
+        proxy_headers: dict[str, str] = {}
+        if settings.proxy_auth is not None:
+            # A proxy reads the head of a plain request, and only the CONNECT before an encrypted one.
+            for_proxy = proxy_headers if self._url.scheme == "https" else headers
+            for_proxy["Proxy-Authorization"] = _basic_auth_header(settings.proxy_auth, secrets)
+        return _RequestCredentials(headers, proxy_headers, tuple(secret for secret in secrets if secret))
+
+    # ── whom we trust ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _ssl_context(self) -> ssl.SSLContext:
+        files = self._settings.tls
+        stamp = tuple(_file_stamp(path) for path in (files.ca_file, files.cert_file, files.key_file))
+        if self._tls is None or stamp != self._tls_file_stamps:
+            try:
+                # In a thread: to read the system's authorities takes some 20 ms.
+                self._tls = await asyncio.to_thread(make_ssl_context, files)
+            except ssl.SSLError as error:
+                raise PollError("tls", f"{_file_names(files)}: {sanitize_line(str(error))}") from None
+            except (OSError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) else None
+                raise PollError("tls", f"{_file_names(files)}: {why or sanitize_line(str(error))}") from None
+            self._tls_file_stamps = stamp
+        return self._tls
+
+
+def make_ssl_context(files: PrometheusTls) -> ssl.SSLContext:
+    """Verifies the chain and the name, unless told not to. Without the strictness that many clusters' own authorities do
+    not satisfy (RFC 5280's key usage). Raises OSError, ssl.SSLError."""
+    context = ssl.create_default_context(cafile=files.ca_file)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if files.cert_file is not None:
+        # An encrypted key would ask for its password on the terminal: there is none to give.
+        context.load_cert_chain(files.cert_file, files.key_file, password=lambda: b"")
+    if not files.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _file_names(files: PrometheusTls) -> str:
+    named = [str(path) for path in (files.ca_file, files.cert_file, files.key_file) if path is not None]
+    return ", ".join(named) or "the system's authorities"
+
+
+def _file_stamp(path: Path | None) -> object:
+    try:
+        status = path.stat() if path is not None else None
+    except OSError:
+        return None
+    return None if status is None else (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _basic_auth_header(auth: BasicAuth, secrets: list[str]) -> str:
+    password = _read_secret(auth.password_file)
+    packed = b64encode(f"{auth.username}:{password}".encode()).decode()
+    secrets += [password, packed]
+    return f"Basic {packed}"
+
+
+def _read_secret(path: Path) -> str:
+    """The one line in the file. Raises Unusable, without what is in it."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_CREDENTIAL_BYTES_MAX + 1).decode().strip()
+    except OSError as error:
+        raise PollError("credentials", f"{path}: {error.strerror or type(error).__name__}") from None
+    except UnicodeDecodeError:
+        raise PollError("credentials", f"{path}: not a text in UTF-8") from None
+    if not text or len(text) > _CREDENTIAL_BYTES_MAX or not text.isprintable():
+        raise PollError("credentials", f"{path}: it must have one line of text")
+    return text
+
+
+def _status_error(status: int, words: str) -> PollError:
+    said = f": {words}" if words else ""
+    if 300 <= status < 400:
+        return PollError("redirect", f"the server answers {status}, and redirects are not followed")
+    if status in (401, 403, 407):
+        return PollError("credentials", f"the server answers {status}{said}")
+    if status in (400, 422):
+        return PollError("query", f"the server answers {status}{said}")
+    return PollError("status", f"the server answers {status}{said}")

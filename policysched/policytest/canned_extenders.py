@@ -1,0 +1,100 @@
+"""Extenders that answer what a test says, and what their answers do to the explanation of a pod.
+
+They are asked as real ones are (`daemon.extender_chain`): who refuses what, who may be left out, and when scores are asked for is not
+decided here.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from policysched.daemon.extender_chain import call_extenders
+from policysched.kube.extender.client import ExtenderCallFailed, ExtenderEndpoint, ExtenderFilterResult
+from policysched.lang.ir.extender_results import (
+    ExtenderRefusal,
+    ExtenderResults,
+    add_extender_scores,
+    extender_refusal,
+)
+from policysched.lang.ir.program import Extender
+from policysched.lang.ir.verdict import NodeRuleScore, NodeSubsetVerdict, PlacementExplanation
+from policysched.scheduler.commands import CallExtenders
+from policysched.scheduler.events import ExtendersAnswered
+
+
+@dataclass(frozen=True, slots=True)
+class CannedExtender:
+    """`failed_nodes` gives words by node, `scores` whole numbers from 0 to 10; `error` is why it does not answer. What is None
+    it is not asked for."""
+
+    endpoint: ExtenderEndpoint
+    failed_nodes: Mapping[str, str]
+    scores: Mapping[str, int]
+    error: str | None
+
+    async def filter(
+        self, _pod: Mapping[str, Any], nodes: Sequence[str], _whole: Mapping[str, Mapping[str, Any]]
+    ) -> ExtenderFilterResult:
+        self._raise_if_failing()
+        refused = {
+            node: ExtenderRefusal(self.failed_nodes[node], resolvable=True)
+            for node in nodes
+            if node in self.failed_nodes
+        }
+        return ExtenderFilterResult(tuple(node for node in nodes if node not in refused), refused)
+
+    async def prioritize(
+        self, _pod: Mapping[str, Any], nodes: Sequence[str], _whole: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, int]:
+        self._raise_if_failing()
+        return {node: self.scores[node] for node in nodes if node in self.scores}
+
+    def _raise_if_failing(self) -> None:
+        if self.error is not None:
+            raise ExtenderCallFailed(f"extender {self.endpoint.name}: {self.error}")
+
+
+def call_canned_extenders(
+    command: CallExtenders, extenders: Mapping[str, CannedExtender]
+) -> ExtendersAnswered:
+    """What becomes of asking them."""
+    asked = [(extenders[name], wanted) for name, wanted in command.extenders]
+    try:
+        answers = asyncio.run(call_extenders(asked, {}, command.nodes, whole={}, calls=Counter()))
+    except ExtenderCallFailed as error:
+        return ExtendersAnswered(command.call_id, {}, str(error))
+    return ExtendersAnswered(command.call_id, answers)
+
+
+def apply_extender_answers(
+    rules: PlacementExplanation,
+    among: PlacementExplanation,
+    extenders: Sequence[Extender],
+    answers: ExtenderResults,
+) -> PlacementExplanation:
+    """`rules` is what the rules say of all nodes, `among` what they say among those that no extender refuses."""
+    refused = {
+        node: found
+        for node in rules.feasible
+        if (found := extender_refusal(node, extenders, answers)) is not None
+    }
+    totals = add_extender_scores(NodeSubsetVerdict(None, among.totals, {}, 0), extenders, answers)
+    scores = dict(among.scores)
+    for one in extenders:
+        if one.weight is not None and one.name in answers:
+            nothing = NodeSubsetVerdict(None, dict.fromkeys(among.totals, 0), {}, 0)
+            alone = add_extender_scores(nothing, [replace(one, weight=1)], answers)
+            raw = answers[one.name].scores
+            scores[one.name] = {
+                node: NodeRuleScore(raw.get(node), score, one.weight, one.weight * score)
+                for node, score in alone.items()
+            }
+    return replace(
+        rules,
+        feasible=among.feasible,
+        refusals={**rules.refusals, **{node: (found,) for node, found in refused.items()}},
+        scores=scores,
+        totals=totals,
+    )

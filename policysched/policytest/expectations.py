@@ -1,0 +1,305 @@
+"""What a test expects, and how it compares with what happened.
+
+Every name in an expectation is looked up before anything is played: a rule or a node that is not there would make the
+expectation say nothing, and pass.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from policysched.lang.ir.program import Program, rules_for
+from policysched.lang.ir.verdict import PlacementExplanation
+from policysched.policytest.scenario import Scenario
+from policysched.policytest.scenario_runner import ScenarioResult
+from policysched.policytest.short_forms import unknown_name
+from policysched.policytest.yaml_document import Path, YamlDocument, unusable_diagnostic
+from policysched.text import Diagnostic, Span
+
+TOTAL_SCORE = "total"
+"""Stands for the sum among the scores of a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectationFailure:
+    """An expectation that was not met: where it stands, and in words what was expected and what was."""
+
+    span: Span
+    message: str
+
+
+class Expectations:
+    """Those of one test. `problems` are names that nothing has; while there are any nothing is to be compared."""
+
+    def __init__(self, document: YamlDocument, index: int, program: Program, world: Scenario) -> None:
+        self._document, self._at = document, ("tests", index, "expect")
+        self._values: Mapping[str, Any] = document.values["tests"][index]["expect"]
+        self._pods = _PodNames([one.pod.pod.full_name for one in world.pods])
+        self._nodes = sorted(node.name for node in world.nodes)
+        self._filters, self._scores = _rule_names(program)
+        self._filters |= world.extenders.keys()
+        self._scores |= {
+            one.name for one in program.extenders if one.weight is not None
+        } & world.extenders.keys()
+
+    def problems(self) -> list[Diagnostic]:
+        return list(self._problems())
+
+    @property
+    def pods_to_explain(self) -> set[str]:
+        """The pods that something is expected of which takes an explanation."""
+        keys = ("feasible", "rejected", "score")
+        return {self._pods.full_name(pod) for key in keys for pod in self._values.get(key, {})}
+
+    def failures(self, played: ScenarioResult) -> list[ExpectationFailure]:
+        compared: tuple[Callable[[ScenarioResult], Iterator[ExpectationFailure]], ...] = (
+            self._order,
+            self._node,
+            self._pending,
+            self._feasible,
+            self._rejected,
+            self._score,
+            self._evicted,
+        )
+        return [failure for compare in compared for failure in compare(played)]
+
+    # ── names ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _problems(self) -> Iterator[Diagnostic]:
+        for path, pod in self._pod_names():
+            known = self._pods.candidates(pod)
+            if not known:
+                yield unknown_name("pod", pod, self._pods.all(), self._document.span(*self._at, *path))
+            elif len(known) > 1:
+                yield unusable_diagnostic(
+                    f"`{pod}` may be {' or '.join(known)}", self._document.span(*self._at, *path)
+                )
+        for path, node in self._node_names():
+            if node not in self._nodes:
+                yield unknown_name("node", node, self._nodes, self._document.span(*self._at, *path))
+        for path, kind, rule in self._rules():
+            rules = self._filters if kind == "filter" else self._scores
+            if rule not in rules:
+                yield unknown_name(kind, rule, rules, self._document.span(*self._at, *path))
+
+    def _pod_names(self) -> Iterator[tuple[Path, str]]:
+        for key in ("order", "evicted"):
+            yield from (((key, index), pod) for index, pod in enumerate(self._values.get(key, ())))
+        for key in ("node", "pending", "feasible", "rejected", "score"):
+            yield from (((key, pod), pod) for pod in self._values.get(key, {}))
+
+    def _node_names(self) -> Iterator[tuple[Path, str]]:
+        for pod, wanted in self._values.get("node", {}).items():
+            yield from ((("node", pod), node) for node in _as_list(wanted))
+        for pod, nodes in self._values.get("feasible", {}).items():
+            yield from ((("feasible", pod, index), node) for index, node in enumerate(nodes))
+        for key in ("rejected", "score"):
+            for pod, nodes in self._values.get(key, {}).items():
+                yield from (((key, pod, node), node) for node in nodes)
+
+    def _rules(self) -> Iterator[tuple[Path, str, str]]:
+        for pod, nodes in self._values.get("rejected", {}).items():
+            for node, wanted in nodes.items():
+                path: Path = ("rejected", pod, node)
+                yield from ((path, "filter", rule) for rule in _as_list(wanted))
+        for pod, nodes in self._values.get("score", {}).items():
+            for node, cells in nodes.items():
+                yield from ((("score", pod, node, rule), "score", rule) for rule in cells)
+
+    # ── comparing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _order(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+        wanted = [self._pods.full_name(pod) for pod in self._values.get("order", ())]
+        never = [pod for pod in wanted if pod not in played.decision_order]
+        if never:
+            yield self._failure(("order",), f"never decided: {', '.join(never)}")
+            return
+        actual = [pod for pod in played.decision_order if pod in wanted]
+        if actual != wanted:
+            yield self._failure(
+                ("order",), f"expected the order {', '.join(wanted)}; it was {', '.join(actual)}"
+            )
+
+    def _node(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+        for pod, wanted in self._values.get("node", {}).items():
+            full = self._pods.full_name(pod)
+            actual = played.node.get(full)
+            if actual in _as_list(wanted) or (wanted is None and actual is None):
+                continue
+            expected = " or ".join(_as_list(wanted)) or "no node"
+            yield self._failure(
+                ("node", pod), f"{full}: expected {expected}, {_describe_outcome(full, played)}"
+            )
+
+    def _pending(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+        for pod, words in self._values.get("pending", {}).items():
+            full = self._pods.full_name(pod)
+            if full not in played.pending:
+                yield self._failure(
+                    ("pending", pod), f"{full}: expected to wait, {_describe_outcome(full, played)}"
+                )
+            elif words not in played.pending[full]:
+                yield self._failure(
+                    ("pending", pod),
+                    f"{full}: expected a message with `{words}`, {_describe_outcome(full, played)}",
+                )
+
+    def _feasible(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+        for pod, nodes in self._values.get("feasible", {}).items():
+            found = played.explanations.get(self._pods.full_name(pod))
+            actual = [] if found is None else sorted(found.feasible)
+            if actual != sorted(nodes):
+                words = (
+                    f"expected {', '.join(sorted(nodes)) or 'no node'}, found {', '.join(actual) or 'none'}"
+                )
+                yield self._failure(
+                    ("feasible", pod), f"{self._pods.full_name(pod)}: {words}{_rejection_reason(found)}"
+                )
+
+    def _rejected(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+        for pod, nodes in self._values.get("rejected", {}).items():
+            full = self._pods.full_name(pod)
+            found = played.explanations.get(full)
+            for node, wanted in nodes.items():
+                path: Path = ("rejected", pod, node)
+                refusals = () if found is None else found.refusals.get(node, ())
+                actual = {one.rule: "; ".join(one.reasons) for one in refusals}
+                said = ", ".join(f"{rule} ({reason})" for rule, reason in actual.items()) or "nothing"
+                if found is None or found.pod_refusal is not None:
+                    yield self._failure(path, f"{full} on {node}: not decided{_rejection_reason(found)}")
+                elif wanted is None and actual:
+                    yield self._failure(path, f"{full} on {node}: expected no rejection, found {said}")
+                else:
+                    for rule in _as_list(wanted):
+                        words = wanted[rule] if isinstance(wanted, dict) else ""
+                        if rule not in actual or words not in actual[rule]:
+                            expected = f"{rule} ({words})" if words else rule
+                            yield self._failure(
+                                path, f"{full} on {node}: expected {expected} to reject it, found {said}"
+                            )
+
+    def _score(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+        for pod, nodes in self._values.get("score", {}).items():
+            full = self._pods.full_name(pod)
+            found = played.explanations.get(full)
+            for node, cells in nodes.items():
+                for rule, wanted in cells.items():
+                    for field, condition in _conditions(wanted):
+                        actual = _score_number(found, node, rule, field)
+                        if actual is None or not _condition_holds(condition, actual):
+                            label = f"{rule} {field}" if field != "score" else rule
+                            shown = "none" if actual is None else f"{actual:g}"
+                            yield self._failure(
+                                ("score", pod, node, rule),
+                                f"{full} on {node}: expected {label} {condition}, found {shown}"
+                                + (_rejection_reason(found, node) if actual is None else ""),
+                            )
+
+    def _evicted(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+        if "evicted" in self._values:
+            wanted = sorted(self._pods.full_name(pod) for pod in self._values["evicted"])
+            actual = sorted(played.evicted)
+            if wanted != actual:
+                yield self._failure(
+                    ("evicted",),
+                    f"expected {', '.join(wanted) or 'nobody'}, evicted were {', '.join(actual) or 'none'}",
+                )
+
+    def _failure(self, path: Path, message: str) -> ExpectationFailure:
+        return ExpectationFailure(self._document.span(*self._at, *path), f"{path[0]}: {message}")
+
+
+class _PodNames:
+    """Pods by `namespace/name`, or by the name where only one has it."""
+
+    def __init__(self, full_names: list[str]) -> None:
+        self._by_name: dict[str, list[str]] = {}
+        for full in full_names:
+            for name in (full, full.partition("/")[2]):
+                self._by_name.setdefault(name, []).append(full)
+
+    def candidates(self, name: str) -> list[str]:
+        return self._by_name.get(name, [])
+
+    def full_name(self, name: str) -> str:
+        """Of a name that exactly one pod has."""
+        (found,) = self._by_name[name]
+        return found
+
+    def all(self) -> list[str]:
+        return [name for name, found in self._by_name.items() if len(found) == 1]
+
+
+def _rule_names(program: Program) -> tuple[set[str], set[str]]:
+    """What can reject a node (inputs of the node too), and what scores, under any layers."""
+    filters = {one.name for one in program.inputs.values() if one.owner == "node"}
+    scores = {TOTAL_SCORE}
+    for active in [(), *((index,) for index in range(len(program.layers)))]:
+        rules = rules_for(program, active)
+        filters |= {rule.name for rule in rules.filters}
+        scores |= {rule.name for rule in rules.scores}
+    return filters, scores
+
+
+def _as_list(wanted: Any) -> list[str]:
+    match wanted:
+        case None:
+            return []
+        case str():
+            return [wanted]
+        case _:
+            return list(wanted)
+
+
+_CONDITION = re.compile(r"(>=|<=|>|<|==|!=)? *(.*)\Z")
+_OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+def _conditions(wanted: Any) -> list[tuple[str, str]]:
+    cells = wanted if isinstance(wanted, dict) else {"score": wanted}
+    return [(field, str(condition)) for field, condition in cells.items()]
+
+
+def _condition_holds(condition: str, actual: float) -> bool:
+    found = _CONDITION.match(condition)
+    assert found is not None, f"the schema lets `{condition}` pass as a condition"
+    return _OPERATORS[found[1] or "=="](actual, float(found[2]))
+
+
+def _score_number(found: PlacementExplanation | None, node: str, rule: str, field: str) -> float | None:
+    if found is None:
+        return None
+    if rule == TOTAL_SCORE and TOTAL_SCORE not in found.scores:
+        return found.totals.get(node)
+    cell = found.scores.get(rule, {}).get(node)
+    value: float | None = None if cell is None else getattr(cell, field)
+    return value
+
+
+def _describe_outcome(pod: str, played: ScenarioResult) -> str:
+    if pod in played.evicted:
+        return "it was evicted"
+    if pod in played.node:
+        return f"it went to {played.node[pod]}"
+    return f"it waits: {played.pending.get(pod) or 'not this policy'}"
+
+
+def _rejection_reason(found: PlacementExplanation | None, node: str | None = None) -> str:
+    if found is None:
+        return " (it was never decided)"
+    if found.pod_refusal is not None:
+        return f" (the pod is refused: {found.pod_refusal})"
+    refused = (
+        found.refusals if node is None else {node: found.refusals[node]} if node in found.refusals else {}
+    )
+    by_rule = [f"{name} by {refusals[0].rule}" for name, refusals in sorted(refused.items())]
+    return f" ({', '.join(by_rule)})" if by_rule else ""

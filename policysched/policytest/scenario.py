@@ -1,0 +1,392 @@
+"""The world of one test: who is there, who comes when, and what is measured meanwhile.
+
+Nodes, pods and namespaces are Kubernetes objects, or a short form of them. What stands at the top of the file is in every
+test; a test's own objects come behind, and one of the same name takes the place of the file's.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from policysched.cluster.samples import ALL_NODES, MetricSamples, Sample
+from policysched.harness.cluster_files import ClusterFiles, read_objects
+from policysched.harness.state_values import BadStateValues, parse_state_entries
+from policysched.kube.decode import core_objects as wire
+from policysched.kube.decode.errors import Malformed
+from policysched.kube.extender.client import ExtenderEndpoint
+from policysched.lang.ir.program import Metric, Program, is_node_metric
+from policysched.lang.types.kinds import Type, TypeKind
+from policysched.lang.types.units import parse_value
+from policysched.metric_sources.pod_pairs import MutablePodPairs, add_pair, parse_pair
+from policysched.model.objects import Namespace, Node, NodeName, ObservedPod
+from policysched.policy_files.sources import UnusableFile
+from policysched.policytest import short_forms
+from policysched.policytest.canned_extenders import CannedExtender
+from policysched.policytest.series import BadSeries, Gap, SeriesStep, parse_series
+from policysched.policytest.yaml_document import UnusableTestFile, YamlDocument, unusable_diagnostic
+from policysched.scheduler import events as e
+from policysched.scheduler.events import Event
+from policysched.scheduler.policies.policy_states import StateEntry, state_text
+from policysched.text import Diagnostic, Span
+
+Json = dict[str, Any]
+
+DEFAULT_START_TIME = "2026-01-01T00:00:00Z"
+_POLLS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PodArrival:
+    """A pod, when it is first seen, and where the test says so. Those that are there from the start have the time of
+    the start."""
+
+    at_ns: int
+    pod: ObservedPod
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioPoll:
+    """What was measured of one metric at one moment."""
+
+    at_ns: int
+    metric: str
+    samples: MetricSamples
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Times in ns since 1970. Pending pods of the policy come at `default_arrival_ns` where they do not say otherwise; what is seen
+    until `until_ns` counts. `cluster_events` is everything else that a cluster has: budgets, services, volumes, custom resources. `polls`
+    are in the order of their times. `state_values` are the values of the policy's states at the start, as a scheduler keeps them; `extenders`
+    those that are asked, and what they say."""
+
+    namespaces: tuple[Namespace, ...]
+    nodes: tuple[Node, ...]
+    cluster_events: tuple[Event, ...]
+    pods: tuple[PodArrival, ...]
+    polls: tuple[ScenarioPoll, ...]
+    state_values: str | None
+    extenders: Mapping[str, CannedExtender]
+    start_ns: int
+    default_arrival_ns: int
+    until_ns: int
+
+
+def read_scenario(document: YamlDocument, index: int, program: Program) -> Scenario:
+    """The world of the `index`-th test. Raises BadDocument with everything that is wrong with it."""
+    return _ScenarioReader(document, index, program).scenario()
+
+
+class _ScenarioReader:
+    def __init__(self, document: YamlDocument, index: int, program: Program) -> None:
+        self._document, self._program = document, program
+        self._places: tuple[tuple[str | int, ...], ...] = ((), ("tests", index))
+        self._problems: list[Diagnostic] = []
+        start_ns = parse_value(self._text("start", DEFAULT_START_TIME), Type(TypeKind.TIMESTAMP), None)
+        if not isinstance(start_ns, int):
+            self._add_problem(f"`{self._text('start', DEFAULT_START_TIME)}` is no time", self._span("start"))
+            start_ns = 0
+        self._start_ns = start_ns
+
+    def scenario(self) -> Scenario:
+        namespaces: dict[str, Namespace] = {}
+        nodes: dict[str, Node] = {}
+        pods: dict[str, PodArrival] = {}
+        polls, last_ns = self._polls()
+        at_ns = self._start_ns + self._duration_ns("at", last_ns)
+        files = ClusterFiles()
+        for obj, span in self._all_objects():
+            known, faults = len(files.pods), len(files.malformed)
+            files.add(obj)
+            for malformed in files.malformed[faults:]:
+                self._add_problem(str(malformed), span)
+            for seen in files.pods[known:]:
+                pods[seen.pod.full_name] = self._arrival(seen, obj, at_ns, len(pods), span)
+        namespaces |= {one.name: one for one in files.namespaces}
+        nodes |= {one.name: one for one in files.nodes}
+        for kind, obj, span in self._inline_objects():
+            match self._read(self._expand(kind, obj), span):
+                case Namespace() as one:
+                    namespaces[one.name] = one
+                case Node() as one:
+                    nodes[one.name] = one
+                case ObservedPod() as one:
+                    pods.pop(one.pod.full_name, None)
+                    pods[one.pod.full_name] = self._arrival(one, obj, at_ns, len(pods), span)
+        self._check_nodes(nodes)
+        kept = self._states(nodes)
+        extenders = self._extenders(nodes)
+        until_ns = at_ns + self._duration_ns("for", 0)
+        last_arrival_ns = max((one.at_ns for one in pods.values()), default=at_ns)
+        if self._problems:
+            raise UnusableTestFile(tuple(self._problems))
+        return Scenario(
+            tuple(namespaces.values()),
+            tuple(nodes.values()),
+            _cluster_events(files),
+            tuple(sorted(pods.values(), key=lambda one: one.at_ns)),
+            tuple(polls(max(until_ns, last_arrival_ns) - self._start_ns)),
+            kept,
+            extenders,
+            self._start_ns,
+            at_ns,
+            max(until_ns, last_arrival_ns),
+        )
+
+    # ── objects ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _all_objects(self) -> Iterator[tuple[Json, Span]]:
+        yield from self._file_objects()
+        for place, objects in self._sections("objects"):
+            yield from ((obj, self._document.span(*place, "objects", at)) for at, obj in enumerate(objects))
+
+    def _file_objects(self) -> Iterator[tuple[Json, Span]]:
+        folder = Path(self._document.source.name).parent
+        for place, paths in self._sections("cluster"):
+            for path in [paths] if isinstance(paths, str) else paths:
+                span = self._document.span(*place, "cluster")
+                try:
+                    for obj in read_objects(str(folder / path)):
+                        if isinstance(obj, Malformed):
+                            self._add_problem(str(obj), span)
+                        else:
+                            yield obj, span
+                except UnusableFile as error:
+                    self._add_problem(str(error), span)
+
+    def _inline_objects(self) -> Iterator[tuple[str, Json, Span]]:
+        for kind in ("namespaces", "nodes", "pods"):
+            for place, objects in self._sections(kind):
+                for index, obj in enumerate(objects):
+                    yield kind, obj, self._document.span(*place, kind, index)
+
+    def _expand(self, kind: str, obj: Json) -> Json:
+        make: Callable[[Json], Json] = {
+            "namespaces": short_forms.expand_namespace,
+            "nodes": short_forms.expand_node,
+            "pods": lambda one: short_forms.expand_pod(one, scheduler=self._program.name),
+        }[kind]
+        return make(obj)
+
+    def _read(self, obj: Json, span: Span) -> Namespace | Node | ObservedPod | None:
+        try:
+            match obj.get("kind"):
+                case "Namespace":
+                    return wire.decode_namespace(obj)
+                case "Node":
+                    return wire.decode_node(obj)
+                case "Pod":
+                    return wire.decode_pod(obj)
+                case kind:
+                    raise AssertionError(f"a short form of a {kind}")
+        except Malformed as error:
+            self._add_problem(str(error), span)
+            return None
+
+    def _arrival(self, seen: ObservedPod, obj: Json, at_ns: int, place: int, span: Span) -> PodArrival:
+        """Pending pods come in the order in which they stand; of those that have no time of creation each is a nanosecond
+        younger than the one before it."""
+        waits = seen.node is None and not seen.finished
+        arrives = obj.get("arrives")
+        comes_ns = at_ns if waits else self._start_ns
+        if isinstance(arrives, str):
+            comes_ns = self._start_ns + _duration_ns(arrives)
+        if seen.pod.created_ns == 0:
+            seen = replace(seen, pod=replace(seen.pod, created_ns=comes_ns + place))
+        return PodArrival(comes_ns, seen, span)
+
+    def _check_nodes(self, nodes: Mapping[str, Node]) -> None:
+        for place, metrics in self._sections("metrics"):
+            for metric, series in metrics.items():
+                declared = self._program.metrics.get(metric)
+                for node in series if declared is None or is_node_metric(declared) else ():
+                    if node not in nodes:
+                        self._add_unknown_name(
+                            "node", node, nodes, self._document.span(*place, "metrics", metric, node)
+                        )
+
+    # ── values of states ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _states(self, nodes: Mapping[str, Node]) -> str | None:
+        """A test's own values of a state take the place of the file's."""
+        tables: dict[str, list[StateEntry]] = {}
+        for place, states in self._sections("state"):
+            for name, values in states.items():
+                span = self._document.span(*place, "state", name)
+                state = self._program.states.get(name)
+                if state is None:
+                    self._add_unknown_name("state", name, self._program.states, span)
+                    continue
+                try:
+                    tables[name] = parse_state_entries(state, values)
+                except BadStateValues as error:
+                    self._add_problem(str(error), self._document.span(*place, "state", name, *error.path))
+                    continue
+                for key, node, _ in tables[name]:
+                    if node != ALL_NODES and node not in nodes:
+                        path = (key, node) if key else (node,)
+                        self._add_unknown_name(
+                            "node", node, nodes, self._document.span(*place, "state", name, *path)
+                        )
+        return state_text(0, tables) if tables else None
+
+    # ── extenders ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _extenders(self, nodes: Mapping[str, Node]) -> dict[str, CannedExtender]:
+        """A test's own word on an extender takes the place of the file's."""
+        found: dict[str, CannedExtender] = {}
+        known = [one.name for one in self._program.extenders]
+        for place, extenders in self._sections("extenders"):
+            for name, said in extenders.items():
+                if name not in known:
+                    self._add_unknown_name(
+                        "extender", name, known, self._document.span(*place, "extenders", name)
+                    )
+                for verb in ("filter", "prioritize"):
+                    for node in said.get(verb, {}):
+                        if node not in nodes:
+                            span = self._document.span(*place, "extenders", name, verb, node)
+                            self._add_unknown_name("node", node, nodes, span)
+                peer = ExtenderEndpoint(
+                    name,
+                    url="",
+                    filter="filter",
+                    prioritize="prioritize",
+                    ignorable=said.get("ignorable", False),
+                    resources=frozenset(said.get("managedResources", ())),
+                )
+                found[name] = CannedExtender(
+                    peer, said.get("filter", {}), said.get("prioritize", {}), said.get("error")
+                )
+        return found
+
+    # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _polls(self) -> tuple[Callable[[int], Iterator[ScenarioPoll]], int]:
+        """What makes the polls up to a time (ns after the start), and when the last step of the longest series is."""
+        series: dict[str, dict[str, list[SeriesStep]]] = {}
+        for place, metrics in self._sections("metrics"):
+            for name, of_one in metrics.items():
+                metric = self._program.metrics.get(name)
+                if metric is None:
+                    self._add_unknown_name(
+                        "metric", name, self._program.metrics, self._document.span(*place, "metrics", name)
+                    )
+                    continue
+                for node, text in of_one.items():
+                    if not is_node_metric(metric) and parse_pair(node) is None:
+                        self._add_problem(
+                            f"`{node}` is no pair of pods: write `namespace/name -> namespace/name`",
+                            self._document.span(*place, "metrics", name, node),
+                        )
+                        continue
+                    try:
+                        steps = list(parse_series(str(text), metric.type, metric.unit))
+                    except BadSeries as error:
+                        self._add_problem(str(error), self._document.span(*place, "metrics", name, node))
+                        continue
+                    series.setdefault(name, {})[node] = steps
+        steps_ns = {
+            name: self._duration_ns("interval", self._program.metrics[name].poll_interval_ns)
+            for name in series
+        }
+        last_ns = max(
+            (steps_ns[name] * (len(steps) - 1) for name, nodes in series.items() for steps in nodes.values()),
+            default=0,
+        )
+
+        def polls(until_ns: int) -> Iterator[ScenarioPoll]:
+            made = [
+                poll
+                for name, of_one in series.items()
+                for poll in _polls_of(
+                    self._program.metrics[name], of_one, self._start_ns, steps_ns[name], until_ns
+                )
+            ]
+            return iter(sorted(made, key=lambda poll: poll.at_ns))
+
+        return polls, last_ns
+
+    # ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _sections(self, key: str) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+        """What the file says, then what the test says."""
+        values = self._document.values
+        test = values["tests"][self._places[1][1]]
+        for place, section in zip(self._places, (values, test), strict=True):
+            if key in section:
+                yield place, section[key]
+
+    def _text(self, key: str, otherwise: str) -> str:
+        words = [value for _, value in self._sections(key)]
+        return str(words[-1]) if words else otherwise
+
+    def _span(self, key: str) -> Span:
+        places = [place for place, _ in self._sections(key)]
+        return self._document.span(*(places[-1] if places else ()), key)
+
+    def _duration_ns(self, key: str, otherwise_ns: int) -> int:
+        word = self._text(key, "")
+        found = _duration_ns(word) if word else otherwise_ns
+        if key == "interval" and found <= 0:
+            self._add_problem("the interval is nothing", self._span(key))
+            return 1
+        return found
+
+    def _add_unknown_name(self, what: str, name: str, known: Iterable[str], span: Span) -> None:
+        self._problems.append(short_forms.unknown_name(what, name, known, span))
+
+    def _add_problem(self, message: str, span: Span) -> None:
+        self._problems.append(unusable_diagnostic(message, span))
+
+
+def _cluster_events(files: ClusterFiles) -> tuple[Event, ...]:
+    return (
+        *files.node_objects,
+        *(e.DisruptionBudgetUpdated(budget) for budget in files.budgets),
+        *(e.PodSetUpdated(one) for one in files.pod_sets),
+        *(e.StorageObjectUpdated(one) for one in files.storage),
+        *(e.DeviceObjectUpdated(one) for one in files.devices),
+    )
+
+
+def _duration_ns(word: str) -> int:
+    found = parse_value(word, Type(TypeKind.DURATION), None)
+    assert isinstance(found, int), f"the schema lets `{word}` pass as a duration"
+    return found
+
+
+def _polls_of(
+    metric: Metric, series: Mapping[str, list[SeriesStep]], start_ns: int, step_ns: int, until_ns: int
+) -> Iterator[ScenarioPoll]:
+    """A series of one value goes on for ever; a longer one ends with its last, which grows old from there on."""
+    count = min(until_ns // step_ns + 1, _POLLS_MAX)
+    held: dict[NodeName, Sample] = {}
+    for index in range(count):
+        at_ns = start_ns + index * step_ns
+        for node, steps in series.items():
+            step = steps[0] if len(steps) == 1 else steps[index] if index < len(steps) else Gap.NONE
+            match step:
+                case Gap.STALE:
+                    held.pop(NodeName(node), None)
+                case Gap.NONE:
+                    pass
+                case value if value < 0 and metric.type.kind not in (TypeKind.INT, TypeKind.FLOAT):
+                    held.pop(NodeName(node), None)  # no such size, rate or share: missing, as from any source
+                case value:
+                    held[NodeName(node)] = Sample(float(value), at_ns)
+        yield ScenarioPoll(at_ns, metric.name, _samples_of(metric, held, at_ns))
+
+
+def _samples_of(metric: Metric, held: Mapping[NodeName, Sample], at_ns: int) -> MetricSamples:
+    """A metric between pods has what came with this poll: a pair that has no value now is not there."""
+    if is_node_metric(metric):
+        return MetricSamples(dict(held), polled_ns=at_ns)
+    pairs: MutablePodPairs = {}
+    for key, sample in held.items():
+        pair = parse_pair(key)
+        assert pair is not None, f"`{key}` was let pass as two pods"
+        add_pair(pairs, pair, sample.value)
+    return MetricSamples({}, polled_ns=at_ns, pairs=pairs)

@@ -1,0 +1,214 @@
+"""One test played: the scheduler on the test's world, every bind answered at once, in the test's own time.
+
+It is shown what a watch would show it, when the test says so, and decides until nothing is left to decide; then time
+goes on to the next arrival, the next poll, or the moment for which the scheduler itself wants to be woken.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+
+from policysched.daemon.extender_caller import extender_capabilities
+from policysched.harness.simulate import pending_message
+from policysched.harness.simulated_prebind import simulate_prebind, simulate_unreserve
+from policysched.lang.check.bundle import CheckedSource, PolicyBundle
+from policysched.lang.ir.extender_results import ExtenderResults, nodes_passing_extenders
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.verdict import PlacementExplanation
+from policysched.model.objects import Namespace, NodeName, ObservedPod, PodUid
+from policysched.policytest.canned_extenders import apply_extender_answers, call_canned_extenders
+from policysched.policytest.scenario import Scenario
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.scheduler import Scheduler
+
+_DECISIONS_KEPT_MAX = 10**6
+_STEPS_MAX = 1_000_000
+
+
+class StepLimitExceeded(Exception):
+    """The scheduler had something to do for more steps than any test needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRound:
+    """The scheduler when pods that wait are about to be decided: for whoever looks at rules."""
+
+    scheduler: Scheduler
+    pending: tuple[ObservedPod, ...]
+    now_ns: int
+
+
+@dataclass(slots=True)
+class ScenarioResult:
+    """By `namespace/name`. `decision_order` in the order of their first decisions, `node` where each was placed, `pending` the
+    message of those that were not; `explanations` why, as of the last decision, for the pods that were asked about."""
+
+    decision_order: list[str] = field(default_factory=list)
+    node: dict[str, str] = field(default_factory=dict)
+    pending: dict[str, str] = field(default_factory=dict)
+    evicted: list[str] = field(default_factory=list)
+    explanations: dict[str, PlacementExplanation] = field(default_factory=dict)
+
+
+class ScenarioRunner:
+    """`rounds` plays, and stops before each round of decisions; `result` is filled meanwhile."""
+
+    def __init__(self, program: Program, world: Scenario, ask: Collection[str]) -> None:
+        asked = tuple(one for one in program.extenders if one.name in world.extenders)
+        self._program, self._world, self._ask = replace(program, extenders=asked), world, frozenset(ask)
+        limits = SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX)
+        terms = extender_capabilities({name: one.endpoint for name, one in world.extenders.items()})
+        self._scheduler = Scheduler(limits, terms)
+        self._extender_answers: dict[PodUid, tuple[tuple[NodeName, ...], ExtenderResults]] = {}
+        self._pending: dict[PodUid, ObservedPod] = {}
+        self._names: dict[PodUid, str] = {}
+        self._messages: dict[PodUid, str] = {}
+        self._decisions_read = 0
+        self._wake_at_ns: int | None = None
+        self._now_ns = world.start_ns
+        self.result = ScenarioResult()
+
+    def rounds(self) -> Iterator[DecisionRound]:
+        """Raises NeverAtRest."""
+        for event in self._initial_events():
+            self._handle(event)
+        coming = self._timed_events()
+        following = next(coming, None)
+        for _ in range(_STEPS_MAX):
+            while following is not None and following[0] <= self._now_ns:
+                self._handle(following[1])
+                self._now_ns += 1  # so that what comes together has an order all the same
+                following = next(coming, None)
+            if self._scheduler.ready(self._now_ns):
+                yield DecisionRound(self._scheduler, tuple(self._pending.values()), self._now_ns)
+                self._decide_all()
+            next_ns = min(
+                (
+                    at_ns
+                    for at_ns in (following[0] if following else None, self._wake_at_ns)
+                    if at_ns is not None and at_ns > self._now_ns
+                ),
+                default=None,
+            )
+            if next_ns is None or next_ns > self._world.until_ns:
+                self._collect_result()
+                return
+            self._now_ns = next_ns
+        raise StepLimitExceeded
+
+    def _initial_events(self) -> Iterator[e.Event]:
+        world, key = self._world, f"{self._program.name}.policy"
+        bundle = PolicyBundle(
+            {key: CheckedSource(key, is_library=False, program=self._program, diagnostics=())}
+        )
+        named = {space.name for space in world.namespaces}
+        implied = sorted({one.pod.pod.namespace for one in world.pods} - named)
+        yield from (e.NamespaceUpdated(space) for space in world.namespaces)
+        yield from (e.NamespaceUpdated(Namespace(name, {}, {})) for name in implied)
+        yield from (e.NodeUpdated(node) for node in world.nodes)
+        yield from world.cluster_events
+        yield from (e.PodUpdated(one.pod) for one in world.pods if one.at_ns < world.start_ns)
+        if world.state_values is not None:
+            yield e.SavedPolicyStatesLoaded({self._program.name: world.state_values})
+        yield e.PoliciesUpdated(bundle, resource_version="")
+        yield from (
+            e.PodUpdated(one.pod)
+            for one in world.pods
+            if one.at_ns == world.start_ns and one.pod.node is not None
+        )
+        yield e.Synced()
+
+    def _timed_events(self) -> Iterator[tuple[int, e.Event]]:
+        """Samples before the pods of the same moment."""
+        world, policy = self._world, self._program.name
+        polls: list[tuple[int, int, e.Event]] = [
+            (one.at_ns, 0, e.SamplesArrived(policy, one.metric, one.samples)) for one in world.polls
+        ]
+        pods: list[tuple[int, int, e.Event]] = [
+            (one.at_ns, 1, e.PodUpdated(one.pod))
+            for one in world.pods
+            if not (one.at_ns <= world.start_ns and one.pod.node is not None)
+        ]
+        yield from ((at_ns, event) for at_ns, _, event in sorted([*polls, *pods], key=lambda one: one[:2]))
+
+    def _handle(self, event: e.Event) -> None:
+        if isinstance(event, e.PodUpdated):
+            seen = event.pod
+            self._names[seen.pod.uid] = seen.pod.full_name
+            if seen.node is None and not seen.finished and seen.pod.scheduler == self._program.name:
+                self._pending[seen.pod.uid] = seen
+        self._dispatch(self._scheduler.handle(event, self._now_ns))
+
+    def _decide_all(self) -> None:
+        for _ in range(_STEPS_MAX):
+            if not self._scheduler.ready(self._now_ns):
+                return
+            asked = {
+                seen.pod.uid: found
+                for seen in self._pending.values()
+                if seen.pod.full_name in self._ask and (found := self._explain(seen.pod.uid)) is not None
+            }
+            self._dispatch(self._scheduler.decide(self._now_ns))
+            decisions = self._scheduler.decisions
+            for one in decisions[self._decisions_read :]:
+                if one.pod not in self.result.decision_order:
+                    self.result.decision_order.append(one.pod)
+                if one.uid in asked:
+                    self.result.explanations[one.pod] = asked[one.uid]
+            self._decisions_read = len(decisions)
+        raise StepLimitExceeded
+
+    def _dispatch(self, commands: list[c.Command]) -> None:
+        queue = list(commands)
+        while queue:
+            match queue.pop(0):
+                case c.Bind(uid=uid, node=node):
+                    seen = self._pending.pop(uid)
+                    self.result.node[seen.pod.full_name] = node
+                    queue += self._scheduler.handle(e.BindConfirmed(uid, node), self._now_ns)
+                    seen = replace(seen, node=node)  # as the API server shows it now
+                    queue += self._scheduler.handle(e.PodUpdated(seen), self._now_ns)
+                case c.CallExtenders(uid=uid, nodes=nodes) as consult:
+                    answer = call_canned_extenders(consult, self._world.extenders)
+                    self._extender_answers[uid] = nodes, answer.answers
+                    queue += self._scheduler.handle(answer, self._now_ns)
+                case c.Prebind() as prepare:
+                    for happened in simulate_prebind(prepare, self._scheduler.cache):
+                        queue += self._scheduler.handle(happened, self._now_ns)
+                case c.Unreserve() | c.Deallocate() | c.DeleteExtendedClaim() as command:
+                    for happened in simulate_unreserve(command, self._scheduler.cache):
+                        queue += self._scheduler.handle(happened, self._now_ns)
+                case c.Evict(uid=uid, victims=victims):
+                    told = tuple(one.uid for one in victims)
+                    for one in told:
+                        self.result.evicted.append(self._names[one])
+                        self.result.node.pop(self._names[one], None)
+                        queue += self._scheduler.handle(e.PodDeleted(one), self._now_ns)
+                    queue += self._scheduler.handle(e.Evicted(uid, told), self._now_ns)
+                case c.ReportPending(uid=uid, message=message):
+                    self._messages[uid] = message
+                case c.SetTimer(at_ns=at_ns):
+                    self._wake_at_ns = at_ns
+                case _:
+                    pass
+
+    def _explain(self, uid: PodUid) -> PlacementExplanation | None:
+        """By the rules, and by what extenders said when they were asked last."""
+        found = self._scheduler.explain(uid, self._now_ns)
+        if found is None or uid not in self._extender_answers:
+            return found
+        nodes, answers = self._extender_answers[uid]
+        left = [NodeName(node) for node in nodes_passing_extenders(nodes, answers)]
+        among = self._scheduler.explain(uid, self._now_ns, node_names=left)
+        assert among is not None, f"{uid} is a pod that waits"
+        return apply_extender_answers(found, among, self._program.extenders, answers)
+
+    def _collect_result(self) -> None:
+        for seen in self._pending.values():
+            name = seen.pod.full_name
+            self.result.pending[name] = pending_message(self._scheduler, seen, self._messages)
+            if name in self._ask and name not in self.result.explanations:
+                found = self._explain(seen.pod.uid)
+                if found is not None:
+                    self.result.explanations[name] = found

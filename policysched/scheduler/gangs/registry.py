@@ -1,0 +1,304 @@
+"""Who belongs to which gang, and how many of them count.
+
+A gang is a policy, a namespace and a key. Members that are bound (or being bound) and alive, and members that could be
+placed now, count towards its minimum, so that a replaced worker joins its running gang; finished, terminating, gated
+and refused ones do not. This module counts; `admission` moves gangs through the queue and `gang_trials` places them.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from policysched.evaluate import GangTerms
+from policysched.lang.ir.program import GangMode, OnTimeout
+from policysched.model.objects import AnyClaim, Pod, PodUid
+from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
+from policysched.scheduler.queue.movable_heap import MovableHeap
+from policysched.text.sanitize import sanitize_line
+
+Value = TypeVar("Value")
+GangId = tuple[str, str, str]
+"""Policy, namespace, key."""
+
+_TIMEOUT_MIN_NS = 1_000_000_000  # a timeout of nothing would start a gang anew without end
+
+
+class QueuedGang(QueueEntry):
+    """A gang in the queue: one unit that stands at its first member's place.
+
+        gathering ──enough exist──► due ──► placed
+            ▲                        │
+            └──── too few remain ────┘
+
+    Gathering it is GATED and holds nothing. In mode `gate` its members stand in the queue themselves once it is due.
+    """
+
+    __slots__ = (
+        "_by_age",
+        "_by_order",
+        "_maxima",
+        "_minima",
+        "_timeouts",
+        "best_effort",
+        "disagreement_reported",
+        "id",
+        "mode",
+        "on_timeout",
+        "overdue",
+        "pending_members",
+        "placed_members",
+        "restarted_ns",
+        "terms",
+        "topology",
+        "unqueued_members",
+    )
+
+    def __init__(self, gang_id: GangId, terms: GangTerms) -> None:
+        super().__init__(gang_id[0], priority=0, queued_ns=0)
+        self.id = gang_id
+        self.mode = terms.mode
+        self.on_timeout = terms.on_timeout
+        self.topology = terms.topology
+        self.pending_members: dict[PodUid, PendingPod] = {}
+        self.unqueued_members: dict[
+            PodUid, PendingPod
+        ] = {}  # those of `pending_members` that do not stand in the queue themselves
+        self.placed_members: dict[PodUid, None] = {}
+        self.terms: dict[PodUid, GangTerms] = {}
+        self.best_effort = False
+        self.overdue = False  # its time is up, and it gets one more trial before that has consequences
+        self.restarted_ns = 0
+        self.disagreement_reported = False
+        self._minima: dict[int, int] = {}
+        self._maxima: dict[int | None, int] = {}
+        self._timeouts: dict[int | None, int] = {}
+        self._by_order: MovableHeap[PendingPod] = MovableHeap()
+        self._by_age: MovableHeap[PendingPod] = MovableHeap()
+
+    @property
+    def name(self) -> str:
+        """`namespace/key`, as messages and records have it: a key may be a whole annotation."""
+        return f"{self.id[1]}/{sanitize_line(self.id[2])}"
+
+    @property
+    def pod_count(self) -> int:
+        return len(self.unqueued_members)
+
+    @property
+    def representative_pod(self) -> Pod:
+        first = self._by_order.first()
+        assert first is not None, f"gang {self.name} has nobody due"
+        return first.pod
+
+    @property
+    def namespace(self) -> str:
+        return self.id[1]
+
+    @property
+    def claims(self) -> frozenset[AnyClaim]:
+        return frozenset().union(*(pod.claims for pod in self.pending_members.values()))
+
+    @property
+    def minimum(self) -> int:
+        """Members that disagree take the largest."""
+        return max(self._minima, default=0)
+
+    @property
+    def maximum(self) -> int | None:
+        """The smallest that a member gives, but never less than the minimum; None: no limit."""
+        given = [one for one in self._maxima if one is not None]
+        return max(min(given), self.minimum) if given else None
+
+    @property
+    def timeout_ns(self) -> int | None:
+        given = [one for one in self._timeouts if one is not None]
+        return max(given) if given else None
+
+    @property
+    def differing_minima(self) -> tuple[int, ...]:
+        """The different minima, sorted, where there is more than one."""
+        return tuple(sorted(self._minima)) if len(self._minima) > 1 else ()
+
+    @property
+    def member_count(self) -> int:
+        return len(self.pending_members) + len(self.placed_members)
+
+    @property
+    def has_quorum(self) -> bool:
+        return self.best_effort or self.member_count >= self.minimum
+
+    @property
+    def needed_count(self) -> int:
+        """How many members must be placed at once."""
+        return 0 if self.best_effort else max(0, self.minimum - len(self.placed_members))
+
+    @property
+    def vacancies(self) -> int | None:
+        """How many more members may be placed; None: any number."""
+        return None if self.maximum is None else max(0, self.maximum - len(self.placed_members))
+
+    @property
+    def full_message(self) -> str:
+        """Why no more of them are placed."""
+        return f"gang {self.name} has as many members as it may have, {self.maximum}"
+
+    def deadline_ns(self) -> int | None:
+        """When its time is up: counted from the creation of the oldest pending member, or from its last restart."""
+        timeout_ns, oldest = self.timeout_ns, self._by_age.first()
+        if timeout_ns is None or oldest is None or self.best_effort:
+            return None
+        return max(oldest.pod.created_ns, self.restarted_ns) + max(timeout_ns, _TIMEOUT_MIN_NS)
+
+    def members_in_order(self) -> list[PendingPod]:
+        """The due members, first in the queue's order first."""
+        return sorted(self.pending_members.values(), key=_order)
+
+    def update_order_key(self) -> None:
+        """Take the first member's place in the queue's order."""
+        first = self._by_order.first()
+        assert first is not None, f"gang {self.name} has nobody due"
+        self.order_key, self.priority, self.queued_ns = first.order_key, first.priority, first.queued_ns
+
+    def reorder_member(self, pod: PendingPod) -> None:
+        """The member's key has changed."""
+        self._by_order.put(pod, pod.order_key)
+
+    def _add_pending(self, pod: PendingPod, terms: GangTerms) -> None:
+        self._count_terms(pod.uid, terms)
+        self.pending_members[pod.uid] = self.unqueued_members[pod.uid] = pod
+        self._by_order.put(pod, pod.order_key)
+        self._by_age.put(pod, pod.pod.created_ns)
+
+    def _add_placed(self, uid: PodUid, terms: GangTerms) -> None:
+        self._count_terms(uid, terms)
+        self.placed_members[uid] = None
+
+    def _remove(self, uid: PodUid) -> None:
+        pod = self.pending_members.pop(uid, None)
+        if pod is not None:
+            self._by_order.discard(pod)
+            self._by_age.discard(pod)
+        self.unqueued_members.pop(uid, None)
+        self.placed_members.pop(uid, None)
+        terms = self.terms.pop(uid)
+        _decrement(self._minima, terms.minimum)
+        _decrement(self._maxima, terms.maximum)
+        _decrement(self._timeouts, terms.timeout_ns)
+
+    def _count_terms(self, uid: PodUid, terms: GangTerms) -> None:
+        assert uid not in self.terms, f"{uid} is in gang {self.name} already"
+        self.terms[uid] = terms
+        self._minima[terms.minimum] = self._minima.get(terms.minimum, 0) + 1
+        self._maxima[terms.maximum] = self._maxima.get(terms.maximum, 0) + 1
+        self._timeouts[terms.timeout_ns] = self._timeouts.get(terms.timeout_ns, 0) + 1
+
+    def __repr__(self) -> str:
+        return f"<gang {self.name} of {self.policy}: {len(self.pending_members)} due, {len(self.placed_members)} placed, {self.state.value}>"
+
+
+class GangRegistry:
+    """Every gang with a member alive, and which pod is in which. Each change costs O(log members)."""
+
+    def __init__(self) -> None:
+        self._gangs: dict[GangId, QueuedGang] = {}
+        self._gang_by_pod: dict[PodUid, QueuedGang] = {}
+        self._replaced: dict[GangId, QueuedGang] = {}
+
+    def __iter__(self) -> Iterator[QueuedGang]:
+        return iter(self._gangs.values())
+
+    def gang_of(self, uid: PodUid) -> QueuedGang | None:
+        return self._gang_by_pod.get(uid)
+
+    def add_pending(self, pod: PendingPod, terms: GangTerms) -> QueuedGang:
+        """A pending member that could be placed now."""
+        self._remove_member(pod.uid)
+        gang = self._get_or_create(pod.policy, terms)
+        gang._add_pending(pod, terms)
+        self._gang_by_pod[pod.uid] = gang
+        return gang
+
+    def add_placed(self, uid: PodUid, policy: str, terms: GangTerms) -> QueuedGang:
+        """A member that is bound or being bound, and alive."""
+        self._remove_member(uid)
+        gang = self._get_or_create(policy, terms)
+        gang._add_placed(uid, terms)
+        self._gang_by_pod[uid] = gang
+        return gang
+
+    def remove(self, uid: PodUid) -> QueuedGang | None:
+        """The member is gone, finished, terminating, or cannot be placed; answers its gang, which may be empty."""
+        return self._remove_member(uid)
+
+    def drop_if_empty(self, gang: QueuedGang) -> bool:
+        """Forget a gang that nobody is in."""
+        if gang.terms:
+            return False
+        assert gang.state is QueueState.DETACHED, f"{gang} is empty and still {gang.state.value}"
+        self._gangs.pop(gang.id, None)
+        return True
+
+    @contextmanager
+    def replacing_policy(self, policy: str) -> Iterator[list[QueuedGang]]:
+        """Forget all gangs of a policy, which come together again inside the context under its new text. What they
+        have been through (started anew, said to disagree) is remembered for them. Gives the old ones."""
+        dropped = [gang for gang in self._gangs.values() if gang.policy == policy]
+        for gang in dropped:
+            for uid in gang.terms:
+                del self._gang_by_pod[uid]
+            del self._gangs[gang.id]
+            self._replaced[gang.id] = gang
+        yield dropped
+        self._replaced.clear()
+
+    def _get_or_create(self, policy: str, terms: GangTerms) -> QueuedGang:
+        namespace, key = terms.key
+        gang_id = (policy, namespace, key)
+        gang = self._gangs.get(gang_id)
+        if gang is None:
+            gang = self._gangs[gang_id] = QueuedGang(gang_id, terms)
+            before = self._replaced.get(gang_id)
+            if before is not None:
+                gang.restarted_ns, gang.disagreement_reported = (
+                    before.restarted_ns,
+                    before.disagreement_reported,
+                )
+        return gang
+
+    def _remove_member(self, uid: PodUid) -> QueuedGang | None:
+        gang = self._gang_by_pod.pop(uid, None)
+        if gang is not None:
+            gang._remove(uid)
+        return gang
+
+    def check(self) -> list[str]:
+        """One sentence for each gang whose parts do not agree."""
+        found = []
+        for gang in self._gangs.values():
+            if gang.terms.keys() != gang.pending_members.keys() | gang.placed_members.keys():
+                found.append(
+                    f"{gang}: terms of {sorted(gang.terms)}, members {sorted([*gang.pending_members, *gang.placed_members])}"
+                )
+            if gang.pending_members.keys() & gang.placed_members.keys():
+                found.append(
+                    f"{gang}: due and placed at once: {sorted(gang.pending_members.keys() & gang.placed_members.keys())}"
+                )
+            strangers = [uid for uid in gang.terms if self._gang_by_pod.get(uid) is not gang]
+            if strangers:
+                found.append(f"{gang}: {strangers} are not known to be in it")
+            if not gang.terms:
+                found.append(f"{gang} is empty")
+        return found
+
+
+def _order(pod: PendingPod) -> tuple[object, ...]:
+    return pod.order_key
+
+
+def _decrement(counts: dict[Value, int], value: Value) -> None:
+    counts[value] -= 1
+    if not counts[value]:
+        del counts[value]
+
+
+__all__ = ["GangId", "GangMode", "GangRegistry", "OnTimeout", "QueuedGang"]

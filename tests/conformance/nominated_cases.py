@@ -1,0 +1,68 @@
+"""What is said of a pod while others are nominated to nodes, in the form of an explanation.
+
+A node has to do with the pods nominated to it and without them; scores know nothing of any. The plan is asked as a decision asks it. The
+oracle knows of no nominations: it is asked about the cluster as it is and, node by node, about one where its nominated pods are on it.
+"""
+
+from dataclasses import replace
+
+from policysched import evaluate as plan
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.verdict import PlacementExplanation
+from policysched.model.objects import NodeName, QueuedPodInfo
+from tests.builders import pending, placed
+from tests.conformance.cluster_case import Decision
+from tests.reference import evaluate
+
+FACTS = QueuedPodInfo(queued_ns=0, attempts=0)
+
+
+def explanations_beside_nominated(decision: Decision, program: Program) -> dict[str, PlacementExplanation]:
+    """Where nominations take nodes away, there is nothing of single scores, and the oracle's totals are the plan's."""
+    by_plan = _of_plan(decision, program)
+    return {"oracle": _of_oracle(decision, program, by_plan), "plan": by_plan}
+
+
+def _of_plan(decision: Decision, program: Program) -> PlacementExplanation:
+    evaluator, compiled = plan.Evaluator(decision.cache), plan.compile(program)
+    evaluator.build_columns(compiled)
+    plain = evaluator.explain(compiled, decision.pod, now_ns=0, facts=FACTS, samples={})
+    if plain.pod_refusal is not None:
+        return plain
+    found = evaluator.evaluate_nodes(
+        compiled,
+        decision.pod,
+        decision.cache.nodes,
+        now_ns=0,
+        facts=FACTS,
+        samples={},
+        nominated_pods=decision.reserved,
+    )
+    rejected = {node: (refusal,) for node, refusal in found.refusals.items()}
+    if found.totals.keys() == set(plain.feasible):
+        return replace(plain, rejected=rejected)
+    return PlacementExplanation(
+        pod_refusal=None,
+        feasible=tuple(found.totals),
+        refusals=rejected,
+        scores={},
+        totals=found.totals,
+        selected=max(found.totals, key=lambda node: found.totals[node], default=None),
+    )
+
+
+def _of_oracle(decision: Decision, program: Program, by_plan: PlacementExplanation) -> PlacementExplanation:
+    cache, pod = decision.cache, decision.pod
+    plain = evaluate(program, pod, cache, now_ns=0, facts=FACTS)
+    taken = set()
+    for node in {node for _, node in decision.reserved}:
+        there = [one for one, at in decision.reserved if at == node]
+        for one in there:
+            cache.put_pod(placed(one, node))
+        if node not in evaluate(program, pod, cache, now_ns=0, facts=FACTS).feasible:
+            taken.add(node)
+        for one in there:
+            cache.drop_pod(one.uid)
+            cache.put_pod(replace(pending(one), nominated_node=NodeName(node)))
+    feasible = tuple(node for node in plain.feasible if node not in taken)
+    return plain if feasible == plain.feasible else replace(by_plan, feasible=feasible)

@@ -1,0 +1,138 @@
+"""Preemption beside its recordings: who was evicted for a pod that found no node, or what was said instead.
+
+Where several nodes were equally good kube-scheduler took any of them. And which of two pods of equal priority has run
+longer it could not know: no kubelet had taken up a recorded pod, so each counts as started at the moment when it is
+looked at, and their order is as the clock is read (replaying one case on kube-scheduler evicts others every time). So
+the recorded victims must be what some order of equal pods gives, on a node that is then among those of least harm.
+Where that is not the order that we keep, the decision is counted as settled by dice.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby, islice, permutations, product
+
+from policysched import evaluate
+from policysched.cluster.devices.availability import AvailableDevices
+from policysched.lang.ir.program import Program
+from policysched.model.messages import unavailable_message
+from policysched.model.objects import NodeName, Pod, PodUid, QueuedPodInfo
+from policysched.scheduler.preemption.candidates import (
+    Candidate,
+    CandidateSearchResult,
+    PreemptionInputs,
+    find_candidates,
+)
+from policysched.scheduler.preemption.default_preemption import (
+    PREEMPTION_NEVER,
+    claim_message,
+    preemption_message,
+)
+from policysched.scheduler.steps import run_to_completion
+from tests.conformance.cluster_case import Decision
+
+FACTS = QueuedPodInfo(queued_ns=0, attempts=0)
+ORDERS_MAX = 5040
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Sentences about victims and about the message that differ. `diced`: the victims are right, in another order of
+    equal pods than ours."""
+
+    victims: list[str] = field(default_factory=list)
+    message: list[str] = field(default_factory=list)
+    diced: bool = False
+
+
+def compare_room(decision: Decision, program: Program, refused: Mapping[str, int]) -> Room:
+    """`refused`: how many nodes each reason of the filters refuses."""
+    expected = decision.expected
+    victims = sorted(expected.get("victims") or ())
+    never = decision.pod.preemption_policy == "Never"
+    found = making_room(decision, program)
+    if not victims:
+        words = PREEMPTION_NEVER if never else unavailable_message(len(decision.cache.nodes), found.reasons)
+        claims = claim_message(decision.pod, AvailableDevices(decision.cache.devices))
+        message = unavailable_message(
+            len(decision.cache.nodes), refused, preemption_message(program, words, claims)
+        )
+        recorded = expected["message"]
+        evicts = found.candidates and not never
+        return Room(
+            victims=[f"would go from {found.candidates[0].node}, recorded to evict nobody"] if evicts else [],
+            message=[] if message == recorded else [f"`{message}`, recorded `{recorded}`"],
+        )
+    if never or not found.candidates:
+        return Room([f"nobody, recorded {victims}"])
+    node = NodeName(expected["nodeName"] or expected["nominatedNodeName"])
+    if agrees(found.candidates, node, victims):
+        return Room()
+    for ours in orders_of(decision, program, node):
+        others = [
+            max(orders_of(decision, program, one.node), key=lambda other: other.disruption[:4])
+            if one.disruption[:4] < ours.disruption[:4]
+            else one
+            for one in found.candidates
+            if one.node != node
+        ]
+        if agrees([*others, ours], node, victims):
+            return Room(diced=True)
+    said = {str(one.node): _names(one) for one in found.candidates}
+    return Room([f"{said}, recorded {victims} on {node}"])
+
+
+def agrees(candidates: Collection[Candidate], node: NodeName, victims: list[str]) -> bool:
+    """Whether those of least harm, as far as it can be known, are there with those victims."""
+    least = min(one.disruption[:4] for one in candidates)
+    return any(
+        one.node == node and one.disruption[:4] == least and _names(one) == victims for one in candidates
+    )
+
+
+def orders_of(decision: Decision, program: Program, node: NodeName) -> Iterator[Candidate]:
+    """What becomes of one node with each order of its pods of equal priority. Nothing else than what is known where it is known
+    when each was taken up."""
+    there = decision.cache.ledger.usage(node).pods.values()
+    pods = sorted(
+        (one for one in there if one.priority < decision.pod.priority), key=lambda one: one.priority
+    )
+    if all(decision.cache.pods[one.uid].started_ns is not None for one in pods):
+        yield from making_room(decision, program, only=node).candidates
+        return
+    groups = [list(group) for _, group in groupby(pods, key=lambda one: one.priority)]
+    for order in islice(product(*map(permutations, groups)), ORDERS_MAX):
+        ranks = {one.uid: rank for group in order for rank, one in enumerate(group)}
+        yield from making_room(decision, program, only=node, started=ranks).candidates
+
+
+def making_room(
+    decision: Decision,
+    program: Program,
+    *,
+    only: NodeName | None = None,
+    started: Mapping[PodUid, int] | None = None,
+) -> CandidateSearchResult:
+    """`only` this node's pods can be evicted; `started` says when each was taken up, else what was recorded of it does."""
+    cache, pod = decision.cache, decision.pod
+    compiled, evaluator = evaluate.compile(program), evaluate.Evaluator(cache)
+    evaluator.build_columns(compiled)
+
+    def pods_on(node: NodeName) -> Collection[Pod]:
+        return cache.ledger.usage(node).pods.values() if only in (None, node) else ()
+
+    def started_ns(uid: PodUid) -> int | None:
+        return cache.pods[uid].started_ns if started is None else started.get(uid)
+
+    return run_to_completion(
+        find_candidates(
+            evaluator.dry_run(
+                compiled, pod, now_ns=0, facts=FACTS, samples={}, nominated_pods=decision.reserved
+            ),
+            compiled.may_evict(pod, cache.namespaces.get(pod.namespace), FACTS, 0),
+            PreemptionInputs(pods_on, started_ns, cache.budgets.values(), len(cache.nodes)),
+        )
+    )
+
+
+def _names(candidate: Candidate) -> list[str]:
+    return sorted(one.name for one in candidate.victims)

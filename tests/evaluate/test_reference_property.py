@@ -1,0 +1,288 @@
+"""`plan` says of every pod and node what `oracle` says: the property that everything fast rests on."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from policysched import evaluate
+from policysched.cluster.cache import ClusterCache
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.verdict import PlacementExplanation
+from policysched.model.objects import Namespace, NodeName, Pod, QueuedPodInfo
+from tests import reference
+from tests.builders import pending, world
+from tests.evaluate.clusters import (
+    NAMESPACES,
+    NODE_NAMES,
+    SECOND_NS,
+    Dice,
+    Scene,
+    random_node,
+    random_pod,
+    scenes,
+)
+from tests.evaluate.policies import CORNERS, corner
+from tests.strategies import policies
+from tests.strategies import program as checked
+
+# Without shrinking: a scene is a few numbers, so nothing in it gets simpler, and minutes go by.
+SEARCH = settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
+
+
+# ── the properties ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def planned(program: Program, scene: Scene) -> list[PlacementExplanation]:
+    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
+    evaluator.build_columns(compiled)
+    return [
+        evaluator.explain(compiled, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
+        for pod in scene.pods
+    ]
+
+
+def plain(program: Program, scene: Scene) -> list[PlacementExplanation]:
+    return [
+        reference.evaluate(
+            program, pod, scene.cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples
+        )
+        for pod in scene.pods
+    ]
+
+
+def explanations_agree(program: Program, scene: Scene) -> None:
+    for fast, slow in zip(planned(program, scene), plain(program, scene), strict=True):
+        assert differences(fast, slow) == []
+
+
+def differences(fast: PlacementExplanation, slow: PlacementExplanation) -> list[str]:
+    """In words that name the nodes and rules concerned, and no others."""
+    found = []
+    for field in fields(PlacementExplanation):
+        if not field.compare:
+            continue
+        ours, theirs = getattr(fast, field.name), getattr(slow, field.name)
+        if isinstance(theirs, dict) and isinstance(ours, dict):
+            found += [
+                f"{field.name} of {key}: planned {ours.get(key)}, plain {theirs.get(key)}"
+                for key in sorted(ours.keys() | theirs.keys())
+                if ours.get(key) != theirs.get(key)
+            ]
+        elif ours != theirs:
+            found.append(f"{field.name}: planned {ours}, plain {theirs}")
+    return found
+
+
+def verdicts_agree(program: Program, scene: Scene) -> None:
+    """The fast answer is the short form of the long one."""
+    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
+    evaluator.build_columns(compiled)
+    for pod, slow in zip(scene.pods, plain(program, scene), strict=True):
+        verdict = evaluator.evaluate(
+            compiled, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples
+        )
+        is_short_for(verdict, slow, scene)
+
+
+def is_short_for(verdict: evaluate.Verdict, slow: PlacementExplanation, scene: Scene) -> None:
+    assert verdict.pod_refusal == slow.pod_refusal
+    assert verdict.selected == slow.selected
+    if slow.pod_refusal is None:
+        assert verdict.feasible_count == len(slow.feasible)
+        assert verdict.node_count == len(scene.cache.nodes)
+        assert dict(verdict.reason_counts()) == counted(slow)
+        assert verdict.scaleup_would_not_help() == only_scaleup_no(slow)
+    if slow.selected is not None:
+        assert verdict.score == slow.totals[slow.selected]
+
+
+def reservations_agree(program: Program, scene: Scene) -> None:
+    """Each node is asked with the pods that have a place reserved there, and without them."""
+    names = sorted(scene.cache.nodes)
+    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
+    first, *others = scene.pods
+    reserved = [(one, names[index % 2 % len(names)]) for index, one in enumerate(others)] if names else []
+    reserved.append((others[0], NodeName("nowhere")))
+    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples, "reserved": reserved}
+
+    verdict = evaluator.evaluate(compiled, first, **given_)
+
+    is_short_for(verdict, reference.evaluate(program, first, scene.cache, **given_), scene)
+    unreserved = {**given_, "reserved": ()}
+    again = evaluator.evaluate(compiled, first, **unreserved)
+    is_short_for(again, reference.evaluate(program, first, scene.cache, **unreserved), scene)
+
+
+def counted(explanation: PlacementExplanation) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for refusals in explanation.refusals.values():
+        for group in refusals[0].event_reasons:
+            counts[group] = counts.get(group, 0) + 1
+    return counts
+
+
+def only_scaleup_no(explanation: PlacementExplanation) -> bool:
+    """Every refused node is held back only by rules for which a new node would be no help."""
+    refused = explanation.refusals.values()
+    return bool(refused) and all(not one.scaleup for refusals in refused for one in refusals)
+
+
+def judgements_agree(program: Program, scene: Scene) -> None:
+    """Of some nodes alone, one that does not exist among them."""
+    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
+    names = sorted(scene.cache.nodes)
+    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
+    for index, pod in enumerate(scene.pods):
+        among = [*names[index % 2 :: 2], NodeName("nowhere")]
+        fast = evaluator.evaluate_nodes(compiled, pod, among, **given_)
+        slow = reference.judge(program, pod, scene.cache, among, **given_)
+        assert fast == slow
+
+
+def orders_agree(program: Program, scene: Scene) -> None:
+    compiled = evaluate.compile(program)
+    pods = [
+        (pod, QueuedPodInfo(scene.now_ns - index * 25 * SECOND_NS, index))
+        for index, pod in enumerate(scene.pods)
+    ]
+    fast, slow = [], []
+    for pod, facts in pods:
+        space = scene.cache.namespaces.get(pod.namespace)
+        key = compiled.order_key(pod, space, facts, scene.now_ns)[0]
+        fast.append(compiled.order_with_shares(key, pod, space, scene.cache.shares))
+        slow.append(reference.order_key(program, pod, space, facts, scene.now_ns, scene.cache))
+    for one in range(len(pods)):
+        for other in range(len(pods)):
+            assert (fast[one] < fast[other]) == (slow[one] < slow[other]), (pods[one], pods[other])
+
+
+def gangs_agree(program: Program, scene: Scene) -> None:
+    compiled = evaluate.compile(program)
+    for pod in scene.pods:
+        space = scene.cache.namespaces.get(pod.namespace)
+        fast, slow = compiled.gang(pod, space), reference.gang_terms(program, pod, space)
+        assert (fast is None) == (slow is None)
+        if slow is not None:
+            assert {name.name: getattr(fast, name.name) for name in fields(slow)} == {
+                name.name: getattr(slow, name.name) for name in fields(slow)
+            }
+
+
+def overlays_agree(program: Program, scene: Scene) -> None:
+    """What is only tried on an overlay is evaluated as if it had been done, and leaves no trace."""
+    cache, names = scene.cache, sorted(scene.cache.nodes)
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
+    evaluator.build_columns(compiled)
+    first, *others = scene.pods
+    leaving = [uid for name in names[:1] for uid in list(cache.ledger.usage(name).pods)[:1]]
+    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
+
+    overlay = evaluator.overlay()
+    for uid in leaving:
+        overlay.remove_pod(uid)
+    if names:
+        for index, other in enumerate(others):
+            overlay.add_pod(other, names[index % len(names)])
+    tried = evaluator.explain(compiled, first, **given_, overlay=overlay)
+    untouched = evaluator.explain(compiled, first, **given_)
+
+    assert differences(untouched, reference.evaluate(program, first, cache, **given_)) == []
+    done, samples = copied(cache), scene.samples
+    for uid in leaving:
+        done.drop_pod(uid)
+    if names:
+        for index, other in enumerate(others):
+            done.assume(other, names[index % len(names)])
+            space = cache.namespaces.get(other.namespace)
+            samples = reference.samples_after_placement(
+                program, samples, other, names[index % len(names)], space
+            )
+    assert (
+        differences(tried, reference.evaluate(program, first, done, **{**given_, "samples": samples})) == []
+    )
+
+
+def changes_are_followed(program: Program, scene: Scene) -> None:
+    """One evaluator asked again after each change says what a fresh one would."""
+    cache = copied(scene.cache)
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
+    evaluator.build_columns(compiled)
+    dice = Dice(len(cache.nodes) + len(cache.pods))
+    first, *others = scene.pods
+    for step, other in enumerate(others * 3):
+        given_ = {
+            "now_ns": scene.now_ns + step * 40 * SECOND_NS,
+            "facts": scene.facts,
+            "samples": scene.samples,
+        }
+        for pod in (first, other):
+            verdict = evaluator.evaluate(compiled, pod, **given_)
+            slow = reference.evaluate(program, pod, cache, **given_)
+            assert verdict.selected == slow.selected, step
+            assert differences(evaluator.explain(compiled, pod, **given_), slow) == [], step
+        change(cache, other, dice)
+
+
+def change(cache: ClusterCache, pod: Pod, dice: Dice) -> None:
+    """Something that the API server, or a decision of ours, could do to the cluster."""
+    names = sorted(cache.nodes)
+    if not names:
+        return
+    name = dice.choice(names)
+    match dice.randrange(8):
+        case 0:
+            cache.drop_node(name)
+        case 1:
+            cache.put_node(random_node(dice, name))
+        case 2 if cache.ledger.placement(pod.uid) is None:
+            cache.assume(pod, name)
+        case 5:
+            cache.put_namespace(Namespace(dice.choice(NAMESPACES), dice.labels(), {}))
+        case 6:
+            cache.put_pod(pending(random_pod(dice, f"waiting-{dice.randrange(4)}")))
+        case 7 if cache.pods:
+            cache.put_pod(replace(cache.pods[dice.choice(sorted(cache.pods))], deleting=True))
+        case 3 if cache.ledger.usage(name).pods:
+            cache.drop_pod(next(iter(cache.ledger.usage(name).pods)))
+        case _:
+            cache.put_node(random_node(dice, dice.choice(NODE_NAMES)))
+
+
+def copied(cache: ClusterCache) -> ClusterCache:
+    return world(
+        cache.nodes.values(), cache.pods.values(), cache.namespaces.values(), cache.pod_sets.by_key.values()
+    )
+
+
+PROPERTIES: tuple[Callable[[Program, Scene], None], ...] = (
+    explanations_agree,
+    verdicts_agree,
+    orders_agree,
+    gangs_agree,
+    judgements_agree,
+    overlays_agree,
+    reservations_agree,
+    changes_are_followed,
+)
+
+
+@pytest.mark.parametrize("name", CORNERS)
+@SEARCH
+@given(scene=scenes(pods=3))
+def test_plan_and_oracle_agree_in_every_corner_of_the_language(name: str, scene: Scene) -> None:
+    for agree in PROPERTIES:
+        agree(corner(name), scene)
+
+
+@settings(SEARCH, max_examples=80)
+@given(text=policies(), scene=scenes(pods=3))
+def test_plan_and_oracle_agree_on_generated_policies(text: str, scene: Scene) -> None:
+    for agree in PROPERTIES:
+        agree(checked(text), scene)

@@ -1,0 +1,341 @@
+"""The property that holds `plan` to `oracle` notices a bug in any part of `plan`: one is planted in each."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pkgutil import resolve_name
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.evaluate.clusters import scene_of
+from tests.evaluate.policies import corner
+from tests.evaluate.test_reference_property import PROPERTIES
+
+Function = Callable[..., Any]
+
+
+def caught(name: str, *, scenes: int) -> bool:
+    """Whether the properties fail in this corner of the language for one of the first scenes."""
+    for number in range(scenes):
+        scene = scene_of(number)
+        for agree in PROPERTIES:
+            try:
+                agree(corner(name), scene)
+            except AssertionError:
+                return True
+    return False
+
+
+def always(answer: object) -> Function:
+    return lambda *_, **_more: answer
+
+
+BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
+    "a kept value is read as never fed": (
+        "states",
+        "policysched.evaluate.columns.view.View.from_node_values",
+        lambda right: lambda self, _, start: right(self, {}, start),
+    ),
+    "nothing flows between pods": (
+        "traffic",
+        "policysched.evaluate.vector.traffic._PodFlows.flow_to",
+        lambda _: always(0),
+    ),
+    "samples that cannot be used count as nothing": (
+        "traffic",
+        "policysched.evaluate.vector.traffic._PodFlows.flow_to",
+        lambda right: lambda self, name: right(self, name) or 0,
+    ),
+    "nothing is assumed between pods": (
+        "traffic",
+        "policysched.evaluate.vector.traffic._assumed_number",
+        lambda _: lambda _amount, **_kind: None,
+    ),
+    "pods of other schedulers are members": (
+        "traffic",
+        "policysched.evaluate.columns.gang_members.GangMembers.gang_and_name",
+        lambda right: lambda self, pod: right(self, replace(pod, scheduler="test")),
+    ),
+    "pods that end are members": (
+        "traffic",
+        "policysched.evaluate.columns.gang_members.GangMembers.gang_and_name",
+        lambda right: lambda self, pod: right(self, replace(pod, terminating=False)),
+    ),
+    "members that were laid are overlooked": (
+        "traffic",
+        "policysched.evaluate.columns.gang_members.HypotheticalGangMembers.catch_up",
+        lambda _: always(None),
+    ),
+    "a domain is a node": (
+        "traffic",
+        "policysched.evaluate.vector.traffic.Domain",
+        lambda right: lambda _: right("kubernetes.io/hostname"),
+    ),
+    "polls between pods never grow old": (
+        "traffic",
+        "policysched.evaluate.columns.view.View.metric",
+        lambda right: lambda self, name: (right(self, name)[0], True),
+    ),
+    "nodes that were not asked about are judged": (
+        "queue and gangs",
+        "policysched.evaluate.evaluator.rows_of",
+        lambda right: lambda columns, nodes: right(columns, [*nodes, *columns.names]),
+    ),
+    "nodes that were not asked about set the scale": (
+        "queue and gangs",
+        "policysched.evaluate.evaluation.Evaluation._evaluated_rows",
+        lambda _: lambda _self, world: world.columns.valid,
+    ),
+    "a taint is overlooked": (
+        "queue and gangs",
+        "policysched.builtins.taint_toleration.kernel._Filter._has_untolerated",
+        lambda right: lambda self, taints: right(self, taints[1:]),
+    ),
+    "held ports are overlooked": (
+        "queue and gangs",
+        "policysched.builtins.node_ports.kernel._Filter._conflicts_with_any",
+        lambda _: always(False),
+    ),
+    "memory never runs short": (
+        "queue and gangs",
+        "policysched.builtins.node_resources_fit.kernel.NodeResourcesFitFilter._insufficient",
+        lambda right: lambda self, resource, *more: right(self, resource, *more) & (resource != "memory"),
+    ),
+    "an image counts too much": (
+        "queue and gangs",
+        "policysched.builtins.image_locality.kernel._Score.raw",
+        lambda right: lambda self, view: right(self, view) + 1,
+    ),
+    "a preferred term counts one point too much": (
+        "queue and gangs",
+        "policysched.builtins.node_affinity.kernel._Score.raw",
+        lambda right: lambda self, view: right(self, view) + 1,
+    ),
+    "balance is rounded otherwise": (
+        "queue and gangs",
+        "policysched.builtins.node_resources_balanced_allocation.kernel._scaled",
+        lambda _: lambda deviation: np.rint((1 - deviation) * 100).astype(np.int64),
+    ),
+    "pods that went still count": (
+        "counts",
+        "policysched.evaluate.columns.pod_counter._PodCountIndex._remove",
+        lambda _: always(None),
+    ),
+    "nobody looks at what came": (
+        "counts",
+        "policysched.cluster.pod_index.PodIndex.changed_since",
+        lambda right: lambda self, version: right(self, version) if version < 0 else (),
+    ),
+    "who is on the way out is no pod any more": (
+        "counts",
+        "policysched.evaluate.columns.pod_counter.ClusterPodCounter.count",
+        lambda right: (
+            lambda self, expr, program, seen: right(self, replace(expr, ended=False), program, seen)
+        ),
+    ),
+    "a pod waits for a metric that no rule reads for it": (
+        "waiting for metrics",
+        "policysched.evaluate.compile.specialize.SpecializedRules.rule_metrics",
+        lambda _: always([("rx",), ("load",)]),
+    ),
+    "nobody waits for a metric": (
+        "waiting for metrics",
+        "policysched.evaluate.evaluation.Evaluation._detect_outages",
+        lambda _: always(None),
+    ),
+    "who is decided does not count": (
+        "counts",
+        "policysched.evaluate.columns.pod_counter._CountQuery.matches",
+        lambda _: always(False),
+    ),
+    "what is left of a condition is overlooked": (
+        "counts",
+        "policysched.evaluate.columns.pod_counter._PodCountIndex.count",
+        lambda _: (
+            lambda self, _seen: sum(
+                group.count for groups in self._heads.values() for group in groups.values()
+            )
+        ),
+    ),
+    "elements that are not chosen are added": (
+        "records",
+        "policysched.evaluate.vector.elements._sum_by_row",
+        lambda right: lambda lists, values, _, count, **how: right(lists, values, None, count, **how),
+    ),
+    "the greatest is taken for the least": (
+        "records",
+        "policysched.evaluate.vector.elements._extremes_by_row",
+        lambda right: lambda expr, lists, values, *rest: -right(expr, lists, -values, *rest),
+    ),
+    "an element is held against another node than its own": (
+        "records",
+        "policysched.evaluate.vector.elements.ElementsView.column",
+        lambda right: lambda self, kind: right(self, kind)[::-1],
+    ),
+    "a pod that is being deleted is spread against": (
+        "pods among pods",
+        "policysched.builtins.pod_topology_spread.kernel.Meant",
+        lambda right: lambda selectors, **_: right(selectors),
+    ),
+    "nodes that the pod cannot use are spread over": (
+        "pods among pods",
+        "policysched.builtins.node_affinity.kernel.specialize_filter",
+        lambda _: always(None),
+    ),
+    "the first of its kind is refused": (
+        "pods among pods",
+        "policysched.builtins.inter_pod_affinity.kernel._Filter._namespace_in_scope",
+        lambda _: always(False),
+    ),
+    "placed pods' anti-affinity is overlooked": (
+        "pods among pods",
+        "policysched.builtins.inter_pod_affinity.kernel._Filter._violates_existing_anti_affinity",
+        lambda _: always(None),
+    ),
+    "an overlay's pods are in no domain": (
+        "pods among pods",
+        "policysched.evaluate.columns.placed_pods.HypotheticalPlacedPods.apply_pending_changes",
+        lambda _: always(None),
+    ),
+    "namespaces are as they were first": (
+        "pods among pods",
+        "policysched.evaluate.columns.placed_pods.PlacedPods.namespaces_changed",
+        lambda _: always(None),
+    ),
+    "a count is not kept up": (
+        "pods among pods",
+        "policysched.evaluate.columns.placed_pods.PlacedPods.adjust",
+        lambda right: lambda self, row, pod, by: right(self, row, pod, by) if by > 0 else None,
+    ),
+    "what changes the cluster leaves a filter as it is": (
+        "pods among pods",
+        "policysched.builtins.inter_pod_affinity.kernel._fingerprint",
+        lambda _: lambda *_, **__: (),
+    ),
+    "places reserved for others are given away": (
+        "pods among pods",
+        "policysched.evaluate.evaluator.withheld_rows",
+        lambda _: always({}),
+    ),
+    "a share is rounded up": (
+        "metrics",
+        "policysched.evaluate.rules.normalizers.percent_of_range",
+        lambda right: lambda raw, low, high: np.minimum(100, right(raw, low, high) + 1),
+    ),
+    "what is missing counts as known": (
+        "arithmetic",
+        "policysched.evaluate.vector.arithmetic.both",
+        lambda _: always(True),
+    ),
+    "the wrong branch is taken where nothing is known": (
+        "choices",
+        "policysched.evaluate.vector.arithmetic.both",
+        lambda _: lambda _, right: right,
+    ),
+    "halves are rounded up from the wrong side": (
+        "roundings",
+        "policysched.evaluate.vector.functions._half_up",
+        lambda _: np.rint,
+    ),
+    "a distribution is as narrow as it can be": (
+        "distributions",
+        "policysched.evaluate.vector.functions.beta_cdf",
+        lambda right: lambda args: right([*args[:2], args[2] * 0]),
+    ),
+    "the pod is placed nowhere": (
+        "placing",
+        "policysched.evaluate.vector.aggregates.AggregateTerms.sum_with_replacement",
+        lambda right: lambda self, values, after: right(self, values, None if after is None else values),
+    ),
+    "the greatest stays so where the pod changes it": (
+        "placing",
+        "policysched.evaluate.vector.aggregates._without",
+        lambda _: lambda ordered, _: ordered,
+    ),
+    "nodes that no filter left are counted": (
+        "aggregates",
+        "policysched.evaluate.rules.specialized_rules.Activation.frame",
+        lambda right: (
+            lambda self, view, among=None: right(self, view, None if among is None else among | True)
+        ),
+    ),
+    "all candidates see the number that one of them sees": (
+        "aggregates of aggregates",
+        "policysched.evaluate.vector.aggregates._candidate_groups",
+        lambda right: (
+            lambda seen, frame: [(frame.candidates.nonzero()[0], one) for _, one in right(seen, frame)][:1]
+        ),
+    ),
+    "a number in the value is as it is without the pod": (
+        "aggregates of aggregates",
+        "policysched.evaluate.vector.aggregates.seen_by_all",
+        lambda _: always(()),
+    ),
+    "nobody is held back": (
+        "recovering",
+        "policysched.evaluate.columns.metric_column.MetricColumn.awaiting_recovery",
+        lambda right: lambda self, watch, now_ns: right(self, watch, now_ns) & False,
+    ),
+    "who is held back is held for ever": (
+        "recovering",
+        "policysched.evaluate.columns.metric_column.MetricColumn.awaiting_recovery",
+        lambda right: lambda self, watch, _: right(self, watch, 0),
+    ),
+    "ties are settled by the node alone": (
+        "lists",
+        "policysched.evaluate.evaluator.text_hash",
+        lambda _: always(0),
+    ),
+    "an overlay lays nothing": (
+        "counting",
+        "policysched.evaluate.columns.overlay.Overlay.add_pod",
+        lambda _: always(None),
+    ),
+    "what pods on an overlay will need is forgotten": (
+        "assumed",
+        "policysched.evaluate.compile.assumed_load.OverlayLoad.catch_up",
+        lambda _: always(None),
+    ),
+    "what is assumed is forgotten": (
+        "assumed",
+        "policysched.evaluate.columns.metric_column.add_metric_values",
+        lambda right: lambda metric, held, _: right(metric, held, 0),
+    ),
+    "descending keys ascend": (
+        "queue and gangs",
+        "policysched.evaluate.compile.queue_order._negated",
+        lambda _: lambda value: value,
+    ),
+    "a gang has no numbers": (
+        "queue and gangs",
+        "policysched.evaluate.compile.gang_terms._int_or_none",
+        lambda _: always(None),
+    ),
+    "nothing of its own holds a pod back": (
+        "refusing inputs",
+        "policysched.evaluate.compile.admission.CompiledAdmission.refusal",
+        lambda _: always(None),
+    ),
+    "some changed nodes are not passed on": (
+        "counting",
+        "policysched.cluster.cache.ClusterCache.changed_nodes",
+        lambda right: lambda self: {name for name in right(self) if self.ledger.usage(name).pods},
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, target, plant = BUGS[bug]
+    owner, _, attribute = target.rpartition(".")
+    right = getattr(resolve_name(owner), attribute)
+
+    monkeypatch.setattr(target, plant(right))
+
+    assert caught(name, scenes=400)
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _, _ in BUGS.values()}))
+def test_without_a_bug_nothing_is_caught(name: str) -> None:
+    assert not caught(name, scenes=25)

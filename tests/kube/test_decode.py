@@ -1,0 +1,344 @@
+"""Manifests become what scheduling reads; what cannot be read says where."""
+
+from typing import Any
+
+import pytest
+
+from policysched.kube.decode import core_objects
+from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.primitives import time_ns
+from policysched.kube.watch.resources import decode_config_map
+from policysched.model.objects import KubeletRejection, ResourceShortage
+from tests.builders import node_manifest, pod_manifest, too_little
+
+MIB = 2**20
+
+
+def container(name: str, cpu: str | None = None, memory: str | None = None, **more: Any) -> dict[str, Any]:
+    requests = {key: value for key, value in (("cpu", cpu), ("memory", memory)) if value}
+    return {"name": name, "image": "app:1", "resources": {"requests": requests}, **more}
+
+
+def read(**spec: Any) -> Any:
+    return core_objects.decode_pod({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}).pod
+
+
+def test_the_larger_of_start_and_run_counts_and_overhead_comes_on_top() -> None:
+    one = read(
+        initContainers=[container("init", cpu="2")],
+        containers=[container("a", cpu="500m"), container("b", cpu="700m", memory="1Gi")],
+        overhead={"cpu": "100m"},
+    )
+
+    assert one.requests == {"cpu": 2100, "memory": 1024 * MIB}
+
+
+def test_a_sidecar_runs_beside_all_that_follow_it() -> None:
+    one = read(
+        initContainers=[
+            container("first", cpu="1"),
+            container("sidecar", cpu="300m", restartPolicy="Always"),
+            container("last", cpu="1"),
+        ],
+        containers=[container("main", cpu="500m")],
+    )
+
+    assert one.requests["cpu"] == 1300
+
+
+def test_pod_level_resources_stand_in_the_place_of_the_sum() -> None:
+    one = read(resources={"requests": {"cpu": "3"}}, containers=[container("a", cpu="500m", memory="64Mi")])
+
+    assert one.requests == {"cpu": 3000, "memory": 64 * MIB}
+
+
+def test_a_limit_without_a_request_is_the_request() -> None:
+    one = read(containers=[{"name": "a", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}])
+
+    assert one.requests == {"cpu": 2000, "memory": 1024 * MIB}
+    assert one.qos == 2
+
+
+def test_containers_that_ask_for_nothing_are_scored_as_if_they_did() -> None:
+    one = read(containers=[container("a"), container("b", cpu="500m")])
+
+    assert one.scoring_requests == (600, 400 * MIB)
+
+
+def test_pod_level_requests_count_in_scores_only_once_the_pod_is_on_a_node() -> None:
+    one = read(
+        containers=[container("a"), container("b")], resources={"requests": {"cpu": "3", "memory": "1Gi"}}
+    )
+
+    assert one.scoring_requests == (200, 400 * MIB)
+    assert one.scoring_held == (3000, 1024 * MIB)
+
+
+def test_a_pod_being_resized_holds_the_larger_of_both_sizes() -> None:
+    status = {
+        "phase": "Running",
+        "containerStatuses": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}],
+    }
+
+    seen = core_objects.decode_pod(
+        {"metadata": {"name": "p"}, "spec": {"containers": [container("a", cpu="1")]}, "status": status}
+    )
+
+    assert seen.pod.requests["cpu"] == 2000
+
+
+def test_what_no_builtin_covers_is_named() -> None:
+    one = read(
+        containers=[container("a")],
+        resourceClaims=[{"name": "gpu"}],
+        volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "t", "emptyDir": {}}],
+    )
+
+    assert one.uncovered == ("spec.resourceClaims of an unknown kind",)
+
+
+def test_an_image_without_a_tag_is_the_latest() -> None:
+    assert core_objects.normalized_image_name("registry:5000/app") == "registry:5000/app:latest"
+    assert core_objects.normalized_image_name("app@sha256:0") == "app@sha256:0"
+
+
+def test_a_host_network_pod_holds_its_container_ports() -> None:
+    one = read(hostNetwork=True, containers=[container("a", ports=[{"containerPort": 9100}])])
+
+    assert [(port.ip, port.protocol, port.port) for port in one.host_ports] == [("0.0.0.0", "TCP", 9100)]
+
+
+def test_a_node_without_allocatable_has_its_capacity() -> None:
+    seen = core_objects.decode_node(
+        {"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "4", "pods": "110"}}}
+    )
+
+    assert seen.allocatable == {"cpu": 4000, "pods": 110}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"spec": {"containers": [container("a", cpu="lots")]}}, "spec.containers[0].resources.requests.cpu"),
+        ({"spec": {"containers": [container("a", cpu="-1")]}}, "spec.containers[0].resources.requests.cpu"),
+        ({"metadata": {"namespace": "ns"}}, "metadata.name"),
+        ({"metadata": {"name": "p", "labels": {"a": 1}}}, "metadata.labels.a"),
+        ({"spec": {"containers": 7}}, "spec.containers"),
+        ({"status": {"phase": "Dancing"}}, "status.phase"),
+        ({"metadata": []}, "metadata"),
+    ],
+)
+def test_a_malformed_pod_says_which_field(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(Malformed) as caught:
+        core_objects.decode_pod({**pod_manifest("p"), **change})
+
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("taint", [{"key": "a", "effect": "Never"}, {"effect": "NoSchedule"}, "a=b"])
+def test_a_malformed_node_is_refused_whole(taint: Any) -> None:
+    manifest = node_manifest("a")
+    manifest["spec"]["taints"] = [taint]
+
+    with pytest.raises(Malformed, match="Node a"):
+        core_objects.decode_node(manifest)
+
+
+@pytest.mark.parametrize("junk", [[], "pod", None, 7, {}])
+def test_what_is_no_object_at_all_is_malformed_too(junk: Any) -> None:
+    with pytest.raises(Malformed):
+        core_objects.decode_pod(junk)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (
+            {
+                "phase": "Failed",
+                "reason": "OutOfcpu",
+                "message": f"Pod was rejected: {too_little('cpu', 1000, 3500, 4000)}",
+            },
+            KubeletRejection("OutOfcpu", ResourceShortage("cpu", 500)),
+        ),
+        (
+            # As a kubelet said it before 1.28.
+            {"phase": "Failed", "reason": "OutOfpods", "message": f"Pod {too_little('pods', 1, 110, 110)}"},
+            KubeletRejection("OutOfpods", ResourceShortage("pods", 0)),
+        ),
+        (
+            {
+                "phase": "Failed",
+                "reason": "OutOfnvidia.com/gpu",
+                "message": too_little("nvidia.com/gpu", 2, 3, 4),
+            },
+            KubeletRejection("OutOfnvidia.com/gpu", ResourceShortage("nvidia.com/gpu", 1)),
+        ),
+        (
+            {"phase": "Failed", "reason": "OutOfcpu", "message": "nothing left"},
+            KubeletRejection("OutOfcpu", ResourceShortage("cpu", None)),
+        ),
+        (
+            {
+                "phase": "Failed",
+                "reason": "NodeShutdown",
+                "message": "Pod was rejected: the node is shutting down",
+            },
+            KubeletRejection("NodeShutdown", None),
+        ),
+        ({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}, None),
+        ({"phase": "Failed", "reason": "Error"}, None),
+        ({"phase": "Running", "reason": "OutOfcpu"}, None),
+        ({"phase": "Failed", "reason": 7, "message": []}, None),
+    ],
+)
+def test_a_pod_that_its_kubelet_did_not_take_says_so_and_what_was_too_little(
+    status: dict[str, Any], expected: KubeletRejection | None
+) -> None:
+    seen = core_objects.decode_pod({**pod_manifest("p", node="a"), "status": status})
+
+    assert seen.rejection == expected
+
+
+def test_what_containers_did_lately_is_their_present_run_and_the_end_of_the_one_before() -> None:
+    manifest = pod_manifest("p", node="a", phase="Running")
+    before = {
+        "exitCode": 137,
+        "reason": "OOMKilled",
+        "containerID": "containerd://1",
+        "startedAt": "2026-01-01T00:00:00Z",
+        "finishedAt": "2026-01-01T00:01:30Z",
+    }
+    again = {"running": {"startedAt": "2026-01-01T00:02:00Z"}}
+    status = {"name": "c", "restartCount": 1, "containerID": "containerd://2", "state": again}
+    manifest["status"]["containerStatuses"] = [{**status, "lastState": {"terminated": before}}]
+
+    one, two = core_objects.decode_pod(manifest).container_events
+
+    assert (one.name, one.run_id, one.terminated, one.exit_code, one.reason) == (
+        "c",
+        "containerd://1",
+        True,
+        137,
+        "OOMKilled",
+    )
+    assert (one.run_duration_ns, one.restarts) == (90 * 10**9, 1)
+    assert (two.run_id, two.terminated, two.run_duration_ns, two.exit_code) == ("containerd://2", False, 0, 0)
+    assert two.at_ns - one.at_ns == 30 * 10**9
+    assert (one.downtime_ns, two.downtime_ns) == (None, 30 * 10**9)
+    assert not one.pod_failed and not two.pod_failed
+
+
+def test_a_pod_that_failed_says_so_once_more_than_its_containers() -> None:
+    manifest = pod_manifest("p", node="a", phase="Failed")
+    ended = {"exitCode": 1, "containerID": "containerd://1", "finishedAt": "2026-01-01T00:01:30Z"}
+    changed = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:02:00Z"}
+    manifest["status"] |= {"conditions": [changed], "reason": "Evicted"}
+    evicted = core_objects.decode_pod(manifest).container_events
+    manifest["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": ended}}]
+
+    container, failure = core_objects.decode_pod(manifest).container_events
+
+    assert evicted == (failure,)
+    assert (failure.name, failure.is_pod_event, failure.terminated, failure.reason) == (
+        "",
+        True,
+        True,
+        "Evicted",
+    )
+    assert failure.at_ns - container.at_ns == 30 * 10**9, "as of its latest condition"
+    assert container.pod_failed and failure.pod_failed and not container.is_pod_event
+
+
+def test_a_container_that_waits_did_nothing_and_one_that_crashed_before_tells_its_end_once() -> None:
+    manifest = pod_manifest("p", node="a", phase="Running")
+    ended = {"exitCode": 1, "containerID": "containerd://1", "finishedAt": "2026-01-01T00:01:30Z"}
+    manifest["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": ended}}]
+    at_once = core_objects.decode_pod(manifest)
+    waits = {"name": "c", "restartCount": 0, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    manifest["status"]["containerStatuses"] = [{**waits, "lastState": {"terminated": ended}}]
+
+    backing_off = core_objects.decode_pod(manifest)
+
+    assert at_once == backing_off, "what containers do makes no other pod of it"
+    assert [(one.run_id, one.terminated) for one in at_once.container_events] == [("containerd://1", True)]
+    assert [(one.run_id, one.terminated) for one in backing_off.container_events] == [
+        ("containerd://1", True)
+    ]
+
+
+def _asking(resources: object, **more: object) -> dict[str, object]:
+    container = {"name": "main", "resources": resources, **more}
+    return {"metadata": {"name": "one"}, "spec": {"containers": [container]}}
+
+
+def test_replicas_share_what_they_ask_for_and_others_do_not() -> None:
+    asked = {"requests": {"cpu": "250m"}}
+
+    one, twin = core_objects.decode_pod(_asking(asked)).pod, core_objects.decode_pod(_asking(dict(asked))).pod
+    others = [
+        core_objects.decode_pod(_asking({"requests": {"cpu": "251m"}})).pod,
+        core_objects.decode_pod({**_asking(asked), "status": {"qosClass": "BestEffort"}}).pod,
+        core_objects.decode_pod(
+            {"metadata": {"name": "two"}, "spec": {"initContainers": [{"resources": asked}]}}
+        ).pod,
+    ]
+
+    assert one.requests is twin.requests
+    assert [(pod.requests, pod.qos, pod.scoring_requests) for pod in others] == [
+        ({"cpu": 251}, 1, (251, 200 * 2**20)),
+        ({"cpu": 250}, 0, (250, 200 * 2**20)),
+        ({"cpu": 250}, 1, (250, 200 * 2**20)),
+    ]
+
+
+def test_a_limit_beside_a_request_of_nothing_makes_a_pod_burstable_and_two_zeroes_best_effort() -> None:
+    limits = {"cpu": "1", "memory": "1Gi"}
+    nothing = {"cpu": "0", "memory": "0"}
+
+    asked = [
+        core_objects.decode_pod(_asking({"limits": limits})).pod,
+        core_objects.decode_pod(_asking({"limits": limits, "requests": nothing})).pod,
+        core_objects.decode_pod(_asking({"limits": {"cpu": "1"}, "requests": {"cpu": "0"}})).pod,
+        core_objects.decode_pod(_asking({"limits": nothing, "requests": nothing})).pod,
+    ]
+
+    assert [pod.qos for pod in asked] == [2, 1, 1, 0]
+
+
+def test_a_running_container_that_holds_more_is_not_taken_for_its_replica() -> None:
+    asked = _asking({"requests": {"cpu": "250m"}})
+    held = {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "400m"}}]}
+
+    before, after = core_objects.decode_pod(asked).pod, core_objects.decode_pod({**asked, "status": held}).pod
+
+    assert (before.requests, after.requests) == ({"cpu": 250}, {"cpu": 400})
+
+
+def test_a_number_of_a_file_may_be_larger_than_json_has_them() -> None:
+    found = core_objects.decode_pod(_asking({"requests": {"memory": 10**30}})).pod
+
+    assert found.requests == {"memory": 2**63 - 1}
+
+
+@pytest.mark.parametrize(
+    ("written", "expected_ns"),
+    [
+        ("0001-01-02T00:00:00Z", 0),
+        ("9999-12-31T23:59:59Z", 2**62),
+        ("2026-01-01T00:00:00Z", 1_767_225_600 * 10**9),
+    ],
+)
+def test_a_time_that_64_bits_do_not_hold_is_the_next_one_that_they_do(written: str, expected_ns: int) -> None:
+    assert time_ns(written) == expected_ns
+
+
+def test_what_a_configmap_has_as_bytes_is_read_and_what_is_no_base64_is_said() -> None:
+    def read_binary(encoded: Any) -> Any:
+        return decode_config_map({"metadata": {"namespace": "a", "name": "b"}, "binaryData": encoded}).binary
+
+    assert read_binary({"a.policy": "/GE="}) == {"a.policy": b"\xfca"}
+    assert read_binary(None) == {}
+    for wrong in ({"a.policy": "%"}, {"a.policy": 3}, ["a"]):
+        with pytest.raises(Malformed, match="binaryData"):
+            read_binary(wrong)

@@ -1,0 +1,436 @@
+"""Words behind binds: coalesced, bounded, and never against a binding."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import orjson
+import pytest
+
+from policysched.kube.client.api import ApiClient, TooManyRequests
+from policysched.kube.client.backoff import Backoff
+from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport
+from policysched.kube.write.events_and_conditions import (
+    EventContent,
+    EventObject,
+    PodScheduledCondition,
+    Reporter,
+    ReporterSettings,
+    UnboundPodVersion,
+)
+from policysched.kube.write.rate_limit import RateLimiter
+from policysched.sandbox.apiserver.event_versions import as_events_v1
+from policysched.sandbox.apiserver.requests import ServerRequest
+from policysched.sandbox.faults import FaultRates
+from tests.kube.world import EPOCH_S, Script, World, no_answer, on_virtual_time, running, until
+
+
+class Reporting:
+    """`world`: what the watch shows is what is there. Without one, every pod is shown in version 7."""
+
+    def __init__(self, transport: Transport, world: World | None = None, **settings: Any) -> None:
+        self.binds_waiting = 0
+        self.shown: Callable[[str], UnboundPodVersion | None] = lambda _: UnboundPodVersion("7", 1)
+        if world is not None:
+            self.shown = lambda uid: shown(world, uid)
+        loop = asyncio.get_running_loop()
+        self.reporter = Reporter(
+            ApiClient(transport),
+            instance="test-1",
+            now_ns=lambda: int((EPOCH_S + loop.time()) * 1e9),
+            random=Random(1),
+            queued_binds=lambda: self.binds_waiting,
+            unbound_version=lambda uid: self.shown(uid),
+            settings=ReporterSettings(**settings),
+        )
+
+
+def shown(world: World, uid: str) -> UnboundPodVersion | None:
+    found = [pod for pod in world.local.list("pods") if pod["metadata"]["uid"] == uid]
+    if not found or found[0]["spec"].get("nodeName"):
+        return None
+    return UnboundPodVersion(
+        found[0]["metadata"]["resourceVersion"], found[0]["metadata"].get("generation", 0)
+    )
+
+
+def about(pod: dict[str, Any]) -> EventObject:
+    meta = pod["metadata"]
+    return EventObject("Pod", meta["namespace"], meta["name"], meta["uid"])
+
+
+def failed(pod: dict[str, Any], note: str = "0/1 nodes are available: 1 Insufficient cpu.") -> EventContent:
+    return EventContent(about(pod), "Warning", "FailedScheduling", "Scheduling", note, "test")
+
+
+def condition(pod: dict[str, Any], message: str = "no room") -> PodScheduledCondition:
+    meta = pod["metadata"]
+    return PodScheduledCondition(meta["namespace"], meta["name"], meta["uid"], "Unschedulable", message)
+
+
+def bind(world: World, name: str, node: str) -> None:
+    path = f"/api/v1/namespaces/default/pods/{name}/binding"
+    answer = world.server.handle(
+        ServerRequest("POST", path, body=orjson.dumps({"target": {"kind": "Node", "name": node}}))
+    )
+    assert isinstance(answer, ApiResponse) and answer.status == 201
+
+
+def conditions(world: World, name: str) -> list[tuple[str, str, str]]:
+    said = world.pod(name)["status"].get("conditions", [])
+    return [
+        (one["status"], one.get("reason", ""), one.get("message", ""))
+        for one in said
+        if one["type"] == "PodScheduled"
+    ]
+
+
+def events(world: World) -> list[dict[str, Any]]:
+    return [as_events_v1(one) for one in world.local.list("events")]
+
+
+def test_an_event_says_who_what_and_about_whom() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road(), world)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.record_event(failed(pod))
+            await reporting.reporter.wait_until_drained()
+
+        (said,) = events(world)
+        assert said["regarding"]["uid"] == pod["metadata"]["uid"]
+        assert (said["reason"], said["type"], said["action"]) == ("FailedScheduling", "Warning", "Scheduling")
+        assert (said["reportingController"], said["reportingInstance"]) == ("test", "test-1")
+        assert said["note"] == "0/1 nodes are available: 1 Insufficient cpu."
+
+    on_virtual_time(scenario)
+
+
+def test_a_long_note_is_cut_by_bytes_for_the_servers_limit_counts_those() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road(), world)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.record_event(failed(pod, note="…" * 1000))
+            await reporting.reporter.wait_until_drained()
+
+        (said,) = events(world)
+        assert len(said["note"].encode()) <= 1024
+        assert said["note"].endswith("… ...")
+
+    on_virtual_time(scenario)
+
+
+def test_what_is_said_again_and_again_is_one_event_with_a_count() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road(), world)
+        async with running(reporting.reporter.run()):
+            for _ in range(90):
+                reporting.reporter.record_event(failed(pod))
+                await asyncio.sleep(1)
+            reporting.reporter.record_event(failed(pod, "other words"))
+            await asyncio.sleep(120)
+
+        repeated, other = sorted(events(world), key=lambda one: one["note"])
+        assert repeated["series"]["count"] == 90
+        assert "series" not in other
+        assert reporting.reporter.counts.events_written <= 5
+
+    on_virtual_time(scenario)
+
+
+def test_only_the_newest_condition_is_written_and_the_same_is_not_written_again() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road(), world)
+        for number in range(10):
+            reporting.reporter.set_condition(condition(pod, f"words {number}"))
+        async with running(reporting.reporter.run()):
+            await reporting.reporter.wait_until_drained()
+            reporting.reporter.set_condition(condition(pod, "words 9"))
+            await reporting.reporter.wait_until_drained()
+
+        assert conditions(world, "web") == [("False", "Unschedulable", "words 9")]
+        assert reporting.reporter.counts.conditions_written == 1
+
+    on_virtual_time(scenario)
+
+
+def test_new_words_keep_the_time_at_which_the_status_changed() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road(), world)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.set_condition(condition(pod, "first"))
+            await asyncio.sleep(30)
+            reporting.reporter.set_condition(condition(pod, "second"))
+            await asyncio.sleep(30)
+
+        (said,) = world.pod("web")["status"]["conditions"]
+        assert said["message"] == "second"
+        assert said["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+
+    on_virtual_time(scenario)
+
+
+def test_a_condition_is_tried_until_it_is_written_unless_the_pod_is_to_be_bound() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod, other = world.add_pod("web"), world.add_pod("other")
+        road = world.road()
+        road.refuse_for(20)
+        reporting = Reporting(road, world)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.set_condition(condition(pod))
+            reporting.reporter.set_condition(condition(other))
+            await asyncio.sleep(5)
+            reporting.reporter.discard_condition(other["metadata"]["uid"])
+            await asyncio.sleep(60)
+
+        assert conditions(world, "web") == [("False", "Unschedulable", "no room")]
+        assert conditions(world, "other") == []
+
+    on_virtual_time(scenario)
+
+
+def test_after_words_whose_patch_was_lost_the_earlier_ones_are_written_again() -> None:
+    async def scenario() -> None:
+        road = Script([(200, {}), no_answer(), (200, {})])
+        reporting = Reporting(road, writers=1)
+        pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
+        async with running(reporting.reporter.run()):
+            reporting.reporter.set_condition(condition(pod, "first"))
+            await reporting.reporter.wait_until_drained()
+            reporting.reporter.set_condition(condition(pod, "second"))
+            await until(lambda: len(road.asked) == 2, "the patch that is lost")
+            reporting.reporter.set_condition(condition(pod, "first"))
+            await reporting.reporter.wait_until_drained()
+
+        said = [orjson.loads(one.body)["status"]["conditions"][0]["message"] for one in road.asked]
+        assert said == ["first", "second", "first"]
+
+    on_virtual_time(scenario)
+
+
+def test_a_condition_that_is_late_or_doubled_never_lands_on_the_bound_pod() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.add_node("a")
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road(FaultRates(latency_s=1.5, duplicate_share=1.0)), world)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.set_condition(condition(pod))
+            await asyncio.sleep(0.1)
+            reporting.reporter.discard_condition(pod["metadata"]["uid"])
+            bind(world, "web", "a")
+            await asyncio.sleep(60)
+
+        assert conditions(world, "web") == [("True", "", "")]
+        assert reporting.reporter.counts.conditions_written == 0
+
+    on_virtual_time(scenario)
+
+
+def test_a_condition_without_a_version_would_land_on_the_bound_pod() -> None:
+    """The planted bug of the test before."""
+    honest = Reporter._condition_body
+
+    def careless(self: Reporter, *what: Any, **more: Any) -> dict[str, Any]:
+        body = honest(self, *what, **more)
+        del body["metadata"]["resourceVersion"]
+        return body
+
+    with (
+        patch.object(Reporter, "_condition_body", careless),
+        pytest.raises(AssertionError, match="no room"),
+    ):
+        test_a_condition_that_is_late_or_doubled_never_lands_on_the_bound_pod()
+
+
+def test_a_pod_that_changed_meanwhile_is_read_and_marked_as_it_is_now() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road())
+        reporting.shown = lambda _: UnboundPodVersion(pod["metadata"]["resourceVersion"], 1)
+        world.local.update(
+            "pods", pod, lambda one: {**one, "metadata": {**one["metadata"], "labels": {"a": "b"}}}
+        )
+        async with running(reporting.reporter.run()):
+            reporting.reporter.set_condition(condition(pod))
+            await reporting.reporter.wait_until_drained()
+
+        assert conditions(world, "web") == [("False", "Unschedulable", "no room")]
+        assert reporting.reporter.counts.failed == 0
+
+    on_virtual_time(scenario)
+
+
+def test_a_condition_says_which_generation_it_is_about_where_the_server_counts_them() -> None:
+    async def scenario() -> None:
+        road = Script([(200, {})])
+        reporting = Reporting(road, writers=1)
+        pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
+        async with running(reporting.reporter.run()):
+            reporting.shown = lambda _: UnboundPodVersion("7", 3)
+            reporting.reporter.set_condition(condition(pod, "counted"))
+            await reporting.reporter.wait_until_drained()
+            reporting.shown = lambda _: UnboundPodVersion("7", 0)
+            reporting.reporter.set_condition(condition(pod, "not counted"))
+            await reporting.reporter.wait_until_drained()
+
+        said = [orjson.loads(one.body) for one in road.asked]
+        assert [one["status"]["conditions"][0].get("observedGeneration") for one in said] == [3, None]
+        assert {one["metadata"]["resourceVersion"] for one in said} == {"7"}
+
+    on_virtual_time(scenario)
+
+
+def test_a_condition_is_not_written_on_another_pod_of_the_same_name() -> None:
+    async def scenario() -> None:
+        world = World()
+        first = world.add_pod("web")
+        world.local.delete("pods", first, grace_period_s=0)
+        world.add_pod("web")
+        reporting = Reporting(world.road(), world)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.set_condition(condition(first))
+            await reporting.reporter.wait_until_drained()
+
+        assert conditions(world, "web") == []
+
+    on_virtual_time(scenario)
+
+
+def test_words_wait_while_many_binds_do_and_conditions_go_first() -> None:
+    async def scenario() -> None:
+        road = Script([(200, {})])
+        reporting = Reporting(road, writers=1)
+        reporting.binds_waiting = 201
+        pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
+        async with running(reporting.reporter.run()):
+            reporting.reporter.record_event(failed(pod))
+            reporting.reporter.set_condition(condition(pod))
+            await asyncio.sleep(10)
+            assert road.asked == []
+
+            reporting.binds_waiting = 200
+            await reporting.reporter.wait_until_drained()
+
+        assert [one.method for one in road.asked] == ["PATCH", "POST"]
+
+    on_virtual_time(scenario)
+
+
+def test_memory_is_bounded_and_what_is_dropped_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        reporting = Reporting(
+            Script([(200, {})]), events_waiting_max=10, conditions_waiting_max=5, remembered_max=20
+        )
+        for number in range(100):
+            pod = {"metadata": {"namespace": "default", "name": f"p{number}", "uid": f"u{number}"}}
+            reporting.reporter.record_event(failed(pod))
+            reporting.reporter.set_condition(condition(pod))
+
+        assert reporting.reporter.pending_writes == 15
+        assert reporting.reporter.counts.dropped == 90 + 95
+
+    with caplog.at_level(logging.WARNING):
+        on_virtual_time(scenario)
+
+    assert len(caplog.records) == 1
+
+
+def test_an_event_that_was_garbage_collected_is_said_anew() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road(), world, series_every_s=1)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.record_event(failed(pod))
+            await asyncio.sleep(5)
+            world.local.delete("events", events(world)[0])
+            reporting.reporter.record_event(failed(pod))
+            await asyncio.sleep(5)
+
+        (said,) = events(world)
+        assert said["series"]["count"] == 2
+
+    on_virtual_time(scenario)
+
+
+def test_an_event_without_an_answer_is_tried_a_few_times_and_then_given_up() -> None:
+    async def scenario() -> None:
+        road = Script([no_answer()])
+        reporting = Reporting(road, tries=3)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.record_event(
+                failed({"metadata": {"namespace": "default", "name": "web", "uid": "u1"}})
+            )
+            await reporting.reporter.wait_until_drained()
+
+        assert len(road.asked) == 3
+        assert len({orjson.loads(one.body)["metadata"]["name"] for one in road.asked}) == 1
+        assert reporting.reporter.counts.failed == 1
+
+    on_virtual_time(scenario)
+
+
+def test_an_event_outlives_a_restart_of_the_api_server() -> None:
+    class Restarting(Script):
+        """Nobody answers for half a minute."""
+
+        async def request(self, request: ApiRequest) -> ApiResponse:
+            if asyncio.get_running_loop().time() < 30:
+                raise no_answer()
+            return await super().request(request)
+
+    async def scenario() -> None:
+        road = Restarting([(201, {})])
+        reporting = Reporting(road)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.record_event(
+                failed({"metadata": {"namespace": "default", "name": "web", "uid": "u1"}})
+            )
+            await reporting.reporter.wait_until_drained()
+
+        assert len(road.asked) == 1
+        assert (reporting.reporter.counts.events_written, reporting.reporter.counts.failed) == (1, 0)
+
+    on_virtual_time(scenario)
+
+
+def test_a_budget_lets_a_burst_through_and_then_its_rate() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        budget = RateLimiter(per_s=10, burst=5)
+        times_s = []
+        for _ in range(10):
+            await budget.acquire()
+            times_s.append(loop.time())
+
+        assert times_s[4] == 0
+        assert times_s[9] == pytest.approx(0.5)
+
+    on_virtual_time(scenario)
+
+
+def test_waits_double_with_jitter_up_to_the_longest_and_never_undercut_the_server() -> None:
+    backoff = Backoff(Random(7), initial_s=1, max_s=8)
+
+    waits_s = [backoff.next_delay_s() for _ in range(6)]
+
+    for wait_s, whole_s in zip(waits_s, [1, 2, 4, 8, 8, 8], strict=True):
+        assert whole_s / 2 <= wait_s <= whole_s
+    assert backoff.next_delay_s(TooManyRequests(429, "", "slow down", retry_after_s=30)) == 30
+    backoff.reset()
+    assert backoff.next_delay_s() <= 1

@@ -1,0 +1,388 @@
+"""At most one leads, whatever the road does, and nobody decides while a bind of the leader before may still land."""
+
+import asyncio
+import logging
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from policysched.kube.client.api import ApiClient
+from policysched.kube.client.transport import ApiRequest, ApiResponse, TransportError
+from policysched.kube.leader_election import LeaderElector, LeadershipStatus, LeaseSettings
+from policysched.sandbox.faults import FaultRates
+from policysched.sandbox.transport import MemoryTransport
+from tests.kube.world import Failing, World, on_virtual_time, running, until
+
+LOSSY = FaultRates(
+    latency_s=0.05, latency_spread_s=0.3, lost_before_share=0.2, lost_after_share=0.2, late_share=0.1
+)
+
+
+def elector(world: World, name: str, road: MemoryTransport, seed: int = 0) -> LeaderElector:
+    return LeaderElector(
+        ApiClient(road),
+        LeaseSettings(),
+        identity=name,
+        monotonic_s=world.loop.time,
+        now_ns=world.now_ns,
+        random=Random(f"{name}{seed}"),
+    )
+
+
+def lease(world: World) -> dict[str, Any]:
+    found = world.local.get("leases", "kube-system", "policysched")
+    assert found is not None
+    return found
+
+
+async def storm(seed: int) -> None:
+    """Three of us, roads that fail and are gone for a while; asked every 50 ms who leads."""
+    world, dice = World(), Random(seed)
+    roads = [world.road(LOSSY, seed * 10 + number) for number in range(3)]
+    electors = [elector(world, f"e{number}", road, seed) for number, road in enumerate(roads)]
+    led: set[int] = set()
+    async with running(*(one.run() for one in electors)):
+        for _ in range(4000):
+            leading = [number for number, one in enumerate(electors) if one.leads()]
+            assert len(leading) <= 1, f"{leading} lead at {world.loop.time()}"
+            led.update(leading)
+            if dice.random() < 0.01:
+                dice.choice(roads).refuse_for(dice.random() * 40)
+            await asyncio.sleep(0.05)
+    assert led, "nobody ever led"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_never_do_two_lead_at_once(seed: int) -> None:
+    on_virtual_time(lambda: storm(seed))
+
+
+def test_an_elector_that_leads_by_what_it_remembers_is_caught() -> None:
+    """The planted bug: the renew deadline does not end the leadership."""
+
+    def forgets_the_deadline(self: LeaderElector) -> bool:
+        return self.status is LeadershipStatus.LEADING
+
+    with patch.object(LeaderElector, "leads", forgets_the_deadline), pytest.raises(AssertionError):
+        for seed in range(5):
+            with patch.object(LeaderElector, "_renew_until_lost", _never_gives_up):
+                on_virtual_time(lambda seed=seed: storm(seed))  # type: ignore[misc]
+
+
+async def _never_gives_up(self: LeaderElector) -> None:
+    await asyncio.sleep(3600)
+
+
+def test_the_lease_has_the_shape_that_others_read() -> None:
+    async def scenario() -> None:
+        world = World()
+        one = elector(world, "one", world.road())
+
+        async with running(one.run()):
+            await until(one.leads, "one to lead")
+            await asyncio.sleep(5)
+
+        spec = lease(world)["spec"]
+        assert spec["holderIdentity"] == "one"
+        assert spec["leaseDurationSeconds"] == 15
+        assert spec["leaseTransitions"] == 0
+        assert spec["acquireTime"] == "2026-01-01T00:00:00.000000Z"
+        assert spec["renewTime"] > "2026-01-01T00:00:04"
+
+    on_virtual_time(scenario)
+
+
+def test_when_the_leader_dies_another_leads_within_the_lease_time_and_waits_before_it_decides() -> None:
+    async def scenario() -> None:
+        world = World()
+        one, two = elector(world, "one", world.road()), elector(world, "two", world.road())
+        first = asyncio.ensure_future(one.run())
+        await until(one.may_decide, "one to decide")
+        async with running(two.run()):
+            await asyncio.sleep(4)
+            first.cancel()
+            died_s = world.loop.time()
+
+            await until(two.leads, "two to lead")
+            leads_s = world.loop.time() - died_s
+            await until(two.may_decide, "two to decide")
+            decides_s = world.loop.time() - died_s
+
+        assert 12 < leads_s < 18
+        assert decides_s - leads_s >= 5.0  # the life of a bind request
+        assert lease(world)["spec"]["leaseTransitions"] == 1
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("nothing_in_flight", [True, False])
+def test_a_clean_stop_hands_over_at_once_only_if_no_bind_is_unanswered(nothing_in_flight: bool) -> None:
+    async def scenario() -> None:
+        world = World()
+        one, two = elector(world, "one", world.road()), elector(world, "two", world.road())
+        first = asyncio.ensure_future(one.run())
+        await until(one.may_decide, "one to decide")
+        async with running(two.run()):
+            await asyncio.sleep(4)
+            first.cancel()
+            await one.release(nothing_in_flight=nothing_in_flight)
+            stopped_s = world.loop.time()
+            assert not one.leads()
+
+            await until(two.may_decide, "two to decide")
+
+        waited_s = world.loop.time() - stopped_s
+        assert (waited_s < 3) if nothing_in_flight else (waited_s > 15)
+
+    on_virtual_time(scenario)
+
+
+def test_a_lease_that_somebody_else_released_is_not_trusted_to_leave_nothing_behind() -> None:
+    async def scenario() -> None:
+        world = World()
+        one = elector(world, "one", world.road())
+        first = asyncio.ensure_future(one.run())
+        await until(one.may_decide, "one to decide")
+        first.cancel()
+        await one.release(nothing_in_flight=True)
+        # A stock kube-scheduler took it and released it again; it keeps annotations that it does not know.
+        world.local.update(
+            "leases",
+            lease(world),
+            lambda obj: {**obj, "spec": {**obj["spec"], "holderIdentity": "", "leaseTransitions": 1}},
+        )
+
+        two = elector(world, "two", world.road())
+        async with running(two.run()):
+            await until(two.leads, "two to lead")
+            assert two.decides_in_s() > 5
+
+    on_virtual_time(scenario)
+
+
+def test_a_lease_from_the_manifests_that_nobody_ever_held_is_not_waited_for() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.local.create("leases", "kube-system", {"metadata": {"name": "policysched"}, "spec": {}})
+        await asyncio.sleep(90)
+        one = elector(world, "one", world.road())
+
+        async with running(one.run()):
+            await until(one.leads, "one to lead")
+
+            assert one.may_decide()
+
+    on_virtual_time(scenario)
+
+
+def test_against_a_server_that_hangs_it_stops_at_the_deadline() -> None:
+    async def scenario() -> None:
+        world = World()
+        road = world.road(FaultRates())
+        one = elector(world, "one", road)
+        async with running(one.run()):
+            await until(one.may_decide, "one to decide")
+            hangs_s = world.loop.time()
+            road._faults.rates = FaultRates(lost_before_share=1.0)
+
+            await until(lambda: not one.leads(), "the end of it")
+            assert world.loop.time() - hangs_s <= 10.0
+            await until(lambda: one.status is LeadershipStatus.LOST, "it to be said", within_s=1)
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_server_that_answers_500_to_half_the_requests_ends_no_leadership(seed: int) -> None:
+    async def scenario() -> None:
+        world = World()
+        one = elector(world, "one", Failing(world, 0.5, seed), seed)
+        async with running(one.run()):
+            await until(one.leads, "one to lead")
+
+            for _ in range(3600):
+                await asyncio.sleep(1)
+                assert one.leads(), f"it lost the Lease after {world.loop.time():.0f} s"
+
+    on_virtual_time(scenario)
+
+
+class Silent(MemoryTransport):
+    """The server acts on every write and nobody hears of it, but where it refuses."""
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        answer = await super().request(request)
+        if request.method == "PUT" and answer.status == 200 and self.begun:
+            raise TransportError("the answer is lost")
+        return answer
+
+    begun = False
+
+
+class Forgetful(dict[str, float]):
+    """The planted bug: of a renewal that got no answer nothing is known."""
+
+    def __setitem__(self, _key: str, _value: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_leader_whose_renewals_arrive_and_are_not_answered_leads_on(*, forgets: bool) -> None:
+    async def scenario() -> None:
+        world = World()
+        road = Silent(world.server)
+        one = elector(world, "one", road)
+        if forgets:
+            one._unanswered_renewals_s = Forgetful()
+        async with running(one.run()):
+            await until(one.leads, "one to lead")
+            road.begun = True
+
+            led = []
+            for _ in range(600):
+                await asyncio.sleep(1)
+                led.append(one.leads())
+
+            assert all(led) is not forgets
+
+    on_virtual_time(scenario)
+
+
+class Deaf(MemoryTransport):
+    """Nothing is answered any more. Whoever asks a thousand times for all that lets no time pass between two tries."""
+
+    asked, begun = 0, False
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        if not self.begun:
+            return await super().request(request)
+        self.asked += 1
+        assert self.asked < 1000, "no time passes between two tries"
+        await asyncio.sleep(3600)
+        raise TransportError("no answer came")
+
+
+def test_a_leader_who_hears_nothing_ends_though_less_is_left_than_its_clock_can_tell() -> None:
+    async def scenario() -> None:
+        world = World()
+        road = Deaf(world.server)
+        one = elector(world, "one", road)
+        async with running(one.run()):
+            await until(one.leads, "one to lead")
+            road.begun = True
+            a_rounding_s = 1e-12
+            end_s = one._leads_until_s - a_rounding_s
+            one._monotonic_s = lambda: min(world.loop.time(), end_s)
+
+            await until(lambda: one.status is LeadershipStatus.LOST, "one to give up")
+
+    on_virtual_time(scenario)
+
+
+def test_a_renewal_is_one_request_as_long_as_nobody_else_writes() -> None:
+    async def scenario() -> None:
+        world = World()
+        road = Failing(world, 0.0, 0)
+        one = elector(world, "one", road)
+        async with running(one.run()):
+            await until(one.leads, "one to lead")
+            road.asked.clear()
+            await asyncio.sleep(9)
+            quiet = list(road.asked)
+            world.local.update("leases", lease(world), _annotated)
+            await asyncio.sleep(2)
+
+            assert one.leads()
+            assert quiet == ["PUT"] * 4
+            assert road.asked[4:] == ["PUT", "GET", "PUT"]
+
+    on_virtual_time(scenario)
+
+
+def _annotated(obj: dict[str, Any]) -> dict[str, Any]:
+    return {**obj, "metadata": {**obj["metadata"], "annotations": {"seen": "by somebody"}}}
+
+
+def test_a_lease_deleted_under_the_leader_ends_its_leadership_before_its_successor_decides() -> None:
+    async def scenario() -> None:
+        world = World()
+        one, two = elector(world, "one", world.road()), elector(world, "two", world.road())
+        async with running(one.run(), two.run()):
+            await until(lambda: one.may_decide() or two.may_decide(), "one of them to decide")
+            before, after = (one, two) if one.leads() else (two, one)
+            world.local.delete("leases", lease(world))
+
+            await until(lambda: after.leads(), "the other to lead")
+            await until(after.may_decide, "the other to decide")
+
+            assert before.status is LeadershipStatus.LOST
+
+    on_virtual_time(scenario)
+
+
+# ── what is said ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def said(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
+    """What electors said on that level, each with the holder or the cause that it names."""
+    return [
+        f"{one.getMessage()} ({vars(one).get('holder') or vars(one).get('why') or ''})"
+        for one in caplog.records
+        if one.levelname == level and one.name == "policysched.kube.leader_election"
+    ]
+
+
+def test_who_stands_by_says_who_leads_once_and_again_when_it_is_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "policysched.kube.leader_election")
+
+    async def scenario() -> None:
+        world = World()
+        one, three = elector(world, "one", world.road()), elector(world, "three", world.road())
+        first = asyncio.ensure_future(one.run())
+        await until(one.leads, "one to lead")
+        caplog.clear()
+        async with running(three.run()):
+            await asyncio.sleep(60)
+            first.cancel()
+            world.local.update(
+                "leases",
+                lease(world),
+                lambda obj: {**obj, "spec": {**obj["spec"], "holderIdentity": "two"}},
+            )
+            await until(three.leads, "three to lead")
+
+    on_virtual_time(scenario)
+
+    assert said(caplog, "INFO") == [
+        "standing by: another leads (one)",
+        "standing by: another leads (two)",
+        "leading ()",
+    ]
+    assert said(caplog, "DEBUG").count("the Lease is held (one)") > 20
+
+
+def test_a_lease_that_cannot_be_reached_is_told_once_and_then_who_leads(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "policysched.kube.leader_election")
+
+    async def scenario() -> None:
+        world = World()
+        one, road = elector(world, "one", world.road()), world.road()
+        two = elector(world, "two", road)
+        async with running(one.run()):
+            await until(one.leads, "one to lead")
+            caplog.clear()
+            road.refuse_for(30)
+            async with running(two.run()):
+                await asyncio.sleep(60)
+
+    on_virtual_time(scenario)
+
+    (told,) = said(caplog, "WARNING")
+    assert told.startswith("standing by: the Lease cannot be read or taken (")
+    assert said(caplog, "INFO") == ["standing by: another leads (one)"]

@@ -1,0 +1,429 @@
+"""What the mirror of the API server promises, whatever the road does."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from policysched.kube.client.api import ApiClient
+from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.client.transport import ApiRequest, ApiStream, Transport
+from policysched.kube.decode.errors import Malformed
+from policysched.kube.watch.reflector import Reflector, ReflectorSettings
+from policysched.kube.watch.resources import NODES, PODS
+from policysched.model.objects import PodUid
+from policysched.sandbox.faults import FaultRates
+from policysched.scheduler.events import NodeDeleted, NodeUpdated, PodDeleted, PodUpdated
+from tests.builders import node_manifest, pod_manifest
+from tests.kube.world import (
+    Script,
+    World,
+    event,
+    listed,
+    no_answer,
+    on_virtual_time,
+    running,
+    until,
+    versioned,
+)
+
+STORMY = FaultRates(
+    latency_s=0.01,
+    latency_spread_s=0.05,
+    lost_before_share=0.1,
+    lost_after_share=0.1,
+    watch_lifetime_s=0.5,
+    truncated_line_share=0.5,
+    split_share=0.3,
+)
+
+
+class Mirror:
+    """A reflector and what its consumer makes of its events: names to nodes, as a cache would."""
+
+    def __init__(self, transport: Transport, resource: Any = PODS, **settings: Any) -> None:
+        self.events: list[Any] = []
+        self.malformed: list[Malformed] = []
+        self.listed = 0
+        self.reflector: Reflector[Any] = Reflector(
+            ApiClient(transport),
+            resource,
+            self.events.append,
+            random=Random(1),
+            connectivity=Connectivity(lambda: asyncio.get_running_loop().time()),
+            settings=ReflectorSettings(**settings),
+            on_listed=self._count,
+            on_malformed=self.malformed.append,
+        )
+
+    def _count(self) -> None:
+        self.listed += 1
+
+    def state(self) -> dict[str, str | None]:
+        """Pods by UID, and the node of each."""
+        found: dict[str, str | None] = {}
+        for one in self.events:
+            match one:
+                case PodUpdated(seen):
+                    found[seen.pod.uid] = seen.node
+                case PodDeleted(uid):
+                    del found[uid]  # gone without having been seen would be a KeyError
+        return found
+
+
+def truth(world: World) -> dict[str, str | None]:
+    return {one["metadata"]["uid"]: one["spec"].get("nodeName") for one in world.local.list("pods")}
+
+
+def names(events: Sequence[Any]) -> list[str]:
+    return [
+        f"+{one.pod.pod.name}" if isinstance(one, PodUpdated) else f"-{one.uid}"
+        for one in events
+        if isinstance(one, PodUpdated | PodDeleted)
+    ]
+
+
+def test_a_list_comes_in_pages_and_the_watch_goes_on_from_its_version() -> None:
+    async def scenario() -> None:
+        world = World()
+        for number in range(7):
+            world.add_pod(f"p{number}")
+        mirror = Mirror(world.road(), page_size=3)
+
+        async with running(mirror.reflector.run()):
+            await until(lambda: mirror.listed, "the list")
+            world.add_pod("later")
+            await until(lambda: len(mirror.events) == 8, "the eighth pod")
+
+        assert names(mirror.events) == ["+p0", "+p1", "+p2", "+p3", "+p4", "+p5", "+p6", "+later"]
+        assert mirror.listed == 1
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_on_a_stormy_road_the_mirror_ends_up_as_the_server_is(seed: int) -> None:
+    on_virtual_time(lambda: churn(seed))
+
+
+def test_a_mirror_that_believes_old_news_is_caught() -> None:
+    """The planted bug: versions are not compared."""
+    with patch("policysched.kube.watch.reflector._version", lambda _: 0), pytest.raises(AssertionError):
+        out_of_order()
+
+
+async def churn(seed: int) -> None:
+    world = World(history_changes_max=30)
+    dice = Random(seed)
+    mirror = Mirror(world.road(STORMY, seed), page_size=4, watch_min_s=1, watch_max_s=3, page_timeout_s=1)
+    async with running(mirror.reflector.run()):
+        for number in range(120):
+            alive = list(world.local.list("pods"))
+            if alive and dice.random() < 0.45:
+                world.local.delete("pods", dice.choice(alive), grace_period_s=0)
+            else:
+                world.add_pod(f"p{number}")
+            await asyncio.sleep(dice.random() * 0.2)
+        await until(lambda: mirror.state() == truth(world), "the mirror to show what there is")
+
+    assert len(truth(world)) > 5
+    assert mirror.reflector.watches_total > 5
+
+
+def test_news_that_come_twice_or_late_change_nothing() -> None:
+    out_of_order()
+
+
+def out_of_order() -> None:
+    def web(version: int, node: str | None = None) -> dict[str, Any]:
+        return versioned(pod_manifest("web", node=node), version)
+
+    async def scenario() -> None:
+        road = Script(
+            [listed(10, web(9))],
+            [
+                [
+                    event("MODIFIED", web(12, "a")),
+                    event("MODIFIED", web(12, "a")),
+                    event("MODIFIED", web(11)),
+                    event("DELETED", web(13, "a")),
+                    event("MODIFIED", web(12, "a")),
+                    event("BOOKMARK", {"metadata": {"resourceVersion": "20"}}),
+                ],
+                [],
+            ],
+        )
+        mirror = Mirror(road)
+
+        async with running(mirror.reflector.run()):
+            await until(lambda: len(road.watched) > 1, "the second watch")
+
+        gone = mirror.events.pop()
+        assert gone == PodDeleted(PodUid("uid-default-web"))
+        assert [one.pod.node for one in mirror.events] == [None, "a"]
+        assert [request.params["resourceVersion"] for request in road.watched[:2]] == ["10", "20"]
+
+    on_virtual_time(scenario)
+
+
+def test_a_watch_of_what_does_not_change_goes_on_from_its_bookmarks() -> None:
+    async def scenario() -> None:
+        world = World(bookmark_every_s=5)
+        mirror = Mirror(world.road(), NODES, watch_min_s=30, watch_max_s=30)
+
+        async with running(mirror.reflector.run()):
+            for number in range(10):
+                world.add_pod(f"p{number}")  # the version of the first list grows old by what others write
+                await asyncio.sleep(10)
+                world.server.compact_history()
+                await asyncio.sleep(15)
+
+        assert mirror.reflector.watches_total > 5
+        assert mirror.listed == 1
+
+    on_virtual_time(scenario)
+
+
+def test_half_a_line_at_the_end_of_a_watch_is_no_event() -> None:
+    async def scenario() -> None:
+        whole = event("ADDED", versioned(pod_manifest("late"), 11))
+        road = Script([listed(10)], [[b'{"type":"ADDED","object":{"meta', no_answer()], [whole], []])
+        mirror = Mirror(road)
+
+        async with running(mirror.reflector.run()):
+            await until(lambda: mirror.events, "the pod")
+
+        assert names(mirror.events) == ["+late"]
+        assert mirror.listed == 1
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("how", ["410 in the stream", "the history is gone"])
+def test_after_a_version_too_old_what_vanished_meanwhile_is_gone(how: str) -> None:
+    async def scenario() -> None:
+        world = World()
+        doomed, _ = world.add_pod("doomed"), world.add_pod("stays")
+        road = world.road()
+        mirror = Mirror(road)
+
+        async with running(mirror.reflector.run()):
+            await until(lambda: mirror.listed == 1, "the first list")
+            road.refuse_for(5)
+            world.local.delete("pods", doomed, grace_period_s=0)
+            world.add_pod("new")
+            world.server.compact_history()
+            await until(lambda: mirror.listed == 2, "the second list")
+
+        assert mirror.state() == truth(world)
+        assert names(mirror.events).count("+stays") == 1
+
+    async def scripted() -> None:
+        old, new = versioned(pod_manifest("old"), 9), versioned(pod_manifest("new"), 30)
+        expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+        road = Script([listed(10, old), listed(31, new)], [[event("ERROR", expired)], []])
+        mirror = Mirror(road)
+
+        async with running(mirror.reflector.run()):
+            await until(lambda: mirror.listed == 2, "the second list")
+
+        assert names(mirror.events) == ["+old", "+new", "-uid-default-old"]
+
+    on_virtual_time(scripted if how == "410 in the stream" else scenario)
+
+
+def test_an_error_in_a_watch_that_says_nothing_of_versions_is_no_reason_to_read_all_anew() -> None:
+    async def scenario() -> None:
+        broken = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd"}
+        late = event("ADDED", versioned(pod_manifest("late"), 11))
+        road = Script([listed(10)], [[event("ERROR", broken)], [late], []])
+        mirror = Mirror(road)
+
+        async with running(mirror.reflector.run()):
+            await until(lambda: mirror.events, "the pod")
+
+        assert mirror.listed == 1
+        assert [request.params["resourceVersion"] for request in road.watched[:2]] == ["10", "10"]
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("how", ["in the stream", "in place of it"])
+def test_a_server_that_fails_every_watch_is_read_anew_ever_more_rarely(how: str) -> None:
+    class NoWatch(Script):
+        @asynccontextmanager
+        async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
+            async with super().stream(request) as stream:
+                yield stream if how == "in the stream" else ApiStream(504, {}, stream.chunks)
+
+    async def scenario() -> None:
+        broken = {"kind": "Status", "code": 504, "reason": "Timeout", "message": "Too large resource version"}
+        road = NoWatch([listed(10)], [[event("ERROR", broken)]])
+        mirror = Mirror(road)
+
+        async with running(mirror.reflector.run()):
+            await asyncio.sleep(60)
+            first = (mirror.listed, len(road.watched))
+            await asyncio.sleep(240)
+
+        assert 2 < first[0] < 12 and first[1] < 16, f"lists and watches of the first minute: {first}"
+        assert 15 < mirror.listed - first[0] < 35, "one each quarter of a minute, later on"
+
+    on_virtual_time(scenario)
+
+
+def test_a_list_whose_pages_expire_is_asked_for_at_once() -> None:
+    async def scenario() -> None:
+        first, second = versioned(pod_manifest("a"), 1), versioned(pod_manifest("b"), 2)
+        gone = (
+            410,
+            {"kind": "Status", "reason": "Expired", "message": "the provided continue parameter is too old"},
+        )
+        road = Script([listed(5, first, token="more"), gone, listed(6, first, second)], [])
+        mirror = Mirror(road)
+
+        async with running(mirror.reflector.run()):
+            await until(lambda: mirror.listed, "the list")
+
+        assert names(mirror.events) == ["+a", "+b"]
+        assert "limit" not in road.asked[-1].params
+
+    on_virtual_time(scenario)
+
+
+def test_an_object_that_cannot_be_understood_is_left_out_and_said_once_a_version() -> None:
+    async def scenario() -> None:
+        broken = versioned(node_manifest("broken", cpu="four"), 8)
+        good = versioned(node_manifest("good"), 9)
+        road = Script(
+            [listed(10, broken, good)],
+            [
+                [event("MODIFIED", broken)],
+                [
+                    event("MODIFIED", versioned(broken, 11)),
+                    event("MODIFIED", versioned(node_manifest("broken"), 12)),
+                ],
+                [],
+            ],
+        )
+        mirror = Mirror(road, NODES)
+
+        async with running(mirror.reflector.run()):
+            await until(lambda: len(mirror.events) == 2, "both nodes")
+
+        assert [one.node.name for one in mirror.events] == ["good", "broken"]
+        assert [(one.name, one.field) for one in mirror.malformed] == [
+            ("broken", "status.allocatable.cpu")
+        ] * 2
+
+    on_virtual_time(scenario)
+
+
+def test_a_node_that_becomes_unreadable_goes_and_a_placed_pod_keeps_its_room() -> None:
+    async def scenario() -> None:
+        nodes = Script(
+            [listed(10, versioned(node_manifest("a"), 9))],
+            [[event("MODIFIED", versioned(node_manifest("a", cpu="x"), 11))], []],
+        )
+        placed = pod_manifest("web", node="a", cpu="1")
+        pods = Script(
+            [listed(10, versioned(placed, 9))],
+            [[event("MODIFIED", versioned(pod_manifest("web", node="a", cpu="x"), 11))], []],
+        )
+        of_nodes, of_pods = Mirror(nodes, NODES), Mirror(pods)
+
+        async with running(of_nodes.reflector.run(), of_pods.reflector.run()):
+            await until(lambda: of_nodes.malformed and of_pods.malformed, "both reports")
+
+        assert [type(one) for one in of_nodes.events] == [NodeUpdated, NodeDeleted]
+        assert [type(one) for one in of_pods.events] == [PodUpdated]
+
+    on_virtual_time(scenario)
+
+
+def test_a_server_restored_from_a_backup_is_believed_although_its_versions_are_old() -> None:
+    async def scenario() -> None:
+        expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "compacted"}
+        before, after = pod_manifest("web", node="a"), pod_manifest("web")
+        road = Script(
+            [listed(100, versioned(before, 90)), listed(50, versioned(after, 40))],
+            [[event("ERROR", expired)], []],
+        )
+        mirror = Mirror(road)
+
+        async with running(mirror.reflector.run()):
+            await until(lambda: mirror.listed == 2, "the second list")
+
+        assert [one.pod.node for one in mirror.events] == ["a", None]
+
+    on_virtual_time(scenario)
+
+
+def test_a_server_that_came_back_without_its_memory_is_read_anew() -> None:
+    async def scenario() -> None:
+        before, after = versioned(pod_manifest("before"), 90), versioned(pod_manifest("after"), 4)
+        road = Script([listed(100, before), listed(5, after)], [[no_answer()], []])
+        mirror = Mirror(road)
+
+        async with running(mirror.reflector.run()):
+            await until(lambda: mirror.listed == 2, "the second list")
+
+        assert names(mirror.events) == ["+before", "+after", "-uid-default-before"]
+        assert [request.params["resourceVersion"] for request in road.watched] == ["100", "5"]
+
+    on_virtual_time(scenario)
+
+
+def test_a_server_that_cannot_be_reached_is_said_once_and_once_when_it_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "policysched.kube.client.connectivity")
+
+    async def scenario() -> None:
+        world = World()
+        road = world.road()
+        road.refuse_for(100)
+        mirror = Mirror(road)
+
+        async with running(mirror.reflector.run()):
+            await until(lambda: mirror.listed, "the list", within_s=200)
+
+    on_virtual_time(scenario)
+
+    assert [(one.levelname, one.getMessage().split(" ")[3]) for one in caplog.records] == [
+        ("WARNING", "cannot"),
+        ("INFO", "answers"),
+    ]
+
+
+def test_a_server_that_closes_each_watch_at_once_is_not_asked_in_a_tight_loop() -> None:
+    async def scenario() -> None:
+        road = Script([listed(10)], [[]])
+        mirror = Mirror(road)
+
+        async with running(mirror.reflector.run()):
+            await asyncio.sleep(60)
+
+        assert 3 < len(road.watched) < 30
+
+    on_virtual_time(scenario)
+
+
+def test_a_watch_that_falls_silent_is_opened_again_from_where_it_was() -> None:
+    async def scenario() -> None:
+        world = World(bookmark_every_s=10_000)
+        mirror = Mirror(world.road(), idle_s=30, watch_min_s=9000, watch_max_s=9000)
+
+        async with running(mirror.reflector.run()):
+            await until(lambda: mirror.listed, "the list")
+            await asyncio.sleep(300)
+
+        assert mirror.reflector.watches_total >= 5
+        assert mirror.listed == 1
+
+    on_virtual_time(scenario)

@@ -1,0 +1,122 @@
+"""Words for tests of sources: a metric in a line, an answer of Prometheus, a road that answers what a test says."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+import orjson
+
+from policysched.lang.check import check_text
+from policysched.lang.ir.program import Metric
+from policysched.metric_sources.poll_status import PollError, SourcePollStatus
+from policysched.metric_sources.polling import PollingSource
+from policysched.metric_sources.prometheus import PrometheusQueryClient
+from policysched.metric_sources.source import DeclaredMetrics, SampleConsumer
+from policysched.model.objects import Node, NodeName
+from policysched.scheduler.events import SamplesArrived
+from tests.builders import node
+
+Series = tuple[Mapping[str, str], object]
+
+
+def metric(
+    name: str = "net_rx",
+    type_: str = "bandwidth",
+    *,
+    query: str = "rx",
+    unit: str = "B/s",
+    join: str = "instance",
+    every: str = "15s",
+    stale: str = "90s",
+    more: str = "",
+) -> Metric:
+    """As a policy declares it."""
+    return checked_metric(
+        f"""metric {name}: {type_} {{
+  query = "{query}"
+  unit = "{unit}"
+  join = {join}
+  every = {every}
+  stale = {stale}
+  {more}
+}}
+""",
+        name,
+    )
+
+
+def checked_metric(text: str, name: str) -> Metric:
+    checked = check_text(f"policy test version 1\n{text}\ninclude kube_default\n")
+    assert checked.program is not None, checked.diagnostics
+    return checked.program.metrics[name]
+
+
+def vector(*series: Series, at_s: float = 1000.0, **more: Any) -> bytes:
+    """An answer with the status 200: series as (labels, value)."""
+    result = [{"metric": dict(labels), "value": [at_s, str(value)]} for labels, value in series]
+    data = {"resultType": "vector", "result": result}
+    return orjson.dumps({"status": "success", "data": data, **more})
+
+
+def by_instance(values: Mapping[str, object], **more: Any) -> bytes:
+    return vector(*(({"instance": name}, value) for name, value in values.items()), **more)
+
+
+class PretendRoad:
+    """`answers` by query: bytes, or what to raise. `asked` has (time, query)."""
+
+    def __init__(self, answers: Mapping[str, bytes | PollError]) -> None:
+        self.answers = dict(answers)
+        self.asked: list[tuple[float, str]] = []
+        self.takes_s = 0.0
+
+    async def query(self, query: str) -> bytes:
+        self.asked.append((asyncio.get_running_loop().time(), query))
+        await asyncio.sleep(self.takes_s)
+        answer = self.answers[query]
+        if isinstance(answer, PollError):
+            raise answer
+        return answer
+
+
+class Listener:
+    """A customer that writes down what it gets. `wanted` may be changed."""
+
+    def __init__(self, wanted: DeclaredMetrics, nodes: Sequence[Node] = ()) -> None:
+        self.wanted: DeclaredMetrics = wanted
+        self.nodes: dict[NodeName, Node] = {one.name: one for one in nodes}
+        self.got: list[SamplesArrived] = []
+
+    def customer(self) -> SampleConsumer:
+        return SampleConsumer(lambda: self.wanted, lambda: self.nodes, self.got.append)
+
+    def last(self, policy: str = "test", name: str = "net_rx") -> dict[str, float]:
+        """Values by node of the latest samples."""
+        found = [one for one in self.got if (one.policy, one.metric) == (policy, name)]
+        return {str(node): sample.value for node, sample in found[-1].samples.values.items()}
+
+
+def prometheus(road: PretendRoad, book: SourcePollStatus | None = None, seed: int = 1) -> PollingSource[Any]:
+    """On the running loop's clock."""
+    now_ns = loop_now_ns()
+    return PollingSource(
+        PrometheusQueryClient(road, now_ns=now_ns),
+        book or SourcePollStatus("prom"),
+        now_ns=now_ns,
+        random=Random(seed),
+    )
+
+
+def loop_now_ns() -> Callable[[], int]:
+    loop = asyncio.get_running_loop()
+    return lambda: int((1000 + loop.time()) * 1e9)
+
+
+def node_at(name: str, *addresses: str, **labels: str) -> Node:
+    """A node with these addresses."""
+    from dataclasses import replace
+
+    one = node(name)
+    named = {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()}
+    return replace(one, addresses=addresses, labels={**one.labels, **named})

@@ -1,0 +1,156 @@
+"""Samples of pairs of pods: both directions as one, what is unusable apart from what is not there, from Prometheus and from files."""
+
+import asyncio
+
+import pytest
+
+from policysched.cluster.samples import PairEndpoint, PairSamples
+from policysched.lang.ir.program import Metric
+from policysched.metric_sources import pod_pairs as pairs_module
+from policysched.metric_sources.annotations import unsupported_reason as why_not_annotations
+from policysched.metric_sources.file import convert_file_metric
+from policysched.metric_sources.metrics_api import unsupported_reason as why_not_metrics_api
+from policysched.metric_sources.pod_pairs import parse_pair
+from policysched.metric_sources.poll_status import SourcePollStatus
+from tests.kube.world import on_virtual_time, running
+from tests.metric_sources.builders import (
+    Listener,
+    PretendRoad,
+    Series,
+    checked_metric,
+    prometheus,
+    vector,
+)
+
+A, B, C = ("ml", "train-0"), ("ml", "train-1"), ("ml", "train-2")
+
+
+def talk(joins: str = 'from = ["ns", "pod"]  to = ["peer_ns", "peer_pod"]', unit: str = "B/s") -> Metric:
+    return checked_metric(
+        f'metric talk: bandwidth {{ query = "flows"  unit = "{unit}"  {joins}  every = 15s  stale = 90s }}',
+        "talk",
+    )
+
+
+def between(sender: PairEndpoint, receiver: PairEndpoint) -> dict[str, str]:
+    return {"ns": sender[0], "pod": sender[1], "peer_ns": receiver[0], "peer_pod": receiver[1]}
+
+
+def polled(
+    *series: Series, metric: Metric | None = None, book: SourcePollStatus | None = None
+) -> PairSamples:
+    listener = Listener({"test": {"talk": metric or talk()}})
+    road = PretendRoad({"flows": vector(*series)})
+
+    async def scenario() -> None:
+        async with running(prometheus(road, book).run(listener.customer())):
+            await asyncio.sleep(3.0)
+
+    on_virtual_time(scenario)
+    samples = listener.got[-1].samples
+    assert samples.values == {}
+    return samples.pairs
+
+
+def test_both_directions_of_a_pair_are_one_number_in_the_held_unit() -> None:
+    pairs = polled((between(A, B), 1000), (between(B, A), 500), (between(B, C), 1))
+
+    assert pairs == {A: {B: 12_000.0}, B: {A: 12_000.0, C: 8.0}, C: {B: 8.0}}
+
+
+def test_one_label_may_have_the_namespace_and_the_pod() -> None:
+    metric = talk('from = ["source"]  to = ["destination"]')
+
+    pairs = polled(({"source": "ml/train-0", "destination": "ml/train-1"}, 1), metric=metric)
+
+    assert pairs == {A: {B: 8.0}, B: {A: 8.0}}
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-5"])
+def test_a_pair_whose_value_cannot_be_used_is_known_and_has_none(value: str) -> None:
+    book = SourcePollStatus("prom")
+
+    pairs = polled((between(A, B), value), (between(B, A), 7), (between(B, C), 1), book=book)
+
+    assert pairs[A] == {B: None}
+    assert pairs[B] == {A: None, C: 8.0}
+    assert (book.last_good["test", "talk"].nodes, book.last_good["test", "talk"].invalid) == (3, 1)
+
+
+def a_doubled_pair() -> tuple[PairSamples, SourcePollStatus]:
+    book = SourcePollStatus("prom")
+    series = [({**between(A, B), "device": device}, 1) for device in ("eth0", "eth1", "eth2")]
+    return polled(*series, (between(B, C), 1), book=book), book
+
+
+def test_a_pair_with_two_series_has_no_value_however_many_follow() -> None:
+    pairs, book = a_doubled_pair()
+
+    assert pairs[A] == {B: None}
+    assert book.last_good["test", "talk"].duplicated == 1
+
+
+def test_planted_a_doubled_pair_that_counts_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def last_wins(self: pairs_module.PairSeriesJoin, labels: dict[str, str], value: float) -> None:
+        self.values[(labels["ns"], labels["pod"]), (labels["peer_ns"], labels["peer_pod"])] = value
+
+    monkeypatch.setattr(pairs_module.PairSeriesJoin, "take", last_wins)
+
+    with pytest.raises(AssertionError):
+        test_a_pair_with_two_series_has_no_value_however_many_follow()
+
+
+def test_a_series_that_does_not_name_two_pods_belongs_to_no_pair() -> None:
+    book = SourcePollStatus("prom")
+    outside = {"ns": "ml", "pod": "train-0", "peer_ns": "", "peer_pod": ""}
+
+    pairs = polled((outside, 1), ({"ns": "ml", "pod": "train-0"}, 1), (between(A, B), 1), book=book)
+
+    assert pairs == {A: {B: 8.0}, B: {A: 8.0}}
+    assert book.last_good["test", "talk"].unmatched == 2
+
+
+def test_policies_with_other_units_share_the_answer() -> None:
+    listener = Listener({"test": {"talk": talk()}, "other": {"talk": talk(unit="kbps")}})
+    road = PretendRoad({"flows": vector((between(A, B), 1))})
+
+    async def scenario() -> None:
+        async with running(prometheus(road).run(listener.customer())):
+            await asyncio.sleep(3.0)
+
+    on_virtual_time(scenario)
+
+    assert len(road.asked) == 1
+    assert {one.policy: one.samples.pairs[A] for one in listener.got} == {
+        "test": {B: 8.0},
+        "other": {B: 1000.0},
+    }
+
+
+def test_a_file_names_two_pods_with_an_arrow() -> None:
+    values: dict[str, float | str] = {
+        "ml/train-0 -> ml/train-1": "3Mbps",
+        "ml/train-1->ml/train-2": 125,
+        "ml/train-2 -> ml/train-0": "often",
+        "train-0 -> train-1": 1,
+    }
+
+    found = convert_file_metric(talk(), values, (), 7)
+
+    assert found.samples.polled_ns == 7
+    assert found.samples.pairs == {A: {B: 3e6, C: None}, B: {A: 3e6, C: 1000.0}, C: {B: 1000.0, A: None}}
+    assert (found.invalid, found.unknown_nodes) == (2, ())
+    assert found.invalid_message == (
+        "metric talk: not a bandwidth, so missing: `often` (ml/train-2 -> ml/train-0); "
+        "metric talk: no two pods (`namespace/name -> namespace/name`): `train-0 -> train-1`"
+    )
+
+
+@pytest.mark.parametrize("key", ["a/b", "a/b -> c", "a/b -> c/d/e", "/b -> c/d", "a/b c/d", "-> a/b"])
+def test_what_is_no_pair_of_pods_is_none(key: str) -> None:
+    assert parse_pair(key) is None
+
+
+def test_sources_that_know_only_nodes_say_so() -> None:
+    assert why_not_annotations(talk()) == "a node's annotations say nothing of two pods"
+    assert why_not_metrics_api(talk()) == "the metrics API says nothing of two pods"

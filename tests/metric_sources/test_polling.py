@@ -1,0 +1,345 @@
+"""Questions on virtual time: shared, in their rhythm, with backoff, in each metric's own unit; what is doubled, dead or
+not a number is missing."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from policysched.metric_sources import prometheus as prometheus_module
+from policysched.metric_sources import source as source_module
+from policysched.metric_sources.poll_status import PollError, SourcePollStatus
+from policysched.metric_sources.polling import RETRY_MAX_S
+from policysched.metric_sources.prometheus import PrometheusQueryClient
+from policysched.metric_sources.source import RawSamples
+from policysched.model.objects import NodeName
+from policysched.scheduler.events import SamplesArrived
+from tests.kube.world import on_virtual_time, running
+from tests.metric_sources.builders import (
+    Listener,
+    PretendRoad,
+    by_instance,
+    metric,
+    node_at,
+    prometheus,
+    vector,
+)
+
+A, B = node_at("a", "10.0.0.1"), node_at("b", "10.0.0.2")
+
+
+def one_poll(
+    listener: Listener, road: PretendRoad, book: SourcePollStatus | None = None, *, for_s: float = 3.0
+) -> None:
+    async def scenario() -> None:
+        async with running(prometheus(road, book).run(listener.customer())):
+            await asyncio.sleep(for_s)
+
+    on_virtual_time(scenario)
+
+
+def wanting(*metrics: object) -> dict[str, dict[str, object]]:
+    return {"test": {one.name: one for one in metrics}}  # type: ignore[attr-defined]
+
+
+def test_values_are_converted_to_the_type_that_the_policy_declares() -> None:
+    listener = Listener(wanting(metric(unit="MB/s")), [A, B])
+
+    one_poll(listener, PretendRoad({"rx": by_instance({"10.0.0.1:9100": 2, "10.0.0.2:9100": "1e1"})}))
+
+    assert listener.last() == {"a": 16e6, "b": 80e6}
+
+
+def test_planted_a_unit_that_is_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "unit_factor", lambda *_: 1)
+
+    with pytest.raises(AssertionError):
+        test_values_are_converted_to_the_type_that_the_policy_declares()
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-5", "much"])
+def test_what_is_no_value_of_the_type_is_missing(value: str) -> None:
+    listener, book = Listener(wanting(metric()), [A, B]), SourcePollStatus("prom")
+
+    one_poll(listener, PretendRoad({"rx": by_instance({"a": value, "b": 1})}), book)
+
+    assert listener.last() == {"b": 8}
+    assert (book.last_good["test", "net_rx"].nodes, book.last_good["test", "net_rx"].invalid) == (1, 1)
+
+
+def doubled() -> tuple[Listener, SourcePollStatus]:
+    listener, book = Listener(wanting(metric()), [A, B]), SourcePollStatus("prom")
+    series = [({"instance": "a", "device": one}, 1) for one in ("eth0", "eth1", "eth2")]
+    one_poll(listener, PretendRoad({"rx": vector(*series, ({"instance": "b"}, 2))}), book)
+    return listener, book
+
+
+def test_a_node_with_two_series_has_none_however_many_follow() -> None:
+    listener, book = doubled()
+
+    assert listener.last() == {"b": 16}
+    assert book.last_good["test", "net_rx"].duplicated == 1
+
+
+def test_planted_a_doubled_series_that_counts_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one wins: what a plain dictionary would do."""
+
+    def last_wins(series: list[object], joiner: object, joined: object) -> None:
+        for one in series:
+            read = prometheus_module.parse_series(one)
+            assert read is not None
+            for name in joiner.nodes_of(read.labels):  # type: ignore[attr-defined]
+                joined.values[name] = read.value  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(prometheus_module, "_join_batch", last_wins)
+
+    with pytest.raises(AssertionError):
+        test_a_node_with_two_series_has_none_however_many_follow()
+
+
+def test_series_of_no_node_of_ours_are_counted() -> None:
+    listener, book = Listener(wanting(metric()), [A]), SourcePollStatus("prom")
+
+    one_poll(listener, PretendRoad({"rx": by_instance({"a": 1, "elsewhere:9100": 5, "10.9.9.9:1": 5})}), book)
+
+    assert (listener.last(), book.last_good["test", "net_rx"].unmatched) == ({"a": 8}, 2)
+
+
+# ── when it was true ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_sample_is_as_old_as_the_sending_of_its_query() -> None:
+    listener, road = Listener(wanting(metric()), [A]), PretendRoad({"rx": by_instance({"a": 1})})
+    road.takes_s = 5.0
+
+    one_poll(listener, road, for_s=8.0)
+
+    sent_s, samples = road.asked[0][0], listener.got[0].samples
+    assert samples.polled_ns == samples.values[NodeName("a")].at_ns == int((1000 + sent_s) * 1e9)
+
+
+def sampled_at(*, age_s: float, server_ahead_s: float = 0.0) -> float:
+    """How old the one sample is, where a second query says so: in seconds before its poll."""
+    evaluated_s = 5000.0 + server_ahead_s
+    dated = metric(more='sampled_at = "when"')
+    listener = Listener(wanting(dated), [A, B])
+    road = PretendRoad(
+        {
+            "rx": by_instance({"a": 1, "b": 2}, at_s=evaluated_s),
+            "when": by_instance({"a": evaluated_s - age_s, "b": "NaN"}, at_s=evaluated_s),
+        }
+    )
+    one_poll(listener, road)
+    samples = listener.got[0].samples
+    assert set(samples.values) == {"a"}, "what has no time is missing"
+    return (samples.polled_ns - samples.values[NodeName("a")].at_ns) / 1e9
+
+
+def test_sampled_at_says_how_old_a_sample_is_whatever_the_servers_clock_shows() -> None:
+    assert sampled_at(age_s=40) == pytest.approx(40)
+    assert sampled_at(age_s=40, server_ahead_s=3600) == pytest.approx(40)
+    assert sampled_at(age_s=-30) == 0
+
+
+def test_a_sampled_at_of_the_future_ages_from_when_it_was_first_seen() -> None:
+    clock = [1000 * 10**9]
+    dated = metric(more='sampled_at = "when"')
+    road = PretendRoad({"rx": by_instance({"a": 1}, at_s=5000), "when": by_instance({"a": 5600}, at_s=5000)})
+    asker = PrometheusQueryClient(road, now_ns=lambda: clock[0])
+    nodes = {one.name: one for one in (A, B)}
+
+    async def times() -> list[int]:
+        found = []
+        for _ in range(3):
+            measured = await asker.fetch(asker.query_for(dated), lambda: nodes)
+            assert isinstance(measured.raw, RawSamples)
+            found.append(measured.raw.sampled_ns["a"] // 10**9)
+            clock[0] += 60 * 10**9
+        return found
+
+    assert asyncio.run(times()) == [1000, 1000, 1000]
+
+
+def test_planted_a_dead_target_that_counts_as_fresh_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the time of evaluation were that of the sample."""
+    monkeypatch.setattr(
+        prometheus_module,
+        "_times_ns",
+        lambda dated, _, sight: {node: sight.now_ns for node in dated.values if node == "a"},
+    )
+
+    with pytest.raises(AssertionError):
+        test_sampled_at_says_how_old_a_sample_is_whatever_the_servers_clock_shows()
+
+
+def test_a_poll_is_good_only_if_both_its_queries_are() -> None:
+    dated = metric(more='sampled_at = "when"')
+    listener, book = Listener(wanting(dated), [A]), SourcePollStatus("prom")
+
+    one_poll(listener, PretendRoad({"rx": by_instance({"a": 1}), "when": PollError("query", "no")}), book)
+
+    assert listener.got == []
+    assert book.failures["test", "net_rx"].kind == "query"
+
+
+# ── rhythm ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def asked_times(road: PretendRoad, query: str = "rx") -> list[float]:
+    return [at_s for at_s, asked in road.asked if asked == query]
+
+
+def gaps(times: list[float]) -> Iterator[float]:
+    return (after - before for before, after in pairwise(times))
+
+
+def test_a_question_is_asked_at_once_and_then_a_little_more_often_than_every() -> None:
+    listener, road = Listener(wanting(metric(every="10s")), [A]), PretendRoad({"rx": by_instance({"a": 1})})
+
+    one_poll(listener, road, for_s=100)
+
+    times = asked_times(road)
+    assert times[0] <= 1
+    assert all(9 <= gap <= 10 for gap in gaps(times))
+    assert len(set(gaps(times))) > 5, "drawn, not fixed"
+
+
+def test_policies_that_ask_the_same_share_one_poll_in_their_own_units() -> None:
+    listener = Listener(
+        {
+            "one": {"net_rx": metric(unit="B/s")},
+            "two": {"rx": metric("rx", unit="MB/s", every="10s"), "again": metric("again", unit="B/s")},
+        },
+        [A],
+    )
+    road = PretendRoad({"rx": by_instance({"a": 1})})
+
+    one_poll(listener, road, for_s=8)
+
+    assert len(road.asked) == 1
+    assert listener.last("one", "net_rx") == listener.last("two", "again") == {"a": 8}
+    assert listener.last("two", "rx") == {"a": 8e6}
+
+
+def test_a_policy_that_joins_gets_the_last_answer_at_once() -> None:
+    listener, road = Listener(wanting(metric()), [A]), PretendRoad({"rx": by_instance({"a": 1})})
+
+    async def scenario() -> None:
+        async with running(prometheus(road).run(listener.customer())):
+            await asyncio.sleep(3)
+            listener.wanted = {"test": {"net_rx": metric()}, "late": {"net_rx": metric(unit="kB/s")}}
+            await asyncio.sleep(1.5)
+
+    on_virtual_time(scenario)
+
+    assert len(road.asked) == 1
+    assert listener.last("late") == {"a": 8000}
+
+
+def test_a_query_that_nobody_wants_any_more_is_not_asked() -> None:
+    listener, road = (
+        Listener(wanting(metric(every="2s", stale="9s")), [A]),
+        PretendRoad({"rx": by_instance({"a": 1})}),
+    )
+    book = SourcePollStatus("prom")
+
+    async def scenario() -> None:
+        async with running(prometheus(road, book).run(listener.customer())):
+            await asyncio.sleep(3)
+            listener.wanted = {}
+            await asyncio.sleep(1.1)
+            count = len(road.asked)
+            await asyncio.sleep(60)
+            assert len(road.asked) == count
+
+    on_virtual_time(scenario)
+
+    assert book.last_good == {}
+
+
+def test_a_slow_server_does_not_make_queries_pile_up() -> None:
+    listener, road = (
+        Listener(wanting(metric(every="2s", stale="9s")), [A]),
+        PretendRoad({"rx": by_instance({"a": 1})}),
+    )
+    road.takes_s = 9.0
+
+    one_poll(listener, road, for_s=60)
+
+    assert all(gap >= 9 for gap in gaps(asked_times(road)))
+
+
+# ── trouble ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_failures_are_counted_said_once_and_asked_again_less_and_less_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listener, book = Listener(wanting(metric(every="5s")), [A]), SourcePollStatus("prom")
+    road = PretendRoad({"rx": PollError("timeout", "no whole answer within 10 s")})
+
+    async def scenario() -> None:
+        async with running(prometheus(road, book).run(listener.customer())):
+            await asyncio.sleep(600)
+            road.answers["rx"] = by_instance({"a": 1})
+            await asyncio.sleep(RETRY_MAX_S + 1)
+
+    with caplog.at_level(logging.INFO, "policysched.metric_sources.poll_status"):
+        on_virtual_time(scenario)
+
+    waits = list(gaps(asked_times(road)))
+    assert [round(wait / 5) for wait in waits[:4]] == [1, 2, 4, 8]
+    assert max(waits) <= RETRY_MAX_S
+    assert set(book.polls_by_outcome) == {"ok", "timeout"}
+    assert sum(book.polls_by_outcome.values()) == len(road.asked)
+    assert [(one.levelname, getattr(one, "source")) for one in caplog.records] == [  # noqa: B009
+        ("WARNING", "prom"),
+        ("INFO", "prom"),
+    ]
+    assert (book.failures, listener.last()) == ({}, {"a": 8})
+
+
+def test_nothing_is_delivered_while_a_server_fails_so_that_samples_go_stale() -> None:
+    listener, road = Listener(wanting(metric(every="5s")), [A]), PretendRoad({"rx": by_instance({"a": 1})})
+
+    async def scenario() -> None:
+        async with running(prometheus(road).run(listener.customer())):
+            await asyncio.sleep(3)
+            road.answers["rx"] = PollError("unreachable", "refused")
+            count = len(listener.got)
+            await asyncio.sleep(300)
+            assert len(listener.got) == count
+
+    on_virtual_time(scenario)
+
+
+def test_a_partial_answer_counts_and_its_warning_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    listener, book = Listener(wanting(metric(every="5s")), [A, B]), SourcePollStatus("prom")
+    road = PretendRoad({"rx": by_instance({"a": 1}, warnings=["store b is unavailable"])})
+
+    with caplog.at_level(logging.INFO, "policysched.metric_sources.poll_status"):
+        one_poll(listener, road, book, for_s=60)
+
+    assert listener.last() == {"a": 8}
+    assert book.last_good["test", "net_rx"].warnings == ("store b is unavailable",)
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+
+
+def test_samples_in_another_unit_than_the_policy_has_by_now_are_not_delivered() -> None:
+    listener, road = Listener(wanting(metric(unit="B/s")), [A]), PretendRoad({"rx": by_instance({"a": 1})})
+    road.takes_s = 2.0
+
+    async def scenario() -> None:
+        async with running(prometheus(road).run(listener.customer())):
+            await asyncio.sleep(2.0)
+            listener.wanted = wanting(metric(unit="MB/s"))  # type: ignore[assignment]
+            await asyncio.sleep(3.0)
+
+    on_virtual_time(scenario)
+
+    values = [
+        one.samples.values[NodeName("a")].value for one in listener.got if isinstance(one, SamplesArrived)
+    ]
+    assert values and set(values) == {8e6}

@@ -1,0 +1,113 @@
+"""Each metric goes to the source that it names; one that nobody serves is told why."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from policysched.lang.ir.program import Metric
+from policysched.metric_sources.file import FileSampleSource
+from policysched.metric_sources.poll_status import SourcePollStatus
+from policysched.metric_sources.router import ConfiguredSource, SampleSourceRouter, unserved_metrics
+from policysched.metric_sources.source import SampleConsumer
+from tests.kube.world import on_virtual_time, running
+from tests.metric_sources.builders import (
+    Listener,
+    PretendRoad,
+    by_instance,
+    loop_now_ns,
+    metric,
+    node_at,
+    prometheus,
+)
+
+A = node_at("a")
+
+
+class Nothing:
+    """A source that has nothing and refuses nothing but what is asked of it as `odd`."""
+
+    async def run(self, customer: SampleConsumer) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    def why_not(self, one: Metric) -> str | None:
+        return "that is odd" if one.query == "odd" else None
+
+
+def named(*names: str, default: str | None = None) -> SampleSourceRouter:
+    return SampleSourceRouter(
+        {name: ConfiguredSource("prometheus", Nothing(), SourcePollStatus(name)) for name in names}, default
+    )
+
+
+def of(source: str | None = None, query: str = "rx") -> Metric:
+    return metric(query=query, more=f'source = "{source}"' if source else "")
+
+
+@pytest.mark.parametrize(
+    ("sources", "one", "why"),
+    [
+        (named("prom"), of(), None),
+        (named("prom"), of("prom"), None),
+        (named("a", "b", default="b"), of(), None),
+        (named(), of(), "the settings give no source of samples"),
+        (named("b", "a"), of(), "it names no source, and the settings have several: a, b"),
+        (named("a", "b"), of("c"), "the settings have no source `c`"),
+        (named("a"), of("c"), "the settings have no source `c`"),
+        (named("a"), of(query="odd"), "source `a`: that is odd"),
+    ],
+)
+def test_a_metric_goes_to_the_source_that_it_names_or_is_told_why_not(
+    sources: SampleSourceRouter, one: Metric, why: str | None
+) -> None:
+    assert sources.unserved_reason(one) == why
+
+
+def test_metrics_that_nobody_serves_are_named_with_the_reason() -> None:
+    wanted = {"two": {"net_rx": of("b")}, "one": {"net_rx": of("a"), "other": of("gone")}}
+
+    assert unserved_metrics(wanted, named("a", "b").unserved_reason) == {
+        ("one", "other"): "the settings have no source `gone`"
+    }
+
+
+def test_each_source_is_asked_only_what_is_its_own_and_a_file_laid_over_them_comes_first(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "samples.yaml"
+    path.write_text("over: {a: 7}\n")
+    listener = Listener(
+        {
+            "test": {
+                "near": metric("near", more='source = "one"'),
+                "far": metric("far", query="tx", more='source = "two"'),
+                "over": metric("over", query="odd"),
+            }
+        },
+        [A],
+    )
+    one, two = PretendRoad({"rx": by_instance({"a": 1})}), PretendRoad({"tx": by_instance({"a": 2})})
+    seen: list[SampleSourceRouter] = []
+
+    async def scenario() -> None:
+        books = SourcePollStatus("one"), SourcePollStatus("two"), SourcePollStatus("--metrics")
+        file = FileSampleSource(path, books[2], now_ns=loop_now_ns())
+        sources = SampleSourceRouter(
+            {
+                "one": ConfiguredSource("prometheus", prometheus(one, books[0]), books[0]),
+                "two": ConfiguredSource("prometheus", prometheus(two, books[1]), books[1]),
+            },
+            override=(file, books[2]),
+        )
+        seen.append(sources)
+        async with running(sources.run(listener.customer())):
+            await asyncio.sleep(3)
+
+    on_virtual_time(scenario)
+
+    assert {query for _, query in one.asked} == {"rx"}
+    assert {query for _, query in two.asked} == {"tx"}
+    assert [listener.last(name=name) for name in ("near", "far", "over")] == [{"a": 8}, {"a": 16}, {"a": 56}]
+    book = seen[0].status_of(("test", "far"))
+    assert book is not None and book.source == "two"
+    assert unserved_metrics(listener.wanted, seen[0].unserved_reason) == {}

@@ -1,0 +1,153 @@
+"""Series find their nodes by name, by address in every spelling, by labels; what fits two nodes fits none."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from policysched.metric_sources import series_join
+from policysched.metric_sources.prometheus import PrometheusQuery, PrometheusQueryClient
+from policysched.metric_sources.series_join import SeriesJoiner, instance_host
+from policysched.model.objects import Node, NodeName
+from tests.metric_sources.builders import PretendRoad, node_at, vector
+
+
+def nodes(*several: Node) -> dict[NodeName, Node]:
+    return {one.name: one for one in several}
+
+
+def joined(joiner: SeriesJoiner, **labels: str) -> list[str]:
+    return sorted(joiner.nodes_of(labels))
+
+
+@pytest.mark.parametrize(
+    "instance",
+    [
+        "worker-1",
+        "worker-1:9100",
+        "WORKER-1:9100",
+        "10.0.0.1",
+        "10.0.0.1:9100",
+        "203.0.113.7:9100",
+        "[fd00::1]:9100",
+        "[fd00:0:0:0::1]:9100",
+        "fd00::1",
+        "worker-1.example.com:9100",
+        "worker-1.example.com.",
+        "host-label:9100",
+    ],
+)
+def test_an_instance_is_any_name_or_address_of_the_node_with_or_without_a_port(instance: str) -> None:
+    joiner = SeriesJoiner("instance")
+    addresses = ("10.0.0.1", "203.0.113.7", "fd00::0:1", "worker-1.example.com")
+    one = node_at("worker-1", *addresses)
+    one = replace(one, labels={**one.labels, "kubernetes.io/hostname": "host-label"})
+    joiner.update_nodes(nodes(one, node_at("worker-11", "10.0.0.11", "fd00::11")))
+
+    assert joined(joiner, instance=instance) == ["worker-1"]
+
+
+@pytest.mark.parametrize(
+    "instance", ["worker-2", "10.0.0.12:9100", "", ":9100", "[]:9100", "[fd00::2]", "::::", "[10.0.0"]
+)
+def test_an_instance_that_is_no_node_of_ours_belongs_to_none(instance: str) -> None:
+    joiner = SeriesJoiner("instance")
+    joiner.update_nodes(nodes(node_at("worker-1", "10.0.0.1", "fd00::1")))
+
+    assert joined(joiner, instance=instance) == []
+
+
+def test_an_address_that_two_nodes_have_belongs_to_neither() -> None:
+    joiner = SeriesJoiner("instance")
+    joiner.update_nodes(nodes(node_at("a", "10.0.0.1"), node_at("b", "10.0.0.1")))
+
+    assert joined(joiner, instance="10.0.0.1:9100") == []
+    assert joined(joiner, instance="a:9100") == ["a"]
+
+
+def test_the_node_label_is_the_nodes_name_as_it_stands() -> None:
+    joiner = SeriesJoiner("node")
+    joiner.update_nodes(nodes(node_at("a", "10.0.0.1")))
+
+    assert (joined(joiner, node="a"), joined(joiner, node="A"), joined(joiner, instance="a")) == (
+        ["a"],
+        [],
+        [],
+    )
+
+
+def test_a_label_of_several_nodes_gives_each_of_them_the_value() -> None:
+    joiner = SeriesJoiner(("rack", "example.com/rack"))
+    in_rack = {"example_com__rack": "r1"}
+    joiner.update_nodes(nodes(node_at("a", **in_rack), node_at("b", **in_rack), node_at("c")))
+
+    assert joined(joiner, rack="r1") == ["a", "b"]
+    assert joined(joiner, rack="r2") == []
+    assert joined(joiner) == []
+
+
+def test_nodes_that_come_change_and_go_are_followed() -> None:
+    joiner = SeriesJoiner("instance")
+    a, b = node_at("a", "10.0.0.1"), node_at("b", "10.0.0.2")
+    joiner.update_nodes(nodes(a, b))
+    joiner.update_nodes(nodes(a, b))
+
+    joiner.update_nodes(nodes(replace(a, addresses=("10.0.0.9",)), b))
+    assert [joined(joiner, instance=f"10.0.0.{last}") for last in (1, 2, 9)] == [[], ["b"], ["a"]]
+
+    joiner.update_nodes(nodes(node_at("c", "10.0.0.2")))
+    assert [joined(joiner, instance=f"10.0.0.{last}") for last in (1, 2, 9)] == [[], ["c"], []]
+
+
+def test_a_label_that_is_no_text_joins_nothing() -> None:
+    joiner = SeriesJoiner("instance")
+    joiner.update_nodes(nodes(node_at("a")))
+
+    assert list(joiner.nodes_of({"instance": ["a"]})) == []
+
+
+def test_planted_a_port_that_stays_on_the_host_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a plain comparison of texts would do."""
+    monkeypatch.setattr(series_join, "instance_host", lambda instance: instance)
+
+    with pytest.raises(AssertionError):
+        test_an_instance_is_any_name_or_address_of_the_node_with_or_without_a_port("10.0.0.1:9100")
+
+
+def test_planted_an_address_that_joins_the_first_of_two_nodes_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = SeriesJoiner.nodes_of
+    monkeypatch.setattr(SeriesJoiner, "nodes_of", lambda self, labels: list(both(_any(self), labels))[:1])
+
+    with pytest.raises(AssertionError):
+        test_an_address_that_two_nodes_have_belongs_to_neither()
+
+
+def _any(joiner: SeriesJoiner) -> SeriesJoiner:
+    """The same, without the question whether an address is one node's alone."""
+    other = SeriesJoiner(("instance", "x"))
+    other._owners = dict(joiner._owners)
+    other._owners |= {f"{key}:9100": owners for key, owners in joiner._owners.items()}
+    return other
+
+
+def test_hosts_are_read_from_instances() -> None:
+    assert [instance_host(one) for one in ("a:1", "[fd00::1]:1", "fd00::1:9100", "a")] == [
+        "a",
+        "fd00::1",
+        "fd00::1:9100",
+        "a",
+    ]
+
+
+def test_ways_to_join_that_nobody_asks_for_any_more_hold_no_nodes() -> None:
+    asker = PrometheusQueryClient(PretendRoad({"rx": vector()}), now_ns=lambda: 0)
+    there = nodes(node_at("a"))
+
+    for number in range(100):
+        question = PrometheusQuery("rx", None, ("host", f"label-{number}"))
+        asyncio.run(asker.fetch(question, lambda: there))
+
+    assert len(asker._joiners) < 20
+    assert ("host", "label-99") in asker._joiners

@@ -1,0 +1,259 @@
+"""What a metric assumes of pods that no sample has yet: a burst spreads, and the next sample is believed again."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from policysched.cluster.samples import MetricSamples, Sample
+from policysched.model.objects import NodeName, Pod
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.policies.assumed_load import AssumedLoadTracker
+from tests.builders import node, placed, pod
+from tests.scheduler.rig import Rig
+
+IDLE = """\
+policy test version 1
+input traffic: bandwidth = pod.annotations["net"] default {traffic} invalid default
+metric rx: bandwidth {{
+  query = "rx"
+  unit = "bit/s"
+  join = node
+  every = 15s
+  stale = 90s
+  {assume}
+}}
+{more}
+filter node_resources_fit
+filter cool require rx < 1Gbps missing reject
+score idle weight 1 lower rx normalize range(0Mbps, 1Gbps) missing worst
+"""
+PLAIN = IDLE.format(traffic="200Mbps", assume="", more="")
+ASSUMING = IDLE.format(traffic="200Mbps", assume="assume = traffic", more="")
+GANG = 'input group: string = pod.labels["group"] optional\ngang by group { min = 6 timeout = 5m on_timeout = requeue }'
+
+
+def samples(rig: Rig, *, idle: float = 0.0, busy: float = 5e8, policy: str = "test") -> e.SamplesArrived:
+    found = {NodeName(name): Sample(value, rig.now_ns) for name, value in (("idle", idle), ("busy", busy))}
+    return e.SamplesArrived(policy, "rx", MetricSamples(found, rig.now_ns))
+
+
+def sampled(text: str | dict[str, str], *seen: object) -> Rig:
+    """`idle` receives nothing and `busy` 500 Mbps."""
+    rig = Rig(text, node("idle"), node("busy"), *seen)
+    rig.tell(samples(rig))
+    rig.pass_time(1)
+    return rig
+
+
+def burst(count: int = 6, **more: object) -> list[Pod]:
+    return [pod(f"web-{index}", **more) for index in range(count)]
+
+
+def assumed(rig: Rig, policy: str = "test") -> dict[str, float]:
+    return dict(rig.scheduler._core.samples[policy]["rx"].assumed)
+
+
+def spread(rig: Rig) -> dict[str, int]:
+    return dict(Counter(rig.where().values()))
+
+
+def test_without_assume_a_burst_goes_to_the_one_idle_node() -> None:
+    rig = sampled(PLAIN)
+
+    rig.see(*burst())
+    rig.settle()
+
+    assert spread(rig) == {"idle": 6}
+
+
+def a_burst_spreads() -> None:
+    rig = sampled(ASSUMING)
+
+    rig.see(*burst())
+    rig.settle()
+
+    assert spread(rig) == {"idle": 4, "busy": 2}
+    assert assumed(rig) == {"idle": 8e8, "busy": 4e8}
+
+
+def test_with_assume_the_burst_spreads() -> None:
+    a_burst_spreads()
+
+
+def test_a_gang_spreads_too() -> None:
+    rig = sampled(IDLE.format(traffic="200Mbps", assume="assume = traffic", more=GANG))
+
+    rig.see(*burst(labels={"group": "ring"}))
+    rig.settle()
+
+    assert spread(rig) == {"idle": 4, "busy": 2}
+
+
+def a_newer_sample_is_believed() -> None:
+    rig = sampled(ASSUMING)
+    rig.see(*burst(4))
+    rig.settle()
+    rig.confirm_all()
+
+    rig.pass_time(15)
+    rig.tell(samples(rig, idle=1e7, busy=5e8))
+    rig.see(pod("later"))
+    rig.settle()
+
+    assert rig.where()["later"] == "idle"
+    assert assumed(rig) == {"idle": 2e8}
+
+
+def test_a_sample_newer_than_the_binds_is_believed_as_it_is() -> None:
+    a_newer_sample_is_believed()
+
+
+def test_what_came_after_the_sample_was_true_stays_when_it_arrives() -> None:
+    rig = sampled(ASSUMING)
+    rig.see(pod("early"))
+    rig.settle()
+    late_news = samples(rig)
+    rig.pass_time(5)
+    rig.see(pod("late"))
+    rig.settle()
+
+    rig.tell(late_news)
+
+    assert rig.where() == {"early": "idle", "late": "idle"}
+    assert assumed(rig) == {"idle": 4e8}  # both came when it was true or later
+
+
+def test_the_nodes_that_samples_do_not_mention_keep_what_is_assumed() -> None:
+    rig = sampled(ASSUMING)
+    rig.see(pod("web"))
+    rig.settle()
+
+    rig.pass_time(15)
+    rig.tell(
+        e.SamplesArrived("test", "rx", MetricSamples({NodeName("busy"): Sample(0.0, rig.now_ns)}, rig.now_ns))
+    )
+
+    assert assumed(rig) == {"idle": 2e8}
+
+
+def a_withdrawn_pod_is_taken_back() -> None:
+    rig = sampled(ASSUMING)
+    rig.see(pod("web"), pod("api"))
+    rig.settle()
+    first, second = rig.unanswered()
+
+    rig.tell(e.BindRefused(first.uid, "a webhook says no"))
+    after_refusal = assumed(rig)
+    rig.tell(e.BindConfirmed(second.uid, second.node), e.PodDeleted(second.uid))
+
+    assert after_refusal == {"idle": 2e8}
+    assert assumed(rig) == {}
+
+
+def test_a_pod_whose_bind_fails_or_that_is_deleted_is_taken_back() -> None:
+    a_withdrawn_pod_is_taken_back()
+
+
+def pods_of_others_count() -> None:
+    rig = sampled(ASSUMING)
+
+    rig.see(*[placed(pod(f"other-{index}", scheduler="else"), "idle") for index in range(3)])
+    rig.see(pod("web"))
+    rig.settle()
+
+    assert assumed(rig) == {"idle": 6e8, "busy": 2e8}
+    assert rig.where() == {"web": "busy"}
+
+
+def test_a_pod_that_somebody_else_placed_counts_as_well() -> None:
+    pods_of_others_count()
+
+
+def test_every_policy_counts_by_its_own_words() -> None:
+    other = ASSUMING.replace("policy test", "policy other").replace("assume = traffic", "assume = 7Mbps")
+    rig = sampled({"a.policy": ASSUMING, "b.policy": other})
+    rig.tell(samples(rig, policy="other"))
+
+    rig.see(pod("web"))
+    rig.settle()
+
+    assert assumed(rig) == {"idle": 2e8}
+    assert assumed(rig, "other") == {"idle": 7e6}
+
+
+def test_pods_that_were_there_before_the_start_are_in_the_samples() -> None:
+    rig = sampled(ASSUMING, placed(pod("old"), "idle"))
+
+    rig.see(placed(pod("old", labels={"changed": "since"}), "idle"))
+
+    assert assumed(rig) == {}
+
+
+def test_another_text_of_the_policy_counts_the_same_pods_by_its_own_words() -> None:
+    rig = sampled(ASSUMING)
+    rig.see(pod("web"), pod("heavy", annotations={"net": "300Mbps"}))
+    rig.settle()
+    before = assumed(rig)
+
+    rig.offer(ASSUMING.replace("assume = traffic", "assume = 2 * traffic"))
+    rig.settle()
+    doubled = assumed(rig)
+    rig.offer(PLAIN)
+    rig.settle()
+
+    assert before == {"idle": 5e8}
+    assert doubled == {"idle": 1e9}
+    assert assumed(rig) == {}
+
+
+def test_without_samples_nothing_is_kept_for_longer_than_they_would_count() -> None:
+    rig = sampled(ASSUMING)
+    rig.see(*burst(3))
+    rig.settle()
+    rig.confirm_all()
+
+    rig.pass_time(91)
+    rig.see(placed(pod("news", scheduler="else"), "busy"))
+
+    assert assumed(rig) == {"busy": 2e8}
+
+
+def test_what_is_assumed_can_refuse_a_node() -> None:
+    rig = sampled(IDLE.format(traffic="900Mbps", assume="assume = traffic", more=""))
+
+    rig.see(*burst(4))
+    rig.settle()
+
+    assert spread(rig) == {"idle": 2, "busy": 1}
+    assert len(rig.of(c.ReportPending)) == 1
+
+
+# ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+BUGS: dict[str, tuple[type, str, Callable[[], None]]] = {
+    "what lands is not counted": (AssumedLoadTracker, "landed", a_burst_spreads),
+    "what goes is not taken back": (AssumedLoadTracker, "left", a_withdrawn_pod_is_taken_back),
+    "what others place is overlooked": (SchedulerCore, "follow_placement", pods_of_others_count),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name, example = BUGS[bug]
+
+    monkeypatch.setattr(owner, name, lambda *_: None)
+
+    with pytest.raises(AssertionError):
+        example()
+
+
+def test_a_sample_that_clears_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "policysched.scheduler.policies.assumed_load._MetricLoad.drop_sampled", lambda *_: None
+    )
+
+    with pytest.raises(AssertionError):
+        a_newer_sample_is_believed()

@@ -1,0 +1,420 @@
+"""A policy that asks extenders: what is asked and when, what an answer decides, and what happens where none comes."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from policysched.lang.ir.extender_results import ExtenderRefusal, ExtenderResult
+from policysched.model.objects import Node, ObservedPod, Pod
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.extenders.calls import ExtenderCalls
+from policysched.scheduler.extenders.capabilities import ExtenderCapabilities
+from tests.builders import node, placed, pod
+from tests.scheduler.rig import Rig
+
+ASKING = """\
+policy test version 1
+filter node_resources_fit
+score flat weight 1 prefer node.name == "a"
+extender gpu weight 5 missing neutral
+"""
+BOTH = ExtenderCapabilities(filters=True, scores=True)
+
+
+class Asking(Rig):
+    def __init__(
+        self,
+        policy: str = ASKING,
+        *things: ObservedPod | Pod | Node,
+        terms: Mapping[str, ExtenderCapabilities] = {},
+    ) -> None:
+        self._answered: set[int] = set()
+        super().__init__(policy, *things, extenders={"gpu": BOTH, **terms})
+
+    @property
+    def asked(self) -> list[c.CallExtenders]:
+        return self.of(c.CallExtenders)
+
+    def unanswered_consults(self) -> list[c.CallExtenders]:
+        return [one for one in self.asked if one.call_id not in self._answered]
+
+    def answer(
+        self,
+        consult: c.CallExtenders,
+        *,
+        refused: Mapping[str, str] = {},
+        hopeless: Mapping[str, str] = {},
+        scores: Mapping[str, int] = {},
+    ) -> None:
+        """All of its extenders say so; then everything is decided that can be."""
+        self._answered.add(consult.call_id)
+        no = {name: ExtenderRefusal(words, True) for name, words in refused.items()}
+        no |= {name: ExtenderRefusal(words, False) for name, words in hopeless.items()}
+        self.tell(
+            e.ExtendersAnswered(
+                consult.call_id, {name: ExtenderResult(no, scores) for name, _ in consult.extenders}
+            )
+        )
+        self.settle()
+
+
+def nodes(*names: str, **more: str) -> list[Node]:
+    return [node(name, **more) for name in names]  # type: ignore[arg-type]
+
+
+def test_nothing_is_bound_before_the_answer_and_then_where_the_scores_say() -> None:
+    rig = Asking(ASKING, *nodes("a", "b", "c"), pod("web"))
+
+    rig.settle()
+    before = rig.where()
+    (consult,) = rig.asked
+    rig.answer(consult, scores={"a": 3, "b": 9})
+
+    # a: 100 + 5 * 30; b: 5 * 90; c has no score and counts the mean of the others, 60.
+    assert before == {}
+    assert (consult.name, consult.nodes, consult.extenders) == ("web", ("a", "b", "c"), (("gpu", True),))
+    assert rig.where() == {"web": "b"}
+    assert rig.scheduler.decisions[-1].score == 450
+    assert rig.scheduler.decisions[-1].attempt == 1
+
+
+def test_a_new_policy_that_asks_somebody_unknown_is_refused_and_the_others_run() -> None:
+    plain = "policy plain version 1\nfilter node_resources_fit\n"
+    rig = Rig({"a.policy": ASKING, "b.policy": plain}, node("a"), pod("web", scheduler="plain"))
+
+    rig.settle()
+
+    (said,) = [one.message for one in rig.of(c.ReportPolicyEvent) if one.reason == "PolicyRejected"]
+    assert said.startswith("a.policy:4:10 PS906 extender `gpu` is not named in the settings")
+    assert said.endswith("; nothing runs in its place")
+    assert rig.where() == {"web": "a"}
+    assert {one.name: one.phase for one in rig.scheduler.policies()} == {
+        "plain": "active",
+        "test": "rejected",
+    }
+
+
+def test_other_pods_are_decided_while_an_answer_is_awaited() -> None:
+    plain = "policy plain version 1\nfilter node_resources_fit\n"
+    rig = Rig({"a.policy": ASKING, "b.policy": plain}, node("a"), pod("web"), extenders={"gpu": BOTH})
+
+    rig.settle()
+    rig.see(*(pod(f"other-{number}", scheduler="plain") for number in range(3)))
+    rig.settle()
+
+    assert rig.order() == ["other-0", "other-1", "other-2"]
+
+
+GATED = (
+    ASKING
+    + """\
+input group: string = pod.labels["group"] optional
+gang by group { min = 3  mode = gate  timeout = 10m }
+"""
+)
+
+
+def member(name: str) -> Pod:
+    return pod(name, labels={"group": "g"}, cpu="1")
+
+
+def test_members_of_a_gated_gang_are_asked_about_one_by_one_once_enough_are_there() -> None:
+    rig = Asking(GATED, *nodes("a", "b", cpu="2"), member("w0"), member("w1"))
+    rig.settle()
+    before = len(rig.asked)
+
+    rig.see(member("w2"))
+    rig.settle()
+    for number in range(3):
+        rig.answer(rig.asked[number], scores={"a": 9, "b": 1})
+
+    assert (before, len(rig.asked)) == (0, 3)
+    assert sorted(rig.where().values()) == ["a", "a", "b"]
+
+
+def test_a_gate_that_closes_while_an_answer_is_awaited_holds_the_members() -> None:
+    rig = Asking(GATED, *nodes("a"), member("w0"), member("w1"), member("w2"))
+    rig.settle()
+
+    rig.tell(e.PodDeleted(member("w2").uid))
+    rig.settle()
+    rig.answer(rig.asked[0])
+    closed = (rig.where(), rig.counts())
+    rig.see(member("w3"))
+    rig.settle()
+    while rig.unanswered_consults():
+        rig.answer(rig.unanswered_consults()[0])
+
+    assert closed == ({}, {"gated": 2})
+    assert len(rig.where()) == 3
+
+
+def test_a_node_that_the_extender_refuses_is_not_taken_and_its_words_are_told() -> None:
+    rig = Asking(ASKING, *nodes("a", "b"), node("c", cpu="1"), pod("web", cpu="2"))
+    rig.settle()
+
+    rig.answer(rig.asked[0], refused={"a": "no GPU memory"}, hopeless={"b": "no GPU"})
+
+    assert rig.where() == {}
+    assert rig.words("web") == (
+        "0/3 nodes are available: 1 Insufficient cpu, 1 no GPU, 1 no GPU memory. "
+        "preemption: not tried, for extender gpu has a say about this pod."
+    )
+
+
+def test_a_pod_that_was_refused_is_asked_about_again_when_anything_happens_or_after_a_while() -> None:
+    rig = Asking(ASKING, *nodes("a"), pod("web"))
+    rig.settle()
+    rig.answer(rig.asked[0], refused={"a": "no"})
+
+    rig.pass_time(30)
+    nothing_happened = len(rig.asked)
+    rig.see(node("b"))
+    rig.pass_time(2)
+    node_came = len(rig.asked)
+    rig.answer(rig.asked[-1], refused={"a": "no", "b": "no"})
+    rig.pass_time(61)
+
+    assert (nothing_happened, node_came, len(rig.asked)) == (1, 2, 3)
+    assert rig.asked[1].nodes == ("a", "b")
+
+
+def test_the_decision_is_made_on_the_cluster_as_it_is_when_the_answer_comes() -> None:
+    rig = Asking(ASKING, *nodes("a", "b"), pod("web", cpu="3"))
+    rig.settle()
+
+    rig.see(placed(pod("quicker", cpu="3", scheduler="other"), "b"))
+    rig.answer(rig.asked[0], scores={"a": 0, "b": 10})
+
+    assert rig.where() == {"web": "a"}
+
+
+def test_where_all_answered_nodes_are_taken_meanwhile_the_others_are_asked_about() -> None:
+    rig = Asking(ASKING, node("a"), pod("web", cpu="3"))
+    rig.settle()
+
+    rig.see(placed(pod("quicker", cpu="3", scheduler="other"), "a"), node("b"))
+    rig.answer(rig.asked[0])
+    rig.answer(rig.asked[1])
+
+    assert [one.nodes for one in rig.asked] == [("a",), ("b",)]
+    assert rig.where() == {"web": "b"}
+
+
+def test_an_answer_about_a_pod_that_changed_since_is_asked_for_again() -> None:
+    first = pod("web")
+    rig = Asking(ASKING, *nodes("a", "b"), first)
+    rig.settle()
+
+    rig.see(replace(first, labels={"new": "yes"}))
+    rig.settle()
+    rig.answer(rig.asked[0], scores={"b": 10})
+    undecided = rig.where()
+    rig.answer(rig.asked[1], scores={"a": 10})
+
+    assert undecided == {}
+    assert rig.where() == {"web": "a"}
+
+
+def test_an_old_answer_is_asked_for_again() -> None:
+    rig = Asking(ASKING, *nodes("a", "b"), pod("web"))
+    rig.settle()
+    (consult,) = rig.asked
+
+    rig.tell(e.ExtendersAnswered(consult.call_id, {"gpu": ExtenderResult({}, {"b": 10})}))
+    rig.now_ns += 11 * 10**9
+    rig.settle()
+
+    assert (len(rig.asked), rig.where()) == (2, {})
+
+
+def test_an_extender_that_fails_makes_the_pod_back_off_and_says_so() -> None:
+    rig = Asking(ASKING, *nodes("a"), pod("web"))
+    rig.settle()
+
+    rig.tell(e.ExtendersAnswered(rig.asked[0].call_id, {}, "extender gpu: filter gave no answer within 5 s"))
+    rig.settle()
+    at_once = len(rig.asked)
+    (said,) = rig.of(c.ReportPending)
+    rig.pass_time(2)
+
+    assert (said.reason, said.message) == ("SchedulerError", "extender gpu: filter gave no answer within 5 s")
+    assert (at_once, len(rig.asked)) == (1, 2)
+
+
+def test_an_extender_is_asked_about_so_many_pods_at_a_time_and_the_others_stand_in_line() -> None:
+    terms = {"gpu": replace(BOTH, at_once=2)}
+    rig = Asking(ASKING, *nodes("a"), *(pod(f"web-{number}") for number in range(5)), terms=terms)
+    rig.settle()
+    first = [one.name for one in rig.asked]
+
+    for consult in rig.asked:
+        rig.answer(consult)
+    for consult in rig.asked[2:]:
+        rig.answer(consult)
+    rig.answer(rig.asked[4])
+
+    assert len(first) == 2
+    assert len(rig.asked) == 5
+    assert len(rig.where()) == 5
+
+
+def test_who_stands_in_line_and_has_no_node_any_more_is_told_and_does_not_hold_up_the_line() -> None:
+    rig = Asking(
+        ASKING, node("a", cpu="2"), pod("first", cpu="1"), pod("large", cpu="2"), pod("small", cpu="1")
+    )
+    rig.settle()
+    by_name = {one.name: one for one in rig.asked}
+    assert len(by_name) == 1
+
+    for number in range(3):  # the second and third are asked about only once it is their turn
+        if number < len(rig.asked):
+            rig.answer(rig.asked[number])
+
+    assert rig.scheduler.check() == []
+    waiting = {"first", "large", "small"} - rig.where().keys()
+    assert all("Insufficient cpu" in (rig.words(name) or "") for name in waiting)
+    assert len(waiting) == 1
+
+
+def test_a_pod_that_goes_while_it_is_asked_about_leaves_nothing_behind() -> None:
+    one, other = pod("web"), pod("other")
+    rig = Asking(ASKING, *nodes("a"), one, other)
+    rig.settle()
+    asked_first = rig.asked[0]
+
+    rig.tell(e.PodDeleted(asked_first.uid))
+    rig.answer(asked_first)
+    rig.answer(rig.asked[1])
+
+    (left,) = {"web", "other"} - {asked_first.name}
+    assert rig.where() == {left: "a"}
+
+
+def test_extenders_for_a_resource_are_asked_about_pods_that_ask_for_it() -> None:
+    terms = {"gpu": replace(BOTH, resources=frozenset({"example.com/gpu"}))}
+    room = node("a", resources={"example.com/gpu": "4"})
+    rig = Asking(ASKING, room, pod("plain"), pod("gpu", resources={"example.com/gpu": "1"}), terms=terms)
+
+    rig.settle()
+
+    assert rig.where() == {"plain": "a"}
+    assert [one.name for one in rig.asked] == ["gpu"]
+
+
+def test_a_pod_that_an_extender_has_a_say_about_evicts_nobody_and_others_of_the_policy_do() -> None:
+    terms = {"gpu": replace(BOTH, resources=frozenset({"example.com/gpu"}))}
+    room = node("a", resources={"example.com/gpu": "4"})
+    asks = pod("asks", cpu="4", priority=9, resources={"example.com/gpu": "1"})
+    rig = Asking(ASKING, room, placed(pod("low", cpu="3"), "a"), asks, terms=terms)
+
+    rig.settle()
+    nobody = rig.of(c.Evict)
+    rig.see(pod("plain", cpu="4", priority=9))
+    rig.settle()
+
+    assert nobody == []
+    assert (rig.words("asks") or "").endswith("not tried, for extender gpu has a say about this pod.")
+    assert [one.name for one in rig.of(c.Evict)] == ["plain"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "terms", "words"),
+    [
+        ("extender npu", {}, "extender `npu` is not named in the settings (they name: gpu)"),
+        (
+            "extender gpu weight 1 missing worst",
+            {"gpu": replace(BOTH, scores=False)},
+            "no verb to ask it for scores",
+        ),
+        ("extender gpu", {"gpu": replace(BOTH, filters=False)}, "for nothing"),
+    ],
+)
+def test_a_policy_whose_extender_cannot_be_asked_does_not_take_over(
+    statement: str, terms: Mapping[str, ExtenderCapabilities], words: str
+) -> None:
+    rig = Asking("policy test version 1\nfilter node_resources_fit\n", node("a"), terms=terms)
+
+    rig.offer(f"policy test version 1\nfilter node_resources_fit\n{statement}\n")
+    rig.see(pod("web"))
+    rig.settle()
+
+    (said,) = rig.of(c.ReportPolicyEvent)
+    assert (said.reason, words in said.message) == ("PolicyRejected", True), said.message
+    assert rig.where() == {"web": "a"}
+
+
+def test_a_start_with_a_text_whose_extender_is_not_there_runs_the_last_known_good_one() -> None:
+    before = Rig("policy test version 1\nfilter node_resources_fit\n")
+    (kept,) = before.of(c.SavePolicyTexts)
+    rig = Rig(None, node("a"), pod("web", scheduler="test"))
+
+    rig.offer(ASKING, last_good={"test.policy": kept.texts["test"]})
+    rig.settle()
+
+    (status,) = rig.scheduler.policies()
+    assert (status.phase, status.key) == ("last_known_good", "main.policy")
+    assert status.diagnostics[0].code == "PS906"
+    assert rig.where() == {"web": "a"}
+    (said,) = rig.of(c.ReportPolicyEvent)
+    assert said.message.endswith(
+        f"; running the last known good text, sha {status.sha256 and status.sha256[:6]}"
+    )
+    assert rig.of(c.SavePolicyTexts) == [], "what is kept is still right"
+
+
+def test_a_start_where_the_last_known_good_text_asks_in_vain_too_has_nothing_to_run_and_throws_nothing_away() -> (
+    None
+):
+    plain = "policy plain version 1\nfilter node_resources_fit\n"
+    alone, beside = Rig(None), Rig(None)
+
+    alone.offer(ASKING, last_good={"test.policy": ASKING})
+    beside.offer({"a.policy": ASKING, "b.policy": plain}, last_good={"test.policy": ASKING})
+
+    assert "extender `gpu` is not named" in (alone.scheduler.startup_error or "")
+    assert beside.scheduler.startup_error is None
+    (kept,) = beside.of(c.SavePolicyTexts)
+    assert kept.texts.keys() == {"plain", "test"}
+
+
+def test_a_scheduler_that_takes_over_what_it_cannot_ask_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: nobody looks at extenders when a text is offered."""
+    monkeypatch.setattr(
+        "policysched.scheduler.policies.registry.not_to_be_asked", lambda _program, _extenders: ()
+    )
+
+    with pytest.raises((AssertionError, KeyError)):
+        test_a_start_with_a_text_whose_extender_is_not_there_runs_the_last_known_good_one()
+
+
+# ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_line_that_nobody_looks_after_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ExtenderCalls, "_send_waiting", lambda _self, _now_ns: None)
+
+    with pytest.raises(AssertionError):
+        test_an_extender_is_asked_about_so_many_pods_at_a_time_and_the_others_stand_in_line()
+
+
+def test_an_answer_that_is_thrown_away_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ExtenderCalls, "_accept_answer", lambda *_: None)
+
+    with pytest.raises(AssertionError):
+        test_nothing_is_bound_before_the_answer_and_then_where_the_scores_say()
+
+
+def test_a_decision_on_the_cluster_of_the_question_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = ExtenderCalls._judge
+    first: dict[object, object] = {}
+
+    def stale(self: ExtenderCalls, *more: object) -> object:
+        return first.setdefault(id(self), right(self, *more))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ExtenderCalls, "_judge", stale)
+
+    with pytest.raises(AssertionError):
+        test_the_decision_is_made_on_the_cluster_as_it_is_when_the_answer_comes()

@@ -1,0 +1,305 @@
+"""Policies asked from outside: by another scheduler, through the extender protocol."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from policysched.cluster.samples import MetricSamples, Sample
+from policysched.model.objects import Namespace, Node, NodeName, ObservedPod, Pod
+from policysched.scheduler import events as e
+from policysched.scheduler.commands import Bind
+from policysched.scheduler.extenders.extender_server import (
+    UNKNOWN_NODE,
+    ExtenderQuery,
+    ExtenderServer,
+    ExtenderServerError,
+    NodeVictims,
+)
+from tests.builders import node, placed, pod, service
+from tests.scheduler.rig import START_NS, bundle
+
+RACKS = """\
+policy racks version 1
+input rack: string = node.labels["rack"] default "none"
+filter rack reject rack == "r17" else "rack r17 is being repaired"
+filter node_resources_fit
+"""
+
+SCORES = """\
+policy scores version 1
+input speed: int = node.labels["speed"] default 0 invalid default
+score speed weight 3 higher speed normalize range(0, 100)
+score here weight 1 prefer node.name == "a"
+"""
+
+
+class Asked:
+    """`ExtenderServer` with what it has seen."""
+
+    def __init__(self, policy: str, *things: Node | ObservedPod, synced: bool = True) -> None:
+        self.answering = ExtenderServer()
+        self.tell(e.PoliciesUpdated(bundle({"main.policy": policy}), "1"))
+        self.tell(e.NamespaceUpdated(Namespace("default", {}, {})))
+        for thing in things:
+            self.tell(e.NodeUpdated(thing) if isinstance(thing, Node) else e.PodUpdated(thing))
+        if synced:
+            self.tell(e.Synced())
+
+    def tell(self, event: e.Event) -> None:
+        self.answering.handle(event, START_NS)
+        assert self.answering.check() == []
+
+    def filtered(
+        self, policy: str, one: Pod, *names: str, nodes: Iterable[Node] | None = None
+    ) -> tuple[list[str], dict[str, str], dict[str, str]]:
+        found = self.answering.filter(question(policy, one, *names, nodes=nodes), START_NS)
+        return list(found.passed), dict(found.failed), dict(found.unresolvable)
+
+    def scores(self, one: Pod, *names: str, scale: str = "policy") -> dict[str, int]:
+        return self.answering.scores(question("scores", one, *names), scale, START_NS)  # type: ignore[arg-type,return-value]
+
+    def bind(self, one: Pod, on: str) -> Bind:
+        return self.answering.assume("racks", one.uid, one.namespace, one.name, NodeName(on), START_NS)
+
+
+def question(policy: str, one: Pod, *names: str, nodes: Iterable[Node] | None = None) -> ExtenderQuery:
+    sent = None if nodes is None else tuple(nodes)
+    asked = tuple(map(NodeName, names)) if sent is None else tuple(each.name for each in sent)
+    return ExtenderQuery(policy, one, asked, sent)
+
+
+def test_each_node_passes_or_fails_with_its_reason_and_evicting_helps_only_for_room() -> None:
+    nodes = [node("a"), node("b", labels={"rack": "r17"}), node("full"), node("other")]
+    asked = Asked(RACKS, *nodes, placed(pod("holder", cpu="3"), "full"))
+
+    found = asked.filtered("racks", pod(cpu="2"), "full", "a", "b", "new")
+
+    assert found == (
+        ["a"],
+        {"full": "Insufficient cpu", "new": UNKNOWN_NODE},
+        {"b": "rack r17 is being repaired"},
+    )
+
+
+def test_nodes_that_are_sent_whole_count_and_leave_no_trace() -> None:
+    asked = Asked(RACKS, node("a"), node("b", labels={"rack": "r17"}))
+    newer = [node("a", labels={"rack": "r17"}), node("b"), node("unseen")]
+
+    sent = asked.filtered("racks", pod(), nodes=newer)
+
+    assert sent == (["b", "unseen"], {}, {"a": "rack r17 is being repaired"})
+    assert asked.filtered("racks", pod(), "a", "b", "unseen") == (
+        ["a"],
+        {"unseen": UNKNOWN_NODE},
+        {"b": "rack r17 is being repaired"},
+    )
+
+
+def test_what_is_placed_on_a_node_that_is_sent_whole_still_counts() -> None:
+    asked = Asked(RACKS, node("a", cpu="2"), placed(pod("holder", cpu="1500m"), "a"))
+
+    _, failed, _ = asked.filtered("racks", pod(cpu="1"), nodes=[node("a", cpu="2", labels={"new": "yes"})])
+
+    assert failed == {"a": "Insufficient cpu"}
+
+
+def test_scores_are_rounded_once_from_whole_totals() -> None:
+    asked = Asked(SCORES, *(node(name, labels={"speed": str(speed)}) for name, speed in SPEEDS.items()))
+
+    found = asked.scores(pod(), *SPEEDS, "new")
+
+    # (3 * speed + 100 on a) of 400, in tenths, halves up.
+    assert found == {"a": 10, "b": 8, "c": 4, "d": 0, "new": 0}
+
+
+SPEEDS = {"a": 100, "b": 100, "c": 50, "d": 6}
+
+
+def test_scores_can_span_the_candidates_instead() -> None:
+    asked = Asked(SCORES, *(node(name, labels={"speed": str(speed)}) for name, speed in SPEEDS.items()))
+
+    found = asked.scores(pod(), "c", "d", scale="candidates")
+
+    assert found == {"c": 10, "d": 0}
+    assert asked.scores(pod(), "d", scale="candidates") == {"d": 0}
+
+
+def test_a_halfway_score_is_rounded_up() -> None:
+    asked = Asked(SCORES, node("b", labels={"speed": "60"}), node("c", labels={"speed": "59"}))
+
+    # 180 of 400 is 4.5 tenths; 177 is less.
+    assert asked.scores(pod(), "b", "c") == {"b": 5, "c": 4}
+
+
+def test_a_pod_that_is_asked_about_again_does_not_stand_in_its_own_way() -> None:
+    mine = pod("web", cpu="1500m")
+    asked = Asked(RACKS, node("a", cpu="2"), placed(mine, "a"))
+
+    assert asked.filtered("racks", mine, "a")[0] == ["a"]
+
+
+def test_what_kube_scheduler_has_plugins_for_is_not_refused_here() -> None:
+    claims = pod(spec={"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]})
+    asked = Asked(RACKS, node("a"))
+
+    assert asked.filtered("racks", claims, "a")[0] == ["a"]
+
+
+def test_nothing_is_answered_before_the_first_lists_nor_for_a_policy_that_is_none() -> None:
+    early, later = Asked(RACKS, node("a"), synced=False), Asked(RACKS, node("a"))
+
+    with pytest.raises(ExtenderServerError, match="first lists") as too_early:
+        early.filtered("racks", pod(), "a")
+    with pytest.raises(ExtenderServerError, match=r"no policy `rucks` \(active: racks\)") as unknown:
+        later.filtered("rucks", pod(), "a")
+
+    assert (too_early.value.ready, unknown.value.ready) == (False, True)
+
+
+def test_a_broken_edit_leaves_the_policy_that_answers_and_a_good_one_takes_over() -> None:
+    asked = Asked(RACKS, node("a", labels={"rack": "r18"}))
+    assert asked.filtered("racks", pod(), "a")[0] == ["a"]
+
+    asked.tell(e.PoliciesUpdated(bundle({"main.policy": "policy racks version 1\nnonsense\n"}), "2"))
+    still = asked.filtered("racks", pod(), "a")[0]
+    asked.tell(e.PoliciesUpdated(bundle({"main.policy": RACKS.replace("r17", "r18")}), "3"))
+    while asked.answering.busy:
+        asked.answering.advance(START_NS)
+
+    assert still == ["a"]
+    assert asked.filtered("racks", pod(), "a")[2] == {"a": "rack r18 is being repaired"}
+
+
+def test_pods_of_a_service_are_spread_by_default_here_too() -> None:
+    spread = "policy spread version 1\nscore pod_topology_spread weight 1\n"
+    nodes = [node(name, zone=name) for name in ("a", "b")]
+    asked = Asked(spread, *nodes, placed(pod("one", labels={"app": "web"}), "a"))
+    other = pod("two", labels={"app": "web"})
+
+    def scores() -> dict[str, int]:
+        found = asked.answering.scores(question("spread", other, "a", "b"), "policy", START_NS)
+        return {str(name): score for name, score in found.items()}
+
+    before = scores()
+    asked.tell(e.PodSetUpdated(service("web", app="web")))
+
+    assert before["a"] == before["b"]
+    assert scores()["a"] < scores()["b"]
+
+
+# ── preemption ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def victims(*pods: Pod, whole: bool = True) -> NodeVictims:
+    return NodeVictims(tuple(one.uid for one in pods), {one.uid: one for one in pods} if whole else {})
+
+
+def test_a_node_is_kept_where_all_victims_may_go_and_the_pod_then_fits() -> None:
+    low, kept = pod("low", cpu="3"), pod("kept", cpu="3", scheduler="other")
+    small = pod("small", cpu="1")
+    asked = Asked(
+        RACKS,
+        *(node(name, cpu="4") for name in ("a", "b", "c")),
+        node("d", cpu="4", labels={"rack": "r17"}),
+        placed(low, "a"),
+        placed(kept, "b"),
+        placed(small, "c"),
+        placed(pod("big", cpu="3", priority=9), "c"),
+    )
+    urgent = pod("urgent", cpu="3", priority=5)
+
+    found = asked.answering.preempt(
+        "racks",
+        urgent,
+        {
+            NodeName("a"): victims(low, whole=False),
+            NodeName("b"): victims(kept),  # another scheduler's: the clause is `own`
+            NodeName("c"): victims(small),  # not enough
+            NodeName("d"): victims(pod("elsewhere")),  # the rack
+            NodeName("e"): victims(pod("nowhere")),
+        },
+        START_NS,
+    )
+
+    assert found == ("a",)
+
+
+def test_a_victim_that_is_not_known_keeps_its_node_out() -> None:
+    asked = Asked(RACKS, node("a"), placed(pod("low", cpu="3"), "a"))
+
+    found = asked.answering.preempt(
+        "racks", pod("urgent", priority=5), {NodeName("a"): victims(pod("ghost"), whole=False)}, START_NS
+    )
+
+    assert found == ()
+
+
+# ── binding ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pod_that_binds_through_us_counts_at_once_and_no_more_once_that_failed() -> None:
+    mine, other = pod("web", cpu="3"), pod("other", cpu="3")
+    asked = Asked(RACKS, node("a", cpu="4"))
+    asked.tell(e.PodUpdated(ObservedPod(mine, None, "Pending", False, None)))
+
+    command = asked.bind(mine, "a")
+    while_it_is_under_way = asked.filtered("racks", other, "a")[1]
+    with pytest.raises(ExtenderServerError, match="an earlier bind to a is not answered yet"):
+        asked.bind(mine, "b")
+    asked.tell(e.BindRefused(mine.uid, "gated"))
+
+    assert (command.uid, command.node, command.policy) == (mine.uid, "a", "racks")
+    assert while_it_is_under_way == {"a": "Insufficient cpu"}
+    assert asked.filtered("racks", other, "a")[0] == ["a"]
+    assert asked.answering.binds_in_flight == 0
+
+
+def test_a_confirmed_bind_stays_and_so_does_one_that_the_watch_shows_first() -> None:
+    mine, second = pod("web", cpu="1"), pod("second", cpu="1")
+    asked = Asked(RACKS, node("a", cpu="3"))
+    for one in (mine, second):
+        asked.tell(e.PodUpdated(ObservedPod(one, None, "Pending", False, None)))
+        asked.bind(one, "a")
+
+    asked.tell(e.BindConfirmed(mine.uid, NodeName("a")))
+    asked.tell(e.PodUpdated(placed(second, "a")))
+    asked.tell(e.BindLost(second.uid, "bound already"))
+
+    assert asked.filtered("racks", pod("third", cpu="2"), "a")[1] == {"a": "Insufficient cpu"}
+    assert asked.filtered("racks", pod("third", cpu="1"), "a")[0] == ["a"]
+
+
+# ── a metric that is out ───────────────────────────────────────────────────────────────────────────────────────────
+
+WAITING = """\
+policy waiting version 1
+metric load: ratio {
+  query = "load"
+  unit = "1"
+  join = node
+  every = 15s
+  stale = 90s
+}
+outage { above = 0%, then = wait }
+filter node_resources_fit
+filter cool require load < 80% missing pass
+preemption { victims = any }
+"""
+WAITS = "waits for metric load, of which 1 of 1 nodes that would do have no sample"
+
+
+def test_a_pod_that_waits_for_a_metric_may_go_to_no_node_and_nobody_is_evicted_for_it() -> None:
+    holder = pod("holder", cpu="4")
+    asked = Asked(WAITING, node("full"), node("roomy"), placed(holder, "full"))
+    high = pod("high", cpu="2", priority=9)
+    victims = {NodeName("full"): NodeVictims((holder.uid,), {})}
+
+    filtered = asked.filtered("waiting", high, "full", "roomy")
+    evicted = asked.answering.preempt("waiting", high, victims, START_NS)
+    samples = {NodeName("roomy"): Sample(0.5, START_NS), NodeName("full"): Sample(0.5, START_NS)}
+    asked.tell(e.SamplesArrived("waiting", "load", MetricSamples(samples, START_NS)))
+
+    assert filtered == ([], {}, {"full": WAITS, "roomy": WAITS})
+    assert evicted == ()
+    assert asked.filtered("waiting", high, "full", "roomy")[0] == ["roomy"]
+    assert asked.answering.preempt("waiting", high, victims, START_NS) == ("full",)

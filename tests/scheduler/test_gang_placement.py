@@ -1,0 +1,403 @@
+"""Room for gangs that are placed whole: made for as many members as are needed, or nobody goes."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from policysched.evaluate import DryRun
+from policysched.model.objects import (
+    DisruptionBudget,
+    LabelSelector,
+    NodeName,
+    ObservedPod,
+    Pod,
+    SelectorRequirement,
+)
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.gangs import placement
+from policysched.scheduler.preemption import nominations as nominated
+from policysched.scheduler.preemption.candidates import PreemptionInputs
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from policysched.scheduler.preemption.lazy_candidates import LazyCandidates
+from policysched.scheduler.steps import Steps
+from tests.builders import node, placed, pod
+from tests.scheduler.rig import GANG, START_NS, Rig
+
+ANY = GANG.format(more="") + "preemption { victims = any }\n"
+KEEP_TOGETHER = GANG.format(more=' topology = "rack"') + "preemption { victims = any }\n"
+
+
+def member(number: int, *, least: int = 2, group: str = "g", **more: object) -> Pod:
+    words = {"cpu": "3", "priority": 100, "labels": {"group": group, "least": str(least)}, **more}
+    return pod(f"{group}{number}", **words)
+
+
+def low(name: str, on: str, **more: object) -> ObservedPod:
+    return placed(pod(name, **{"cpu": "3", "priority": 1, "scheduler": "somebody-else", **more}), on)
+
+
+def victims(rig: Rig) -> dict[str, str]:
+    """Everybody who was told to go, and for whom."""
+    return {one.name: evict.name for evict in rig.of(c.Evict) for one in evict.victims}
+
+
+def nominations(rig: Rig) -> dict[str, str]:
+    nominated_pods = rig.scheduler._core.cache.nominated.values()
+    return {one.pod.name: str(one.nominated_node) for one in nominated_pods}
+
+
+def answer(rig: Rig, evict: c.Evict) -> None:
+    rig.tell(e.Evicted(evict.uid, tuple(one.uid for one in evict.victims)))
+
+
+def carry_out(rig: Rig) -> None:
+    """Every eviction so far is answered, and then the watch shows the victims gone."""
+    for evict in rig.of(c.Evict):
+        answer(rig, evict)
+    for evict in rig.of(c.Evict):
+        rig.tell(
+            *[e.PodDeleted(one.uid) for one in evict.victims if one.uid in rig.scheduler._core.cache.pods]
+        )
+
+
+def two_full_nodes(policy: str = ANY, *things: ObservedPod | Pod) -> Rig:
+    return Rig(policy, node("a"), node("b"), low("x", "a"), low("y", "b"), *things)
+
+
+def test_a_whole_gang_gets_its_room_and_is_placed_once_that_is_free() -> None:
+    rig = two_full_nodes(ANY, member(1), member(2))
+
+    rig.settle()
+    told, kept = victims(rig), nominations(rig)
+    carry_out(rig)
+    rig.pass_time(3)
+
+    assert told.keys() == {"x", "y"}
+    assert kept.keys() == {"g1", "g2"}
+    assert rig.where() == kept
+
+
+def test_nobody_goes_where_the_room_would_not_be_enough_for_the_gang() -> None:
+    rig = two_full_nodes(ANY, *(member(number, least=3) for number in (1, 2, 3)))
+
+    rig.settle()
+
+    assert victims(rig) == {}
+    assert nominations(rig) == {}
+    assert rig.words("g1") == (
+        "gang default/g: 0 of 3 members fit now: 0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are "
+        "available: 2 No preemption victims found for incoming pod."
+    )
+
+
+def test_members_that_fit_keep_their_room_while_others_wait_for_theirs() -> None:
+    rig = Rig(ANY, node("a"), node("b"), low("x", "a"), member(1), member(2))
+
+    rig.settle()
+    rig.see(pod("stranger", cpu="3", priority=50))
+    rig.settle()
+    carry_out(rig)
+    rig.pass_time(3)
+
+    assert victims(rig).keys() == {"x"}
+    assert rig.where().keys() == {"g1", "g2"}
+
+
+def test_room_that_one_victim_leaves_serves_two_members() -> None:
+    rig = Rig(ANY, node("a"), low("x", "a", cpu="4"), member(1, cpu="2"), member(2, cpu="2"))
+
+    rig.settle()
+
+    assert victims(rig) == {"x": "g1"}
+    assert nominations(rig) == {"g1": "a", "g2": "a"}
+
+
+def test_members_beyond_the_minimum_evict_nobody() -> None:
+    rig = Rig(ANY, node("a"), node("b"), node("c"), *(low(name, on) for name, on in ("xa", "yb", "zc")))
+    rig.see(*(member(number) for number in (1, 2, 3)))
+
+    rig.settle()
+
+    assert len(victims(rig)) == 2
+    assert len(nominations(rig)) == 2
+
+
+def test_a_replaced_member_makes_room_for_itself_alone() -> None:
+    rig = Rig(ANY, node("a"), node("b"), placed(member(1), "a"), low("y", "b"), member(2))
+
+    rig.settle()
+    carry_out(rig)
+    rig.pass_time(3)
+
+    assert victims(rig) == {"y": "g2"}
+    assert rig.where() == {"g2": "b"}
+
+
+def test_a_gang_evicts_none_of_its_own_members() -> None:
+    mate = member(1, least=2, priority=1)
+    rig = Rig(ANY, node("a"), placed(mate, "a"), member(2))
+
+    rig.settle()
+
+    assert victims(rig) == {}
+
+
+def test_a_gang_whose_victims_take_their_time_evicts_nobody_else() -> None:
+    rig = two_full_nodes(ANY, member(1), member(2))
+    rig.see(node("c"), low("z", "c"))
+
+    rig.settle()
+    first, kept = victims(rig), nominations(rig)
+    for evict in rig.of(c.Evict):
+        answer(rig, evict)
+    gone, slow = (one for evict in rig.of(c.Evict) for one in evict.victims)
+    rig.tell(e.PodDeleted(gone.uid))
+    rig.see(replace(rig.seen(slow.uid), deleting=True, preempted=True))
+    rig.pass_time(30)
+
+    assert victims(rig) == first
+    assert nominations(rig) == kept
+    assert rig.where() == {}
+    assert str(rig.words("g1")).endswith(
+        "preemption: not eligible due to a terminating pod on the nominated node."
+    )
+
+
+def test_an_eviction_that_is_refused_takes_the_room_back_from_all_members() -> None:
+    rig = two_full_nodes(ANY, member(1), member(2))
+    rig.settle()
+    one, other = rig.of(c.Evict)
+
+    rig.tell(e.EvictionRefused(one.uid, "no answer", forbidden=False, victims=()))
+
+    assert nominations(rig) == {}
+    assert {clear.name for clear in rig.of(c.ClearNomination)} == {"g1", "g2"}
+    answer(rig, other)
+    rig.pass_time(60)
+    assert rig.scheduler.check() == []
+
+
+def test_a_gang_that_is_not_whole_any_more_gives_its_room_back() -> None:
+    rig = two_full_nodes(ANY, member(1), member(2))
+    rig.settle()
+
+    rig.tell(e.PodDeleted(member(2).uid))
+    rig.settle()
+
+    assert nominations(rig) == {}
+
+
+def test_a_gang_that_fails_while_room_is_made_for_it_is_not_tried_when_the_room_is_there() -> None:
+    failing = GANG.format(more=" timeout = 20s on_timeout = fail") + "preemption { victims = any }\n"
+    rig = two_full_nodes(failing, *(replace(member(number), created_ns=START_NS) for number in (1, 2)))
+    rig.settle()
+
+    rig.pass_time(60)
+    rig.tell(*[e.PodDeleted(one.uid) for evict in rig.of(c.Evict) for one in evict.victims])
+    for evict in rig.of(c.Evict):
+        answer(rig, evict)
+    rig.pass_time(60)
+
+    assert victims(rig).keys() == {"x", "y"}
+    assert rig.where() == {}
+    assert "recreate its pods" in str(rig.words("g1"))
+
+
+def test_members_that_preempt_never_leave_others_in_peace() -> None:
+    never = {"spec": {"preemptionPolicy": "Never"}}
+    rig = two_full_nodes(ANY, member(1, **never), member(2, **never))
+
+    rig.settle()
+
+    assert victims(rig) == {}
+    assert str(rig.words("g1")).endswith("preemption: not eligible due to preemptionPolicy=Never.")
+
+
+def test_a_policy_that_says_never_holds_for_gangs() -> None:
+    rig = two_full_nodes(GANG.format(more="") + "preemption never\n", member(1), member(2))
+
+    rig.settle()
+
+    assert victims(rig) == {}
+    assert rig.words("g1") == (
+        "gang default/g: 0 of 2 members fit now: 0/2 nodes are available: 2 Insufficient cpu."
+    )
+
+
+def test_the_clause_says_whom_a_gang_may_evict() -> None:
+    only_x = GANG.format(more="") + 'preemption { victims = victim.name == "x" }\n'
+    rig = two_full_nodes(only_x, member(1), member(2))
+
+    rig.settle()
+
+    assert victims(rig) == {}
+
+
+def test_a_budget_that_one_member_used_up_is_used_up_for_the_next() -> None:
+    web = {"labels": {"app": "web"}}
+    rig = Rig(ANY, *(node(name) for name in "abc"))
+    rig.see(low("x", "a", **web), low("y", "b", **web), low("dear", "c", priority=50))
+    selector = LabelSelector((SelectorRequirement("app", "In", ("web",)),))
+    rig.tell(e.DisruptionBudgetUpdated(DisruptionBudget("default", "web", selector, 1, frozenset())))
+    rig.see(member(1), member(2))
+
+    rig.settle()
+
+    assert victims(rig).keys() == {"x", "dear"}
+
+
+def test_a_gang_that_keeps_together_makes_room_in_one_domain() -> None:
+    racks = [node(name, labels={"rack": rack}) for name, rack in (("a", "r1"), ("b", "r2"), ("c", "r2"))]
+    rig = Rig(KEEP_TOGETHER, *racks, low("x", "a"), low("y", "b", priority=5), low("z", "c", priority=5))
+    rig.see(member(1), member(2))
+
+    rig.settle()
+    carry_out(rig)
+    rig.pass_time(3)
+
+    assert victims(rig).keys() == {"y", "z"}
+    assert set(rig.where().values()) == {"b", "c"}
+
+
+def test_of_two_domains_the_one_with_less_harm_makes_room() -> None:
+    racks = [node(name, labels={"rack": f"r{number}"}) for number, name in enumerate(("a", "b", "c", "d"), 2)]
+    racks = [replace(one, labels={**one.labels, "rack": f"r{place // 2}"}) for place, one in enumerate(racks)]
+    rig = Rig(KEEP_TOGETHER, *racks, low("w", "a", priority=9), low("x", "b"), low("y", "c"), low("z", "d"))
+    rig.see(member(1), member(2))
+
+    rig.settle()
+
+    assert victims(rig).keys() == {"y", "z"}
+
+
+def test_after_a_restart_nominated_members_go_where_they_were_to_go() -> None:
+    members = [replace(seen(member(1)), nominated_node="b"), replace(seen(member(2)), nominated_node="a")]
+    rig = Rig(ANY, node("a"), node("b"), *members)
+
+    rig.settle()
+
+    assert rig.where() == {"g1": "b", "g2": "a"}
+
+
+def test_a_gang_of_a_hundred_is_thought_through_at_once() -> None:
+    nodes = [node(f"n{number}") for number in range(100)]
+    rig = Rig(ANY, *nodes, *(low(f"x{number}", f"n{number}") for number in range(100)))
+    rig.see(*(member(number, least=100) for number in range(100)))
+
+    rig.settle()
+    carry_out(rig)
+    rig.pass_time(3)
+
+    assert len(victims(rig)) == 100
+    assert len(rig.where()) == 100
+
+
+def test_members_that_keep_apart_make_room_on_a_node_each() -> None:
+    term = {"labelSelector": {"matchLabels": {"group": "g"}}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    nodes = [node(name, cpu="8") for name in "abcd"]
+    policy = ANY.replace("filter node_resources_fit", "filter node_resources_fit\nfilter inter_pod_affinity")
+    rig = Rig(policy, *nodes, *(low(f"x{name}", name, cpu="7") for name in "abcd"))
+    rig.see(*(member(number, least=3, cpu="2", spec=apart) for number in (1, 2, 3)))
+
+    rig.settle()
+    carry_out(rig)
+    rig.pass_time(3)
+
+    assert len(victims(rig)) == 3
+    assert len(set(rig.where().values())) == 3
+
+
+def test_a_greater_gang_takes_the_room_that_a_lesser_one_waits_for_and_that_loses_all_of_it() -> None:
+    rig = two_full_nodes(ANY, member(1), member(2))
+    rig.settle()
+
+    rig.see(pod("boss", cpu="3", priority=1000))
+    rig.settle()
+
+    assert "boss" in nominations(rig)
+    assert not {"g1", "g2"} & nominations(rig).keys()
+
+
+def seen(one: Pod) -> ObservedPod:
+    return ObservedPod(one, node=None, phase="Pending", deleting=False, nominated_node=None)
+
+
+# ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def caught() -> Iterator[None]:
+    with pytest.raises(AssertionError):
+        yield
+
+
+def test_a_gang_that_makes_room_in_part_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = placement._GangSearch.run
+
+    def in_part(self: placement._GangSearch) -> Steps[object]:
+        found = yield from search(self)
+        return placement.GangPlacement(tuple(self.placements)) if self.placements else found
+
+    monkeypatch.setattr(placement._GangSearch, "run", in_part)
+
+    with caught():
+        test_nobody_goes_where_the_room_would_not_be_enough_for_the_gang()
+
+
+def test_a_member_thought_through_on_the_cluster_as_it_is_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement._GangSearch, "_take", lambda self, seat: self.seats.append(seat))
+
+    with caught():
+        test_a_whole_gang_gets_its_room_and_is_placed_once_that_is_free()
+
+
+def test_a_budget_that_is_asked_anew_for_each_member_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "budgets_after_evicting", lambda _, budgets: budgets)
+
+    with caught():
+        test_a_budget_that_one_member_used_up_is_used_up_for_the_next()
+
+
+def test_room_that_is_taken_back_from_one_member_alone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DefaultPreemption, "clear_gang_nominations", lambda *_: None)
+
+    with caught():
+        test_an_eviction_that_is_refused_takes_the_room_back_from_all_members()
+
+
+def test_victims_that_are_thought_through_again_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def everybody(self: placement._GangSearch, on: NodeName) -> list[Pod]:
+        return list(self.core.cache.ledger.usage(on).pods.values())
+
+    monkeypatch.setattr(placement._GangSearch, "_pods_on", everybody)
+
+    with caught():
+        test_a_whole_gang_gets_its_room_and_is_placed_once_that_is_free()
+
+
+def test_candidates_that_are_remembered_though_their_node_changed_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    renew = LazyCandidates.refresh
+
+    def once(
+        self: LazyCandidates, dry_run: DryRun, cluster: PreemptionInputs, nodes: Collection[NodeName]
+    ) -> Steps[None]:
+        yield from renew(self, dry_run, cluster, () if self._pods else nodes)
+
+    monkeypatch.setattr(LazyCandidates, "refresh", once)
+
+    with caught():
+        test_a_gang_of_a_hundred_is_thought_through_at_once()
+
+
+def test_nominations_of_the_gang_itself_are_not_in_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    reserved = nominated.competing_nominations
+    monkeypatch.setattr(nominated, "competing_nominations", lambda core, one, *_: reserved(core, one))
+
+    with caught():
+        test_after_a_restart_nominated_members_go_where_they_were_to_go()

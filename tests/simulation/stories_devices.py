@@ -1,0 +1,101 @@
+"""Stories of claims for devices."""
+
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+from unittest.mock import patch
+
+from policysched.cluster.devices.device_cache import DeviceCache
+from policysched.cluster.devices.reservations import DeviceReservation
+from policysched.kube.write import prebind, resource_claims
+from policysched.model.devices import ClaimConsumer
+from policysched.model.objects import PodUid
+from policysched.sandbox.resource_claim_controller import DEVICE_CLAIMS
+from policysched.scheduler.commands import ClaimToReserve
+from tests.simulation.churn_devices import DEVICE_CLASSES, DRIVER, SLICES
+from tests.simulation.stories import Told
+from tests.simulation.story import Story
+
+Json = dict[str, Any]
+POLICY = "policy beta version 1\ninclude kube_default\n"
+
+# ── stories ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _furnish(world: Story, *nodes: str) -> None:
+    """Each node has a device and room for a pod, and there is a claim for one device."""
+    world.policies(beta=POLICY)
+    selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
+    world.local.create(DEVICE_CLASSES, "", {"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}})
+    for name in nodes:
+        world.node(name, cpu="1")
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": DRIVER, "pool": pool, "nodeName": name, "devices": [{"name": "g0"}]}
+        world.local.create(SLICES, "", {"metadata": {"name": f"{name}-gpus"}, "spec": spec})
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+    wanted = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    world.local.create(DEVICE_CLAIMS, "default", {"metadata": {"name": "c"}, "spec": wanted})
+
+
+def _pod(world: Story, name: str) -> None:
+    world.pod(name, cpu="1", spec={"resourceClaims": [{"name": "d", "resourceClaimName": "c"}]})
+
+
+async def one_wants_a_device(world: Story) -> None:
+    _furnish(world, "a")
+    _pod(world, "web")
+    world.start("leader")
+    await world.look()
+
+
+async def two_share_a_claim_and_no_node_has_room_for_both(world: Story) -> None:
+    _furnish(world, "a", "b")
+    for name in ("one", "two"):
+        _pod(world, name)
+    world.start("leader")
+    await world.look()
+
+
+# ── bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def a_claim_is_written_over() -> AbstractContextManager[Any]:
+    """Its devices are promised again, and what is written names no version."""
+    honest = resource_claims._metadata_patch
+
+    def body(claim: ClaimToReserve, **metadata: object) -> Json:
+        said = honest(claim, **metadata)
+        del said["metadata"]["resourceVersion"]
+        return said
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(DeviceCache, "reserve", lambda *_: None))
+    stack.enter_context(patch.object(resource_claims, "_metadata_patch", body))
+    return stack
+
+
+def no_answer_ends_a_promise() -> AbstractContextManager[Any]:
+    def answered(self: DeviceReservation, _pod: PodUid, _version: int | None) -> DeviceReservation:
+        return self
+
+    return patch.object(DeviceReservation, "with_write_answered", answered)
+
+
+def a_claim_is_not_written() -> AbstractContextManager[Any]:
+    async def nothing(_: Any, claim: ClaimToReserve, __: ClaimConsumer) -> int:
+        return claim.version
+
+    return patch.object(prebind, "reserve_claim", nothing)
+
+
+def a_claim_is_written_and_not_reserved() -> AbstractContextManager[Any]:
+    return patch.object(
+        resource_claims, "_consumers", lambda known, _: [resource_claims._consumer_json(one) for one in known]
+    )
+
+
+TOLD = (
+    Told(a_claim_is_written_over, two_share_a_claim_and_no_node_has_room_for_both, r"^claim .* had devices .* and has"),
+    Told(no_answer_ends_a_promise, one_wants_a_device, r"devices of .* are still promised to"),
+    Told(a_claim_is_not_written, one_wants_a_device, r" has no devices"),
+    Told(a_claim_is_written_and_not_reserved, one_wants_a_device, r" is not reserved for it"),
+)  # fmt: skip

@@ -1,0 +1,265 @@
+"""Stories of clusters that come to rest, with bugs that show only there."""
+
+import asyncio
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.ledger import Ledger
+from policysched.cluster.volumes.reservations import VolumeReservations
+from policysched.daemon.policy_feed import PolicyFeed
+from policysched.evaluate import diagnosis
+from policysched.kube.decode import core_objects
+from policysched.kube.watch.reflector import Reflector
+from policysched.kube.write.bind import Binder
+from policysched.kube.write.events_and_conditions import (
+    EventContent,
+    PodScheduledCondition,
+    Reporter,
+)
+from policysched.metric_sources.polling import PollingSource
+from policysched.model.objects import Namespace, NodeName, ObservedPod, Pod
+from policysched.runtime import scheduler_app
+from policysched.sandbox.kubelet import RUN_SECONDS
+from policysched.scheduler.commands import Bind
+from policysched.scheduler.events import BindRefused, PodUpdated
+from policysched.scheduler.queue.queue import SchedulingQueue
+from policysched.scheduler.scheduler import Scheduler
+from tests.simulation.bugs import a_restart_forgets_what_its_states_were_fed, gangs_are_placed_in_part
+from tests.simulation.stories import Told
+from tests.simulation.stories_volumes import two_claims_and_two_disks
+from tests.simulation.story import BETA, GAMMA, Story
+from tests.simulation.texts import ALPHA_WAIT, EPSILON
+
+# ── stories ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def one_is_bound(world: Story) -> None:
+    world.policies(beta=BETA)
+    world.node("a", cpu="4")
+    world.start("leader")
+    world.pod("web", cpu="1")
+    await world.look()
+
+
+async def one_waits(world: Story) -> None:
+    """For a node, and then, since there is one, for a larger one: other words."""
+    world.policies(beta=BETA)
+    world.start("leader")
+    world.pod("web", cpu="8")
+    await asyncio.sleep(20.0)
+    world.node("a", cpu="4")
+    await world.look()
+
+
+async def one_is_gated(world: Story) -> None:
+    world.policies(beta=BETA)
+    world.start("leader")
+    world.pod("web", cpu="1", gates=["example.com/wait"])
+    await world.look()
+
+
+async def a_namespace_is_relabelled(world: Story) -> None:
+    world.policies(beta=BETA)
+    world.start("leader")
+    await asyncio.sleep(15.0)
+    space = world.local.get("namespaces", "", "default")
+    assert space is not None, "a cluster has that one from the start"
+    metadata = {**space["metadata"], "labels": {"tier": "gold"}}
+    world.local.update("namespaces", space, lambda one: {**one, "metadata": metadata})
+    await world.look()
+
+
+async def a_pair_fits(world: Story) -> None:
+    await _a_pair_and_nodes(world, "a", "b")
+
+
+async def a_pair_fits_in_part(world: Story) -> None:
+    await _a_pair_and_nodes(world, "a")
+
+
+async def _a_pair_and_nodes(world: Story, *nodes: str) -> None:
+    world.policies(gamma=GAMMA)
+    for name in nodes:
+        world.node(name, cpu="1")
+    world.start("leader")
+    for name in ("one", "two"):
+        world.pod(name, cpu="1", scheduler="gamma", labels={"group": "pair", "least": "2"})
+    await world.look()
+
+
+async def one_waits_for_a_metric(world: Story) -> None:
+    world.policies(alpha=ALPHA_WAIT)
+    world.node("a", cpu="4")
+    world.metrics_go_out()
+    world.start("leader")
+    world.pod("web", cpu="1", scheduler="alpha")
+    await world.until(lambda: world.happened("waits for metric load"), "the pod to wait for the metric")
+    world.metrics_are_back()
+    await world.look(90.0)
+
+
+async def runs_end_and_the_leader_dies(world: Story) -> None:
+    """What they taught is written down, then they are deleted; later one more runs."""
+    world.policies(epsilon=EPSILON)
+    world.node("a", cpu="4")
+    leader = world.start("leader")
+    await _run_and_delete(world, "one", "two")
+
+    leader.kill()
+    await asyncio.sleep(30.0)
+    await world.look()
+    await _run_and_delete(world, "three")
+    await world.look()
+
+
+async def _run_and_delete(world: Story, *names: str) -> None:
+    for name in names:
+        world.pod(name, cpu="1", scheduler="epsilon", annotations={RUN_SECONDS: "1"})
+    await asyncio.sleep(60.0)
+    for name in names:
+        pod = world.local.get("pods", "default", name)
+        if pod is not None:
+            world.local.delete("pods", pod, grace_period_s=0)
+    await asyncio.sleep(5.0)
+
+
+# ── bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def who_is_shown_on_his_node_stays_assumed() -> AbstractContextManager[Any]:
+    confirm = Ledger.confirm
+
+    def keep(self: Ledger, pod: Pod, node: NodeName) -> None:
+        if pod.uid not in self._placements:
+            confirm(self, pod, node)
+
+    return patch.object(Ledger, "confirm", keep)
+
+
+def promises_of_volumes_are_for_ever() -> AbstractContextManager[Any]:
+    return patch.object(VolumeReservations, "drop", lambda *_: None)
+
+
+def nobody_is_tried() -> AbstractContextManager[Any]:
+    return patch.object(SchedulingQueue, "can_pop", property(lambda _: False))
+
+
+def every_bind_is_given_up() -> AbstractContextManager[Any]:
+    async def give_up(_: Binder, bind: Bind) -> BindRefused:
+        return BindRefused(bind.uid, "not in the mood")
+
+    return patch.object(Binder, "_bind_until_answered", give_up)
+
+
+def a_namespace_is_what_it_first_was() -> AbstractContextManager[Any]:
+    put = ClusterCache.put_namespace
+
+    def put_once(self: ClusterCache, namespace: Namespace) -> Any:
+        return frozenset() if namespace.name in self.namespaces else put(self, namespace)
+
+    return patch.object(ClusterCache, "put_namespace", put_once)
+
+
+def a_bind_is_told_twice() -> AbstractContextManager[Any]:
+    say = Reporter.record_event
+
+    def repeat(self: Reporter, words: EventContent) -> None:
+        say(self, words)
+        say(self, replace(words, note=f"{words.note}, as was said"))
+
+    return patch.object(Reporter, "record_event", repeat)
+
+
+def a_pod_that_waits_is_overlooked() -> AbstractContextManager[Any]:
+    pod_seen = Scheduler._pod_updated
+
+    def overlook(self: Scheduler, seen: ObservedPod, now_ns: int) -> None:
+        if seen.node is not None:
+            pod_seen(self, seen, now_ns)
+
+    return patch.object(Scheduler, "_pod_updated", overlook)
+
+
+def conditions_are_not_written() -> AbstractContextManager[Any]:
+    return patch.object(Reporter, "set_condition", lambda *_: None)
+
+
+def only_the_first_condition_of_a_pod_is_written() -> AbstractContextManager[Any]:
+    mark = Reporter.set_condition
+    marked: set[str] = set()
+
+    def once(self: Reporter, condition: PodScheduledCondition) -> None:
+        if condition.uid not in marked:
+            marked.add(condition.uid)
+            mark(self, condition)
+
+    return patch.object(Reporter, "set_condition", once)
+
+
+def gates_are_not_read() -> AbstractContextManager[Any]:
+    def seen(obj: Any) -> PodUpdated:
+        found = core_objects.decode_pod(obj)
+        return PodUpdated(replace(found, pod=replace(found.pod, gates=())))
+
+    return patch.object(
+        scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=seen)
+    )
+
+
+def policies_are_never_compiled() -> AbstractContextManager[Any]:
+    async def rest(_: PolicyFeed) -> None:
+        await asyncio.Event().wait()
+
+    return patch.object(PolicyFeed, "run", rest)
+
+
+def nodes_are_never_read() -> AbstractContextManager[Any]:
+    read = Reflector._list
+
+    async def wait(self: Reflector[Any], page_size: int) -> None:
+        if self.kind == "Node":
+            await asyncio.Event().wait()
+        await read(self, page_size)
+
+    return patch.object(Reflector, "_list", wait)
+
+
+def samples_wake_nobody_who_waits_for_them() -> AbstractContextManager[Any]:
+    return patch.object(diagnosis, "_OUTAGE_REQUEUE_EVENTS", frozenset())
+
+
+def who_was_asked_in_vain_is_asked_no_more() -> AbstractContextManager[Any]:
+    wait_s = PollingSource._wait_s
+
+    def wait(self: PollingSource[Any], asked: Any) -> float:
+        return 1e6 if asked.failures else wait_s(self, asked)
+
+    return patch.object(PollingSource, "_wait_s", wait)
+
+
+TOLD = (
+    Told(who_is_shown_on_his_node_stays_assumed, one_is_bound, r"is still assumed on"),
+    Told(promises_of_volumes_are_for_ever, two_claims_and_two_disks, r"is still promised to a pod"),
+    Told(nobody_is_tried, one_is_bound, r"pods are active"),
+    Told(nobody_is_tried, one_is_bound, r"waits and the oracle finds"),
+    Told(nobody_is_tried, a_pair_fits, r"gang .*: .* wait and the oracle finds"),
+    Told(every_bind_is_given_up, one_is_bound, r"pods are backoff"),
+    Told(a_namespace_is_what_it_first_was, a_namespace_is_relabelled, r"namespaces are .*, should be"),
+    Told(gangs_are_placed_in_part, a_pair_fits_in_part, r"has .* placed, and nothing befell it"),
+    Told(a_bind_is_told_twice, one_is_bound, r" and was said to be scheduled: "),
+    Told(a_pod_that_waits_is_overlooked, one_waits, r"waits and the scheduler does not know it"),
+    Told(conditions_are_not_written, one_waits, r"waits and its PodScheduled is"),
+    Told(gates_are_not_read, one_is_gated, r"is gated and says"),
+    Told(
+        only_the_first_condition_of_a_pod_is_written, one_waits, r"shows .*, what was said last is"
+    ),
+    Told(a_restart_forgets_what_its_states_were_fed, runs_end_and_the_leader_dies, r"was kept with .* runs and is held with"),
+    Told(a_restart_forgets_what_its_states_were_fed, runs_end_and_the_leader_dies, r"was kept with .* runs and has"),
+    Told(policies_are_never_compiled, runs_end_and_the_leader_dies, r"the policy with a state does not run yet"),
+    Told(samples_wake_nobody_who_waits_for_them, one_waits_for_a_metric, r"waits and the oracle finds"),
+    Told(who_was_asked_in_vain_is_asked_no_more, one_waits_for_a_metric, r"is answered and not known"),
+    Told(nodes_are_never_read, one_is_bound, r"the leader has not read the cluster"),
+)  # fmt: skip

@@ -1,0 +1,138 @@
+"""Stories of claims and volumes. What a claim is bound to is the volume controllers' work, so most bugs are theirs: policysched
+only ever says which claim a volume is for."""
+
+import asyncio
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+from unittest.mock import patch
+
+from policysched.cluster.volumes.volume_cache import VolumeCache
+from policysched.kube.write import prebind
+from policysched.model.storage import PersistentVolume, PersistentVolumeClaim
+from policysched.sandbox.volume_controller import CLAIMS, STORAGE_CLASSES, VOLUMES, VolumeController
+from policysched.scheduler.commands import VolumeToBind
+from tests.simulation.stories import Told
+from tests.simulation.story import Story
+
+Json = dict[str, Any]
+POLICY = "policy beta version 1\ninclude kube_default\n"
+HANDS = "the volume controllers"
+
+# ── stories ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _furnish(world: Story, *, disks: int, waits: bool) -> None:
+    world.policies(beta=POLICY)
+    world.node("a", cpu="4")
+    mode = "WaitForFirstConsumer" if waits else "Immediate"
+    kind = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode}
+    world.local.create(STORAGE_CLASSES, "", {"metadata": {"name": "local"}, **kind})
+    for number in range(disks):
+        spec = {
+            "storageClassName": "local",
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "persistentVolumeReclaimPolicy": "Retain",
+            "csi": {"driver": "disks.example.com", "volumeHandle": f"d{number}"},
+        }
+        world.local.create(VOLUMES, "", {"metadata": {"name": f"d{number}"}, "spec": spec})
+
+
+def _claim(world: Story, name: str) -> None:
+    spec = {
+        "storageClassName": "local",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    world.local.create(CLAIMS, "default", {"metadata": {"name": name}, "spec": spec})
+
+
+def _pod_with(world: Story, claim: str) -> None:
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": claim}}
+    world.pod(f"with-{claim}", cpu="1", spec={"volumes": [volume]})
+
+
+async def two_claims_and_two_disks(world: Story) -> None:
+    await _two_claims(world, disks=2)
+
+
+async def two_claims_and_one_disk(world: Story) -> None:
+    await _two_claims(world, disks=1)
+
+
+async def _two_claims(world: Story, *, disks: int) -> None:
+    _furnish(world, disks=disks, waits=True)
+    for name in ("c0", "c1"):
+        _claim(world, name)
+        _pod_with(world, name)
+    world.start("leader")
+    await world.look()
+
+
+async def claims_that_are_bound_at_once(world: Story) -> None:
+    """One after the other, before any pod wants them."""
+    _furnish(world, disks=2, waits=False)
+    for name in ("c0", "c1"):
+        _claim(world, name)
+        await asyncio.sleep(5.0)
+    world.start("leader")
+    for name in ("c0", "c1"):
+        _pod_with(world, name)
+    await world.look()
+
+
+# ── bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def a_volume_is_written_over() -> AbstractContextManager[Any]:
+    """It is promised again, and what is written names no version."""
+    honest = prebind.claim_ref_patch
+
+    def body(one: VolumeToBind) -> Json:
+        said = honest(one)
+        del said["metadata"]["resourceVersion"]
+        return said
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(VolumeCache, "reserve", lambda *_: None))
+    stack.enter_context(patch.object(prebind, "claim_ref_patch", body))
+    return stack
+
+
+def a_volume_is_what_it_first_was() -> AbstractContextManager[Any]:
+    put = VolumeCache.put_volume
+
+    def put_once(self: VolumeCache, volume: PersistentVolume) -> Any:
+        return frozenset() if volume.name in self.volumes else put(self, volume)
+
+    return patch.object(VolumeCache, "put_volume", put_once)
+
+
+def every_claim_gets_the_first_volume() -> AbstractContextManager[Any]:
+    def first(self: VolumeController, _: PersistentVolumeClaim) -> Json | None:
+        return next(self._local.list(VOLUMES), None)
+
+    return patch.object(VolumeController, "_prebound_volume", first)
+
+
+def a_claim_that_has_its_volume_gets_another() -> AbstractContextManager[Any]:
+    honest = VolumeController._bind
+
+    def bind(self: VolumeController, claim: Json, volume: Json) -> None:
+        honest(self, claim, volume)
+        others = [one["metadata"]["name"] for one in self._local.list(VOLUMES)]
+        others.remove(volume["metadata"]["name"])
+        self._local.update(
+            CLAIMS, claim, lambda one: {**one, "spec": {**one["spec"], "volumeName": others[0]}}
+        )
+
+    return patch.object(VolumeController, "_bind", bind)
+
+
+TOLD = (
+    Told(a_volume_is_written_over, two_claims_and_one_disk, r"^volume .* was claim .*'s and is"),
+    Told(a_volume_is_what_it_first_was, two_claims_and_two_disks, r" in the cache, the server has "),
+    Told(every_claim_gets_the_first_volume, claims_that_are_bound_at_once, r"^claims .* have one volume: ", HANDS),
+    Told(every_claim_gets_the_first_volume, claims_that_are_bound_at_once, r" has .*, which is .*'s$", HANDS),
+    Told(a_claim_that_has_its_volume_gets_another, claims_that_are_bound_at_once, r"^claim .* had volume .* and has", HANDS),
+)  # fmt: skip
