@@ -23,7 +23,7 @@ TWO = config(
 @pytest.fixture(autouse=True)
 def everything_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this version leaves out of the defaults is the matter of other tests."""
-    monkeypatch.setattr("policysched.migrate.profile.lacks", lambda _plugin: [])
+    monkeypatch.setattr("policysched.migrate.profile.limitations", lambda _plugin: [])
 
 
 def test_one_profile_goes_to_stdout_as_its_policy(tmp_path: Path) -> None:

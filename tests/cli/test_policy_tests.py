@@ -340,7 +340,7 @@ def test_an_answer_that_is_not_heeded_is_noticed(folder: Path, monkeypatch: pyte
     """The planted bug: whom an extender refuses is a candidate all the same."""
     (folder / "test.policy").write_text(ASKING)
     monkeypatch.setattr(
-        "policysched.policytest.scenario_runner.consulted",
+        "policysched.policytest.scenario_runner.call_canned_extenders",
         lambda command, _: ExtendersAnswered(command.number, {}),
     )
 

@@ -192,8 +192,8 @@ def bind_volumes(cache: ClusterCache, pod: Pod, node: Node) -> None:
         return
     choice = choose_volumes(claims, node, AvailableVolumes(volumes))
     for claim, volume in choice.static_bindings if isinstance(choice, VolumeChoice) else ():
-        volumes.put_volume(replace(volume, claim=ClaimRef(claim.key, claim.uid), phase="Bound"))
-        volumes.put_claim(replace(claim, volume=volume.name, bind_completed=True, phase="Bound"))
+        volumes.put_volume(replace(volume, claim_ref=ClaimRef(claim.key, claim.uid), phase="Bound"))
+        volumes.put_claim(replace(claim, volume_name=volume.name, bind_completed=True, phase="Bound"))
 
 
 def as_stored(

@@ -73,5 +73,5 @@ def _comparable(given: DeviceAllocation | None) -> DeviceAllocation | None:
     if given is None:
         return None
     return replace(
-        given, devices=tuple(replace(one, share="some" if one.share_id else "") for one in given.devices)
+        given, devices=tuple(replace(one, share_id="some" if one.share_id else "") for one in given.devices)
     )

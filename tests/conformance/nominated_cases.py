@@ -40,7 +40,7 @@ def _of_plan(decision: Decision, program: Program) -> PlacementExplanation:
     )
     rejected = {node: (refusal,) for node, refusal in found.refusals.items()}
     if found.totals.keys() == set(plain.feasible):
-        return replace(plain, rejected=rejected)
+        return replace(plain, refusals=rejected)
     return PlacementExplanation(
         pod_refusal=None,
         feasible=tuple(found.totals),

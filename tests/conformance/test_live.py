@@ -57,7 +57,7 @@ def nowhere(view: View) -> Array:
 def read_otherwise(change: Callable[[ObservedPod], ObservedPod]) -> tuple[Any, str, Any]:
     """As if pods were other than their manifests say."""
     read = core_objects.decode_pod
-    return core_objects, "pod", lambda manifest: change(read(manifest))
+    return core_objects, "decode_pod", lambda manifest: change(read(manifest))
 
 
 def without(field: str) -> tuple[Any, str, Any]:
@@ -67,7 +67,7 @@ def without(field: str) -> tuple[Any, str, Any]:
 
 def manifests_otherwise(change: Callable[[Json], Json]) -> tuple[Any, str, Any]:
     read = core_objects.decode_pod
-    return core_objects, "pod", lambda manifest: read(change(manifest))
+    return core_objects, "decode_pod", lambda manifest: read(change(manifest))
 
 
 def portless(kind: str, manifest: Json) -> Json:
@@ -76,7 +76,7 @@ def portless(kind: str, manifest: Json) -> Json:
 
 
 def owned_by_anybody(seen: ObservedPod) -> ObservedPod:
-    claims = tuple(replace(one, made_for=None) for one in seen.pod.claims)
+    claims = tuple(replace(one, owner_pod=None) for one in seen.pod.claims)
     return replace(seen, pod=replace(seen.pod, claims=claims))
 
 
@@ -101,8 +101,12 @@ def of_any_generation(by_pool: dict[PoolId, list[ResourceSlice]], one: ResourceS
 read_budget = core_objects.decode_disruption_budget
 
 BUGS: dict[str, tuple[Any, str, Any]] = {
-    "default spreading by other skews": (pod_topology_spread, "_SYSTEM", (("kubernetes.io/hostname", 1),)),
-    "images count from another size on": (image_locality, "_LEAST", 60 * 2**20),
+    "default spreading by other skews": (
+        pod_topology_spread,
+        "_SYSTEM_DEFAULT_CONSTRAINTS",
+        (("kubernetes.io/hostname", 1),),
+    ),
+    "images count from another size on": (image_locality, "_THRESHOLD_BYTES_MIN", 60 * 2**20),
     "features of the kubelet are not looked at": (
         kernels.FILTER_KERNELS,
         "node_declared_features",
@@ -119,12 +123,12 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
     "zones of volumes do not matter": (kernels.FILTER_KERNELS, "volume_zone", lambda *_: None),
     "bound volumes can be used anywhere": (
         volume_binding,
-        "_bound",
+        "_check_bound_claims",
         lambda _, view: (nowhere(view), nowhere(view)),
     ),
     "volumes are found for all claims": (
         volume_binding,
-        "_delayed",
+        "_check_unbound_claims",
         lambda _, view: (nowhere(view), nowhere(view)),
     ),
     "a host network has ports of its own": manifests_otherwise(
@@ -134,7 +138,7 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
     "disks that pods name are shared": without("disks"),
     "disks that pods name are attached by nobody": without("mounts"),
     "volumes of old plugins belong to no driver": (in_tree_volumes, "_plugin_of", lambda _: None),
-    "what others have attached does not count": (attached_volumes, "told_by", lambda *_: None),
+    "what others have attached does not count": (attached_volumes, "mount_of_attachment", lambda *_: None),
     "claims of ephemeral volumes are anybody's": read_otherwise(owned_by_anybody),
     "huge pages do not run out": read_otherwise(of_small_pages),
     "who is ending is counted on": read_otherwise(
@@ -147,19 +151,19 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
         lambda one: {**one, "status": {**one.get("status", {}), "containerStatuses": []}}
     ),
     "nobody tolerates nodes that are unschedulable": read_otherwise(bold),
-    "who is being disrupted is disrupted again": (core_objects, "disruption_budget", undisrupted),
+    "who is being disrupted is disrupted again": (core_objects, "decode_disruption_budget", undisrupted),
     "devices that are taken are free": (DeviceUsage, "add", lambda *_: None),
     "a device can be had twice": (allocator._DeviceSearch, "_is_free", lambda *_: True),
-    "shares are without bounds": (allocator._DeviceSearch, "_has_room", lambda *_: True),
-    "counters do not run out": (allocator._DeviceSearch, "_left", lambda *_: {}),
+    "shares are without bounds": (allocator._DeviceSearch, "_has_capacity", lambda *_: True),
+    "counters do not run out": (allocator._DeviceSearch, "_counters_left", lambda *_: {}),
     "everybody tolerates taints of devices": (DeviceToleration, "tolerates", lambda *_: True),
     "nobody tolerates taints of devices": (DeviceToleration, "tolerates", lambda *_: False),
     "devices need nothing in common": (ConstraintChecker, "_allows", lambda *_: True),
     "every device is selected": (DeviceSelectors, "matches", lambda *_: True),
-    "slices of earlier generations count": (pools, "_add", of_any_generation),
+    "slices of earlier generations count": (pools, "_add_newest", of_any_generation),
     "devices are of one node or of none": (
         AccessibleNodes,
-        "covers",
+        "includes",
         lambda one, node: one.node == node.name,
     ),
     "claims that have devices can be used anywhere": (DeviceAllocation, "usable_on", lambda *_: True),
@@ -167,8 +171,8 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
     "classes stand for no resources": (device_cache, "classes_by_resource", lambda _: {}),
     "classes configure nothing": (allocation, "_class_configs", lambda *_: []),
     "claims configure nothing": (allocation, "_claim_configs", lambda *_: []),
-    "devices can be used from anywhere": (allocation, "_terms", lambda *_: None),
-    "nodes are kept for nobody": (evaluating, "withheld_rows", lambda *_, **__: {}),
+    "devices can be used from anywhere": (allocation, "_node_selector_terms", lambda *_: None),
+    "nodes are kept for nobody": (evaluating, "nominated_rows", lambda *_, **__: {}),
     "other words": (candidates, "NO_VICTIMS", "Nobody to evict"),
 }
 SEEDS_THAT_SHOW_THEM = {

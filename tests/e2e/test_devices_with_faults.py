@@ -191,7 +191,7 @@ def test_no_device_is_in_two_claims_and_none_is_left_idle(seed: int) -> None:
 @pytest.mark.parametrize(
     ("where", "part", "planted"),
     [
-        (DeviceCache, "promise", lambda *_: None),
+        (DeviceCache, "reserve", lambda *_: None),
         (DeviceUsage, "remove", lambda *_: None),
     ],
     ids=["nothing is promised", "what is given back stays taken"],

@@ -83,7 +83,7 @@ def without_usage(right: Callable[..., Dependency]) -> Callable[..., Dependency]
 
 BUGS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "a landing is not read": (MetricColumn, "__init__", never_again),
-    "a landing makes no rule that reads the metric ask again": (VectorMachine, "_touch_of", without_usage),
+    "a landing makes no rule that reads the metric ask again": (VectorMachine, "_depends_on", without_usage),
 }
 
 

@@ -110,12 +110,17 @@ def reservations_agree(program: Program, scene: Scene) -> None:
     first, *others = scene.pods
     reserved = [(one, names[index % 2 % len(names)]) for index, one in enumerate(others)] if names else []
     reserved.append((others[0], NodeName("nowhere")))
-    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples, "reserved": reserved}
+    given_ = {
+        "now_ns": scene.now_ns,
+        "facts": scene.facts,
+        "samples": scene.samples,
+        "nominated_pods": reserved,
+    }
 
     verdict = evaluator.evaluate(compiled, first, **given_)
 
     is_short_for(verdict, reference.evaluate(program, first, scene.cache, **given_), scene)
-    unreserved = {**given_, "reserved": ()}
+    unreserved = {**given_, "nominated_pods": ()}
     again = evaluator.evaluate(compiled, first, **unreserved)
     is_short_for(again, reference.evaluate(program, first, scene.cache, **unreserved), scene)
 

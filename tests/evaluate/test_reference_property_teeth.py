@@ -69,7 +69,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "a domain is a node": (
         "traffic",
-        "policysched.evaluate.vector.traffic.Domain",
+        "policysched.evaluate.vector.traffic.DomainCode",
         lambda right: lambda _: right("kubernetes.io/hostname"),
     ),
     "polls between pods never grow old": (
@@ -79,7 +79,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "nodes that were not asked about are judged": (
         "queue and gangs",
-        "policysched.evaluate.evaluator.rows_of",
+        "policysched.evaluate.evaluator.row_mask",
         lambda right: lambda columns, nodes: right(columns, [*nodes, *columns.names]),
     ),
     "nodes that were not asked about set the scale": (
@@ -175,7 +175,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "a pod that is being deleted is spread against": (
         "pods among pods",
-        "policysched.builtins.pod_topology_spread.kernel.Meant",
+        "policysched.builtins.pod_topology_spread.kernel.PodMatcher",
         lambda right: lambda selectors, **_: right(selectors),
     ),
     "nodes that the pod cannot use are spread over": (
@@ -215,7 +215,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "places reserved for others are given away": (
         "pods among pods",
-        "policysched.evaluate.evaluator.withheld_rows",
+        "policysched.evaluate.evaluator.nominated_rows",
         lambda _: always({}),
     ),
     "a share is rounded up": (
@@ -225,12 +225,12 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "what is missing counts as known": (
         "arithmetic",
-        "policysched.evaluate.vector.arithmetic.both",
+        "policysched.evaluate.vector.arithmetic.both_known",
         lambda _: always(True),
     ),
     "the wrong branch is taken where nothing is known": (
         "choices",
-        "policysched.evaluate.vector.arithmetic.both",
+        "policysched.evaluate.vector.arithmetic.both_known",
         lambda _: lambda _, right: right,
     ),
     "halves are rounded up from the wrong side": (
@@ -269,7 +269,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "a number in the value is as it is without the pod": (
         "aggregates of aggregates",
-        "policysched.evaluate.vector.aggregates.seen_by_all",
+        "policysched.evaluate.vector.aggregates.nested_aggregates",
         lambda _: always(()),
     ),
     "nobody is held back": (

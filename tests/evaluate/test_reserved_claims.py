@@ -26,7 +26,7 @@ def test_a_claim_for_one_pod_is_kept_for_who_is_nominated(mode: str, left: set[s
         "now_ns": NOW_NS,
         "facts": QueuedPodInfo(NOW_NS, 0),
         "samples": {},
-        "reserved": [(nominated, NodeName("a"))],
+        "nominated_pods": [(nominated, NodeName("a"))],
     }
 
     second = pod("second", spec=using("data"))

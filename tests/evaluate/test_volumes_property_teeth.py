@@ -115,13 +115,13 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
     ),
     "disks never clash": (
         volume_restrictions,
-        "_clash",
+        "_conflicts",
         lambda *_: False,
         Story(of((A, B), there=[placed(pod("first", spec=DISK), "a")]), pod("second", spec=DISK)),
     ),
     "attachments do not count": (
         attached_volumes,
-        "told_by",
+        "mount_of_attachment",
         lambda *_: None,
         Story(
             of((A, B), *LIMITED, *MINE, *OTHERS, attachment("left", node="a", volume="w")),
@@ -155,7 +155,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
     ),
     "volumes that are taken are not followed": (
         free_volume_index.FreeVolumeIndexCache,
-        "_follow",
+        "_apply_changes",
         lambda *_: True,
         Story(
             of(
@@ -170,7 +170,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
     ),
     "a volume that is given back stays taken": (
         free_volume_index.FreeVolumeIndex,
-        "note",
+        "set_free",
         lambda self, place, *, free: None if free else _NOTE(self, place, free=free),
         Story(
             of((A,), *LOCAL, volume("v", node="a", phase="Available")),
@@ -203,7 +203,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
     ),
     "a row that got a pod is not counted anew": (
         attached_volumes.AttachedVolumes,
-        "put",
+        "update_row",
         lambda self, row: None if self._rows.get(row) is None and self._counts else _PUT(self, row),
         Story(
             of(
@@ -230,7 +230,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
     ),
     "claims are left to the pods without": (
         evaluation_cache,
-        "bind_claims",
+        "specialize_claim_filters",
         lambda bound, _: (bound, list(range(len(bound.filters)))),
         Story(
             of((A, B), *MINE, there=[]),

@@ -109,7 +109,7 @@ def test_the_default_that_is_documented_is_the_one_that_is_used(name: str) -> No
     as_documented = read_settings(None, {}, {"policies": "a/b", **nested})
 
     unset = read_settings(None, {}, {"policies": "a/b"})
-    assert dataclasses.replace(as_documented, as_given={}) == dataclasses.replace(unset, as_given={})
+    assert dataclasses.replace(as_documented, configured={}) == dataclasses.replace(unset, as_given={})
 
 
 def test_another_value_than_the_default_makes_other_settings() -> None:

@@ -78,7 +78,7 @@ def test_a_binder_that_takes_silence_for_no_is_caught() -> None:
     def impatient(seed: int) -> None:
         with (
             patch.object(bind_module, "RETRYABLE_ERRORS", ()),
-            patch.object(bind_module, "Refused", Exception),
+            patch.object(bind_module, "ApiStatusError", Exception),
         ):
             on_virtual_time(lambda: burst(seed))
 

@@ -318,7 +318,7 @@ def test_a_policy_made_by_the_grammar_has_no_mistakes(text: str) -> None:
 
 
 def test_the_property_notices_a_reader_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("policysched.lang.parse.too_large", lambda _statement: 1 / 0)
+    monkeypatch.setattr("policysched.lang.parse.check_expression_size", lambda _statement: 1 / 0)
 
     with pytest.raises(ZeroDivisionError):
         sensible("filter a require b")

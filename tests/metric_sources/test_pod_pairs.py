@@ -94,7 +94,7 @@ def test_planted_a_doubled_pair_that_counts_is_noticed(monkeypatch: pytest.Monke
     def last_wins(self: pairs_module.PairSeriesJoin, labels: dict[str, str], value: float) -> None:
         self.values[(labels["ns"], labels["pod"]), (labels["peer_ns"], labels["peer_pod"])] = value
 
-    monkeypatch.setattr(pairs_module.PairSeriesJoin, "take", last_wins)
+    monkeypatch.setattr(pairs_module.PairSeriesJoin, "add_series", last_wins)
 
     with pytest.raises(AssertionError):
         test_a_pair_with_two_series_has_no_value_however_many_follow()

@@ -551,7 +551,7 @@ def test_a_plugin_that_is_not_covered_is_named_where_it_is_on_and_only_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lacking = {"VolumeZone": ["not covered by this version: claims"]}
-    monkeypatch.setattr("policysched.migrate.profile.lacks", lambda plugin: lacking.get(plugin, []))
+    monkeypatch.setattr("policysched.migrate.profile.limitations", lambda plugin: lacking.get(plugin, []))
 
     both = imported(config("profiles: [{schedulerName: a}, {schedulerName: b}]\n"))
     off = imported(plugins("    multiPoint: {disabled: [{name: VolumeZone}]}\n"))

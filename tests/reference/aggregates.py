@@ -45,7 +45,9 @@ def _aggregate_cache(context: ExpressionContext) -> dict[tuple[Expr, NodeName | 
 def _value_at(expr: Aggregate, at: ExpressionContext, context: ExpressionContext) -> Value:
     from tests.reference.expressions import value  # each is made of the other
 
-    return value(expr.body, replace(at, candidates=context.candidates, given=context.aggregate_values))
+    return value(
+        expr.body, replace(at, candidates=context.candidates, aggregate_values=context.aggregate_values)
+    )
 
 
 def aggregate(expr: Aggregate, context: ExpressionContext) -> Value:
@@ -57,7 +59,7 @@ def aggregate(expr: Aggregate, context: ExpressionContext) -> Value:
     answers = _aggregate_cache(context)
     if asked not in answers:
         given: dict[Expr, Value] = {one: _quantized(one, context) for one in nested_aggregates(expr)}
-        answers[asked] = _aggregate(expr, replace(context, given=given))
+        answers[asked] = _aggregate(expr, replace(context, aggregate_values=given))
     return answers[asked]
 
 
@@ -141,4 +143,4 @@ def context_after_placement(context: ExpressionContext) -> ExpressionContext:
         dict(before.pods),
     )
     usage.add(replace(context.pod, uid=placed_copy_uid(context.pod)))
-    return replace(context, usage=usage, placing=True)
+    return replace(context, usage=usage, after_placement=True)

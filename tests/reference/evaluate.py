@@ -40,12 +40,12 @@ def evaluate(
     now_ns: int,
     facts: QueuedPodInfo,
     samples: Samples | None = None,
-    reserved: Iterable[tuple[Pod, NodeName]] = (),
+    nominated_pods: Iterable[tuple[Pod, NodeName]] = (),
 ) -> PlacementExplanation:
     """Everything that the policy has to say of the pod on the cluster as it stands, at this moment. A node where others
-    have a place `reserved` must pass the filters with them there, and without them."""
+    have nominated pods must pass the filters with them there, and without them."""
     return evaluate_among(
-        program, pod, cache, None, now_ns=now_ns, facts=facts, samples=samples, reserved=reserved
+        program, pod, cache, None, now_ns=now_ns, facts=facts, samples=samples, nominated_pods=nominated_pods
     )
 
 
@@ -58,7 +58,7 @@ def evaluate_among(
     now_ns: int,
     facts: QueuedPodInfo,
     samples: Samples | None = None,
-    reserved: Iterable[tuple[Pod, NodeName]] = (),
+    nominated_pods: Iterable[tuple[Pod, NodeName]] = (),
 ) -> PlacementExplanation:
     """The same on these nodes alone (None: on all). The other nodes are no candidates; what is placed on them counts."""
     context = pod_context(
@@ -69,15 +69,15 @@ def evaluate_among(
         return PlacementExplanation(refusal, (), {}, {}, {}, None)
 
     facts_of_all = replace(
-        cluster_facts(cache), gives_devices=handles_resource_claims(program), now_ns=now_ns
+        cluster_facts(cache), allocates_devices=handles_resource_claims(program), now_ns=now_ns
     )
     active = rules_for(program, active_layers(context))
-    beforehand = prefilter_refusal(active, replace(context, cluster=facts_of_all))
+    beforehand = prefilter_refusal(active, replace(context, cluster_facts=facts_of_all))
     if beforehand is not None:
         rule_name, words = beforehand
         return PlacementExplanation(words, (), {}, {}, {}, None, pod_refused_by=rule_name)
     nodes = {
-        name: replace(context, node=node, usage=cache.ledger.usage(name), cluster=facts_of_all)
+        name: replace(context, node=node, usage=cache.ledger.usage(name), cluster_facts=facts_of_all)
         for name, node in sorted(cache.nodes.items())
         if among is None or name in among
     }
@@ -90,7 +90,7 @@ def evaluate_among(
     rules = _rules_without_metrics(active, lacking)
     with_them = {
         name: _with_reserved(nodes[name], pods)
-        for name, pods in _pods_by_node(reserved).items()
+        for name, pods in _pods_by_node(nominated_pods).items()
         if name in nodes
     }
     refused = {
@@ -111,9 +111,9 @@ def evaluate_among(
     )
 
 
-def _pods_by_node(reserved: Iterable[tuple[Pod, NodeName]]) -> dict[NodeName, list[Pod]]:
+def _pods_by_node(nominated_pods: Iterable[tuple[Pod, NodeName]]) -> dict[NodeName, list[Pod]]:
     found: dict[NodeName, list[Pod]] = {}
-    for pod, node in reserved:
+    for pod, node in nominated_pods:
         found.setdefault(node, []).append(pod)
     return found
 
@@ -128,10 +128,10 @@ def _with_reserved(at: ExpressionContext, pods: Iterable[Pod]) -> ExpressionCont
     around = replace(
         cluster,
         nodes={**cluster.nodes, node.name: NodeInfo(node, usage)},
-        with_affinity=[*cluster.pods_with_affinity, *more],
+        pods_with_affinity=[*cluster.pods_with_affinity, *more],
         used_claims=cluster.used_claims | {use.claim for one in pods for use in one.claims},
     )
-    return replace(at, usage=usage, cluster=around)
+    return replace(at, usage=usage, cluster_facts=around)
 
 
 def active_layers(context: ExpressionContext) -> tuple[int, ...]:

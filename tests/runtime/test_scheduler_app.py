@@ -184,7 +184,7 @@ def add_gang(world: World, count: int) -> None:
 def midway(monkeypatch: pytest.MonkeyPatch, app: SchedulerApp, then: Callable[[], object]) -> None:
     """Let the app think in the smallest steps, and something happen in the midst of its first long decision."""
     core, decide = app.scheduler._core, app.scheduler.decide
-    core.limits = replace(core.limits, thought_a_step=1)
+    core.limits = replace(core.limits, attempt_step_cost_max=1)
     steps = 0
 
     def watched(now_ns: int) -> list[Command]:

@@ -234,9 +234,9 @@ def test_what_is_assumed_can_refuse_a_node() -> None:
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 BUGS: dict[str, tuple[type, str, Callable[[], None]]] = {
-    "what lands is not counted": (AssumedLoadTracker, "landed", a_burst_spreads),
-    "what goes is not taken back": (AssumedLoadTracker, "left", a_withdrawn_pod_is_taken_back),
-    "what others place is overlooked": (SchedulerCore, "follow_placement", pods_of_others_count),
+    "what lands is not counted": (AssumedLoadTracker, "pod_placed", a_burst_spreads),
+    "what goes is not taken back": (AssumedLoadTracker, "pod_removed", a_withdrawn_pod_is_taken_back),
+    "what others place is overlooked": (SchedulerCore, "update_assumed_load", pods_of_others_count),
 }
 
 

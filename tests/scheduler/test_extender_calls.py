@@ -245,7 +245,7 @@ def test_an_extender_that_fails_makes_the_pod_back_off_and_says_so() -> None:
 
 
 def test_an_extender_is_asked_about_so_many_pods_at_a_time_and_the_others_stand_in_line() -> None:
-    terms = {"gpu": replace(BOTH, at_once=2)}
+    terms = {"gpu": replace(BOTH, concurrent_calls_max=2)}
     rig = Asking(ASKING, *nodes("a"), *(pod(f"web-{number}") for number in range(5)), terms=terms)
     rig.settle()
     first = [one.name for one in rig.asked]
@@ -383,7 +383,7 @@ def test_a_start_where_the_last_known_good_text_asks_in_vain_too_has_nothing_to_
 def test_a_scheduler_that_takes_over_what_it_cannot_ask_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: nobody looks at extenders when a text is offered."""
     monkeypatch.setattr(
-        "policysched.scheduler.policies.registry.not_to_be_asked", lambda _program, _extenders: ()
+        "policysched.scheduler.policies.registry.unusable_extenders", lambda _program, _extenders: ()
     )
 
     with pytest.raises((AssertionError, KeyError)):

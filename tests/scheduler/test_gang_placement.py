@@ -349,7 +349,7 @@ def test_a_gang_that_makes_room_in_part_is_noticed(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_member_thought_through_on_the_cluster_as_it_is_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement._GangSearch, "_take", lambda self, seat: self.seats.append(seat))
+    monkeypatch.setattr(placement._GangSearch, "_apply_placement", lambda self, seat: self.seats.append(seat))
 
     with caught():
         test_a_whole_gang_gets_its_room_and_is_placed_once_that_is_free()

@@ -190,7 +190,7 @@ def test_a_search_that_tries_one_rack_only_is_found_out(monkeypatch: pytest.Monk
     def hasty(*args: object) -> Iterable[TopologyDomain]:
         return islice(first_only(*args), 1)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("policysched.scheduler.gangs.attempt.worth_trying", hasty)
-    monkeypatch.setattr("policysched.evaluate.evaluator.room_for", lambda *_: None)
+    monkeypatch.setattr("policysched.scheduler.gangs.attempt.candidate_domains", hasty)
+    monkeypatch.setattr("policysched.evaluate.evaluator.pod_capacity", lambda *_: None)
 
     assert [one for seed in range(60) for one in broken_up(seed)]

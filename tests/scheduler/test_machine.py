@@ -445,7 +445,7 @@ def adds_no_requests(usage: NodeUsage, one: Pod) -> None:
     ("owner", "name", "bug"),
     [
         (NodeUsage, "add", adds_no_requests),
-        (QueuedGang, "needed", property(gives(0))),
+        (QueuedGang, "needed_count", property(gives(0))),
         (PolicyRegistry, "_fall_back", forgets_its_status),
     ],
     ids=["requests are not counted", "half a gang is enough", "a broken text ends the running one"],
@@ -470,9 +470,9 @@ def test_a_planted_bug_is_found_by_the_search(
             believes_every_confirmation,
             a_pod_is_deleted_between_its_bind_and_the_answer,
         ),
-        (SchedulingQueue, "wake", gives(None), room_comes_for_pods_that_agree),
-        (SchedulingQueue, "_come_home", gives(None), room_comes_for_pods_that_agree),
-        (PolicyMembership, "gather", gives(None), a_policy_that_let_nobody_through_is_corrected),
+        (SchedulingQueue, "requeue", gives(None), room_comes_for_pods_that_agree),
+        (SchedulingQueue, "_return_representative", gives(None), room_comes_for_pods_that_agree),
+        (PolicyMembership, "readmit_pods", gives(None), a_policy_that_let_nobody_through_is_corrected),
     ],
     ids=[
         "a withdrawn promise is not given back",

@@ -175,7 +175,7 @@ def test_nominations_that_are_forgotten_are_found(
         def __exit__(self, *_: object) -> None: ...
 
     monkeypatch.setattr(nominated_rows, "pods_added", lambda *_: Nothing())
-    monkeypatch.setattr("policysched.evaluate.dry_run.laid", lambda *_: Nothing())
+    monkeypatch.setattr("policysched.evaluate.dry_run.pods_added", lambda *_: Nothing())
 
     @given(case=cases())
     @settings(Scenes, derandomize=True, database=None, max_examples=2500)

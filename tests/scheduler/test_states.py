@@ -41,7 +41,7 @@ def ended(run: str, code: int = 1, at_s: int = 0, **more: object) -> ContainerEv
 
 
 def shown(name: str, on: str, *moments: ContainerEvent, app: str = "web") -> ObservedPod:
-    return replace(placed(pod(name, labels={"app": app}), on), containers=moments)
+    return replace(placed(pod(name, labels={"app": app}), on), container_events=moments)
 
 
 def values(rig: Rig, state: str = "reward") -> dict[tuple[str, str], float]:
@@ -76,7 +76,7 @@ def test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_
 def test_only_the_policys_own_pods_on_a_node_feed_it_and_only_what_it_says() -> None:
     rig = Rig(policy(on="started", start=0.5), node("a"))
     began = ContainerEvent("c", "run-2", False, START_NS)
-    foreign = replace(placed(pod("q", scheduler="other"), "a"), containers=(began,))
+    foreign = replace(placed(pod("q", scheduler="other"), "a"), container_events=(began,))
 
     rig.see(foreign, shown("p", "a", ended("run-1")))
     before = values(rig)

@@ -247,9 +247,9 @@ def _begins_anew(self: Scheduler, thought: object, most: int | None) -> None:
 @pytest.mark.parametrize(
     ("holder", "part", "planted", "policy", "check"),
     [
-        (lazy_candidates, "in_portions", _forgets_the_last, FIT, check_nodes_by_themselves),
-        (candidates, "in_portions", _forgets_the_last, ACROSS, check_nodes_by_themselves),
-        (Scheduler, "_think", _begins_anew, FIT, check_steps),
+        (lazy_candidates, "node_batches", _forgets_the_last, FIT, check_nodes_by_themselves),
+        (candidates, "node_batches", _forgets_the_last, ACROSS, check_nodes_by_themselves),
+        (Scheduler, "_run_attempt", _begins_anew, FIT, check_steps),
     ],
     ids=["the last node is forgotten", "or where rules look across", "a step is lost"],
 )

@@ -337,7 +337,7 @@ def test_what_is_promised_is_what_the_volume_will_say() -> None:
 
     promised = stock.claim_ref_of(seen)
     written(rig, on_b=2)
-    rig.tell(e.StorageObjectUpdated(replace(seen, claim=ClaimRef(DATA, "uid-data"), version=2)))
+    rig.tell(e.StorageObjectUpdated(replace(seen, claim_ref=ClaimRef(DATA, "uid-data"), version=2)))
 
     assert promised == ClaimRef(DATA, "uid-data")
     assert rig.scheduler.cache.volumes.reservations.by_key == {}

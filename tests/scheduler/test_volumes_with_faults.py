@@ -19,12 +19,12 @@ def test_volumes_are_bound_once_and_before_their_pods(seed: int) -> None:
 @pytest.mark.parametrize(
     ("where", "part", "planted"),
     [
-        (VolumeCache, "promise", lambda *_: None),
-        (VolumeCache, "release", lambda *_: frozenset()),
+        (VolumeCache, "reserve", lambda *_: None),
+        (VolumeCache, "unreserve", lambda *_: frozenset()),
         (Prebinder, "_is_bound", lambda *_: True),
-        (Prebinder, "_is_made", lambda *_: True),
-        (Prebinder, "give_up", lambda *_: None),
-        (Prebinder, "look", lambda *_, **__: None),
+        (Prebinder, "_is_provisioned", lambda *_: True),
+        (Prebinder, "abort", lambda *_: None),
+        (Prebinder, "recheck", lambda *_, **__: None),
     ],
     ids=[
         "a volume is given twice",

@@ -115,7 +115,7 @@ class World:
                 continue
             for held in self.volumes.values():
                 if held.belongs_to(one, held.claim_ref):
-                    self._write_claim(replace(one, volume=held.name, bind_completed=True, phase="Bound"))
+                    self._write_claim(replace(one, volume_name=held.name, bind_completed=True, phase="Bound"))
                     return
             if one.selected_node is not None and one.class_name == "made":
                 self._make_or_give_up(one, one.selected_node)
@@ -126,7 +126,7 @@ class World:
         if free and self.dice.random() < 0.2:
             taken = self.dice.choice(free)
             foreign = ClaimRef(VolumeClaimKey("elsewhere", "theirs"), "uid-theirs")
-            self._write_volume(replace(taken, claim=foreign, phase="Bound"))
+            self._write_volume(replace(taken, claim_ref=foreign, phase="Bound"))
 
     def time_passes(self) -> None:
         self.now_ns += self.dice.choice((1, 5, 20, 700)) * SECOND_NS
@@ -234,7 +234,7 @@ class World:
                 refusal = "the object has been modified"
             if refusal is None and held is not None:
                 ref = ClaimRef(one.claim, one.claim_uid)
-                versions[held.name] = self._write_volume(replace(held, claim=ref, phase="Bound"))
+                versions[held.name] = self._write_volume(replace(held, claim_ref=ref, phase="Bound"))
         for made in command.volumes_to_provision:
             wanted = self.claims.get(made.claim)
             if refusal is None and (wanted is None or wanted.version != made.version):

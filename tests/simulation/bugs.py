@@ -311,9 +311,7 @@ def pods_of_nobody_are_taken_for_ours() -> AbstractContextManager[Any]:
         ours = found.pod.scheduler == UNKNOWN_SCHEDULER
         return PodUpdated(replace(found, pod=replace(found.pod, scheduler="beta")) if ours else found)
 
-    return patch.object(
-        scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=seen)
-    )
+    return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=seen))
 
 
 def pods_of_nobody_are_told_why_they_wait() -> AbstractContextManager[Any]:
@@ -450,7 +448,7 @@ def room_for_a_member_is_thought_of_without_those_before_it() -> AbstractContext
     def take(self: gang_room._GangSearch, seat: gang_room.MemberPlacement) -> None:
         self.placements.append(seat)
 
-    return patch.object(gang_room._GangSearch, "_take", take)
+    return patch.object(gang_room._GangSearch, "_apply_placement", take)
 
 
 # ── who is first, and what is assumed ────────────────────────────────────────────────────────────────────────────────
@@ -554,13 +552,13 @@ def _many_end_and_go(weather: FaultProfile) -> FaultProfile:
     """Pods whose runs have been fed and written down are deleted, and schedulers die."""
     return replace(
         _undisturbed(weather),
-        roads=FaultRates(0.01, 0.02),
-        deeds={"create a pod": 20.0, "delete a pod": 12.0, "kill a scheduler": 0.6},
-        deed_every_s=0.4,
-        storm_s=90.0,
+        network_faults=FaultRates(0.01, 0.02),
+        action_weights={"create a pod": 20.0, "delete a pod": 12.0, "kill a scheduler": 0.6},
+        action_interval_s=0.4,
+        fault_phase_s=90.0,
         nodes=9,
         pods=30,
-        cramped=False,
+        small_nodes=False,
     )
 
 
@@ -568,12 +566,17 @@ def _many_want_disks(weather: FaultProfile) -> FaultProfile:
     """Where a disk is put in, several who waited for one go for it at once."""
     return replace(
         _undisturbed(weather),
-        roads=FaultRates(0.05, 0.2),
-        deeds={"create a pod": 12.0, "delete a pod": 10.0, "create a claim": 12.0, "put in a disk": 1.2},
-        deed_every_s=0.4,
+        network_faults=FaultRates(0.05, 0.2),
+        action_weights={
+            "create a pod": 12.0,
+            "delete a pod": 10.0,
+            "create a claim": 12.0,
+            "put in a disk": 1.2,
+        },
+        action_interval_s=0.4,
         nodes=2,
         pods=10,
-        cramped=False,
+        small_nodes=False,
     )
 
 
@@ -581,15 +584,15 @@ def _pods_go_while_they_get_devices(weather: FaultProfile) -> FaultProfile:
     """Over roads on which writes are lost, late and repeated, to claims that do not go with their pods."""
     return replace(
         _undisturbed(weather),
-        roads=FaultRates(0.05, 0.2, slow_share=0.2, slow_s=1.5, lost_before_share=0.35),
-        deeds={
+        network_faults=FaultRates(0.05, 0.2, slow_share=0.2, slow_s=1.5, lost_before_share=0.35),
+        action_weights={
             "create a pod": 12.0,
             "delete a pod": 4.0,
             "create a device claim": 6.0,
             "change devices": 3.0,
         },
-        deed_every_s=0.4,
-        storm_s=90.0,
+        action_interval_s=0.4,
+        fault_phase_s=90.0,
         nodes=4,
         pods=25,
         cramped=False,
@@ -602,12 +605,12 @@ def _undisturbed(weather: FaultProfile) -> FaultProfile:
     return replace(
         weather,
         replicas=1,
-        lease_roads_calm=True,
+        lease_connection_reliable=True,
         deleted_in_flight_share=0.0,
         killed_in_flight_share=0.0,
         metric_outage_share=0.0,
         extender_outage_share=0.0,
-        foreign_every_s=None,
+        foreign_bind_interval_s=None,
     )
 
 
@@ -615,13 +618,13 @@ def _binds_without_answers(weather: FaultProfile) -> FaultProfile:
     """For small nodes whose pods come and go, while watches are cut: that a pod was bound is seen late."""
     return replace(
         _undisturbed(weather),
-        roads=FaultRates(0.01, 0.2, late_share=0.1, lost_after_share=0.2, watch_lifetime_s=4.0),
-        deeds={"create a pod": 12.0, "create an urgent pod": 8.0, "delete a pod": 12.0},
-        deed_every_s=0.4,
-        storm_s=90.0,
+        network_faults=FaultRates(0.01, 0.2, late_share=0.1, lost_after_share=0.2, watch_lifetime_s=4.0),
+        action_weights={"create a pod": 12.0, "create an urgent pod": 8.0, "delete a pod": 12.0},
+        action_interval_s=0.4,
+        fault_phase_s=90.0,
         nodes=5,
         pods=30,
-        cramped=True,
+        small_nodes=True,
     )
 
 
@@ -629,14 +632,19 @@ def _rejected_for_what_nobody_saw(weather: FaultProfile) -> FaultProfile:
     """Pods of others come and go while the cluster is not seen, so that nothing tells what room was held back for."""
     return replace(
         _undisturbed(weather),
-        roads=FaultRates(0.01, 0.02, lost_before_share=0.35, watch_lifetime_s=5.0),
-        deeds={"create a pod": 12.0, "start a static pod": 6.0, "delete a pod": 10.0, "resize a node": 6.0},
-        deed_every_s=0.4,
-        storm_s=75.0,
+        network_faults=FaultRates(0.01, 0.02, lost_before_share=0.35, watch_lifetime_s=5.0),
+        action_weights={
+            "create a pod": 12.0,
+            "start a static pod": 6.0,
+            "delete a pod": 10.0,
+            "resize a node": 6.0,
+        },
+        action_interval_s=0.4,
+        fault_phase_s=75.0,
         nodes=6,
         pods=10,
-        cramped=True,
-        foreign_every_s=1.0,
+        small_nodes=True,
+        foreign_bind_interval_s=1.0,
         history_changes_max=2,
     )
 
@@ -646,13 +654,13 @@ def _room_is_made_among_budgets(weather: FaultProfile) -> FaultProfile:
     deeds = {"create a pod": 12.0, "create an urgent pod": 8.0, "delete a pod": 1.0, "create a budget": 8.0}
     return replace(
         _undisturbed(weather),
-        roads=FaultRates(),
-        deeds=deeds,
-        deed_every_s=1.0,
-        storm_s=60.0,
+        network_faults=FaultRates(),
+        action_weights=deeds,
+        action_interval_s=1.0,
+        fault_phase_s=60.0,
         nodes=4,
         pods=25,
-        cramped=True,
+        small_nodes=True,
     )
 
 
@@ -660,13 +668,13 @@ def _answers_are_lost_and_few_wait(weather: FaultProfile) -> FaultProfile:
     """Where a condition gets lost too, events may be missing, and they are not counted."""
     return replace(
         _undisturbed(weather),
-        roads=FaultRates(0.01, lost_after_share=0.04),
-        deeds={"create a pod": 6.0, "delete a pod": 4.0},
-        deed_every_s=1.5,
-        storm_s=60.0,
+        network_faults=FaultRates(0.01, lost_after_share=0.04),
+        action_weights={"create a pod": 6.0, "delete a pod": 4.0},
+        action_interval_s=1.5,
+        fault_phase_s=60.0,
         nodes=9,
         pods=4,
-        cramped=False,
+        small_nodes=False,
     )
 
 

@@ -49,15 +49,15 @@ EPOCH_S = 1_767_225_600
 CHURN_S, REST_S = 100.0, 20.0
 """How long the cluster churns, and how long it then stands empty before memory is read: so what is read is what stays."""
 BOUNDS: tuple[tuple[Any, str, int], ...] = (
-    (columns, "_CODES_A_ROW", 1),
+    (columns, "_CODES_PER_ROW_MAX", 1),
     (columns, "_POD_COLUMNS_MAX", 8),
-    (evaluation_cache, "_STATES_BYTES_MAX", 64 * 1024),
+    (evaluation_cache, "_CACHE_BYTES_MAX", 64 * 1024),
     (placed_pods, "_TALLIES_MAX", 8),
-    (placed_pods, "_DEAD_KINDS_MAX", 4),
-    (placed_pods, "_ANSWERS_MAX", 16),
+    (placed_pods, "_EMPTY_CLASSES_MAX", 4),
+    (placed_pods, "_CACHE_ENTRIES_MAX", 16),
     (reflector, "TOMBSTONES_MAX", 50),
-    (evaluation, "_FILLINGS_MAX", 8),
-    (movable_heap, "_GHOSTS_TOLERATED", 0),
+    (evaluation, "_USAGE_CACHE_MAX", 8),
+    (movable_heap, "_STALE_ENTRIES_MAX", 0),
 )
 """What remembers a bounded number of things remembers few here, so that it is full soon and only what has no bound grows."""
 AFTERWARDS = 'filter never_mind require node.name != "nowhere"\n'

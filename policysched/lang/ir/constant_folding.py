@@ -98,7 +98,9 @@ def _fold_children(expr: Expr, fold: ExprFolder) -> Expr:
         case Else():
             return _fold_else(_replace_parts(expr, value=fold(expr.value), fallback=fold(expr.fallback)))
         case Aggregate(body=body, body_after_placement=placed):
-            return _replace_parts(expr, body=fold(body), placed=None if placed is None else fold(placed))
+            return _replace_parts(
+                expr, body=fold(body), body_after_placement=None if placed is None else fold(placed)
+            )
         case If():
             return _fold_if(
                 _replace_parts(
@@ -118,7 +120,7 @@ def _fold_children(expr: Expr, fold: ExprFolder) -> Expr:
             return _replace_parts(expr, key=fold(expr.key))
         case GangTraffic(gang_key=by, assume=assume):
             by, assume = (None if part is None else fold(part) for part in (by, assume))
-            return _replace_parts(expr, key=fold(expr.pod_key), by=by, assume=assume)
+            return _replace_parts(expr, pod_key=fold(expr.pod_key), gang_key=by, assume=assume)
         case ListFold(value=value, where=where):
             value, where = (None if part is None else fold(part) for part in (value, where))
             return _replace_parts(expr, value=value, where=where)

@@ -208,10 +208,10 @@ def play(program: Program, one: Scenario, *, whole_names: bool = False) -> Scena
         return found
     return replace(
         found,
-        decided=[_short(name) for name in found.decision_order],
+        decision_order=[_short(name) for name in found.decision_order],
         node={_short(name): node for name, node in found.node.items()},
         pending={_short(name): message for name, message in found.pending.items()},
-        explained={_short(name): one for name, one in found.explanations.items()},
+        explanations={_short(name): one for name, one in found.explanations.items()},
     )
 
 

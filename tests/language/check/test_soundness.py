@@ -32,7 +32,7 @@ def undefined(program: Program, scene: Scene) -> list[str]:
             program, pod, space, scene.now_ns, scene.facts, scene.samples, cache=scene.cache
         )
         nodes = {
-            name: replace(alone, node=node, usage=scene.cache.ledger.usage(name), cluster=around)
+            name: replace(alone, node=node, usage=scene.cache.ledger.usage(name), cluster_facts=around)
             for name, node in scene.cache.nodes.items()
         }
         among = CandidateNodes(nodes)
@@ -91,7 +91,7 @@ def no_holes_at_all(expr: Expr, known: frozenset[Expr]) -> Iterator[Expr]:
 
 def test_a_checker_that_overlooks_a_hole_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: nothing is ever missing."""
-    monkeypatch.setattr("policysched.lang.check.rules.holes", no_holes_at_all)
+    monkeypatch.setattr("policysched.lang.check.rules.possibly_missing", no_holes_at_all)
     loads = 'metric load: ratio { query = "q" unit = "1" join = instance every = 15s stale = 90s }'
     careless = program(
         loads, "filter cool require load < 50%", "score idle weight 1 lower load normalize max"

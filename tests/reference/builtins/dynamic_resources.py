@@ -53,7 +53,7 @@ def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts)
     if not isinstance(devices, str):
         timeout_s = params["binding_timeout_seconds"]
         assert isinstance(timeout_s, int), f"a time-out of {timeout_s!r}"
-        devices = replace(devices, lost=unbindable_claims(devices, facts.now_ns, timeout_s))
+        devices = replace(devices, unbindable=unbindable_claims(devices, facts.now_ns, timeout_s))
     found = devices if isinstance(devices, str) else evaluate_node(devices, seen.node, facts.devices)
     return FilterReasons((found,), resolvable=False) if isinstance(found, str) else None
 
