@@ -1,0 +1,154 @@
+"""The layout that a stranger relies on: no unreachable module, no cycle, no name twice, and drawings that are true."""
+
+import ast
+import re
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+from pkgutil import resolve_name
+
+import grimp
+import pytest
+
+from policysched.builtins.registry import BUILTINS
+from tests.house.docs import ROOT
+
+GRAPH = grimp.build_graph("policysched")
+MODULES = sorted(GRAPH.modules)
+
+LOADED_BY_NAME = {
+    f"policysched.builtins.{name}.{part}" for name in BUILTINS for part in ("declaration", "kernel")
+}
+"""Modules that `importlib` or a child process loads: the built-ins by the registry."""
+
+LINES_MAX = 450
+TABLES = {
+    "policysched/lang/syntax/tree.py",  # one class for each kind of syntax node
+    "policysched/sandbox/apiserver/tables.py",  # the columns that kubectl prints, kind by kind
+}
+
+
+def source_of(module: str) -> Path:
+    path = ROOT / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def imported_by_name(module: str) -> set[str]:
+    """Modules that stand in the source as a dotted string, as those that a child process runs do."""
+    return set(
+        re.findall(r"[\"'](policysched(?:\.\w+)+)[\"']", source_of(module).read_text(encoding="utf-8"))
+    )
+
+
+def test_every_module_is_reachable_from_a_command() -> None:
+    reached: set[str] = set()
+    waiting = [module for module in MODULES if module.startswith("policysched.cli")] + [
+        "policysched.__main__"
+    ]
+    while waiting:
+        module = waiting.pop()
+        if module in reached or module not in GRAPH.modules:
+            continue
+        reached.add(module)
+        waiting += GRAPH.find_modules_directly_imported_by(module)
+        waiting += imported_by_name(module)
+        waiting.append(module.rpartition(".")[0])
+        if module == "policysched.builtins.registry":
+            waiting += LOADED_BY_NAME
+
+    assert len(reached) > 400
+    assert set(MODULES) - reached == set()
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    order: dict[str, int] = {}
+    done: set[str] = set()
+    circles: list[list[str]] = []
+
+    def visit(module: str, path: list[str]) -> None:
+        order[module] = len(path)
+        for imported in sorted(GRAPH.find_modules_directly_imported_by(module)):
+            if imported in done:
+                continue
+            if imported in order:
+                circles.append([*path[order[imported] :], module])
+            else:
+                visit(imported, [*path, module])
+        del order[module]
+        done.add(module)
+
+    for module in MODULES:
+        if module not in done:
+            visit(module, [])
+
+    assert circles == []
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    modules_of = defaultdict(list)
+    for module in MODULES:
+        for statement in ast.parse(source_of(module).read_text(encoding="utf-8")).body:
+            if isinstance(statement, ast.ClassDef) and not statement.name.startswith("_"):
+                modules_of[statement.name].append(module)
+
+    assert len(modules_of) > 500
+    assert {name: modules for name, modules in modules_of.items() if len(modules) > 1} == {}
+
+
+def test_no_module_is_too_long_to_read_at_once() -> None:
+    lines = {
+        source_of(module).relative_to(ROOT).as_posix(): source_of(module)
+        .read_text(encoding="utf-8")
+        .count("\n")
+        for module in MODULES
+    }
+
+    assert {path: count for path, count in lines.items() if count > LINES_MAX and path not in TABLES} == {}
+    assert all(lines[path] > LINES_MAX for path in TABLES), "a table that is short needs no exception"
+
+
+GLOSSARY = re.findall(
+    r"^\| ([^|]+) \| [^|]+ \| `([\w.]+)`: `([\w.]+)` \|$",
+    (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+
+
+def test_the_glossary_has_one_row_for_each_term() -> None:
+    terms = [term.lower() for term, _, _ in GLOSSARY]
+
+    assert len(terms) > 100
+    assert len(terms) == len(set(terms))
+
+
+@pytest.mark.parametrize(
+    ("term", "module", "owner"), GLOSSARY, ids=lambda value: value if " " not in value else None
+)
+def test_the_owner_of_a_term_exists(term: str, module: str, owner: str) -> None:
+    name, *members = owner.split(".")
+    value = resolve_name(f"{module}:{name}")
+
+    for member in members:
+        fields = {*dir(value), *getattr(value, "__annotations__", {}), *assigned_in(value)}
+        assert member in fields, f"{term}: {module}:{owner}"
+
+
+def assigned_in(owner: type) -> set[str]:
+    """Attributes that the methods of a class assign."""
+    tree = ast.parse(Path(ROOT / (owner.__module__.replace(".", "/") + ".py")).read_text(encoding="utf-8"))
+    (body,) = [item for item in tree.body if isinstance(item, ast.ClassDef) and item.name == owner.__name__]
+    return {node.attr for node in ast.walk(body) if isinstance(node, ast.Attribute)}
+
+
+def test_the_drawing_of_the_layers_is_the_contract_that_is_checked() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+
+    for contract in contracts:
+        if contract["type"] != "layers":
+            continue
+        (container,) = contract["containers"]
+        drawn = page.partition(f"```layers {container}\n")[2].partition("```")[0]
+        rows = [row.split("  ")[0].strip() for row in drawn.splitlines() if row.strip()]
+        assert rows == contract["layers"], f"the drawing of {container}"
