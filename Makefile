@@ -2,9 +2,13 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Many tests wait for real processes: more workers than cores keep the cores busy.
+WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
+# Folders whose tests start processes, a control plane or minutes of simulation.
+SLOW_TIERS := bench conformance contract controlplane e2e prometheus simulation soak
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types layers unit bench bench-beside chaos live simulate soak fmt clean
+.PHONY: help setup demo test check lint types layers unit bench bench-beside chaos live simulate soak fmt clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,7 +37,10 @@ layers: setup
 	$(BIN)/lint-imports
 
 unit: setup
-	$(BIN)/pytest -n auto --dist worksteal
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+check: lint types layers  ## for every save: linters, types, layers and the tests that run in one process (90 s)
+	$(BIN)/pytest -q -n auto --dist worksteal -m "not search" $(addprefix --ignore=tests/,$(SLOW_TIERS))
 
 bench: setup  ## measure; never part of the tests
 	$(BIN)/python -m tests.bench

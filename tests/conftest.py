@@ -1,3 +1,40 @@
-"""What all tests share: fixtures that live in plugins beside what they provide."""
+"""What all tests share: fixtures from plugins beside what they provide, and the tiers.
+
+`make test` runs everything. `make check`, for every save, leaves out what needs a control plane or a process of its own
+(the folders in the Makefile) and the modules here: random searches and planted bugs, which take minutes.
+"""
+
+from pathlib import Path
+
+import pytest
 
 pytest_plugins = ["tests.controlplane.fixtures", "tests.prometheus.fixtures", "tests.language.update_golden"]
+
+SEARCHES = {
+    "cli/test_closed_pipe.py",
+    "cli/test_demo.py",
+    "cli/test_grammar_cache.py",
+    "cli/test_kubectl_against_the_sandbox.py",
+    "daemon/test_compiling.py",
+    "evaluate/test_devices_property.py",
+    "evaluate/test_invariants.py",
+    "evaluate/test_reference_property.py",
+    "evaluate/test_reference_property_teeth.py",
+    "evaluate/test_refresh.py",
+    "evaluate/test_volumes_property.py",
+    "evaluate/test_volumes_property_teeth.py",
+    "kube/test_shapes.py",
+    "language/check/test_never_raises.py",
+    "language/check/test_soundness.py",
+    "language/check/test_strategies.py",
+    "scheduler/test_candidates.py",
+    "scheduler/test_nominated.py",
+    "scheduler/test_volumes_with_faults.py",
+}
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.path.relative_to(HERE).as_posix() in SEARCHES:
+            item.add_marker(pytest.mark.search)

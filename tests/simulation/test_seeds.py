@@ -14,22 +14,24 @@ from tests.simulation.builders import failure
 from tests.simulation.texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.world import run_seed
 
-SEEDS, A_TEST = 200, 10
+SEEDS, SEEDS_PER_TEST, EVENTFUL_SEEDS = 200, 11, 24
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, A_TEST))
-def test_whatever_befalls_it_the_scheduler_neither_does_wrong_nor_stays_wrong(first: int) -> None:
-    for seed in range(first, first + A_TEST):
+@pytest.mark.parametrize("first", range(EVENTFUL_SEEDS, SEEDS, SEEDS_PER_TEST))
+def test_under_faults_every_invariant_holds_and_the_scheduler_recovers(first: int) -> None:
+    for seed in range(first, min(first + SEEDS_PER_TEST, SEEDS)):
         report = run_seed(seed)
 
         assert not report.wrong, failure(report)
 
 
-def test_the_seeds_are_eventful() -> None:
-    reports = [run_seed(seed) for seed in range(24)]
+def test_the_first_seeds_meet_every_kind_of_fault_and_every_invariant_holds() -> None:
+    reports = [run_seed(seed) for seed in range(EVENTFUL_SEEDS)]
 
-    misfortunes = {name for report in reports for name, count in report.drawn.items() if count}
-    assert misfortunes >= {"lost before", "lost after", "late", "cut", "doubled"}
+    for report in reports:
+        assert not report.wrong, failure(report)
+    faults = {name for report in reports for name, count in report.drawn.items() if count}
+    assert faults >= {"lost before", "lost after", "late", "cut", "doubled"}
     assert sum(report.bound for report in reports) > 12 * 10
     trace = "\n".join(line for report in reports for line in report.trace)
     for event in (
@@ -59,9 +61,7 @@ def test_what_is_said_to_check_does_and_what_is_said_not_to_does_not(key: str) -
 
 
 def test_a_seed_is_the_same_under_every_hash_seed_of_python() -> None:
-    script = (
-        "from tests.simulation.world import run_seed; print([run_seed(seed).digest for seed in (2, 22, 33)])"
-    )
+    script = "from tests.simulation.world import run_seed; print([run_seed(seed).digest for seed in (2, 22)])"
 
     digests = {
         subprocess.run(

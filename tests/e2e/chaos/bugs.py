@@ -31,7 +31,7 @@ def withdraw_on_unknown() -> None:
             return BindRefused(one.uid, str(error))
         return BindConfirmed(one.uid, one.node)
 
-    setattr(bind.Binder, "_carry_out", attempt)  # noqa: B010 (mypy minds the name of its parameter)
+    setattr(bind.Binder, "_bind_until_answered", attempt)  # noqa: B010 (mypy minds the name of its parameter)
 
 
 def never_repeat() -> None:
