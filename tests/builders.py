@@ -10,15 +10,12 @@ from typing import Any
 from policysched.cluster.cache import ClusterCache
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.kubelet_rejection import decode_kubelet_rejection
-from policysched.model.objects import (
-    Namespace,
-    Node,
-    NodeName,
-    ObservedPod,
-    Pod,
-    PodSet,
-    PodSetKind,
-)
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
+from policysched.model.workloads import PodSet, PodSetKind
 
 
 def pod_manifest(

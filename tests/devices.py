@@ -5,7 +5,7 @@ from typing import Any
 
 from policysched.kube.decode import core_objects, devices
 from policysched.model.devices import DeviceClass, ResourceClaim, ResourceSlice
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 
 Json = dict[str, Any]
 DRIVER = "gpu.example.com"

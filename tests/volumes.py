@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from policysched.kube.decode import storage
-from policysched.model.objects import CsiNode
 from policysched.model.storage import (
     CsiDriver,
+    CsiNode,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageCapacity,

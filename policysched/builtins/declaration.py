@@ -31,7 +31,7 @@ class BuiltinParameter:
 class BuiltinDeclaration:
     """`name` is the plugin's name in snake case, `plugin` as kube-scheduler spells it.
 
-    `pod_reads` and `node_reads` name fields of `model.objects.Pod` and `model.objects.Node` (or `node.usage`, the running totals,
+    `pod_reads` and `node_reads` name fields of `model.pods.Pod` and `model.nodes.Node` (or `node.usage`, the running totals,
     `cluster`, facts over all nodes such as how many have an image, or `volumes`, what there is of volumes and claims): pods that agree on the former share an
     evaluation, and only changes of the latter can change it. `selected_labels` among the former are those of the pod's
     labels that placed pods' terms ask about, `siblings` the pods that its Services and its controller select.

@@ -13,7 +13,7 @@ from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import ClusterContext
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 
 
 def device_backed_resources(pod: Pod, around: ClusterContext) -> tuple[str, ...]:

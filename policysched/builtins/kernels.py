@@ -10,7 +10,7 @@ from importlib import import_module
 from policysched.builtins.registry import BUILTINS
 from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.kernel import ClusterContext, FilterKernel, KernelParams, ScoreKernel
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 
 _MODULES = {name: import_module(f"policysched.builtins.{name}.kernel") for name in BUILTINS}
 

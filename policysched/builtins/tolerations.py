@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from policysched.model.objects import Taint, Toleration
+from policysched.model.nodes import Taint
+from policysched.model.pods import Toleration
 
 
 def tolerated(tolerations: Iterable[Toleration], taint: Taint) -> bool:

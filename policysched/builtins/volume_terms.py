@@ -12,7 +12,7 @@ from policysched.builtins.node_affinity.kernel import requirement_matches
 from policysched.evaluate.columns.column_kinds import NodeMapEntry, PluginMigrated
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
-from policysched.model.objects import LabelSelector, SelectorRequirement
+from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.storage import NodeSelectorTerms, PersistentVolume
 
 

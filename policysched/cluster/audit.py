@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.pod_index import compact_ended_pod
-from policysched.model.objects import Node, ObservedPod
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
 
 
 def find_cache_differences(

@@ -7,7 +7,8 @@ counting: `filterPodsWithPDBViolation` in kubernetes' `pkg/scheduler/framework/p
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from policysched.model.objects import DisruptionBudget, Pod
+from policysched.model.pods import Pod
+from policysched.model.workloads import DisruptionBudget
 
 
 def split_by_budget(

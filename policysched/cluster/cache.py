@@ -24,23 +24,14 @@ from policysched.model.devices import (
     ResourceClaim,
     ResourceSlice,
 )
-from policysched.model.objects import (
-    CsiNode,
-    DisruptionBudget,
-    Namespace,
-    Node,
-    NodeName,
-    ObservedPod,
-    Placement,
-    Pod,
-    PodSet,
-    PodSetKind,
-    PodUid,
-    ResourceClaimKey,
-    VolumeClaimKey,
-)
+from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey, VolumeClaimKey
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Placement, Pod
 from policysched.model.storage import (
     CsiDriver,
+    CsiNode,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageCapacity,
@@ -49,6 +40,7 @@ from policysched.model.storage import (
     StorageObject,
     VolumeAttachment,
 )
+from policysched.model.workloads import DisruptionBudget, PodSet, PodSetKind
 
 Events = frozenset[ClusterEvent]
 _NO_EVENTS: Events = frozenset()

@@ -6,7 +6,8 @@ from enum import Enum
 
 from policysched.cluster.shares import CpuMemory, NamespaceShares, add_requests
 from policysched.cluster.usage import NodeUsage
-from policysched.model.objects import NodeName, Placement, Pod, PodUid, VolumeClaimKey
+from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
+from policysched.model.pods import Placement, Pod
 
 
 class PlacementState(Enum):

@@ -6,8 +6,9 @@ They come by watches of their own, before the node or after it, and become part 
 from dataclasses import replace
 
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import CsiAttachment, CsiNode, Node, NodeName
-from policysched.model.storage import VolumeAttachment
+from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
+from policysched.model.storage import CsiAttachment, CsiNode, VolumeAttachment
 
 Events = frozenset[ClusterEvent]
 _NO_EVENTS: Events = frozenset()

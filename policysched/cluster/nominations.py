@@ -9,7 +9,8 @@ that is old news. So a promise (a node, or none where we took one back) stands u
 
 from dataclasses import replace
 
-from policysched.model.objects import NodeName, ObservedPod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pod_status import ObservedPod
 
 
 class Nominations:

@@ -9,7 +9,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
-from policysched.model.objects import Pod, PodUid
+from policysched.model.identifiers import PodUid
+from policysched.model.pods import Pod
 
 _CHANGES_KEPT_MIN = 64
 

@@ -9,7 +9,9 @@ answers are kept until a set changes. Source of what selects: `DefaultSelector` 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
-from policysched.model.objects import LabelSelector, Pod, PodSet, PodSetKind, SelectorRequirement
+from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector, SelectorRequirement
+from policysched.model.workloads import PodSet, PodSetKind
 
 PodSetKey = tuple[PodSetKind, str, str]
 """Kind, namespace and name."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from policysched.lang.ir.expr import RecoveryCondition
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from policysched.model.objects import HostPort, Pod, PodUid
+from policysched.model.identifiers import PodUid
+from policysched.model.pods import HostPort, Pod
 
 REQUESTED_MAX = 2**62 - 1
 """Requests are counted up to here and not beyond, so that one more can be added to them without leaving int64."""

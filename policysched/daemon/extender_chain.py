@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from policysched.kube.extender.client import ExtenderCallFailed, ExtenderEndpoint, ExtenderFilterResult
 from policysched.lang.ir.extender_results import ExtenderRefusal, ExtenderResult
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 
 log = logging.getLogger(__name__)
 

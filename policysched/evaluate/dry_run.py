@@ -27,8 +27,9 @@ from policysched.evaluate.nominated_rows import (
 )
 from policysched.evaluate.rules.specialized_rules import NodeInputFilter
 from policysched.evaluate.topology_domains import TopologyDomain
+from policysched.model.identifiers import NodeName
 from policysched.model.messages import metric_outage_message
-from policysched.model.objects import NodeName, Pod
+from policysched.model.pods import Pod
 
 Reasons = tuple[str, ...]
 

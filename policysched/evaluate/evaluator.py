@@ -39,7 +39,8 @@ from policysched.evaluate.verdict import PrebindRequirements, UnschedulableDiagn
 from policysched.lang.ir.program import BuiltinFilter, BuiltinScore
 from policysched.lang.ir.verdict import NodeSubsetVerdict, PlacementExplanation
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.model.quantity import INT64_MAX
 
 _SECOND_NS = 10**9

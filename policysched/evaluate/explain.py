@@ -14,7 +14,7 @@ from policysched.evaluate.rules.specialized_rules import (
 )
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.verdict import NodeRefusal, NodeRuleScore, PlacementExplanation
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 
 ReasonMasks = Sequence[tuple[str, Array]]
 

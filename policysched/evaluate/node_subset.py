@@ -16,7 +16,7 @@ from policysched.evaluate.explain import refusal_at
 from policysched.evaluate.nominated_rows import NominatedRefusal
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.verdict import NodeRefusal, NodeSubsetVerdict
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 
 MAX_SCORE = 100
 

@@ -17,7 +17,8 @@ from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.rules.specialized_rules import NodeInputFilter, SpecializedFilter
-from policysched.model.objects import NodeName, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod
 
 NominatedPods = Collection[tuple[Pod, NodeName]]
 """Pods, each with the node that it is nominated to."""

@@ -23,7 +23,8 @@ from policysched.evaluate.kernel import EMPTY_CLUSTER_CONTEXT, ClusterContext
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.program import Metric
-from policysched.model.objects import Namespace, Pod, QueuedPodInfo
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod, QueuedPodInfo
 
 
 class SnapshotBuilder:

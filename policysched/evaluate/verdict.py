@@ -7,7 +7,7 @@ from policysched.cluster.devices.binding_conditions import BINDING_TIMEOUT_S
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,16 +22,12 @@ from policysched.kube.decode.object_schemas import OBJECT_SCHEMAS
 from policysched.kube.decode.primitives import require_schema
 from policysched.kube.decode.storage import STORAGE_DECODERS as _STORAGE
 from policysched.model.devices import DeviceObject
-from policysched.model.objects import (
-    CsiNode,
-    DisruptionBudget,
-    Namespace,
-    Node,
-    NodeName,
-    ObservedPod,
-    PodSet,
-)
-from policysched.model.storage import StorageObject
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
+from policysched.model.storage import CsiNode, StorageObject
+from policysched.model.workloads import DisruptionBudget, PodSet
 from policysched.policy_files.sources import UnusableFile
 from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.scheduler.events import NodeObjectUpdated

@@ -9,7 +9,7 @@ from policysched.files import STANDARD_INPUT, read_text
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.ir.program import Program
 from policysched.metric_sources.file import convert_file_metric, read_samples_file
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from policysched.policy_files.checking import check_source_set, reject_unused_parameters
 from policysched.policy_files.sources import UnusableFile, load_policy_sources
 from policysched.text import Diagnostic, Severity

@@ -14,7 +14,9 @@ from policysched.harness.cluster_files import ClusterFiles
 from policysched.harness.simulated_prebind import simulate_prebind
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.program import Program
-from policysched.model.objects import Namespace, ObservedPod, PodUid
+from policysched.model.identifiers import PodUid
+from policysched.model.namespaces import Namespace
+from policysched.model.pod_status import ObservedPod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits

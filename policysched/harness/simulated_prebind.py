@@ -16,7 +16,8 @@ from policysched.model.devices import (
     DeviceStatus,
     ResourceClaim,
 )
-from policysched.model.objects import NodeName, NodeSelectorTerm, PrebindTarget, SelectorRequirement
+from policysched.model.identifiers import NodeName, PrebindTarget
+from policysched.model.selectors import NodeSelectorTerm, SelectorRequirement
 from policysched.model.storage import ClaimRef, PersistentVolume, PersistentVolumeClaim
 from policysched.scheduler import events as e
 from policysched.scheduler.commands import ClaimToCreate, Deallocate, DeleteExtendedClaim, Prebind, Unreserve

@@ -19,7 +19,8 @@ from policysched.lang.ir.arithmetic import clamp_finite
 from policysched.lang.ir.expr import Const
 from policysched.lang.ir.program import Program, StateSpec
 from policysched.lang.types.units import parse_value
-from policysched.model.objects import Namespace, NodeName
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
 from policysched.policy_files.sources import UnusableFile
 from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.scheduler.policies.policy_states import (

@@ -14,7 +14,7 @@ from policysched.lang.ir.program import Metric, is_node_metric
 from policysched.metric_sources.clock_skew import ClockSkewTracker
 from policysched.metric_sources.polling import QueryResult, process_in_batches
 from policysched.metric_sources.source import Nodes, RawSamples
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 
 _NS = 1_000_000_000
 _TIME_LENGTH_MAX = 40

@@ -8,7 +8,7 @@ everything for the first time.
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 
 _QUERIES_MAX = 64
 """Questions that are remembered; those asked last are kept."""

@@ -25,7 +25,7 @@ from policysched.metric_sources.source import (
     describe_invalid_values,
     value_converter,
 )
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from policysched.scheduler.events import SamplesArrived
 from policysched.schemas import findings
 

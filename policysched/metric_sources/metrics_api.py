@@ -19,7 +19,7 @@ from policysched.metric_sources.clock_skew import ClockSkewTracker
 from policysched.metric_sources.poll_status import PollError
 from policysched.metric_sources.polling import FetchBody, QueryResult, process_in_batches
 from policysched.metric_sources.source import Nodes, RawSamples
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from policysched.model.quantity import parse_quantity
 
 PATH = "/apis/metrics.k8s.io/v1beta1/nodes"

@@ -25,7 +25,7 @@ from policysched.metric_sources.pod_pairs import (
 )
 from policysched.metric_sources.poll_status import MetricKey, PollError, PollResult, SourcePollStatus
 from policysched.metric_sources.source import Nodes, RawSamples, SampleConsumer, convert_into
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from policysched.scheduler.events import SamplesArrived
 
 SYNC_INTERVAL_S = 1.0

@@ -21,7 +21,7 @@ from policysched.metric_sources.prometheus_response import (
 )
 from policysched.metric_sources.series_join import NodeJoin, SeriesJoiner
 from policysched.metric_sources.source import Nodes, RawSamples
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 
 _JOINERS_MAX = 16
 

@@ -10,7 +10,8 @@ from functools import lru_cache
 from ipaddress import AddressValueError, IPv6Address
 
 from policysched.metric_sources.source import Nodes
-from policysched.model.objects import Node, NodeName
+from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
 
 NodeJoin = str | tuple[str, str]
 HOSTNAME_LABEL = "kubernetes.io/hostname"

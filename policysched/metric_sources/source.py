@@ -10,7 +10,8 @@ from policysched.lang.check.dimensions import describe_type
 from policysched.lang.ir.program import Metric
 from policysched.lang.types.kinds import TypeKind
 from policysched.lang.types.units import parse_value, unit_factor
-from policysched.model.objects import Node, NodeName
+from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 from policysched.scheduler.events import SamplesArrived
 from policysched.text.quote_value import quote_value

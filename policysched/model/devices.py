@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from policysched.model.objects import Node, NodeName, NodeSelectorTerm, PodUid, ResourceClaimKey
-from policysched.model.selectors import node_matches
+from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey
+from policysched.model.nodes import Node, node_matches
+from policysched.model.selectors import NodeSelectorTerm
 
 NodeSelectorTerms = tuple[NodeSelectorTerm, ...]
 Amounts = Mapping[str, Fraction]

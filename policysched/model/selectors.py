@@ -2,11 +2,59 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
-from policysched.model.objects import Node, NodeSelectorTerm, SelectorRequirement
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
+
+
+SelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorRequirement:
+    """One `matchExpressions` (or `matchFields`) entry."""
+
+    key: str
+    operator: SelectorOperator
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """All requirements hold; an empty one matches everything. `matchLabels` are In requirements of one value. The API
+    has no Gt and Lt here."""
+
+    requirements: tuple[SelectorRequirement, ...]
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """An absent label satisfies NotIn. Source: `labels.Requirement.Matches` in k8s.io/apimachinery."""
+        for one in self.requirements:
+            found = labels.get(one.key)
+            match one.operator:
+                case "In":
+                    holds = found in one.values
+                case "NotIn":
+                    holds = found not in one.values
+                case "Exists":
+                    holds = found is not None
+                case "DoesNotExist":
+                    holds = found is None
+                case "Gt" | "Lt":
+                    raise AssertionError(f"a label selector has no operator {one.operator}")
+            if not holds:
+                return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelectorTerm:
+    """Both lists hold; a term with neither matches nothing."""
+
+    expressions: tuple[SelectorRequirement, ...]
+    fields: tuple[SelectorRequirement, ...]
 
 
 def volume_fits_labels(terms: Iterable[NodeSelectorTerm] | None, labels: Mapping[str, str]) -> bool:
@@ -18,18 +66,6 @@ def volume_fits_labels(terms: Iterable[NodeSelectorTerm] | None, labels: Mapping
     return terms is None or any(
         bool(term.expressions or term.fields)
         and all(requirement_holds(one, labels) for one in term.expressions)
-        for term in terms
-    )
-
-
-def node_matches(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
-    """Whether a node selector with these terms selects the node, by its labels and its name. A term without any requirement
-    selects nothing. Source: `NodeSelector.Match` in k8s.io/component-helpers/scheduling/corev1/nodeaffinity."""
-    fields = {"metadata.name": str(node.name)}
-    return any(
-        bool(term.expressions or term.fields)
-        and all(requirement_holds(one, node.labels) for one in term.expressions)
-        and all(one.key in fields and requirement_holds(one, fields) for one in term.fields)
         for term in terms
     )
 

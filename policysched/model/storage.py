@@ -8,20 +8,50 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from policysched.model.objects import (
-    CsiVolume,
-    LabelSelector,
-    NodeName,
-    NodeSelectorTerm,
-    PodUid,
-    SelectorRequirement,
-    VolumeClaimKey,
-)
+from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
+from policysched.model.selectors import LabelSelector, NodeSelectorTerm, SelectorRequirement
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 """The provisioner of a class whose volumes are made by hand."""
 
 NodeSelectorTerms = tuple[NodeSelectorTerm, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A volume that a pod names without a claim and that two pods may not write to at a time. `name` tells disks of one
+    `kind` apart; RBD images are the same only where the `monitors` overlap (empty for the other kinds)."""
+
+    kind: Literal["gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd"]
+    name: str
+    monitors: frozenset[str]
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CsiVolume:
+    """A volume as its CSI driver knows it: what counts once towards a node's limit."""
+
+    driver: str
+    handle: str
+
+
+@dataclass(frozen=True, slots=True)
+class CsiNode:
+    """The CSINode of a node: how many volumes of each driver may be attached (a driver without a limit is not here), and
+    which in-tree plugins its kubelet leaves to CSI drivers."""
+
+    name: NodeName
+    limits: Mapping[str, int]
+    migrated_plugins: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CsiAttachment:
+    """What a VolumeAttachment says of its node: which driver has attached which PersistentVolume, or is about to."""
+
+    attacher: str
+    volume: str
 
 
 @dataclass(frozen=True, slots=True)

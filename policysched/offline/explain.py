@@ -12,7 +12,8 @@ from policysched.harness.simulate import simulate
 from policysched.harness.state_values import state_tables
 from policysched.lang.ir.program import Program, rules_for
 from policysched.lang.ir.verdict import PlacementExplanation
-from policysched.model.objects import ObservedPod, Pod, QueuedPodInfo
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.policy_files.sources import UnusableFile
 from policysched.scheduler.explain_record import decision_message
 

@@ -23,7 +23,8 @@ from policysched.lang.ir.program import (
     rules_for,
 )
 from policysched.lang.ir.verdict import PlacementExplanation
-from policysched.model.objects import ObservedPod, QueuedPodInfo
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import QueuedPodInfo
 from policysched.policytest.scenario_runner import DecisionRound
 from policysched.text import Span
 

@@ -19,7 +19,10 @@ from policysched.lang.ir.program import Metric, Program, is_node_metric
 from policysched.lang.types.kinds import Type, TypeKind
 from policysched.lang.types.units import parse_value
 from policysched.metric_sources.pod_pairs import MutablePodPairs, add_pair, parse_pair
-from policysched.model.objects import Namespace, Node, NodeName, ObservedPod
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
 from policysched.policy_files.sources import UnusableFile
 from policysched.policytest import short_forms
 from policysched.policytest.canned_extenders import CannedExtender

@@ -14,7 +14,9 @@ from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.extender_results import ExtenderResults, nodes_passing_extenders
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
-from policysched.model.objects import Namespace, NodeName, ObservedPod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.namespaces import Namespace
+from policysched.model.pod_status import ObservedPod
 from policysched.policytest.canned_extenders import apply_extender_answers, call_canned_extenders
 from policysched.policytest.scenario import Scenario
 from policysched.scheduler import commands as c

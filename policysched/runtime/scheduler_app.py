@@ -45,7 +45,7 @@ from policysched.kube.write.events_and_conditions import Reporter, UnboundPodVer
 from policysched.kube.write.evict import Evictor
 from policysched.kube.write.prebind import PrebindWriter
 from policysched.metric_sources.router import SampleSourceRouter
-from policysched.model.objects import PodUid
+from policysched.model.identifiers import PodUid
 from policysched.runtime.command_dispatcher import CommandDispatcher
 from policysched.runtime.leadership import Leadership
 from policysched.scheduler.events import Event, SavedPolicyStatesLoaded

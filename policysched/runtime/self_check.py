@@ -11,7 +11,8 @@ from policysched.cluster.audit import find_cache_differences
 from policysched.kube.client.api import ApiClient, ApiErrors
 from policysched.kube.decode.errors import Malformed
 from policysched.kube.watch.resources import NODES, PODS
-from policysched.model.objects import Node, ObservedPod
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
 from policysched.scheduler.events import NodeUpdated, PodUpdated
 from policysched.scheduler.scheduler import Scheduler
 

@@ -6,7 +6,7 @@ the watch). The pod may have been deleted, or shown as bound, before the answer 
 """
 
 from policysched.cluster.ledger import PlacementState
-from policysched.model.objects import NodeName, PodUid
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import DeleteExtendedClaim, Log, ReportScheduled, Unreserve
 from policysched.scheduler.core import InFlightBind, SchedulerCore
 from policysched.scheduler.queue.admission import QueueAdmission

@@ -6,7 +6,7 @@ from typing import Literal
 
 from policysched.cluster.devices.extended_resources import ExtendedResourceMapping
 from policysched.model.devices import ClaimConsumer, DeviceAllocation, DeviceRequest
-from policysched.model.objects import NodeName, PodUid, ResourceClaimKey, VolumeClaimKey
+from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey, VolumeClaimKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,10 @@ from policysched.evaluate import Evaluator, Plan, PrebindRequirements
 from policysched.evaluate.compile.read_set import unknown_namespace
 from policysched.lang.ir.program import Program
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import (
-    Namespace,
-    NodeName,
-    ObservedPod,
-    Placement,
-    Pod,
-    PodUid,
-    PrebindTarget,
-    QueuedPodInfo,
-    ResourceClaimKey,
-)
+from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey
+from policysched.model.namespaces import Namespace
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Placement, Pod, QueuedPodInfo
 from policysched.scheduler.commands import (
     ClearNomination,
     Command,

@@ -7,20 +7,12 @@ from policysched.cluster.samples import MetricSamples
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.ir.extender_results import ExtenderResults
 from policysched.model.devices import DeviceKind, DeviceObject
-from policysched.model.objects import (
-    CsiNode,
-    DisruptionBudget,
-    Namespace,
-    Node,
-    NodeName,
-    ObservedPod,
-    PodSet,
-    PodSetKind,
-    PodUid,
-    PrebindTarget,
-    ResourceClaimKey,
-)
-from policysched.model.storage import StorageKind, StorageObject
+from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
+from policysched.model.storage import CsiNode, StorageKind, StorageObject
+from policysched.model.workloads import DisruptionBudget, PodSet, PodSetKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from policysched.lang.ir.program import Metric, Program
 from policysched.lang.ir.verdict import NodeRefusal, PlacementExplanation
 from policysched.lang.types.units import format_value
 from policysched.model.messages import pod_refused_message, unavailable_message
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 
 
 @dataclass(frozen=True, slots=True)

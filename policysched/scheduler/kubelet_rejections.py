@@ -17,7 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from policysched.cluster.cache import ClusterCache
-from policysched.model.objects import KubeletRejection, Node, NodeName, ObservedPod, Placement, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
+from policysched.model.pod_status import KubeletRejection, ObservedPod
+from policysched.model.pods import Placement, Pod
 from policysched.scheduler.commands import Log
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from policysched.evaluate import PrebindRequirements
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from policysched.scheduler.pending_reports import PendingReason
 
 PLACED_POD_EVENTS = frozenset({ClusterEvent.ASSIGNED_POD_DELETE, ClusterEvent.ASSIGNED_POD_UPDATE})

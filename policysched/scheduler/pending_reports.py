@@ -8,7 +8,8 @@ withheld, and if it still holds when the time is up it is said then, so the last
 from dataclasses import dataclass
 from typing import Literal
 
-from policysched.model.objects import Pod, PodUid
+from policysched.model.identifiers import PodUid
+from policysched.model.pods import Pod
 from policysched.scheduler.commands import ReportPending
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.movable_heap import MovableHeap

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from policysched.model.objects import NodeName, PodUid
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.queue.entries import QueueState
 

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from policysched.cluster.ledger import PlacementState
 from policysched.evaluate import GangTerms, Plan
 from policysched.lang.ir.program import Program
-from policysched.model.objects import ObservedPod, Pod, PodUid, QueuedPodInfo
+from policysched.model.identifiers import PodUid
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.queue.admission import QueueAdmission
 from policysched.scheduler.queue.entries import PendingPod, QueueState

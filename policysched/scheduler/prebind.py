@@ -24,7 +24,8 @@ from policysched.cluster.volumes.binder import node_affinity_on, not_found_messa
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.evaluate import PrebindRequirements
 from policysched.model.devices import DeviceAllocation, ResourceClaim
-from policysched.model.objects import Node, NodeName, PodUid, PrebindTarget, ResourceClaimKey, VolumeClaimKey
+from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey, VolumeClaimKey
+from policysched.model.nodes import Node
 from policysched.model.selectors import volume_fits_labels
 from policysched.model.storage import PersistentVolume, PersistentVolumeClaim
 from policysched.scheduler.bind_tracker import BindTracker

@@ -6,8 +6,8 @@ from policysched.cluster.devices.pod_claims import STALE_EXTENDED_CLAIM
 from policysched.evaluate import Overlay, PrebindRequirements, TopologyDomain, Verdict
 from policysched.lang.ir.program import Program
 from policysched.model.cluster_events import ClusterEvent
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.messages import pod_refused_message, unavailable_message
-from policysched.model.objects import NodeName, PodUid
 from policysched.scheduler.commands import DeleteExtendedClaim
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.topology import DOMAIN_CHANGE_EVENTS, outside_domain_reason

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from policysched.cluster.samples import Samples
-from policysched.model.objects import NodeName, PodUid
+from policysched.model.identifiers import NodeName, PodUid
 
 AttemptResult = Literal["scheduled", "unschedulable", "error"]
 

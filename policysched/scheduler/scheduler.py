@@ -24,7 +24,10 @@ from policysched.cluster.samples import Samples
 from policysched.lang.ir.program import Metric, Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import Node, NodeName, ObservedPod, Placement, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Placement
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.bind_tracker import BindTracker

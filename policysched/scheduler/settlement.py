@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from policysched.scheduler.core import InFlightBind, SchedulerCore
 from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.prebind import Prebinder, bind_command

@@ -2,8 +2,9 @@
 
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import DeviceKind, DeviceObject, ResourceClaim
-from policysched.model.objects import CsiNode, ResourceClaimKey, VolumeClaimKey
+from policysched.model.identifiers import ResourceClaimKey, VolumeClaimKey
 from policysched.model.storage import (
+    CsiNode,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageKind,

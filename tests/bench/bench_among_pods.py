@@ -5,7 +5,7 @@ from typing import Any
 
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
-from policysched.model.objects import PodSet
+from policysched.model.workloads import PodSet
 from tests.bench.clusters import DEFAULT, FACTS, NOW_NS, cluster, program
 from tests.bench.measuring import Row, median_s, shown
 from tests.builders import pod, service

@@ -8,7 +8,7 @@ from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
 from policysched.kube.decode import devices
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 from tests.bench.clusters import DEFAULT, FACTS, NODES, NOW_NS, cluster, program
 from tests.bench.measuring import Row, median_s, shown
 from tests.builders import pod

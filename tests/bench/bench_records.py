@@ -8,7 +8,9 @@ from dataclasses import replace
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
-from policysched.model.objects import Node, NodeName, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 from tests.bench.clusters import FACTS, NOW_NS, program
 from tests.bench.measuring import Row, median_s, shown
 from tests.builders import node, pod

@@ -20,7 +20,8 @@ from policysched.metric_sources.poll_status import SourcePollStatus
 from policysched.metric_sources.polling import PollingSource
 from policysched.metric_sources.prometheus import PrometheusQueryClient
 from policysched.metric_sources.source import SampleConsumer
-from policysched.model.objects import Node, QueuedPodInfo
+from policysched.model.nodes import Node
+from policysched.model.pods import QueuedPodInfo
 from policysched.scheduler import events as e
 from policysched.scheduler.scheduler import Scheduler
 from policysched.text import Source

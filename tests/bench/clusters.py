@@ -6,7 +6,8 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import MetricSamples, Sample, Samples
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Program
-from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, placed, pod, world
 
 NODES = 5_000

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from policysched.cli import main
 from policysched.cluster.samples import MetricSamples, Sample
 from policysched.lang.check import check_text
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from policysched.scheduler.explain_record import AgedSample, sample_ages
 from policysched.schemas import schema
 from tests.builders import node_manifest, pod_manifest

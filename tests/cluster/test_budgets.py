@@ -5,7 +5,8 @@ import pytest
 from policysched.cluster.budgets import split_by_budget
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.errors import Malformed
-from policysched.model.objects import DisruptionBudget, Pod
+from policysched.model.pods import Pod
+from policysched.model.workloads import DisruptionBudget
 from tests.builders import pod
 
 

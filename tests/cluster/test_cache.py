@@ -5,7 +5,7 @@ from dataclasses import replace
 from policysched.cluster.audit import find_cache_differences
 from policysched.cluster.cache import ClusterCache
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from tests.builders import finished, node, pending, placed, pod, world
 
 

@@ -16,7 +16,8 @@ from policysched.cluster.devices.pod_claims import (
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import ResourceClaim, ResourceClaimKey
-from policysched.model.objects import NodeName, Pod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Pod
 from tests.builders import node
 from tests.devices import (
     DRIVER,

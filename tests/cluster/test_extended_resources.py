@@ -12,7 +12,7 @@ from policysched.cluster.devices.extended_resources import (
 )
 from policysched.kube.decode.devices import decode_extended_requests
 from policysched.model.devices import DeviceRequest
-from policysched.model.objects import ExtendedResourceRequest
+from policysched.model.pods import ExtendedResourceRequest
 from tests.devices import device_class
 
 GPU = "example.com/gpu"

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from policysched.cluster.ledger import Ledger, PlacementState
 from policysched.cluster.usage import NodeUsage
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from tests.builders import pod
 
 A, B = NodeName("a"), NodeName("b")

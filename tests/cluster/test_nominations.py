@@ -7,7 +7,8 @@ import pytest
 from policysched.cluster.cache import ClusterCache
 from policysched.kube.decode import core_objects
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import NodeName, ObservedPod
+from policysched.model.identifiers import NodeName
+from policysched.model.pod_status import ObservedPod
 from tests.builders import node, pending, placed, pod, pod_manifest, world
 
 A, B = NodeName("a"), NodeName("b")

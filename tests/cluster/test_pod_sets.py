@@ -7,7 +7,7 @@ import pytest
 from policysched.cluster import pod_sets
 from policysched.cluster.pod_sets import DefaultSelector, PodSets
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import LabelSelector, SelectorRequirement
+from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests.builders import pod, pod_set, service, world
 
 WEB = {"app": "web", "tier": "front"}

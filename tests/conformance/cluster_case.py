@@ -16,8 +16,11 @@ from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.binder import choose_volumes, pod_volume_claims
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.kube.decode import core_objects, devices, storage
-from policysched.model.objects import Node, NodeName, Pod, PodSetKind
+from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 from policysched.model.storage import ClaimRef
+from policysched.model.workloads import PodSetKind
 from tests.builders import pending, placed
 
 Json = dict[str, Any]

@@ -28,8 +28,9 @@ from policysched.builtins.registry import BUILTINS
 from policysched.kube.decode.errors import Malformed
 from policysched.lang.ir.program import BuiltinScore, Program
 from policysched.lang.ir.verdict import PlacementExplanation
+from policysched.model.identifiers import NodeName
 from policysched.model.messages import pod_refused_message
-from policysched.model.objects import NodeName, QueuedPodInfo
+from policysched.model.pods import QueuedPodInfo
 from policysched.scheduler.preemption.default_preemption import message_after_rejection
 from tests.conformance.cluster_case import BadLine, Decision, read, replay
 from tests.conformance.devices_given import compare_devices

@@ -14,7 +14,7 @@ from policysched.cluster.devices.pod_claims import choose_devices, pod_resource_
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.kube.decode import devices
 from policysched.model.devices import DeviceAllocation, ResourceClaim
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from tests.conformance.cluster_case import Decision
 
 

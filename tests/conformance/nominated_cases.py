@@ -9,7 +9,8 @@ from dataclasses import replace
 from policysched import evaluate as plan
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
-from policysched.model.objects import NodeName, QueuedPodInfo
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import QueuedPodInfo
 from tests.builders import pending, placed
 from tests.conformance.cluster_case import Decision
 from tests.reference import evaluate

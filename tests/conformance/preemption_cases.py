@@ -14,8 +14,9 @@ from itertools import groupby, islice, permutations, product
 from policysched import evaluate
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.lang.ir.program import Program
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.messages import unavailable_message
-from policysched.model.objects import NodeName, Pod, PodUid, QueuedPodInfo
+from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler.preemption.candidates import (
     Candidate,
     CandidateSearchResult,

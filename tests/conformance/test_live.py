@@ -32,7 +32,8 @@ from policysched.model.devices import (
     PoolId,
     ResourceSlice,
 )
-from policysched.model.objects import DisruptionBudget, ObservedPod
+from policysched.model.pod_status import ObservedPod
+from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.preemption import candidates
 from tests.conformance import preemption_cases
 from tests.conformance.compare import Aspect, Disagreement

@@ -7,7 +7,7 @@ from policysched.daemon.extender_caller import ExtenderCaller
 from policysched.kube.extender.client import ExtenderCallFailed, ExtenderEndpoint, ExtenderFilterResult
 from policysched.kube.watch.resources import NODES
 from policysched.lang.ir.extender_results import ExtenderRefusal
-from policysched.model.objects import NodeName, PodUid
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import CallExtenders
 from policysched.scheduler.events import ExtendersAnswered
 from tests.builders import node_manifest

@@ -7,7 +7,8 @@ from policysched.evaluate import Evaluator, Overlay, Plan, Verdict
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import NodeName, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod
 from tests.evaluate.clusters import Scene
 from tests.reference import samples_after_placement
 

@@ -18,17 +18,13 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import ALL_NODES, MetricSamples, PairEndpoint, Sample, Samples, StateRow
 from policysched.kube.decode import core_objects as wire
 from policysched.lang.ir.expr import RecoveryCondition
-from policysched.model.objects import (
-    Namespace,
-    Node,
-    NodeName,
-    ObservedPod,
-    Pod,
-    PodSet,
-    PodSetKind,
-    QueuedPodInfo,
-)
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.model.quantity import INT64_MAX
+from policysched.model.workloads import PodSet, PodSetKind
 from tests.builders import pending, placed, pod_set, world
 
 Json = dict[str, Any]

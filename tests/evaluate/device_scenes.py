@@ -13,7 +13,7 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.pod_claims import choose_devices, pod_resource_claims
 from policysched.kube.decode import devices
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 from tests.devices import ask, claim_manifest, class_manifest, given, gpu, slice_manifest, user
 from tests.evaluate.clusters import NODE_NAMES, Dice, Scene, scenes
 

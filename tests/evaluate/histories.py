@@ -6,7 +6,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from policysched.cluster.cache import ClusterCache
-from policysched.model.objects import NodeName, Pod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Pod
 from tests.builders import pending, placed
 from tests.evaluate.clusters import NODE_NAMES, Dice, random_node, random_pod, random_service
 

@@ -13,7 +13,7 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.kube.decode import core_objects, storage
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 from tests.builders import placed
 from tests.evaluate.clusters import NODE_NAMES, Dice, Scene, scenes
 

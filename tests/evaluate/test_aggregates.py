@@ -5,7 +5,8 @@ import pytest
 from policysched import evaluate
 from policysched.cluster.cache import ClusterCache
 from policysched.lang.ir.program import Program
-from policysched.model.objects import NodeName, QueuedPodInfo
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import QueuedPodInfo
 from tests import reference
 from tests.bench.clusters import NOW_NS
 from tests.builders import node, placed, pod, world

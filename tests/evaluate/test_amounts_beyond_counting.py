@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from policysched.cluster.usage import REQUESTED_MAX, NodeUsage
 from policysched.evaluate.columns.column_kinds import Requested
-from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, pending, placed, pod, world
 from tests.evaluate.clusters import Scene
 from tests.evaluate.test_reference_property import explanations_agree, overlays_agree, plain

@@ -13,7 +13,8 @@ from policysched.evaluate.columns.metric_column import MetricColumn
 from policysched.evaluate.kernel import Dependency
 from policysched.evaluate.vector.machine import VectorMachine
 from policysched.lang.ir.program import Program
-from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests import reference
 from tests.builders import node, pod, world
 from tests.evaluate.clusters import Scene, scene_of

@@ -6,8 +6,9 @@ from policysched.cluster.samples import MetricSamples, Sample, Samples
 from policysched.evaluate import Evaluator, Plan, Verdict
 from policysched.evaluate import compile as compile_program
 from policysched.model.cluster_events import ClusterEvent
+from policysched.model.identifiers import NodeName
 from policysched.model.messages import unavailable_message
-from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import namespace, node, placed, pod, world
 from tests.evaluate.clusters import MONDAY_NS, SECOND_NS
 from tests.reference.checked import metric, program

@@ -13,7 +13,9 @@ from policysched.evaluate.compile.lower import Variant
 from policysched.evaluate.kernel import ClusterContext
 from policysched.evaluate.snapshots import SnapshotBuilder
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import Namespace, NodeName, Pod, QueuedPodInfo
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, placed, pod, service, world
 from tests.reference.checked import program
 

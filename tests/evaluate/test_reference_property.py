@@ -10,7 +10,9 @@ from policysched import evaluate
 from policysched.cluster.cache import ClusterCache
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
-from policysched.model.objects import Namespace, NodeName, Pod, QueuedPodInfo
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests import reference
 from tests.builders import pending, world
 from tests.evaluate.clusters import (

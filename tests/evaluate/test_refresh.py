@@ -16,7 +16,7 @@ from policysched.evaluate.columns.view import View
 from policysched.evaluate.compile.read_set import ReadSet
 from policysched.evaluate.evaluation import Evaluation
 from policysched.lang.ir.program import Program
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from tests.evaluate.asking import assuming, evaluated, explained, later
 from tests.evaluate.clusters import Scene, scenes
 from tests.evaluate.histories import play, seeds, twin

@@ -5,7 +5,8 @@ import pytest
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
-from policysched.model.objects import NodeName, QueuedPodInfo
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import QueuedPodInfo
 from tests import reference
 from tests.builders import node, pod
 from tests.conformance.kube_default import kube_default

@@ -7,7 +7,8 @@ from policysched.evaluate import Evaluator, evaluation
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns.gang_members import GangMembers
 from policysched.evaluate.compile import specialize
-from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, pod, world
 from tests.strategies import program
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from policysched import evaluate
-from policysched.model.objects import QueuedPodInfo
+from policysched.model.pods import QueuedPodInfo
 from tests.builders import namespace, pod
 from tests.evaluate.clusters import Scene, scenes
 from tests.reference import value

@@ -10,7 +10,8 @@ from policysched.cluster.volumes.binder import choose_volumes, pod_volume_claims
 from policysched.cluster.volumes.reservations import VolumeChoice, VolumeReservations
 from policysched.evaluate import VolumesToBind
 from policysched.lang.ir.program import BuiltinFilter, Program
-from policysched.model.objects import NodeName, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod
 from tests import reference
 from tests.conformance.kube_default import kube_default
 from tests.evaluate.clusters import Dice, Scene

@@ -15,8 +15,11 @@ from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.evaluate import evaluation_cache
 from policysched.evaluate.columns import attached_volumes, free_volume_index
-from policysched.model.objects import CsiNode, Node, NodeName, ObservedPod, Pod, PodUid, QueuedPodInfo
-from policysched.model.storage import StorageObject
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.model.storage import CsiNode, StorageObject
 from tests import reference
 from tests.builders import node, placed, pod, world
 from tests.conformance.kube_default import kube_default

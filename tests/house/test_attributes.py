@@ -14,7 +14,8 @@ from policysched.lang.ir.attributes import ATTRIBUTES, BuiltinAttribute
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.lang.types.kinds import TypeKind
-from policysched.model.objects import Namespace, Pod, QueuedPodInfo
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, placed, pod_manifest, world
 from tests.reference import attributes as plain
 from tests.reference import evaluate

@@ -18,7 +18,7 @@ from policysched.kube.write.bind import (
     LostLeadership,
     binding_body,
 )
-from policysched.model.objects import NodeName, PodUid
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.sandbox.faults import FaultRates
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed, BindLost, BindRefused

@@ -8,7 +8,7 @@ from policysched.kube.decode import core_objects
 from policysched.kube.decode.errors import Malformed
 from policysched.kube.decode.primitives import time_ns
 from policysched.kube.watch.resources import decode_config_map
-from policysched.model.objects import KubeletRejection, ResourceShortage
+from policysched.model.pod_status import KubeletRejection, ResourceShortage
 from tests.builders import node_manifest, pod_manifest, too_little
 
 MIB = 2**20

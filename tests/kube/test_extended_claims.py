@@ -11,7 +11,8 @@ from policysched.kube.decode import devices
 from policysched.kube.write.extended_claims import create_claim, delete_claim
 from policysched.kube.write.resource_claims import FINALIZER, ClaimNotReserved
 from policysched.model.devices import ClaimConsumer, DeviceAllocation
-from policysched.model.objects import ExtendedResourceRequest, PodUid, ResourceClaimKey
+from policysched.model.identifiers import PodUid, ResourceClaimKey
+from policysched.model.pods import ExtendedResourceRequest
 from policysched.scheduler.commands import ClaimToCreate, DeleteExtendedClaim
 from tests.devices import claim_manifest, given
 

@@ -6,7 +6,8 @@ import pytest
 
 from policysched.kube.decode import core_objects
 from policysched.kube.decode.errors import Malformed
-from policysched.model.objects import LabelSelector, Pod, SelectorRequirement
+from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests.builders import pod_manifest
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -9,7 +9,7 @@ from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.decode.devices import decode_allocation
 from policysched.kube.write.prebind import PrebindOutcome, PrebindWriter
-from policysched.model.objects import NodeName, PodUid, ResourceClaimKey
+from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey
 from policysched.scheduler.commands import ClaimToReserve, Prebind
 from policysched.scheduler.events import PrebindRefused, PrebindWritten
 from tests.devices import asking, claim_spec, given

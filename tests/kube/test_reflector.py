@@ -16,7 +16,7 @@ from policysched.kube.client.transport import ApiRequest, ApiStream, Transport
 from policysched.kube.decode.errors import Malformed
 from policysched.kube.watch.reflector import Reflector, ReflectorSettings
 from policysched.kube.watch.resources import NODES, PODS
-from policysched.model.objects import PodUid
+from policysched.model.identifiers import PodUid
 from policysched.sandbox.faults import FaultRates
 from policysched.scheduler.events import NodeDeleted, NodeUpdated, PodDeleted, PodUpdated
 from tests.builders import node_manifest, pod_manifest

@@ -19,7 +19,7 @@ from policysched.kube.write.resource_claims import (
     unreserve_claim,
 )
 from policysched.model.devices import ClaimConsumer
-from policysched.model.objects import PodUid, ResourceClaimKey
+from policysched.model.identifiers import PodUid, ResourceClaimKey
 from policysched.scheduler.commands import ClaimToReserve, Deallocate
 from tests.builders import node
 from tests.cluster.test_devices import world

@@ -13,7 +13,8 @@ from policysched.metric_sources.poll_status import PollError, SourcePollStatus
 from policysched.metric_sources.polling import PollingSource
 from policysched.metric_sources.prometheus import PrometheusQueryClient
 from policysched.metric_sources.source import DeclaredMetrics, SampleConsumer
-from policysched.model.objects import Node, NodeName
+from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
 from policysched.scheduler.events import SamplesArrived
 from tests.builders import node
 

@@ -7,7 +7,7 @@ import pytest
 from policysched.metric_sources import annotations as annotations_module
 from policysched.metric_sources.annotations import AnnotationQueryClient, AnnotationsSettings
 from policysched.metric_sources.clock_skew import ClockSkewTracker, QuerySkew
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from tests.builders import node
 from tests.metric_sources.builders import metric
 

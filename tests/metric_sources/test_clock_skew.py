@@ -1,7 +1,7 @@
 """What was ahead of our clock is remembered for the nodes that there are, and for the questions that are asked."""
 
 from policysched.metric_sources.clock_skew import ClockSkewTracker
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 
 A = NodeName("a")
 SHOWN = (0.5, 900)

@@ -10,7 +10,7 @@ from policysched.metric_sources.metrics_api import MetricsApiQueryClient
 from policysched.metric_sources.poll_status import PollError
 from policysched.metric_sources.polling import QueryResult
 from policysched.metric_sources.source import convert_samples
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from tests.builders import node
 from tests.metric_sources.builders import metric
 

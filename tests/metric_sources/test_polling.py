@@ -14,7 +14,7 @@ from policysched.metric_sources.poll_status import PollError, SourcePollStatus
 from policysched.metric_sources.polling import RETRY_MAX_S
 from policysched.metric_sources.prometheus import PrometheusQueryClient
 from policysched.metric_sources.source import RawSamples
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from policysched.scheduler.events import SamplesArrived
 from tests.kube.world import on_virtual_time, running
 from tests.metric_sources.builders import (

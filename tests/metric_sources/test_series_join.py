@@ -8,7 +8,8 @@ import pytest
 from policysched.metric_sources import series_join
 from policysched.metric_sources.prometheus import PrometheusQuery, PrometheusQueryClient
 from policysched.metric_sources.series_join import SeriesJoiner, instance_host
-from policysched.model.objects import Node, NodeName
+from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
 from tests.metric_sources.builders import PretendRoad, node_at, vector
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.migrate import affinity
-from policysched.model.objects import QueuedPodInfo
+from policysched.model.pods import QueuedPodInfo
 from policysched.policy_files.sources import UnusableFile
 from tests.builders import node, pod, world
 from tests.migrate.words import config, imported, of_the_file, only, program_of, rules

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 from policysched.cluster.samples import MetricSamples, Samples
 from policysched.lang.ir.program import Metric, Program, is_node_metric
-from policysched.model.objects import Namespace, NodeName, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 from tests.reference.context import pod_context
 from tests.reference.expressions import value
 from tests.reference.values import MISSING, Number, arithmetic

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.usage import NodeUsage
 from policysched.lang.ir.expr import Owner
-from policysched.model.objects import Namespace, Pod
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 from tests.reference.context import ExpressionContext, namespace_share
 from tests.reference.values import MISSING, Value, saturated
 

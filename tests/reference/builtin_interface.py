@@ -7,7 +7,11 @@ from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.lang.ir.program import BuiltinParamValue
-from policysched.model.objects import Namespace, Node, NodeName, Pod, PodSet, VolumeClaimKey
+from policysched.model.identifiers import NodeName, VolumeClaimKey
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
+from policysched.model.workloads import PodSet
 
 MAX_SCORE = 100
 

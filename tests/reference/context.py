@@ -10,7 +10,10 @@ from policysched.cluster.usage import NodeUsage
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import Program
 from policysched.lang.types.records import RecordValue
-from policysched.model.objects import Namespace, Node, NodeName, Pod, PodUid, QueuedPodInfo
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.reference.builtin_interface import ClusterFacts
 from tests.reference.values import Value
 

@@ -1,7 +1,7 @@
 """What the rules about resources see of extended resources that devices stand for: see `policysched.builtins.device_amounts`."""
 
 from policysched.model.devices import DeviceClass
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 from tests.reference.builtin_interface import ClusterFacts, NodeInfo
 
 

@@ -21,8 +21,9 @@ from policysched.lang.ir.program import (
     rules_for,
 )
 from policysched.lang.ir.verdict import NodeRuleScore, PlacementExplanation
+from policysched.model.identifiers import NodeName
 from policysched.model.messages import OUTAGE_RULE, metric_outage_message
-from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.reference.admission import pod_refusal
 from tests.reference.builtin_interface import ClusterFacts, NodeInfo
 from tests.reference.context import ExpressionContext, namespace_of, pod_context

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import GangMode, OnTimeout, Program
-from policysched.model.objects import Namespace, Pod
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 from tests.reference.context import ExpressionContext, pod_context
 from tests.reference.expressions import value
 from tests.reference.values import MISSING

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from policysched.lang.ir.program import Input
 from policysched.lang.types.records import NoValueReason, parse_typed_value
-from policysched.model.objects import Namespace, Node, Pod
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 from tests.reference.context import ExpressionContext
 from tests.reference.values import MISSING, Value
 

@@ -10,7 +10,8 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import Samples
 from policysched.lang.ir.program import Program, rules_for
 from policysched.lang.ir.verdict import NodeSubsetVerdict
-from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.reference.builtin_interface import MAX_SCORE
 from tests.reference.context import namespace_of, pod_context
 from tests.reference.evaluate import active_layers, evaluate_among

@@ -5,7 +5,8 @@ from functools import total_ordering
 
 from policysched.cluster.cache import ClusterCache
 from policysched.lang.ir.program import Program
-from policysched.model.objects import Namespace, Pod, QueuedPodInfo
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.reference.context import pod_context
 from tests.reference.expressions import value
 from tests.reference.values import MISSING, Value

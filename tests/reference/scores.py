@@ -13,7 +13,7 @@ from policysched.lang.ir.program import (
     ScoreRule,
 )
 from policysched.lang.ir.verdict import NodeRuleScore
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from tests.reference.builtin_interface import MAX_SCORE, ClusterFacts, NodeInfo, NodeScore
 from tests.reference.builtins import SCORES
 from tests.reference.context import CandidateNodes, ExpressionContext

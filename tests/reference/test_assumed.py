@@ -2,7 +2,9 @@
 
 from policysched.cluster.samples import MetricSamples, Sample, Samples
 from policysched.lang.ir.program import Program
-from policysched.model.objects import Namespace, NodeName, Pod, QueuedPodInfo
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.model.quantity import INT64_MAX
 from tests.builders import node, pod, world
 from tests.reference import evaluate, samples_after_placement

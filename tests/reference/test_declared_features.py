@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import QueuedPodInfo
+from policysched.model.pods import QueuedPodInfo
 from tests.builders import node, pod, world
 from tests.reference import evaluate
 from tests.reference.checked import program

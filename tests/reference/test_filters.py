@@ -4,7 +4,8 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import MetricSamples, Sample, Samples
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
-from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, placed, pod, world
 from tests.reference import evaluate
 from tests.reference.checked import metric, program

@@ -1,7 +1,7 @@
 """Who comes first, and who goes together."""
 
 from policysched.lang.ir.program import GangMode, OnTimeout, Program
-from policysched.model.objects import Pod, QueuedPodInfo
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import namespace, pod
 from tests.reference import GangTerms, gang_terms, order_key
 from tests.reference.checked import program

@@ -4,7 +4,8 @@ from hashlib import blake2b
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import MetricSamples, Sample
-from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, pod, world
 from tests.reference import evaluate
 from tests.reference.checked import metric, program

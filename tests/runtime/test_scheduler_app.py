@@ -15,7 +15,7 @@ from policysched.daemon.status import policy_page
 from policysched.kube.client.api import ApiClient
 from policysched.kube.decode import core_objects
 from policysched.kube.leader_election import LeaderElector, LeaseSettings
-from policysched.model.objects import PodUid
+from policysched.model.identifiers import PodUid
 from policysched.runtime.leadership import InLoopLeaderElection, Leadership, NoLeaderElection
 from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
 from policysched.runtime.self_check import compare_with_server

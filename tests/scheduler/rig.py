@@ -6,7 +6,10 @@ from typing import TypeVar
 
 from policysched.daemon.compiling import compile_sync
 from policysched.lang.check.bundle import PolicyBundle
-from policysched.model.objects import Namespace, Node, ObservedPod, Pod
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.extenders.capabilities import ExtendersByName

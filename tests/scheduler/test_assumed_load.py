@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from policysched.cluster.samples import MetricSamples, Sample
-from policysched.model.objects import NodeName, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.core import SchedulerCore

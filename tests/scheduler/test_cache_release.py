@@ -4,7 +4,7 @@ import pytest
 
 from policysched.cluster.samples import MetricSamples, Sample
 from policysched.evaluate import Evaluator
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from policysched.scheduler import events as e
 from tests.builders import node, pod
 from tests.scheduler.rig import Rig

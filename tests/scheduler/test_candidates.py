@@ -14,14 +14,10 @@ from policysched import evaluate as plan
 from policysched.cluster.cache import ClusterCache
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
-from policysched.model.objects import (
-    DisruptionBudget,
-    LabelSelector,
-    NodeName,
-    Pod,
-    PodUid,
-    SelectorRequirement,
-)
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector, SelectorRequirement
+from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.preemption import candidates as searching
 from policysched.scheduler.preemption import lazy_candidates
 from policysched.scheduler.preemption.candidates import (

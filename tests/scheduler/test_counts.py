@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from policysched.evaluate.columns.pod_counter import _CountQuery
-from policysched.model.objects import ObservedPod, Pod
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
 from policysched.scheduler import events as e
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import node, pending, placed, pod

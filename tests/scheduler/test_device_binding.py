@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from policysched.model.objects import PodUid, ResourceClaimKey
+from policysched.model.identifiers import PodUid, ResourceClaimKey
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.invariants import check_invariants

@@ -1,6 +1,6 @@
 """A pod's claims for devices between its node and its bind: promised, written, and what can come in between."""
 
-from policysched.model.objects import PodUid, ResourceClaimKey
+from policysched.model.identifiers import PodUid, ResourceClaimKey
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.invariants import check_invariants

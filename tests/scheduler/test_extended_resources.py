@@ -1,7 +1,8 @@
 """Pods that ask for extended resources which a DeviceClass gives: a claim is made for each, and taken away where it fails."""
 
 from policysched.cluster.devices.extended_resources import ExtendedResourceMapping
-from policysched.model.objects import ExtendedResourceRequest, PodUid, ResourceClaimKey
+from policysched.model.identifiers import PodUid, ResourceClaimKey
+from policysched.model.pods import ExtendedResourceRequest
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.invariants import check_invariants

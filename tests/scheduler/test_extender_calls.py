@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from policysched.lang.ir.extender_results import ExtenderRefusal, ExtenderResult
-from policysched.model.objects import Node, ObservedPod, Pod
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.extenders.calls import ExtenderCalls

@@ -5,7 +5,11 @@ from collections.abc import Iterable
 import pytest
 
 from policysched.cluster.samples import MetricSamples, Sample
-from policysched.model.objects import Namespace, Node, NodeName, ObservedPod, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
 from policysched.scheduler import events as e
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.extenders.extender_server import (

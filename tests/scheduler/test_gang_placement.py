@@ -7,14 +7,11 @@ from dataclasses import replace
 import pytest
 
 from policysched.evaluate import DryRun
-from policysched.model.objects import (
-    DisruptionBudget,
-    LabelSelector,
-    NodeName,
-    ObservedPod,
-    Pod,
-    SelectorRequirement,
-)
+from policysched.model.identifiers import NodeName
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector, SelectorRequirement
+from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs import placement

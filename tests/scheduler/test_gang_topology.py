@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from policysched.evaluate.topology_domains import TopologyDomain
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs import topology
 from policysched.scheduler.gangs.attempt import GangAttempts

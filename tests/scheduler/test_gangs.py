@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from policysched.model.objects import NodeName, Pod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from tests.builders import finished, node, pending, placed, pod

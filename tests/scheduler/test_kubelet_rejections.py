@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.model.objects import NodeName, ObservedPod, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.kubelet_rejections import KubeletRejections

@@ -20,7 +20,9 @@ from hypothesis.stateful import (
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.ledger import Ledger
 from policysched.cluster.usage import NodeUsage
-from policysched.model.objects import NodeName, ObservedPod, Pod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.bind_tracker import BindTracker

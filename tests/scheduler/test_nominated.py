@@ -14,7 +14,9 @@ from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import nominated_rows
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import NodeRefusal
-from policysched.model.objects import Namespace, NodeName, Pod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler.preemption.candidates import (
     CandidateSearchResult,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from policysched.evaluate.scalar import next_change
-from policysched.model.objects import PodUid
+from policysched.model.identifiers import PodUid
 from policysched.scheduler import events as e
 from tests.builders import node, pod
 from tests.evaluate.clusters import Dice

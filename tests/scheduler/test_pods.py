@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.model.objects import Namespace, NodeName
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits

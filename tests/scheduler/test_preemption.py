@@ -4,14 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.model.objects import (
-    DisruptionBudget,
-    LabelSelector,
-    Node,
-    ObservedPod,
-    Pod,
-    SelectorRequirement,
-)
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector, SelectorRequirement
+from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits

@@ -8,7 +8,7 @@ import pytest
 from policysched.cluster.samples import MetricSamples, Sample
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Program
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from policysched.scheduler import events as e
 from policysched.scheduler.policies import recovery_tracker as hysteresis
 from policysched.scheduler.policies.recovery_tracker import RecoveryTracker

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from policysched.evaluate.columns.column_kinds import PolicyResourceRequested
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 from policysched.scheduler import events as e
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig

@@ -4,7 +4,7 @@ import pytest
 
 from policysched.cluster.samples import MetricSamples, Sample
 from policysched.evaluate.evaluation import Evaluation
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.records import DecisionSample

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from policysched.cluster.samples import ALL_NODES
-from policysched.model.objects import ContainerEvent, ObservedPod
+from policysched.model.pod_status import ContainerEvent, ObservedPod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.policies import policy_states

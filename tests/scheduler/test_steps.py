@@ -6,7 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policysched.model.objects import DisruptionBudget, LabelSelector, ObservedPod, Pod, SelectorRequirement
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector, SelectorRequirement
+from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits

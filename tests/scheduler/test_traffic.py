@@ -4,7 +4,8 @@ import pytest
 
 from policysched.cluster.samples import MetricSamples, PairEndpoint
 from policysched.evaluate.columns.gang_members import HypotheticalGangMembers
-from policysched.model.objects import Node, Pod
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from tests.builders import namespace, node, pod

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from policysched.cluster.ledger import PlacementState
 from policysched.cluster.volumes.availability import AvailableVolumes
-from policysched.model.objects import PodUid, VolumeClaimKey
+from policysched.model.identifiers import PodUid, VolumeClaimKey
 from policysched.model.storage import ClaimRef
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from policysched.model.objects import NodeName, ObservedPod, Pod, PodUid, VolumeClaimKey
+from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
 from policysched.model.storage import ClaimRef, PersistentVolume, PersistentVolumeClaim
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e

@@ -36,7 +36,10 @@ from policysched.kube.write.bind import Binder
 from policysched.kube.write.events_and_conditions import EventContent, Reporter
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import AccessibleNodes
-from policysched.model.objects import Node, ObservedPod, Placement, PodUid
+from policysched.model.identifiers import PodUid
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Placement
 from policysched.runtime import scheduler_app
 from policysched.sandbox.faults import FaultRates
 from policysched.scheduler import prebind

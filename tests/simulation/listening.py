@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from policysched.kube.leader_election import LeaseSettings
 from policysched.lang.ir.program import GangMode, OnTimeout
-from policysched.model.objects import PodUid
+from policysched.model.identifiers import PodUid
 from policysched.runtime.leadership import InLoopLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer

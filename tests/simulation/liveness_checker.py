@@ -12,7 +12,10 @@ from policysched.kube.decode import core_objects, devices, storage
 from policysched.lang.ir.program import GangMode, OnTimeout, Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.devices import DeviceKind
-from policysched.model.objects import NodeName, ObservedPod, Pod, PodSetKind, PodUid, QueuedPodInfo
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.model.workloads import PodSetKind
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.scheduler import Scheduler

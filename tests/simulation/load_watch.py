@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from policysched.cluster.samples import MetricSamples
 from policysched.lang.ir.program import Metric
 from policysched.lang.ir.recovery import recovery_conditions
-from policysched.model.objects import Namespace, NodeName, Pod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import Event, SamplesArrived

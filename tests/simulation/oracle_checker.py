@@ -19,7 +19,8 @@ from policysched.cluster.ledger import PlacementState
 from policysched.evaluate import Overlay, Plan, Verdict
 from policysched.lang.ir.program import GangMode
 from policysched.lang.ir.verdict import PlacementExplanation
-from policysched.model.objects import NodeName, Placement, Pod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Placement, Pod
 from policysched.scheduler.commands import Evict
 from policysched.scheduler.gangs.placement import GangPlacement
 from policysched.scheduler.gangs.registry import QueuedGang

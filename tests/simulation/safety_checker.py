@@ -13,7 +13,8 @@ from typing import Any
 
 from policysched.cluster.usage import NodeUsage
 from policysched.kube.decode import core_objects as wire
-from policysched.model.objects import NodeName, Pod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Pod
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.store import StoreChange
 from policysched.sandbox.local_client import LocalClient

@@ -14,7 +14,7 @@ from policysched.evaluate.evaluator import Evaluator
 from policysched.evaluate.verdict import Verdict
 from policysched.kube.write import bind as binding
 from policysched.kube.write.evict import Evictor
-from policysched.model.objects import NodeName, PodUid
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import Bind, Victim
 from policysched.scheduler.gangs import placement
 from policysched.scheduler.preemption import candidates

@@ -8,7 +8,7 @@ from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.devices.reservations import DeviceReservation
 from policysched.kube.write import prebind, resource_claims
 from policysched.model.devices import ClaimConsumer
-from policysched.model.objects import PodUid
+from policysched.model.identifiers import PodUid
 from policysched.sandbox.resource_claim_controller import DEVICE_CLAIMS
 from policysched.scheduler.commands import ClaimToReserve
 from tests.simulation.churn_devices import DEVICE_CLASSES, DRIVER, SLICES

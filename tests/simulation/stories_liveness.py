@@ -20,7 +20,10 @@ from policysched.kube.write.events_and_conditions import (
     Reporter,
 )
 from policysched.metric_sources.polling import PollingSource
-from policysched.model.objects import Namespace, NodeName, ObservedPod, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
 from policysched.runtime import scheduler_app
 from policysched.sandbox.kubelet import RUN_SECONDS
 from policysched.scheduler.commands import Bind

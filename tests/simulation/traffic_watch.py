@@ -7,7 +7,8 @@ sent there: members of the same trial, and those whose binds are not answered ye
 from collections.abc import Callable, Iterator
 
 from policysched.cluster.samples import MetricSamples
-from policysched.model.objects import NodeName, ObservedPod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pod_status import ObservedPod
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.scheduler import Scheduler

@@ -5,7 +5,8 @@ from typing import Any
 from unittest.mock import patch
 
 from policysched.cluster.cache import ClusterCache
-from policysched.model.objects import ObservedPod, PodUid
+from policysched.model.identifiers import PodUid
+from policysched.model.pod_status import ObservedPod
 from tests.soak.flatness import flatness
 from tests.soak.holdings import holdings
 from tests.soak.world import Soak, judged

@@ -39,7 +39,8 @@ from policysched.evaluate.kernel import (
     ScoreKernel,
     ScoreKernelBase,
 )
-from policysched.model.objects import Node, Pod
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 
 
 def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:

@@ -18,7 +18,7 @@ from policysched.evaluate.kernel import (
     ScoreKernel,
     ScoreKernelBase,
 )
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 
 _MIB = 1024 * 1024
 _THRESHOLD_BYTES_MIN = 23 * _MIB

@@ -24,7 +24,8 @@ from policysched.evaluate.kernel import (
     ScoreKernel,
     ScoreKernelBase,
 )
-from policysched.model.objects import Pod, PodAffinity, PodAffinityTerm
+from policysched.model.affinity import PodAffinity, PodAffinityTerm
+from policysched.model.pods import Pod
 
 PodCounter = PodTally | ExistingPodTerm
 

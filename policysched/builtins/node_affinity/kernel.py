@@ -24,8 +24,10 @@ from policysched.evaluate.kernel import (
     ScoreKernel,
     ScoreKernelBase,
 )
-from policysched.model.objects import NodeSelectorTerm, Pod, PreferredSchedulingTerm, SelectorRequirement
+from policysched.model.affinity import PreferredSchedulingTerm
+from policysched.model.pods import Pod
 from policysched.model.quantity import INT64_MAX, INT64_MIN
+from policysched.model.selectors import NodeSelectorTerm, SelectorRequirement
 
 COLUMNS = (NodeNameCode(),)
 _PREFILTER_RESULT_REASON = "node(s) didn't satisfy plugin(s) [NodeAffinity]"

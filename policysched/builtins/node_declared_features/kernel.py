@@ -4,7 +4,7 @@ from policysched.evaluate.columns.column_kinds import DeclaresFeatures
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import ClusterContext, FilterKernel, FilterKernelBase, KernelParams
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 
 
 def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:

@@ -12,7 +12,7 @@ from policysched.evaluate.kernel import (
     FilterKernelBase,
     KernelParams,
 )
-from policysched.model.objects import HostPort, Pod
+from policysched.model.pods import HostPort, Pod
 
 COLUMNS = (PortSet(),)
 _ANY_ADDRESS = "0.0.0.0"

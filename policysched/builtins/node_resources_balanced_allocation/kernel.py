@@ -25,7 +25,7 @@ from policysched.evaluate.kernel import (
     ScoreKernel,
     ScoreKernelBase,
 )
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 
 COLUMNS = (
     *(Allocatable(resource) for resource in ("cpu", "memory")),

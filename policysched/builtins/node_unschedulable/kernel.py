@@ -5,7 +5,8 @@ from policysched.evaluate.columns.column_kinds import NodeUnschedulable
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import ClusterContext, FilterKernel, FilterKernelBase, KernelParams
-from policysched.model.objects import Pod, Taint
+from policysched.model.nodes import Taint
+from policysched.model.pods import Pod
 
 COLUMNS = (NodeUnschedulable(),)
 _TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")

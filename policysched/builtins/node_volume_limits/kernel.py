@@ -15,7 +15,8 @@ from policysched.evaluate.kernel import (
     FilterKernelBase,
     KernelParams,
 )
-from policysched.model.objects import CsiVolume, Pod
+from policysched.model.pods import Pod
+from policysched.model.storage import CsiVolume
 
 _MAX_VOLUME_COUNT_EXCEEDED = "node(s) exceed max volume count"
 

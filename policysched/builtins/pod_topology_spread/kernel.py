@@ -29,7 +29,8 @@ from policysched.evaluate.kernel import (
     ScoreKernel,
     ScoreKernelBase,
 )
-from policysched.model.objects import Pod, TopologySpreadConstraint
+from policysched.model.affinity import TopologySpreadConstraint
+from policysched.model.pods import Pod
 
 _RAW_SCORE_LIMIT = 2**62
 _HOSTNAME = "kubernetes.io/hostname"

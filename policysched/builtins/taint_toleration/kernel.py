@@ -19,7 +19,8 @@ from policysched.evaluate.kernel import (
     ScoreKernel,
     ScoreKernelBase,
 )
-from policysched.model.objects import Pod, Taint, Toleration
+from policysched.model.nodes import Taint
+from policysched.model.pods import Pod, Toleration
 
 COLUMNS = (TaintSet(),)
 

@@ -40,7 +40,8 @@ from policysched.evaluate.kernel import (
     FilterKernelBase,
     KernelParams,
 )
-from policysched.model.objects import Node, Pod
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 from policysched.model.storage import (
     NO_PROVISIONER,
     NodeSelectorTerms,

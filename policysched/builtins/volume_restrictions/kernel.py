@@ -15,7 +15,9 @@ from policysched.evaluate.kernel import (
     FilterKernelBase,
     KernelParams,
 )
-from policysched.model.objects import Disk, Pod, VolumeClaimKey
+from policysched.model.identifiers import VolumeClaimKey
+from policysched.model.pods import Pod
+from policysched.model.storage import Disk
 
 _DISK_CONFLICT = "node(s) had no available disk"
 _READ_WRITE_ONCE_POD_CONFLICT = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"

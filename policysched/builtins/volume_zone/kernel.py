@@ -17,7 +17,8 @@ from policysched.evaluate.kernel import (
     FilterKernelBase,
     KernelParams,
 )
-from policysched.model.objects import Pod, VolumeClaimKey
+from policysched.model.identifiers import VolumeClaimKey
+from policysched.model.pods import Pod
 from policysched.model.volume_topology import TOPOLOGY_LABELS, newer_label, volume_topologies
 
 

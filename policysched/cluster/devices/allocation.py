@@ -10,7 +10,8 @@ from policysched.model.devices import (
     NodeSelectorTerms,
     ResourceClaim,
 )
-from policysched.model.objects import Node, NodeSelectorTerm, SelectorRequirement
+from policysched.model.nodes import Node
+from policysched.model.selectors import NodeSelectorTerm, SelectorRequirement
 
 FIRST_AVAILABLE_MAX = 8
 """Source: `FirstAvailableDeviceRequestMaxSize` of k8s.io/api/resource/v1."""

@@ -26,7 +26,8 @@ from policysched.model.devices import (
     ResourceClaim,
     ResourceSlice,
 )
-from policysched.model.objects import Node, NodeName, ResourceClaimKey
+from policysched.model.identifiers import NodeName, ResourceClaimKey
+from policysched.model.nodes import Node
 
 _SPECS_CACHED_MAX = 16
 _MATCHES_CACHED_MAX = 4096  # of selectors, a slice

@@ -6,7 +6,8 @@ from policysched.cluster.devices.allocation_cache import DeviceOverlay, SearchOu
 from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.model.devices import DeviceAllocation, DeviceClass, DeviceKind, PoolId, ResourceClaim
-from policysched.model.objects import Node, PodUid, ResourceClaimKey
+from policysched.model.identifiers import PodUid, ResourceClaimKey
+from policysched.model.nodes import Node
 
 
 class AvailableDevices:

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 
-from policysched.model.objects import NodeName, ResourceClaimKey
+from policysched.model.identifiers import NodeName, ResourceClaimKey
 
 
 class DeviceChangeStamps:

@@ -24,7 +24,7 @@ from policysched.model.devices import (
     ResourceClaim,
     ResourceSlice,
 )
-from policysched.model.objects import NodeName, PodUid, PrebindTarget, ResourceClaimKey
+from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey
 
 _NO_EVENTS: frozenset[ClusterEvent] = frozenset()
 _DELETED_CLAIMS_MAX = 1024

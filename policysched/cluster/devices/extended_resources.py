@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from policysched.model.devices import DeviceClass, DeviceRequest, ExactDeviceRequest
-from policysched.model.objects import ExtendedResourceRequest
+from policysched.model.pods import ExtendedResourceRequest
 
 CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Before a class's name: the resource of its own."""

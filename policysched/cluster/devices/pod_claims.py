@@ -22,7 +22,9 @@ from policysched.model.devices import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from policysched.model.objects import ExtendedResourceRequest, Node, Pod, ResourceClaimKey
+from policysched.model.identifiers import ResourceClaimKey
+from policysched.model.nodes import Node
+from policysched.model.pods import ExtendedResourceRequest, Pod
 
 CANNOT_ALLOCATE_ALL = "cannot allocate all claims"
 NOT_AVAILABLE_ON_NODE = "resourceclaim not available on the node"

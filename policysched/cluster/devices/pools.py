@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from policysched.model.devices import Amounts, PoolId, ResourceSlice
-from policysched.model.objects import Node
+from policysched.model.nodes import Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from policysched.cluster.devices.extended_resources import ExtendedResourceMapping
 from policysched.model.devices import DeviceAllocation, ResourceClaim
-from policysched.model.objects import PodUid, ResourceClaimKey
+from policysched.model.identifiers import PodUid, ResourceClaimKey
 
 
 @dataclass(frozen=True, slots=True)

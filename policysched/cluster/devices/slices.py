@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from policysched.model.devices import PoolId, ResourceSlice
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 
 
 class ResourceSliceIndex:

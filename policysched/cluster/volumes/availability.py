@@ -4,9 +4,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from policysched.cluster.volumes.reservations import VolumeReservations
 from policysched.cluster.volumes.volume_cache import VolumeCache
-from policysched.model.objects import CsiVolume, NodeName, Pod, VolumeClaimKey
+from policysched.model.identifiers import NodeName, VolumeClaimKey
+from policysched.model.pods import Pod
 from policysched.model.storage import (
     ClaimRef,
+    CsiVolume,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageCapacity,

@@ -11,7 +11,8 @@ from functools import partial
 
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeChoice
-from policysched.model.objects import Node, Pod
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 from policysched.model.selectors import requirement_holds, volume_fits_labels
 from policysched.model.storage import (
     NO_PROVISIONER,

@@ -12,7 +12,7 @@ the API server says is so. Source: the assume caches of kube-scheduler's VolumeB
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
 
-from policysched.model.objects import NodeName, PodUid, VolumeClaimKey
+from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.storage import ClaimRef, PersistentVolume, PersistentVolumeClaim
 
 _NO_NAMES: frozenset[str] = frozenset()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from policysched.cluster.change_log import ChangeLog
 from policysched.cluster.volumes.reservations import VolumeChoice, VolumeReservationKey, VolumeReservations
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import NodeName, PodUid, PrebindTarget, VolumeClaimKey
+from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, VolumeClaimKey
 from policysched.model.storage import (
     CsiDriver,
     PersistentVolume,

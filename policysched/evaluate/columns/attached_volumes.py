@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 from policysched.cluster.usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.volume_cache import VolumeCache
-from policysched.model.objects import CsiAttachment, CsiVolume, Node, Pod, PodVolumeClaim, VolumeClaimKey
+from policysched.model.identifiers import VolumeClaimKey
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod, PodVolumeClaim
+from policysched.model.storage import CsiAttachment, CsiVolume
 
 Numbers = NDArray[np.int64]
 Key = TypeVar("Key")

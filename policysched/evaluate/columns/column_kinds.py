@@ -27,7 +27,10 @@ from policysched.lang.ir.program import Input, Metric
 from policysched.lang.types.kinds import RecordType, Type, TypeKind
 from policysched.lang.types.records import NoValueReason, parse_typed_value
 from policysched.lang.types.records import TypedValue as HeldOrRecords
-from policysched.model.objects import Disk, HostPort, Namespace, Node, Pod, Taint
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node, Taint
+from policysched.model.pods import HostPort, Pod
+from policysched.model.storage import Disk
 
 Array = NDArray[Any]
 Scalar = bool | int | float

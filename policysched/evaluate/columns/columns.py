@@ -24,7 +24,9 @@ from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.columns.storage_capacity import StorageCapacityCache
-from policysched.model.objects import Node, NodeName, Pod, PodUid, VolumeClaimKey
+from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 
 Array = NDArray[Any]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from policysched.cluster.devices.allocator import STEPS_EXCEEDED
 from policysched.evaluate.columns.column_kinds import Array
-from policysched.model.objects import Node
+from policysched.model.nodes import Node
 
 DeviceRefusal = tuple[str, int | None]
 """In what words, and which claim is meant in them (by its place)."""

@@ -17,8 +17,7 @@ from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.binder import is_available, matches_claim_spec
 from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.evaluate.columns.interner import UNKNOWN, Interner
-from policysched.model.objects import LabelSelector
-from policysched.model.selectors import volume_fits_labels
+from policysched.model.selectors import LabelSelector, volume_fits_labels
 from policysched.model.storage import NodeSelectorTerms, PersistentVolume, PersistentVolumeClaim
 
 Numbers = NDArray[np.int64]

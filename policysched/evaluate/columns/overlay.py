@@ -14,7 +14,8 @@ from policysched.cluster.usage import NodeUsage
 from policysched.cluster.volumes.reservations import VolumeChoice, VolumeReservations
 from policysched.evaluate.columns.columns import Columns
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods
-from policysched.model.objects import NodeName, Placement, Pod, PodUid, VolumeClaimKey
+from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
+from policysched.model.pods import Placement, Pod
 
 
 class Overlay:

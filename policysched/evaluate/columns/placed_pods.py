@@ -14,15 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policysched.evaluate.columns.gang_members import GangMembers, HypotheticalGangMembers
-from policysched.model.objects import (
-    LabelSelector,
-    Namespace,
-    Pod,
-    PodAffinity,
-    PodAffinityTerm,
-    PodSelector,
-    PodUid,
-)
+from policysched.model.affinity import PodAffinity, PodAffinityTerm, PodSelector
+from policysched.model.identifiers import PodUid
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector
 
 CountArray = NDArray[np.float64]
 """Counts. As float64, because `numpy.bincount` adds in it; whole numbers stay exact."""

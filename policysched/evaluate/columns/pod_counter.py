@@ -19,7 +19,9 @@ from policysched.evaluate.scalar.leaves import attribute
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import Input
 from policysched.lang.ir.reads import expr_reads
-from policysched.model.objects import Namespace, Pod, PodUid
+from policysched.model.identifiers import PodUid
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 
 _INDEXES_MAX = 64
 _CACHE_ENTRIES_MAX = 10_000

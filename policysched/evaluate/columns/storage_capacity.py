@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.evaluate.columns.interner import UNKNOWN, Interner
-from policysched.model.objects import LabelSelector
+from policysched.model.selectors import LabelSelector
 
 Numbers = NDArray[np.int64]
 

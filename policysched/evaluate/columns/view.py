@@ -35,8 +35,9 @@ from policysched.evaluate.columns.placed_pods import (
 from policysched.evaluate.columns.storage_capacity import StorageCapacityTable
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.expr import RecoveryCondition
-from policysched.model.objects import CsiVolume, Node, NodeName, PodUid, VolumeClaimKey
-from policysched.model.storage import PersistentVolumeClaim
+from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
+from policysched.model.nodes import Node
+from policysched.model.storage import CsiVolume, PersistentVolumeClaim
 
 Value = TypeVar("Value")
 

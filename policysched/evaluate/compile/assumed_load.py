@@ -17,7 +17,9 @@ from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.program import Metric, Program, is_node_metric
-from policysched.model.objects import Namespace, NodeName, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 
 
 class CompiledAssume:

@@ -26,7 +26,8 @@ from policysched.lang.ir.program import (
 )
 from policysched.lang.ir.reads import expr_reads, program_reads
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import Namespace, Pod, QueuedPodInfo
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod, QueuedPodInfo
 
 
 class Plan:

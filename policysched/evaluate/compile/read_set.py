@@ -13,7 +13,8 @@ from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.lang.ir.program import FilterRule, Program
 from policysched.lang.ir.reads import CLAIMS_FIELD, NO_READS, expr_reads, rule_reads, text_reads
-from policysched.model.objects import Namespace, Pod
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 
 ReadFunction = Callable[[EvalContext], Hashable]
 

@@ -10,7 +10,7 @@ from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.reads import expr_reads
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 
 VictimPredicate = Callable[[Pod], bool]
 

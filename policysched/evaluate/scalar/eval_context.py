@@ -13,7 +13,9 @@ from policysched.cluster.usage import NodeUsage
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import Input, Metric
 from policysched.lang.types.records import RecordValue
-from policysched.model.objects import Namespace, Node, Pod, QueuedPodInfo
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod, QueuedPodInfo
 
 PresentValue = bool | int | float | str | tuple[int | float | str, ...] | tuple[RecordValue, ...]
 EvalValue = PresentValue | None

@@ -10,7 +10,8 @@ from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import arithmetic, saturate
 from policysched.lang.ir.program import Input, Metric
 from policysched.lang.types.records import NoValueReason, parse_typed_value
-from policysched.model.objects import Node, Pod
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 
 
 def attribute(owner: e.Owner, path: tuple[str, ...]) -> ScalarFunction:

@@ -26,7 +26,8 @@ from policysched.evaluate.vector.machine import (
 )
 from policysched.lang.ir import expr as e
 from policysched.lang.types.kinds import FLOAT64_MAX
-from policysched.model.objects import Node, NodeName
+from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 
 _LEAST = {np.int64: INT64_MIN, np.float64: -np.inf}

@@ -3,57 +3,58 @@
 from collections.abc import Mapping
 from typing import Any
 
-from policysched.model import objects as o
+from policysched.model.affinity import NodeAffinity, PreferredSchedulingTerm
+from policysched.model.selectors import LabelSelector, NodeSelectorTerm, SelectorRequirement
 
 Json = Mapping[str, Any]
 
 _OPERATORS: frozenset[str] = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 
-def decode_node_affinity(obj: Json | None) -> o.NodeAffinity | None:
+def decode_node_affinity(obj: Json | None) -> NodeAffinity | None:
     """`spec.affinity.nodeAffinity`, or None where it asks for nothing."""
     if not obj:
         return None
     required = obj.get("requiredDuringSchedulingIgnoredDuringExecution")
     preferred = obj.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-    return o.NodeAffinity(
+    return NodeAffinity(
         required=decode_node_selector(required),
         preferred=tuple(
-            o.PreferredSchedulingTerm(int(one["weight"]), _term(one["preference"])) for one in preferred
+            PreferredSchedulingTerm(int(one["weight"]), _term(one["preference"])) for one in preferred
         ),
     )
 
 
-def decode_node_selector(obj: Json | None) -> tuple[o.NodeSelectorTerm, ...] | None:
+def decode_node_selector(obj: Json | None) -> tuple[NodeSelectorTerm, ...] | None:
     """A v1.NodeSelector; None where there is none."""
     return None if obj is None else tuple(_term(term) for term in obj.get("nodeSelectorTerms") or ())
 
 
-def decode_label_selector(obj: Json | None) -> o.LabelSelector | None:
+def decode_label_selector(obj: Json | None) -> LabelSelector | None:
     """A metav1.LabelSelector; None (select nothing) where there is none."""
     if obj is None:
         return None
     labels = tuple(
-        o.SelectorRequirement(key, "In", (value,)) for key, value in (obj.get("matchLabels") or {}).items()
+        SelectorRequirement(key, "In", (value,)) for key, value in (obj.get("matchLabels") or {}).items()
     )
     requirements = labels + tuple(_requirement(one) for one in obj.get("matchExpressions") or ())
     for one in requirements:
         if one.operator in ("Gt", "Lt"):
             raise ValueError(f"a label selector has no operator `{one.operator}`")
-    return o.LabelSelector(requirements)
+    return LabelSelector(requirements)
 
 
-def _term(obj: Json) -> o.NodeSelectorTerm:
-    return o.NodeSelectorTerm(
+def _term(obj: Json) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
         expressions=tuple(_requirement(one) for one in obj.get("matchExpressions") or ()),
         fields=tuple(_requirement(one) for one in obj.get("matchFields") or ()),
     )
 
 
-def _requirement(obj: Json) -> o.SelectorRequirement:
+def _requirement(obj: Json) -> SelectorRequirement:
     operator = obj["operator"]
     if operator not in _OPERATORS:
         raise ValueError(f"unknown selector operator `{operator}`")
-    return o.SelectorRequirement(
+    return SelectorRequirement(
         str(obj["key"]), operator, tuple(str(value) for value in obj.get("values") or ())
     )

@@ -20,7 +20,13 @@ from policysched.kube.decode.pod_affinity import decode_pod_affinity, decode_spr
 from policysched.kube.decode.pod_resources import decode_pod_resources, decode_resource_list
 from policysched.kube.decode.pod_volumes import decode_claim_uses, decode_disks, decode_mounts
 from policysched.kube.decode.primitives import decode_object, object_name, string_map, text, time_ns
-from policysched.model import objects as o
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node, Taint, TaintEffect
+from policysched.model.pod_status import ContainerEvent, ObservedPod, Phase
+from policysched.model.pods import HostPort, Pod, Toleration
+from policysched.model.selectors import LabelSelector, SelectorRequirement
+from policysched.model.workloads import DisruptionBudget, PodSet, PodSetKind
 
 __all__ = [
     "decode_disruption_budget",
@@ -35,27 +41,27 @@ __all__ = [
 Json = Mapping[str, Any]
 
 
-def decode_pod(obj: Json) -> o.ObservedPod:
+def decode_pod(obj: Json) -> ObservedPod:
     """A v1 Pod. Raises Malformed."""
     return decode_object("Pod", obj, _pod)
 
 
-def decode_node(obj: Json) -> o.Node:
+def decode_node(obj: Json) -> Node:
     """A v1 Node. Raises Malformed."""
     return decode_object("Node", obj, _node)
 
 
-def decode_namespace(obj: Json) -> o.Namespace:
+def decode_namespace(obj: Json) -> Namespace:
     """A v1 Namespace. Raises Malformed."""
     return decode_object("Namespace", obj, _namespace)
 
 
-def decode_disruption_budget(obj: Json) -> o.DisruptionBudget:
+def decode_disruption_budget(obj: Json) -> DisruptionBudget:
     """A policy/v1 PodDisruptionBudget. Raises Malformed."""
     return decode_object("PodDisruptionBudget", obj, _disruption_budget)
 
 
-def decode_pod_set(obj: Json, kind: o.PodSetKind) -> o.PodSet:
+def decode_pod_set(obj: Json, kind: PodSetKind) -> PodSet:
     """A v1 Service or ReplicationController, an apps/v1 ReplicaSet or StatefulSet. Raises Malformed."""
     return decode_object(kind, obj, lambda read: _pod_set(read, kind))
 
@@ -76,14 +82,14 @@ def canonical_json(obj: Json) -> str:
     return decode_object(str(obj.get("kind")), obj, written)
 
 
-def _pod(obj: Json) -> o.ObservedPod:
+def _pod(obj: Json) -> ObservedPod:
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
-    return o.ObservedPod(
+    return ObservedPod(
         pod=_decode_pod_spec(meta, spec, status),
-        node=o.NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
+        node=NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
         phase=_phase(status.get("phase") or "Pending"),
         deleting=meta.get("deletionTimestamp") is not None,
-        nominated_node=o.NodeName(status["nominatedNodeName"]) if status.get("nominatedNodeName") else None,
+        nominated_node=NodeName(status["nominatedNodeName"]) if status.get("nominatedNodeName") else None,
         started_ns=time_ns(status["startTime"]) if status.get("startTime") else None,
         preempted=any(_is_preemption_condition(one) for one in status.get("conditions") or ()),
         rejection=decode_kubelet_rejection(status),
@@ -94,7 +100,7 @@ def _pod(obj: Json) -> o.ObservedPod:
     )
 
 
-def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> o.Pod:
+def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
     """What a pod is and wants, wherever it is. Of the status it has what its requests and claims have become."""
     needs = decode_pod_resources(spec, status)
     affinity = spec.get("affinity") or {}
@@ -103,9 +109,9 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> o.Pod:
     deadline_s = spec.get("activeDeadlineSeconds")
     space = text(meta.get("namespace") or "default")
     labels = string_map(meta.get("labels"), "metadata.labels")
-    uid = o.PodUid(text(meta.get("uid") or f"{space}/{meta['name']}"))
+    uid = PodUid(text(meta.get("uid") or f"{space}/{meta['name']}"))
     volumes = spec.get("volumes") or ()
-    return o.Pod(
+    return Pod(
         uid=uid,
         name=text(meta["name"]),
         namespace=space,
@@ -145,7 +151,7 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> o.Pod:
     )
 
 
-def _container_transitions(meta: Json, status: Json) -> tuple[o.ContainerEvent, ...]:
+def _container_transitions(meta: Json, status: Json) -> tuple[ContainerEvent, ...]:
     """What the containers did lately: each one's present run, and the end of the one before it. Last the pod's own failure."""
     found = []
     failed = status.get("phase") in _FAILED_PHASES
@@ -165,7 +171,7 @@ def _container_transitions(meta: Json, status: Json) -> tuple[o.ContainerEvent, 
                 run = (told.get("containerID") if ended else one.get("containerID")) or str(at_ns)
                 follows = word == "state" and before_ns > 0 and began_ns > 0
                 found.append(
-                    o.ContainerEvent(
+                    ContainerEvent(
                         name=name,
                         run_id=text(run),
                         terminated=ended,
@@ -186,13 +192,13 @@ def _container_transitions(meta: Json, status: Json) -> tuple[o.ContainerEvent, 
 _FAILED_PHASES = ("Failed", "Unknown")
 
 
-def _pod_failure(meta: Json, status: Json, ends_ns: Sequence[int]) -> o.ContainerEvent:
+def _pod_failure(meta: Json, status: Json, ends_ns: Sequence[int]) -> ContainerEvent:
     """No field says when a pod failed; it is no earlier than what its conditions and containers did last."""
     changed = [one.get("lastTransitionTime") for one in status.get("conditions") or ()]
     known_ns = [
         time_ns(told) for told in (meta.get("creationTimestamp"), status.get("startTime"), *changed) if told
     ]
-    return o.ContainerEvent(
+    return ContainerEvent(
         name="",
         run_id="",
         terminated=True,
@@ -208,18 +214,18 @@ def _is_preemption_condition(condition: Json) -> bool:
     return all(condition.get(key) == value for key, value in wanted.items())
 
 
-def _node(obj: Json) -> o.Node:
+def _node(obj: Json) -> Node:
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     conditions = {text(one["type"]): text(one["status"]) for one in status.get("conditions") or ()}
     # Without allocatable the API server takes the capacity; a file of manifests may have only that.
     listed = "allocatable" if status.get("allocatable") else "capacity"
-    return o.Node(
-        name=o.NodeName(text(meta["name"])),
+    return Node(
+        name=NodeName(text(meta["name"])),
         uid=text(meta.get("uid") or meta["name"]),
         labels=string_map(meta.get("labels"), "metadata.labels"),
         annotations=string_map(meta.get("annotations"), "metadata.annotations"),
         taints=tuple(
-            o.Taint(text(one["key"]), text(one.get("value") or ""), _effect(one["effect"]))
+            Taint(text(one["key"]), text(one.get("value") or ""), _effect(one["effect"]))
             for one in spec.get("taints") or ()
         ),
         unschedulable=bool(spec.get("unschedulable")),
@@ -237,18 +243,18 @@ def _node(obj: Json) -> o.Node:
     )
 
 
-def _namespace(obj: Json) -> o.Namespace:
+def _namespace(obj: Json) -> Namespace:
     meta = obj["metadata"]
-    return o.Namespace(
+    return Namespace(
         name=text(meta["name"]),
         labels=string_map(meta.get("labels"), "metadata.labels"),
         annotations=string_map(meta.get("annotations"), "metadata.annotations"),
     )
 
 
-def _disruption_budget(obj: Json) -> o.DisruptionBudget:
+def _disruption_budget(obj: Json) -> DisruptionBudget:
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
-    return o.DisruptionBudget(
+    return DisruptionBudget(
         namespace=text(meta.get("namespace") or "default"),
         name=text(meta["name"]),
         selector=decode_label_selector(spec.get("selector")),
@@ -257,15 +263,15 @@ def _disruption_budget(obj: Json) -> o.DisruptionBudget:
     )
 
 
-def _pod_set(obj: Json, kind: o.PodSetKind) -> o.PodSet:
+def _pod_set(obj: Json, kind: PodSetKind) -> PodSet:
     meta, selector = obj["metadata"], (obj.get("spec") or {}).get("selector")
     if kind in ("Service", "ReplicationController"):
         labels = string_map(selector, "spec.selector")
-        found = tuple(o.SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels))
-        read = o.LabelSelector(found) if found else None  # of an empty one is no trace left in what is stored
+        found = tuple(SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels))
+        read = LabelSelector(found) if found else None  # of an empty one is no trace left in what is stored
     else:
         read = decode_label_selector(selector)
-    return o.PodSet(kind, text(meta.get("namespace") or "default"), text(meta["name"]), read)
+    return PodSet(kind, text(meta.get("namespace") or "default"), text(meta["name"]), read)
 
 
 def _uncovered(spec: Json) -> tuple[str, ...]:
@@ -292,7 +298,7 @@ def _required_features(spec: Json) -> frozenset[str]:
     return frozenset(found)
 
 
-def _host_ports(spec: Json) -> tuple[o.HostPort, ...]:
+def _host_ports(spec: Json) -> tuple[HostPort, ...]:
     """Sidecars hold their ports beside the containers; other init containers are gone by then."""
     holders = [*(spec.get("containers") or ())]
     holders += [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
@@ -303,7 +309,7 @@ def _host_ports(spec: Json) -> tuple[o.HostPort, ...]:
             number = port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork") else None)
             if number:
                 found.append(
-                    o.HostPort(port.get("hostIP") or "0.0.0.0", port.get("protocol") or "TCP", int(number))
+                    HostPort(port.get("hostIP") or "0.0.0.0", port.get("protocol") or "TCP", int(number))
                 )
     return tuple(found)
 
@@ -325,8 +331,8 @@ def normalized_image_name(name: str) -> str:
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
-def _toleration(one: Json) -> o.Toleration:
-    return o.Toleration(
+def _toleration(one: Json) -> Toleration:
+    return Toleration(
         key=text(one.get("key") or ""),
         operator=text(one.get("operator") or "Equal"),
         value=text(one.get("value") or ""),
@@ -334,7 +340,7 @@ def _toleration(one: Json) -> o.Toleration:
     )
 
 
-def _phase(written: Any) -> o.Phase:
+def _phase(written: Any) -> Phase:
     match written:
         case "Pending" | "Running" | "Succeeded" | "Failed" | "Unknown":
             return written  # type: ignore[no-any-return]
@@ -342,7 +348,7 @@ def _phase(written: Any) -> o.Phase:
             raise ValueError(f"unknown phase `{written}`")
 
 
-def _effect(written: Any) -> o.TaintEffect:
+def _effect(written: Any) -> TaintEffect:
     match written:
         case "NoSchedule" | "PreferNoSchedule" | "NoExecute":
             return written  # type: ignore[no-any-return]

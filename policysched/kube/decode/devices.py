@@ -14,16 +14,10 @@ from policysched.kube.decode.affinity import decode_node_selector
 from policysched.kube.decode.pod_resources import InvalidField
 from policysched.kube.decode.primitives import decode_object, resource_version, text, time_ns
 from policysched.model import devices as d
-from policysched.model.objects import (
-    ExtendedResourceRequest,
-    NodeName,
-    NodeSelectorTerm,
-    PodResourceClaim,
-    PodUid,
-    ResourceClaimKey,
-    SelectorRequirement,
-)
+from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey
+from policysched.model.pods import ExtendedResourceRequest, PodResourceClaim
 from policysched.model.quantity import parse_quantity
+from policysched.model.selectors import NodeSelectorTerm, SelectorRequirement
 
 Json = Mapping[str, Any]
 

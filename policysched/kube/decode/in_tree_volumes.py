@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from policysched.cluster.volumes.availability import CSI_DRIVER_OF
-from policysched.model.objects import CsiVolume, NodeSelectorTerm, SelectorRequirement
-from policysched.model.storage import CsiMigration, NodeSelectorTerms
+from policysched.model.selectors import NodeSelectorTerm, SelectorRequirement
+from policysched.model.storage import CsiMigration, CsiVolume, NodeSelectorTerms
 from policysched.model.volume_topology import OLD_REGION, OLD_ZONE, REGION, ZONE, ZONE_SEPARATOR
 
 Json = Mapping[str, Any]

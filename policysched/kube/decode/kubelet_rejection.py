@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from policysched.model.objects import KubeletRejection, ResourceShortage
+from policysched.model.pod_status import KubeletRejection, ResourceShortage
 
 Json = Mapping[str, Any]
 

@@ -9,7 +9,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from policysched.kube.decode.affinity import decode_label_selector
-from policysched.model import objects as o
+from policysched.model.affinity import (
+    PodAffinity,
+    PodAffinityTerm,
+    PodSelector,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
+from policysched.model.selectors import LabelSelector, SelectorOperator, SelectorRequirement
 
 Json = Mapping[str, Any]
 Labels = Mapping[str, str]
@@ -18,18 +25,18 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> o.PodAffinity | None:
+def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> PodAffinity | None:
     """Of `spec.affinity`, what is about other pods; None where nothing is."""
     towards, away = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
     if not (towards or away):
         return None
 
-    def required(kind: Json) -> tuple[o.PodAffinityTerm, ...]:
+    def required(kind: Json) -> tuple[PodAffinityTerm, ...]:
         return tuple(_term(one, namespace, labels) for one in kind.get(_REQUIRED) or ())
 
-    def preferred(kind: Json, sign: int) -> tuple[o.WeightedPodAffinityTerm, ...]:
+    def preferred(kind: Json, sign: int) -> tuple[WeightedPodAffinityTerm, ...]:
         return tuple(
-            o.WeightedPodAffinityTerm(
+            WeightedPodAffinityTerm(
                 sign * int(one["weight"]), _term(one["podAffinityTerm"], namespace, labels)
             )
             for one in kind.get(_PREFERRED) or ()
@@ -39,17 +46,17 @@ def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> o.Pod
     if not (terms or anti or weighted):
         return None
     itself = all(_selects(one.pods.label_selector, labels) for one in terms)
-    return o.PodAffinity(terms, anti, weighted, selects_itself=itself)
+    return PodAffinity(terms, anti, weighted, selects_itself=itself)
 
 
 def decode_spread_constraints(
     listed: Iterable[Json] | None, labels: Labels
-) -> tuple[o.TopologySpreadConstraint, ...]:
+) -> tuple[TopologySpreadConstraint, ...]:
     """`spec.topologySpreadConstraints` in their order."""
     return tuple(_constraint(one, labels) for one in listed or ())
 
 
-def _constraint(one: Json, labels: Labels) -> o.TopologySpreadConstraint:
+def _constraint(one: Json, labels: Labels) -> TopologySpreadConstraint:
     selector = _with_label_keys(
         decode_label_selector(one.get("labelSelector")), one.get("matchLabelKeys"), "In", labels
     )
@@ -60,7 +67,7 @@ def _constraint(one: Json, labels: Labels) -> o.TopologySpreadConstraint:
             hard = False
         case other:
             raise ValueError(f"unknown whenUnsatisfiable `{other}`")
-    return o.TopologySpreadConstraint(
+    return TopologySpreadConstraint(
         topology_key=str(one["topologyKey"]),
         max_skew=int(one["maxSkew"]),
         min_domains=int(one.get("minDomains") or 1),
@@ -82,7 +89,7 @@ def _honored(policy: Any) -> bool:
             raise ValueError(f"unknown node inclusion policy `{policy}`")
 
 
-def _term(one: Json, namespace: str, labels: Labels) -> o.PodAffinityTerm:
+def _term(one: Json, namespace: str, labels: Labels) -> PodAffinityTerm:
     selector = decode_label_selector(one.get("labelSelector"))
     selector = _with_label_keys(selector, one.get("matchLabelKeys"), "In", labels)
     selector = _with_label_keys(selector, one.get("mismatchLabelKeys"), "NotIn", labels)
@@ -90,23 +97,23 @@ def _term(one: Json, namespace: str, labels: Labels) -> o.PodAffinityTerm:
     named = tuple(str(name) for name in one.get("namespaces") or ())
     if not named and elsewhere is None:
         named = (namespace,)
-    return o.PodAffinityTerm(o.PodSelector(named, elsewhere, selector), str(one["topologyKey"]))
+    return PodAffinityTerm(PodSelector(named, elsewhere, selector), str(one["topologyKey"]))
 
 
 def _with_label_keys(
-    selector: o.LabelSelector | None, keys: Iterable[str] | None, operator: o.SelectorOperator, labels: Labels
-) -> o.LabelSelector | None:
+    selector: LabelSelector | None, keys: Iterable[str] | None, operator: SelectorOperator, labels: Labels
+) -> LabelSelector | None:
     """The selector, and for each key that the pod has a label with: the others' value must be the same, or another."""
     if selector is None:
         return None
     there = {one.key for one in selector.requirements}
     more = tuple(
-        o.SelectorRequirement(key, operator, (labels[key],))
+        SelectorRequirement(key, operator, (labels[key],))
         for key in keys or ()
         if key in labels and key not in there
     )
-    return o.LabelSelector(selector.requirements + more) if more else selector
+    return LabelSelector(selector.requirements + more) if more else selector
 
 
-def _selects(selector: o.LabelSelector | None, labels: Labels) -> bool:
+def _selects(selector: LabelSelector | None, labels: Labels) -> bool:
     return selector is not None and selector.selects(labels)

@@ -5,7 +5,9 @@ from typing import Any
 
 from policysched.kube.decode.in_tree_volumes import decode_inline_mount
 from policysched.kube.decode.primitives import text
-from policysched.model.objects import CsiVolume, Disk, PodUid, PodVolumeClaim, VolumeClaimKey
+from policysched.model.identifiers import PodUid, VolumeClaimKey
+from policysched.model.pods import PodVolumeClaim
+from policysched.model.storage import CsiVolume, Disk
 
 Json = Mapping[str, Any]
 

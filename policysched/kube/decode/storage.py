@@ -13,7 +13,9 @@ from policysched.kube.decode.primitives import (
     text,
 )
 from policysched.model import storage as s
-from policysched.model.objects import CsiNode, NodeName, PodUid, SelectorRequirement, VolumeClaimKey
+from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
+from policysched.model.selectors import SelectorRequirement
+from policysched.model.storage import CsiNode
 
 Json = Mapping[str, Any]
 

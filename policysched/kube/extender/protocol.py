@@ -14,7 +14,9 @@ import orjson
 
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.errors import Malformed
-from policysched.model.objects import Node, NodeName, Pod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 
 Json = Mapping[str, Any]
 

@@ -8,8 +8,9 @@ from typing import Any, Generic, TypeVar
 from policysched.kube.decode import core_objects, devices, storage
 from policysched.kube.decode.errors import Malformed
 from policysched.model.devices import DeviceKind, ResourceClaim
-from policysched.model.objects import NodeName, PodSetKind, PodUid
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.storage import StorageKind
+from policysched.model.workloads import PodSetKind
 from policysched.scheduler.events import (
     DeviceKindServed,
     DeviceObjectDeleted,

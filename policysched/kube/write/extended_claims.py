@@ -16,7 +16,7 @@ from policysched.kube.decode.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION, 
 from policysched.kube.decode.errors import Malformed
 from policysched.kube.write import resource_claims
 from policysched.model.devices import ClaimConsumer, DeviceRequest, ResourceClaim
-from policysched.model.objects import PodUid
+from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import ClaimToCreate, ClaimToReserve, DeleteExtendedClaim
 
 Json = dict[str, Any]

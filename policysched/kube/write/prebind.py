@@ -34,7 +34,7 @@ from policysched.kube.write.resource_claims import (
 )
 from policysched.kube.write.retry import RequestAbandoned, RequestRetrier
 from policysched.model.devices import ClaimConsumer
-from policysched.model.objects import PodUid, PrebindTarget
+from policysched.model.identifiers import PodUid, PrebindTarget
 from policysched.scheduler.commands import (
     Deallocate,
     DeleteExtendedClaim,

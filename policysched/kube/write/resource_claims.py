@@ -17,7 +17,7 @@ from policysched.kube.client.api import Conflict
 from policysched.kube.decode.devices import decode_resource_claim, encode_allocation
 from policysched.kube.decode.errors import Malformed
 from policysched.model.devices import ClaimConsumer, ResourceClaim
-from policysched.model.objects import PodUid, ResourceClaimKey
+from policysched.model.identifiers import PodUid, ResourceClaimKey
 from policysched.scheduler.commands import ClaimToReserve, Deallocate
 
 Json = dict[str, Any]

@@ -58,7 +58,7 @@ Path = tuple[str, ...]
 @dataclass(frozen=True, slots=True)
 class Reads:
     """`per_pod`, `namespace`, `per_node`: paths of attributes, the key of a map last (`("labels", "app")`); inputs count as
-    what they are read from. `pod_fields` and `node_fields` are whole fields of `model.objects.Pod` and `model.objects.Node` that
+    what they are read from. `pod_fields` and `node_fields` are whole fields of `model.pods.Pod` and `model.nodes.Node` that
     built-ins read (`usage` and `cluster` among the latter). `counted_pods`: of the pods counted on a node. `time`: the clock,
     so that the answer has a "valid until". `shares`: what namespaces hold, which every placement changes. `cluster_pods`: which pods there are
     at all. `requeue_events`: what could turn a no into a yes.

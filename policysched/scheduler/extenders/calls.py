@@ -22,8 +22,9 @@ from policysched.lang.ir.extender_results import (
 from policysched.lang.ir.program import Extender
 from policysched.lang.ir.verdict import NodeSubsetVerdict
 from policysched.model.cluster_events import ClusterEvent
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.messages import pod_refused_message, unavailable_message
-from policysched.model.objects import NodeName, Pod, PodUid
+from policysched.model.pods import Pod
 from policysched.scheduler.commands import CallExtenders, Log
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.extenders.capabilities import applicable_extenders

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Extender, Program
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 from policysched.text import Diagnostic
 
 

@@ -22,7 +22,10 @@ from policysched.cluster.ledger import PlacementState
 from policysched.evaluate import Overlay, Plan
 from policysched.lang.ir.program import Metric, Program
 from policysched.lang.ir.verdict import NodeSubsetVerdict
-from policysched.model.objects import Node, NodeName, ObservedPod, Pod, PodUid, QueuedPodInfo
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.nodes import Node
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler import events as e
 from policysched.scheduler.commands import Bind, Command
 from policysched.scheduler.core import SchedulerCore

@@ -17,8 +17,10 @@ from dataclasses import dataclass, field, replace
 
 from policysched.cluster.budgets import budgets_after_evicting
 from policysched.evaluate import DryRun, Overlay, TopologyDomain, VictimPredicate
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.messages import unavailable_message
-from policysched.model.objects import DisruptionBudget, NodeName, Pod, PodUid
+from policysched.model.pods import Pod
+from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.gangs.topology import preemption_domains

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from policysched.evaluate import GangTerms
 from policysched.lang.ir.program import GangMode, OnTimeout
-from policysched.model.objects import AnyClaim, Pod, PodUid
+from policysched.model.identifiers import AnyClaim, PodUid
+from policysched.model.pods import Pod
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.movable_heap import MovableHeap
 from policysched.text.sanitize import sanitize_line

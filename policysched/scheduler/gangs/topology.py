@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Mapping
 
 from policysched.evaluate import TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import PodUid
+from policysched.model.identifiers import PodUid
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.preemption.nominations import nominated_overlay

@@ -14,7 +14,9 @@ from policysched.cluster.samples import MetricSamples
 from policysched.evaluate import Plan
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.program import Metric
-from policysched.model.objects import Namespace, NodeName, Pod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 
 
 @dataclass(slots=True)

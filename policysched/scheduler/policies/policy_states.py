@@ -20,7 +20,9 @@ from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, ScalarFunction
 from policysched.lang.ir.arithmetic import clamp_finite
 from policysched.lang.ir.program import Program, StateSpec
-from policysched.model.objects import ContainerEvent, Namespace, NodeName, ObservedPod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.namespaces import Namespace
+from policysched.model.pod_status import ContainerEvent, ObservedPod
 from policysched.model.quantity import INT64_MAX
 
 WRITE_INTERVAL_NS = 30 * 10**9

@@ -17,7 +17,7 @@ from policysched.cluster.samples import MetricSamples
 from policysched.lang.ir.expr import RecoveryCondition
 from policysched.lang.ir.program import Metric, Program
 from policysched.lang.ir.recovery import crosses_limit, meets_recovery_mark, recovery_conditions
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from policysched.model.quantity import INT64_MAX
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from policysched.evaluate import Plan
 from policysched.evaluate import compile as compile_plan
 from policysched.lang.ir.program import Metric, Program
-from policysched.model.objects import PodUid
+from policysched.model.identifiers import PodUid
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.first_samples import same_query

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 
 from policysched.cluster.budgets import split_by_budget
 from policysched.evaluate import DryRun
-from policysched.model.objects import DisruptionBudget, NodeName, Pod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Pod
+from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.steps import Steps
 
 NO_VICTIMS = "No preemption victims found for incoming pod"

@@ -18,8 +18,9 @@ from policysched.builtins.registry import BUILTINS, KUBE_SCHEDULER_RELEASES
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.evaluate import DryRun, Overlay, TopologyDomain, VictimPredicate
 from policysched.lang.ir.program import BuiltinFilter, Program
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.messages import unavailable_message
-from policysched.model.objects import NodeName, Pod, PodUid
+from policysched.model.pods import Pod
 from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, ReportPreempted, Victim
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.placement import (

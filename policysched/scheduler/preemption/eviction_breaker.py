@@ -8,7 +8,7 @@ them in too short a time is left in peace until they are old.
 from collections import deque
 from dataclasses import dataclass, field
 
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 
 OwnerKey = tuple[str, str, str]

@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from policysched.evaluate import DryRun
-from policysched.model.objects import NodeName, Pod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Pod
 from policysched.scheduler.preemption.candidates import (
     NO_VICTIMS,
     NODES_PER_BATCH,

@@ -3,7 +3,9 @@
 from collections.abc import Collection
 
 from policysched.evaluate import Overlay
-from policysched.model.objects import NodeName, ObservedPod, Pod, PodUid
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
 
 

@@ -8,7 +8,7 @@ covers) is held with those words until one of the three changes.
 from collections.abc import Iterable
 
 from policysched.lang.ir.program import GangMode, OnTimeout
-from policysched.model.objects import ObservedPod
+from policysched.model.pod_status import ObservedPod
 from policysched.scheduler.commands import ReportPodEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.registry import QueuedGang

@@ -14,7 +14,9 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Any
 
-from policysched.model.objects import AnyClaim, NodeName, ObservedPod, Pod, PodUid, QueuedPodInfo
+from policysched.model.identifiers import AnyClaim, NodeName, PodUid
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod, QueuedPodInfo
 
 
 class QueueState(Enum):

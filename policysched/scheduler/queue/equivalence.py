@@ -10,7 +10,8 @@ from dataclasses import fields, is_dataclass
 from policysched.evaluate import Plan
 from policysched.lang.ir.expr import Attr
 from policysched.lang.ir.program import Program
-from policysched.model.objects import Namespace, Pod
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 
 _QUEUE_ATTRIBUTES = frozenset({("queued",), ("waited",), ("attempts",)})
 

@@ -6,7 +6,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from policysched.evaluate import GangTerms, Plan
-from policysched.model.objects import Namespace, Pod, QueuedPodInfo
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler.queue.equivalence import compute_equivalence_key
 
 

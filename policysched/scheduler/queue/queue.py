@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import AnyClaim
+from policysched.model.identifiers import AnyClaim
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.pending_reports import PendingReason
 from policysched.scheduler.queue.entries import QueueEntry, QueueState

@@ -9,7 +9,7 @@ from policysched.kube.decode import core_objects
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
-from policysched.model.objects import NodeName, PodUid
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.extenders.capabilities import ExtendersByName

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from policysched.lang.ir.program import Program
-from policysched.model.objects import NodeName, PodUid
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler import events as e
 from tests.conformance.seed_systems.lives import Life
 from tests.conformance.seed_systems.worlds import Policy, play, roomy_node, world

@@ -15,7 +15,7 @@ from policysched.kube.decode import core_objects as wire
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.metric_sources.source import RawSamples, convert_samples
-from policysched.model.objects import ObservedPod
+from policysched.model.pod_status import ObservedPod
 from policysched.policy_files.checking import check_source_set
 from policysched.policy_files.sources import SourceSet, parse_sources
 from policysched.policytest import short_forms

@@ -8,7 +8,9 @@ from policysched.cluster.usage import NodeUsage
 from policysched.lang.ir.attributes import ATTRIBUTES, resource_type
 from policysched.lang.ir.expr import Stage
 from policysched.lang.types.kinds import BYTES, CPU, INT
-from policysched.model.objects import Namespace, Node, Pod, QueuedPodInfo
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.language.check.checking import codes, program
 
 _OWNERS = {"pod": Pod, "victim": Pod, "other": Pod, "node": Node, "namespace": Namespace}

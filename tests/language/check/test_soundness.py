@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import FilterRule, Program, ScoreRule
-from policysched.model.objects import QueuedPodInfo
+from policysched.model.pods import QueuedPodInfo
 from tests import builders
 from tests.evaluate.clusters import Scene, scenes
 from tests.language.check.checking import program

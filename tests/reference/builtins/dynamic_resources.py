@@ -32,7 +32,8 @@ from policysched.cluster.devices.pod_claims import (
     score_on,
     unbindable_claims,
 )
-from policysched.model.objects import NodeName, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod
 from tests.reference.builtin_interface import (
     MAX_SCORE,
     BuiltinParams,

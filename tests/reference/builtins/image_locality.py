@@ -3,7 +3,8 @@ that have it / all nodes`, rounded down; the sum, held between 23 MiB and 1000 M
 
 from collections.abc import Mapping, Sequence
 
-from policysched.model.objects import NodeName, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod
 from tests.reference.builtin_interface import (
     MAX_SCORE,
     BuiltinParams,

@@ -18,15 +18,11 @@ candidates in float64, 0 for all where the sums are equal. A pod that no term of
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from policysched.model.objects import (
-    Namespace,
-    Node,
-    NodeName,
-    Pod,
-    PodAffinity,
-    PodAffinityTerm,
-    PodSelector,
-)
+from policysched.model.affinity import PodAffinity, PodAffinityTerm, PodSelector
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 from tests.reference.builtin_interface import (
     MAX_SCORE,
     BuiltinParams,

@@ -7,8 +7,10 @@ Score: the sum of the weights of the preferred terms that match, as `floor(100 *
 
 from collections.abc import Mapping, Sequence
 
-from policysched.model.objects import Node, NodeName, NodeSelectorTerm, Pod
-from policysched.model.selectors import requirement_holds
+from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
+from policysched.model.selectors import NodeSelectorTerm, requirement_holds
 from tests.reference.builtin_interface import (
     MAX_SCORE,
     BuiltinParams,

@@ -4,7 +4,7 @@ A pod needs `RestartAllContainersOnContainerExits` if one of its containers, or 
 `restartPolicyRules` with the action RestartAllContainers, and `UserNamespacesHostNetworkSupport` if it has `hostNetwork`
 and says `hostUsers: false`. What else kubelets declare concerns changes of running pods."""
 
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 

@@ -2,7 +2,7 @@
 more, so among the pods that are decided nobody is refused; the rule stands here so that the list of kube-scheduler's
 filters is whole."""
 
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 

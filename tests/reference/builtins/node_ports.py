@@ -1,7 +1,7 @@
 """No two pods on a node hold the same host port: same protocol, same port, and the same address or either of them on
 every address (`0.0.0.0`)."""
 
-from policysched.model.objects import HostPort, Pod
+from policysched.model.pods import HostPort, Pod
 from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 _EVERY_ADDRESS = "0.0.0.0"

@@ -10,7 +10,8 @@ of the resources is not scored.
 import math
 from collections.abc import Mapping, Sequence
 
-from policysched.model.objects import NodeName, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod
 from tests.reference.builtin_interface import (
     MAX_SCORE,
     BuiltinParams,

@@ -1,7 +1,8 @@
 """A node with `spec.unschedulable` takes only pods that tolerate the taint
 `node.kubernetes.io/unschedulable:NoSchedule`."""
 
-from policysched.model.objects import Pod, Taint
+from policysched.model.nodes import Taint
+from policysched.model.pods import Pod
 from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 from tests.reference.builtins.taint_toleration import tolerates
 

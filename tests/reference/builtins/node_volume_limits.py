@@ -10,7 +10,8 @@ from collections import Counter
 
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.binder import not_found_message
-from policysched.model.objects import CsiVolume, Pod
+from policysched.model.pods import Pod
+from policysched.model.storage import CsiVolume
 from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 

@@ -24,14 +24,11 @@ constraint is not scored.
 import math
 from collections.abc import Mapping, Sequence
 
-from policysched.model.objects import (
-    LabelSelector,
-    Node,
-    NodeName,
-    Pod,
-    SelectorRequirement,
-    TopologySpreadConstraint,
-)
+from policysched.model.affinity import TopologySpreadConstraint
+from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests.reference.builtin_interface import (
     MAX_SCORE,
     BuiltinParams,

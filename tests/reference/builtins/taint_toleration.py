@@ -6,7 +6,9 @@ tolerates; `100 - floor(100 * count / max(count))` over the candidates, 100 for 
 
 from collections.abc import Mapping, Sequence
 
-from policysched.model.objects import Node, NodeName, Pod, Taint, Toleration
+from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node, Taint
+from policysched.model.pods import Pod, Toleration
 from tests.reference.builtin_interface import (
     MAX_SCORE,
     BuiltinParams,

@@ -20,7 +20,7 @@ StorageCapacityScoring, which is off.
 
 from policysched.cluster.volumes.binder import choose_volumes, pod_volume_claims
 from policysched.cluster.volumes.reservations import VolumeChoice
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 

@@ -7,7 +7,8 @@ volume_binding).
 """
 
 from policysched.cluster.volumes.binder import not_found_message
-from policysched.model.objects import Disk, Pod
+from policysched.model.pods import Pod
+from policysched.model.storage import Disk
 from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 _DISK_CONFLICT = "node(s) had no available disk"

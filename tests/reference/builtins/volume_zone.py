@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.binder import not_found_message
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 from policysched.model.volume_topology import (
     TOPOLOGY_LABELS,
     VolumeTopology,
