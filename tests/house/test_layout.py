@@ -152,3 +152,17 @@ def test_the_drawing_of_the_layers_is_the_contract_that_is_checked() -> None:
         drawn = page.partition(f"```layers {container}\n")[2].partition("```")[0]
         rows = [row.split("  ")[0].strip() for row in drawn.splitlines() if row.strip()]
         assert rows == contract["layers"], f"the drawing of {container}"
+
+
+def test_the_reference_implementation_does_not_use_what_it_checks() -> None:
+    modules = [
+        path for path in (ROOT / "tests" / "reference").rglob("*.py") if not path.name.startswith("test_")
+    ]
+
+    imports = re.compile(
+        r"^\s*(?:from|import) (policysched\.(?:evaluate|builtins\.\w+\.kernel)\S*)", re.MULTILINE
+    )
+    used = {path.name: imports.findall(path.read_text(encoding="utf-8")) for path in modules}
+
+    assert len(used) > 20
+    assert {name: found for name, found in used.items() if found} == {}
