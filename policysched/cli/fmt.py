@@ -13,13 +13,8 @@ from policysched.cli import CommandError
 from policysched.cli.colour import wants_colour
 from policysched.files import UnreadableFile, read_text
 from policysched.lang.format.formatter import format_source
-from policysched.policy_files.sources import (
-    SourceSet,
-    TextBlock,
-    UnusableFile,
-    load_policy_sources,
-    parse_sources,
-)
+from policysched.policy_files.source_set import SourceSet, TextBlock, UnusableFile
+from policysched.policy_files.sources import load_policy_sources, parse_sources
 from policysched.text import Diagnostic, Source
 from policysched.text.render_text import render_report
 

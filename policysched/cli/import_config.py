@@ -10,7 +10,7 @@ from policysched.cli import CommandError, write_file
 from policysched.files import UnreadableFile, path_exists, read_text
 from policysched.migrate import ImportResult
 from policysched.migrate import import_config as imported_from
-from policysched.policy_files.sources import POLICY_SUFFIX, UnusableFile
+from policysched.policy_files.source_set import POLICY_SUFFIX, UnusableFile
 
 if TYPE_CHECKING:
     from policysched.migrate.report import ImportNote

@@ -19,7 +19,8 @@ from policysched.files import read_text
 from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS, find_diagnostic_doc
 from policysched.lint.linter import LiveQueryFailed
 from policysched.lint.linter import lint as lint_sets
-from policysched.policy_files.sources import UnusableFile, load_policy_sources
+from policysched.policy_files.source_set import UnusableFile
+from policysched.policy_files.sources import load_policy_sources
 from policysched.text import Diagnostic, Severity
 from policysched.text.render_text import render_concise, render_report, summarize
 
@@ -27,7 +28,7 @@ MACHINE_FORMAT_NAMES = ("json", "json-lines", "github", "gitlab", "junit", "sari
 """Their printers are imported when one is asked for."""
 
 if TYPE_CHECKING:
-    from policysched.lint.settings_checks import SettingsChecks
+    from policysched.lint.linter import ProgramCheck
 
 _LEVELS = {severity.label: severity for severity in Severity}
 
@@ -141,7 +142,7 @@ def _selected_findings(
             yield finding
 
 
-def _settings_checks(config_path: Path | None, *, live: bool) -> "SettingsChecks | None":
+def _settings_checks(config_path: Path | None, *, live: bool) -> "ProgramCheck | None":
     """None where no settings are given."""
     if config_path is None:
         if live:
@@ -152,7 +153,7 @@ def _settings_checks(config_path: Path | None, *, live: bool) -> "SettingsChecks
     from policysched.lint.settings_checks import SettingsChecks
 
     try:
-        return SettingsChecks(read_settings(config_path, {}, {}), live=live)
+        return SettingsChecks(read_settings(config_path, {}, {}), live=live).findings
     except BadSettings as error:
         raise CommandError(*error.problems) from None
 

@@ -16,7 +16,7 @@ from policysched.harness.cluster_files import ClusterFiles, read_cluster_files
 from policysched.harness.inputs import PolicyHasErrors, choose_policy
 from policysched.lang.ir.program import Program
 from policysched.metric_sources.file import BadSamplesFile
-from policysched.policy_files.sources import UnusableFile
+from policysched.policy_files.source_set import UnusableFile
 from policysched.text.render_text import render_full
 
 if TYPE_CHECKING:

@@ -72,7 +72,7 @@ def _nodes(text: str) -> tuple[int | None, list[dict[str, Any]]]:
         return int(text), []
     from policysched.harness.cluster_files import read_objects
     from policysched.kube.decode.errors import Malformed
-    from policysched.policy_files.sources import UnusableFile
+    from policysched.policy_files.source_set import UnusableFile
 
     try:
         objects = list(read_objects(text))

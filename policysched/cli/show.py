@@ -41,7 +41,7 @@ def show(
     from policysched.evaluate import compile as compile_plan
     from policysched.evaluate.compile.listing import listing
     from policysched.harness.inputs import choose_policy
-    from policysched.policy_files.sources import UnusableFile
+    from policysched.policy_files.source_set import UnusableFile
 
     with report_unusable_files():
         program = choose_policy(policy, name, params)

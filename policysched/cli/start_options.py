@@ -47,7 +47,7 @@ def report_start_errors() -> Iterator[None]:
     from policysched.kube.client.session import BadKubeconfig
     from policysched.kube.extender.client import BadExtenderSettings
     from policysched.metric_sources.file import BadSamplesFile
-    from policysched.policy_files.sources import UnusableFile
+    from policysched.policy_files.source_set import UnusableFile
     from policysched.serve.server import ListenFailed
     from policysched.serve.tls import BadCertificate
 

@@ -25,7 +25,7 @@ from policysched.policy_files.parameter_values import (
     policy_name_in,
     read_parameter_values,
 )
-from policysched.policy_files.sources import PARAMETERS_SUFFIX
+from policysched.policy_files.source_set import PARAMETERS_SUFFIX
 from policysched.text import Diagnostic, Source, Span
 
 log = logging.getLogger(__name__)

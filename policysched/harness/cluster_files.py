@@ -28,7 +28,7 @@ from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from policysched.model.storage import CsiNode, StorageObject
 from policysched.model.workloads import DisruptionBudget, PodSet
-from policysched.policy_files.sources import UnusableFile
+from policysched.policy_files.source_set import UnusableFile
 from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.scheduler.events import NodeObjectUpdated
 from policysched.text.quote_value import quote_value

@@ -11,7 +11,8 @@ from policysched.lang.ir.program import Program
 from policysched.metric_sources.file import convert_file_metric, read_samples_file
 from policysched.model.identifiers import NodeName
 from policysched.policy_files.checking import check_source_set, reject_unused_parameters
-from policysched.policy_files.sources import UnusableFile, load_policy_sources
+from policysched.policy_files.source_set import UnusableFile
+from policysched.policy_files.sources import load_policy_sources
 from policysched.text import Diagnostic, Severity
 
 _NAMES_SHOWN_MAX = 3

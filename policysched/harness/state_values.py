@@ -21,7 +21,7 @@ from policysched.lang.ir.program import Program, StateSpec
 from policysched.lang.types.units import parse_value
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
-from policysched.policy_files.sources import UnusableFile
+from policysched.policy_files.source_set import UnusableFile
 from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.scheduler.policies.policy_states import (
     PolicyStates,

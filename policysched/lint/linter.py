@@ -1,17 +1,17 @@
 """Everything that lint says about policies from files, in the order of the files."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.diagnostics.ignore_comments import apply_ignore_comments
+from policysched.lang.ir.program import Program
 from policysched.policy_files.checking import check_source_set, reject_unused_parameters
-from policysched.policy_files.sources import SourceSet
+from policysched.policy_files.source_set import SourceSet
 from policysched.text import Diagnostic, Severity, Span
 
-if TYPE_CHECKING:
-    from policysched.lint.settings_checks import SettingsChecks  # without settings, lint needs nothing of it
+ProgramCheck = Callable[[Program], Iterable[Diagnostic]]
+"""What can be checked of a program with the operator's settings: `lint.settings_checks`."""
 
 
 class LiveQueryFailed(Exception):
@@ -19,16 +19,16 @@ class LiveQueryFailed(Exception):
 
 
 def lint(
-    sets: Sequence[SourceSet], flags: Sequence[str] = (), at_hand: "SettingsChecks | None" = None
+    sets: Sequence[SourceSet], flags: Sequence[str] = (), settings_check: ProgramCheck | None = None
 ) -> tuple[Diagnostic, ...]:
     """Each finding once. Texts that are only there to be included are not reported on. `flags` are values for
-    parameters, `NAME=VALUE`; raises UnusableFile where one cannot be used. `at_hand` is what can be
-    said where settings are given; raises what that raises."""
+    parameters, `NAME=VALUE`; raises UnusableFile where one cannot be used. `settings_check` adds
+    findings that need the settings; raises what that raises."""
     found: dict[tuple[str, str, int, int, str], Diagnostic] = {}
     bundles = [check_source_set(one, flags) for one in sets]
     reject_unused_parameters(flags, bundles)
     for one, bundle in zip(sets, bundles, strict=True):
-        for finding in _lint_set(one, bundle, at_hand):
+        for finding in _lint_set(one, bundle, settings_check):
             place = (finding.span.start, finding.span.end) if finding.span is not None else (0, 0)
             name = (
                 f"{finding.span.source.name} {finding.span.source.origin.note}"
@@ -39,7 +39,9 @@ def lint(
     return tuple(found.values())
 
 
-def _lint_set(one: SourceSet, bundle: PolicyBundle, at_hand: "SettingsChecks | None") -> Iterator[Diagnostic]:
+def _lint_set(
+    one: SourceSet, bundle: PolicyBundle, settings_check: ProgramCheck | None
+) -> Iterator[Diagnostic]:
     for key in one.sources:
         if key not in one.requested:
             continue
@@ -53,8 +55,8 @@ def _lint_set(one: SourceSet, bundle: PolicyBundle, at_hand: "SettingsChecks | N
             )
         checked = bundle.sources[key]
         found = [*checked.diagnostics]
-        if at_hand is not None and checked.program is not None:
-            found += at_hand.findings(checked.program)
+        if settings_check is not None and checked.program is not None:
+            found += settings_check(checked.program)
         yield from apply_ignore_comments(one.sources[key], _certain_findings(found))
 
 

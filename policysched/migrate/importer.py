@@ -19,7 +19,7 @@ from policysched.migrate.plugins import API_GROUP, VERSIONS, VOLUME_LIMITS_PLUGI
 from policysched.migrate.process_settings import import_process_settings
 from policysched.migrate.profile import PluginArguments, ProfileImporter
 from policysched.migrate.report import ImportNote, ImportReport
-from policysched.policy_files.sources import UnusableFile
+from policysched.policy_files.source_set import UnusableFile
 
 DEFAULT_NAME = "default-scheduler"
 

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import yaml
 
-from policysched.policy_files.sources import UnusableFile
+from policysched.policy_files.source_set import UnusableFile
 from policysched.schemas import schema, words
 
 Path = tuple[str | int, ...]

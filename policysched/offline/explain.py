@@ -14,7 +14,7 @@ from policysched.lang.ir.program import Program, rules_for
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
-from policysched.policy_files.sources import UnusableFile
+from policysched.policy_files.source_set import UnusableFile
 from policysched.scheduler.explain_record import decision_message
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from policysched.lang.check import check_sources
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.check.parameter_values import merge_parameter_values
-from policysched.policy_files.sources import SourceSet, UnusableFile
+from policysched.policy_files.source_set import SourceSet, UnusableFile
 
 
 def check_source_set(one: SourceSet, flags: Sequence[str] = ()) -> PolicyBundle:

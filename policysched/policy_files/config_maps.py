@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import yaml
 
 from policysched.files import normalize_text
-from policysched.policy_files.sources import (
+from policysched.policy_files.source_set import (
     PARAMETERS_SUFFIX,
     POLICY_SUFFIX,
     SourceSet,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from policysched.files import UnreadableFile, is_file, is_folder, read_text
 from policysched.kube.watch.resources import ConfigMapUpdated
-from policysched.policy_files.sources import PARAMETERS_SUFFIX, POLICY_SUFFIX, UnusableFile
+from policysched.policy_files.source_set import PARAMETERS_SUFFIX, POLICY_SUFFIX, UnusableFile
 
 log = logging.getLogger(__name__)
 

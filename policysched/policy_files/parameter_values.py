@@ -20,7 +20,7 @@ from policysched.lang.check.parameter_values import (
     merge_parameter_values,
 )
 from policysched.lang.diagnostics.catalogue import make_diagnostic
-from policysched.policy_files.sources import PARAMETERS_SUFFIX
+from policysched.policy_files.source_set import PARAMETERS_SUFFIX
 from policysched.policy_files.yaml_depth import nests_too_deep
 from policysched.text import Diagnostic, Source, Span
 

@@ -10,7 +10,7 @@ from policysched.files import UnreadableFile, is_file, is_folder, path_exists, r
 from policysched.harness.inputs import PolicyHasErrors, choose_policy
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Program
-from policysched.policy_files.sources import UnusableFile
+from policysched.policy_files.source_set import UnusableFile
 from policysched.policytest.coverage import Coverage, new_coverage, record_round
 from policysched.policytest.expectations import ExpectationFailure, Expectations
 from policysched.policytest.scenario import Scenario, read_scenario

@@ -23,7 +23,7 @@ from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
-from policysched.policy_files.sources import UnusableFile
+from policysched.policy_files.source_set import UnusableFile
 from policysched.policytest import short_forms
 from policysched.policytest.canned_extenders import CannedExtender
 from policysched.policytest.series import BadSeries, Gap, SeriesStep, parse_series

@@ -20,7 +20,7 @@ import yaml
 
 from policysched.cli import COMMANDS, main
 from policysched.lint.linter import lint
-from policysched.policy_files.sources import SourceSet
+from policysched.policy_files.source_set import SourceSet
 from policysched.schemas import findings
 from policysched.text import Severity, Source
 from tests.house.docs import ROOT, written_pages

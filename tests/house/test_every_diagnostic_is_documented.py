@@ -6,7 +6,8 @@ import pytest
 
 from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS, DiagnosticDoc
 from policysched.lint.linter import lint
-from policysched.policy_files.sources import SourceSet, parse_sources
+from policysched.policy_files.source_set import SourceSet
+from policysched.policy_files.sources import parse_sources
 from policysched.text import Source
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from policysched.lang.format.formatter import format_source
 from policysched.lint.linter import lint
-from policysched.policy_files.sources import SourceSet, parse_sources
+from policysched.policy_files.source_set import SourceSet
+from policysched.policy_files.sources import parse_sources
 from policysched.text import Source
 from policysched.text.render_text import render_full
 

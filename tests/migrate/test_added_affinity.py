@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.migrate import affinity
 from policysched.model.pods import QueuedPodInfo
-from policysched.policy_files.sources import UnusableFile
+from policysched.policy_files.source_set import UnusableFile
 from tests.builders import node, pod, world
 from tests.migrate.words import config, imported, of_the_file, only, program_of, rules
 from tests.reference import evaluate

@@ -3,7 +3,7 @@
 import pytest
 
 from policysched.builtins.registry import BUILTINS
-from policysched.policy_files.sources import UnusableFile
+from policysched.policy_files.source_set import UnusableFile
 from tests.migrate.words import (
     filters_of,
     imported,

@@ -5,7 +5,7 @@ import pytest
 from policysched.builtins.registry import BUILTINS
 from policysched.config.settings import read_settings
 from policysched.lang.ir import program as p
-from policysched.policy_files.sources import UnusableFile
+from policysched.policy_files.source_set import UnusableFile
 from tests.migrate.words import (
     builtin_filters,
     config,

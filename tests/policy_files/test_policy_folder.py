@@ -6,7 +6,7 @@ import pytest
 
 from policysched.kube.watch.resources import ConfigMapUpdated
 from policysched.policy_files.folder import PolicyFolder, read_policy_folder
-from policysched.policy_files.sources import UnusableFile
+from policysched.policy_files.source_set import UnusableFile
 
 
 class Offered:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.check import check_text
 from policysched.migrate import import_config
-from policysched.policy_files.sources import UnusableFile
+from policysched.policy_files.source_set import UnusableFile
 
 _HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: web\n  plugins:\n"
 _MINE = "{name: Mine, weight: 3}"

@@ -17,7 +17,8 @@ from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.metric_sources.source import RawSamples, convert_samples
 from policysched.model.pod_status import ObservedPod
 from policysched.policy_files.checking import check_source_set
-from policysched.policy_files.sources import SourceSet, parse_sources
+from policysched.policy_files.source_set import SourceSet
+from policysched.policy_files.sources import parse_sources
 from policysched.policytest import short_forms
 from policysched.policytest.scenario import PodArrival, Scenario, ScenarioPoll
 from policysched.policytest.scenario_runner import ScenarioResult, ScenarioRunner
