@@ -33,12 +33,12 @@ def budgets_after_evicting(
     pods: Collection[Pod], budgets: Iterable[DisruptionBudget]
 ) -> list[DisruptionBudget]:
     """What the budgets allow once these pods have gone."""
-    found = []
+    remaining = []
     for budget in budgets:
         used = sum(_budget_selects(budget, pod) for pod in pods)
         left = budget.disruptions_allowed - used
-        found.append(replace(budget, disruptions_allowed=left) if used else budget)
-    return found
+        remaining.append(replace(budget, disruptions_allowed=left) if used else budget)
+    return remaining
 
 
 def _budget_selects(budget: DisruptionBudget, pod: Pod) -> bool:

@@ -90,31 +90,31 @@ class ClusterCache:
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def put_pod(self, seen: ObservedPod) -> Events:
-        uid = seen.pod.uid
-        if seen.finished:
-            self.ended_pods.put(compact_ended_pod(seen.pod))
+    def put_pod(self, observed: ObservedPod) -> Events:
+        uid = observed.pod.uid
+        if observed.finished:
+            self.ended_pods.put(compact_ended_pod(observed.pod))
             return self._remove_pod(uid)
         known = self.pods.get(uid)
-        if known is not None and known == seen:
-            if known.version != seen.version:
+        if known is not None and known == observed:
+            if known.version != observed.version:
                 # The value itself stays the same one, by which others tell that nothing changed.
-                self.pods[uid] = replace(known, version=seen.version, generation=seen.generation)
+                self.pods[uid] = replace(known, version=observed.version, generation=observed.generation)
             return _NO_EVENTS
-        if known is not None and known.node is not None and seen.node is None:
+        if known is not None and known.node is not None and observed.node is None:
             return _NO_EVENTS
-        self.pods[uid] = seen
-        if seen.deleting:
+        self.pods[uid] = observed
+        if observed.deleting:
             self.active_pods.drop(uid)
-            self.ended_pods.put(compact_ended_pod(seen.pod))
+            self.ended_pods.put(compact_ended_pod(observed.pod))
         else:
-            self.active_pods.put(seen.pod)
+            self.active_pods.put(observed.pod)
             self.ended_pods.drop(uid)
-        if seen.node is None:
-            self._nominations.put_observed(seen)
+        if observed.node is None:
+            self._nominations.put_observed(observed)
             return frozenset({_UNSCHEDULED_UPDATE if known else ClusterEvent.UNSCHEDULED_POD_ADD})
         self._nominations.forget(uid)
-        return self._confirm(seen.pod, seen.node)
+        return self._confirm(observed.pod, observed.node)
 
     def drop_pod(self, uid: PodUid) -> Events:
         """The pod is gone: it holds nothing any more."""
@@ -130,9 +130,9 @@ class ClusterCache:
     def nominate(self, uid: PodUid, node: NodeName | None) -> Events:
         """The pod is to have this node once there is room (None: it is not any more), whatever the watch still shows.
         A nomination taken back may leave room for others."""
-        before, seen = self._nominations.nominated_node(uid), self.pods[uid]
-        assert seen.node is None, f"{seen.pod.full_name} is on {seen.node} and cannot be nominated"
-        self._nominations.set_nomination(seen, node)
+        before, observed = self._nominations.nominated_node(uid), self.pods[uid]
+        assert observed.node is None, f"{observed.pod.full_name} is on {observed.node} and cannot be nominated"
+        self._nominations.set_nomination(observed, node)
         return _NO_EVENTS if before in (None, node) else frozenset({ClusterEvent.ASSIGNED_POD_DELETE})
 
     def assume(self, pod: Pod, node: NodeName) -> Events:
@@ -266,25 +266,25 @@ class ClusterCache:
             self.put_node(replace(shown, csi=None, attachments=frozenset()))
         return events
 
-    def put_storage(self, one: StorageObject | CsiNode) -> Events:
+    def put_storage(self, storage_object: StorageObject | CsiNode) -> Events:
         """Any object of storage, to where it belongs."""
-        match one:
+        match storage_object:
             case PersistentVolume():
-                return self.volumes.put_volume(one)
+                return self.volumes.put_volume(storage_object)
             case PersistentVolumeClaim():
-                return self.volumes.put_claim(one)
+                return self.volumes.put_claim(storage_object)
             case StorageClass():
-                return self.volumes.put_class(one)
+                return self.volumes.put_class(storage_object)
             case CsiDriver():
-                return self.volumes.put_driver(one)
+                return self.volumes.put_driver(storage_object)
             case StorageCapacity():
-                return self.volumes.put_capacity(one)
+                return self.volumes.put_capacity(storage_object)
             case CsiNode():
-                return self.put_csi_node(one)
+                return self.put_csi_node(storage_object)
             case VolumeAttachment():
-                return self.put_attachment(one)
+                return self.put_attachment(storage_object)
             case _:
-                assert_never(one)
+                assert_never(storage_object)
 
     def drop_storage(self, kind: StorageKind, namespace: str, name: str) -> Events:
         """`namespace` is empty for what has none."""
@@ -306,17 +306,17 @@ class ClusterCache:
             case _:
                 assert_never(kind)
 
-    def put_device_object(self, one: DeviceObject) -> Events:
+    def put_device_object(self, device_object: DeviceObject) -> Events:
         """A claim for devices, a slice of them, or a class."""
-        match one:
+        match device_object:
             case ResourceClaim():
-                return self.devices.put_claim(one)
+                return self.devices.put_claim(device_object)
             case ResourceSlice():
-                return self.devices.put_slice(one)
+                return self.devices.put_slice(device_object)
             case DeviceClass():
-                return self.devices.put_class(one)
+                return self.devices.put_class(device_object)
             case _:
-                assert_never(one)
+                assert_never(device_object)
 
     def drop_device_object(self, kind: DeviceKind, namespace: str, name: str) -> Events:
         """`namespace` is empty for what has none."""
@@ -345,9 +345,9 @@ class ClusterCache:
 
     # ── Services and controllers ───────────────────────────────────────────────────────────────────────────────────
 
-    def put_pod_set(self, one: PodSet) -> Events:
+    def put_pod_set(self, pod_set: PodSet) -> Events:
         """Which pods belong together, and so are spread where they do not say how, may be others now."""
-        return frozenset({ClusterEvent.POD_SELECTOR_UPDATE}) if self.pod_sets.put(one) else _NO_EVENTS
+        return frozenset({ClusterEvent.POD_SELECTOR_UPDATE}) if self.pod_sets.put(pod_set) else _NO_EVENTS
 
     def drop_pod_set(self, kind: PodSetKind, namespace: str, name: str) -> Events:
         return (

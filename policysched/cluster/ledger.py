@@ -112,30 +112,30 @@ class Ledger:
         fresh: dict[NodeName, NodeUsage] = {}
         for placement in self._placements.values():
             fresh.setdefault(placement.node, NodeUsage()).add(placement.pod)
-        found = []
+        differences = []
         if self._placements.keys() != self._states.keys():
-            found.append(
+            differences.append(
                 f"states without placements or the reverse: {self._placements.keys() ^ self._states.keys()}"
             )
         priorities = Counter(placement.pod.priority for placement in self._placements.values())
         if priorities != self._priorities:
-            found.append(f"the ledger counts the priorities {self._priorities}, a recount {dict(priorities)}")
+            differences.append(f"the ledger counts the priorities {self._priorities}, a recount {dict(priorities)}")
         held: dict[str, CpuMemory] = {}
         for pod in (placement.pod for placement in self._placements.values()):
             held[pod.namespace] = add_requests(held.get(pod.namespace, (0, 0)), pod.requests, 1)
-        counted_shares = {namespace: one for namespace, one in held.items() if one != (0, 0)}
+        counted_shares = {namespace: amounts for namespace, amounts in held.items() if amounts != (0, 0)}
         if counted_shares != self.shares.requested:
-            found.append(f"namespaces hold {self.shares.requested}, a recount says {counted_shares}")
-        claims = Counter(use.claim for one in self._placements.values() for use in one.pod.claims)
+            differences.append(f"namespaces hold {self.shares.requested}, a recount says {counted_shares}")
+        claims = Counter(use.claim for placement in self._placements.values() for use in placement.pod.claims)
         if claims != self._claims:
-            found.append(f"the ledger counts the claims {self._claims}, a recount {dict(claims)}")
+            differences.append(f"the ledger counts the claims {self._claims}, a recount {dict(claims)}")
         for node in sorted(fresh.keys() | self._usage.keys()):
             kept, counted = self._usage.get(node, NodeUsage()), fresh.get(node, NodeUsage())
             if kept.nonzero() != counted.nonzero():
-                found.append(
+                differences.append(
                     f"node {node}: the ledger says {kept.nonzero()}, a recount says {counted.nonzero()}"
                 )
-        return found
+        return differences
 
     def _put_placement(self, placement: Placement, state: PlacementState) -> None:
         self._usage.setdefault(placement.node, NodeUsage()).add(placement.pod)

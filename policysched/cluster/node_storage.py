@@ -43,10 +43,10 @@ class NodeStorage:
     def attachment_node(self, attachment: str) -> NodeName | None:
         return self._nodes.get(attachment)
 
-    def put_attachment(self, one: VolumeAttachment) -> Events:
+    def put_attachment(self, attachment: VolumeAttachment) -> Events:
         """Only takes room. Its spec never changes."""
-        self._nodes[one.name] = one.node
-        self._attachments.setdefault(one.node, {})[one.name] = CsiAttachment(one.attacher, one.volume)
+        self._nodes[attachment.name] = attachment.node
+        self._attachments.setdefault(attachment.node, {})[attachment.name] = CsiAttachment(attachment.attacher, attachment.volume)
         return _NO_EVENTS
 
     def drop_attachment(self, attachment: str) -> Events:

@@ -20,23 +20,23 @@ class Nominations:
         self.by_pod: dict[PodUid, ObservedPod] = {}
         self._unconfirmed: dict[PodUid, NodeName | None] = {}
 
-    def put_observed(self, seen: ObservedPod) -> None:
+    def put_observed(self, observed: ObservedPod) -> None:
         """The API server shows this pod, which is on no node."""
-        uid = seen.pod.uid
+        uid = observed.pod.uid
         if uid in self._unconfirmed:
-            if self._unconfirmed[uid] == seen.nominated_node:
+            if self._unconfirmed[uid] == observed.nominated_node:
                 del self._unconfirmed[uid]
             else:
-                seen = replace(seen, nominated_node=self._unconfirmed[uid])
-        self._put(seen)
+                observed = replace(observed, nominated_node=self._unconfirmed[uid])
+        self._put(observed)
 
-    def set_nomination(self, seen: ObservedPod, node: NodeName | None) -> None:
+    def set_nomination(self, observed: ObservedPod, node: NodeName | None) -> None:
         """We nominate the pod, or take its nomination back (None), and are about to say so to the API server."""
-        if seen.nominated_node == node:
-            self._unconfirmed.pop(seen.pod.uid, None)
+        if observed.nominated_node == node:
+            self._unconfirmed.pop(observed.pod.uid, None)
         else:
-            self._unconfirmed[seen.pod.uid] = node
-        self._put(replace(seen, nominated_node=node))
+            self._unconfirmed[observed.pod.uid] = node
+        self._put(replace(observed, nominated_node=node))
 
     def forget(self, uid: PodUid) -> None:
         """The pod is on a node, finished or gone."""
@@ -44,11 +44,11 @@ class Nominations:
         self._unconfirmed.pop(uid, None)
 
     def nominated_node(self, uid: PodUid) -> NodeName | None:
-        found = self.by_pod.get(uid)
-        return None if found is None else found.nominated_node
+        observed = self.by_pod.get(uid)
+        return None if observed is None else observed.nominated_node
 
-    def _put(self, seen: ObservedPod) -> None:
-        if seen.nominated_node is None:
-            self.by_pod.pop(seen.pod.uid, None)
+    def _put(self, observed: ObservedPod) -> None:
+        if observed.nominated_node is None:
+            self.by_pod.pop(observed.pod.uid, None)
         else:
-            self.by_pod[seen.pod.uid] = seen
+            self.by_pod[observed.pod.uid] = observed

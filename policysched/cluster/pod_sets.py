@@ -43,16 +43,16 @@ class PodSets:
         self._services: dict[tuple[str, str, str], dict[str, PodSet]] = {}  # by namespace and one label
         self._default_selectors: dict[Hashable, DefaultSelector | None] = {}
 
-    def put(self, one: PodSet) -> bool:
+    def put(self, pod_set: PodSet) -> bool:
         """Whether that changed anything."""
-        key = (one.kind, one.namespace, one.name)
+        key = (pod_set.kind, pod_set.namespace, pod_set.name)
         before = self.by_key.get(key)
-        if before == one:
+        if before == pod_set:
             return False
         self._unindex(before)
-        self.by_key[key] = one
-        if (place := _index_key(one)) is not None:
-            self._services.setdefault(place, {})[one.name] = one
+        self.by_key[key] = pod_set
+        if (place := _index_key(pod_set)) is not None:
+            self._services.setdefault(place, {})[pod_set.name] = pod_set
         self._changed()
         return True
 
@@ -74,8 +74,8 @@ class PodSets:
         except KeyError:
             if len(self._default_selectors) >= _SELECTORS_CACHED_MAX:
                 self._default_selectors.clear()
-            found = self._default_selectors[key] = self._default_selector(pod)
-            return found
+            selector = self._default_selectors[key] = self._default_selector(pod)
+            return selector
 
     def _default_selector(self, pod: Pod) -> DefaultSelector | None:
         labels: dict[str, str] = {}
@@ -88,10 +88,10 @@ class PodSets:
             labels.update(_selected_labels(owner))
         elif owner is not None and owner.selector is not None:
             more = owner.selector.requirements
-        found = tuple([SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels)]) + more
-        if not found:
+        requirements = tuple([SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels)]) + more
+        if not requirements:
             return None
-        selector = LabelSelector(found)
+        selector = LabelSelector(requirements)
         return DefaultSelector(selector, selector.selects(pod.labels))
 
     def _services_of(self, pod: Pod) -> Iterator[PodSet]:
@@ -112,14 +112,14 @@ class PodSets:
         self._default_selectors.clear()
 
 
-def _index_key(one: PodSet) -> tuple[str, str, str] | None:
+def _index_key(pod_set: PodSet) -> tuple[str, str, str] | None:
     """Under which label a Service is found: the first that it asks for. One that asks for none selects nothing."""
-    if one.kind != "Service" or one.selector is None or not one.selector.requirements:
+    if pod_set.kind != "Service" or pod_set.selector is None or not pod_set.selector.requirements:
         return None
-    first = one.selector.requirements[0]
-    return one.namespace, first.key, first.values[0]
+    first = pod_set.selector.requirements[0]
+    return pod_set.namespace, first.key, first.values[0]
 
 
-def _selected_labels(one: PodSet) -> Mapping[str, str]:
+def _selected_labels(pod_set: PodSet) -> Mapping[str, str]:
     """Of a Service or ReplicationController, which select by labels alone."""
-    return {} if one.selector is None else {each.key: each.values[0] for each in one.selector.requirements}
+    return {} if pod_set.selector is None else {each.key: each.values[0] for each in pod_set.selector.requirements}

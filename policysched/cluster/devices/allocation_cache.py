@@ -65,14 +65,14 @@ class _OutcomeCache:
 
     def of_claims(self, claims: Sequence[ResourceClaim]) -> _OutcomesOfSpecs:
         specs = tuple(claim.spec_text for claim in claims)
-        found = self._by_specs.get(specs)
-        if found is None:
-            found = self._by_specs[specs] = _OutcomesOfSpecs()
+        outcomes = self._by_specs.get(specs)
+        if outcomes is None:
+            outcomes = self._by_specs[specs] = _OutcomesOfSpecs()
             if len(self._by_specs) > _SPECS_CACHED_MAX:
                 self._by_specs.popitem(last=False)
         else:
             self._by_specs.move_to_end(specs)
-        return found
+        return outcomes
 
 
 @dataclass(slots=True)
@@ -148,23 +148,23 @@ class AllocationCache:
         """As kube-scheduler counts them in scores (`calculateDRAResourceTotals` in kubernetes'
         `pkg/scheduler/framework/plugins/noderesources/resource_allocation.go`): of slices of any generation; none where a selector fails."""
         taken = TakenDevices(self._usage) if overlay is None else TakenDevices(self._usage, overlay.usage)
-        there, gone = 0, 0
-        for one in self._slices.candidates_for(node.name):
-            for index, device in enumerate(one.devices):
-                if not one.accessible_nodes_of(device).includes(node):
+        total, in_use = 0, 0
+        for resource_slice in self._slices.candidates_for(node.name):
+            for index, device in enumerate(resource_slice.devices):
+                if not resource_slice.accessible_nodes_of(device).includes(node):
                     continue
                 try:
                     chosen = all(
-                        expression is None or self._matches(expression, one, index)
+                        expression is None or self._matches(expression, resource_slice, index)
                         for expression in of_class.selectors
                     )
                 except CelSelectorError:
                     return 0, 0
                 if chosen:
-                    there += 1
-                    device_id = DeviceId(*one.pool, device.name)
-                    gone += taken.is_taken_whole(device_id) or taken.is_shared(device_id)
-        return there, gone
+                    total += 1
+                    device_id = DeviceId(*resource_slice.pool, device.name)
+                    in_use += taken.is_taken_whole(device_id) or taken.is_shared(device_id)
+        return total, in_use
 
     def _pools_of(self, node: Node) -> tuple[DevicePool, ...]:
         stamp = self._stamps.of_slices(node.name)
@@ -175,21 +175,21 @@ class AllocationCache:
         self._pools[node.name] = stamp, node.labels, pools
         return pools
 
-    def _matches(self, expression: str, one: ResourceSlice, index: int) -> bool:
+    def _matches(self, expression: str, resource_slice: ResourceSlice, index: int) -> bool:
         """Raises SelectorError. Asked once of each device as it stands in its slice."""
-        known = self._selected.setdefault(one.name, {})
-        found = known.get((expression, index))
-        if found is None:
+        known = self._selected.setdefault(resource_slice.name, {})
+        matched = known.get((expression, index))
+        if matched is None:
             if len(known) >= _MATCHES_CACHED_MAX:
                 known.clear()
             try:
-                found = self.selectors.matches(expression, one.pool.driver, one.devices[index])
+                matched = self.selectors.matches(expression, resource_slice.pool.driver, resource_slice.devices[index])
             except CelSelectorError as error:
-                found = CelSelectorError(str(error.args[0]), compiling=error.is_compile_error)
-            known[expression, index] = found
-        if isinstance(found, CelSelectorError):
-            raise found
-        return found
+                matched = CelSelectorError(str(error.args[0]), compiling=error.is_compile_error)
+            known[expression, index] = matched
+        if isinstance(matched, CelSelectorError):
+            raise matched
+        return matched
 
     def forget_slice(self, name: str) -> None:
         """It changed, or is gone: its devices are others."""

@@ -47,12 +47,12 @@ class AvailableDevices:
 
     def allocation(self, key: ResourceClaimKey) -> DeviceAllocation | None:
         """What the claim has, or is promised."""
-        found = self._devices.allocation(key)
-        return self._overlay.allocations.get(key) if found is None and self._overlay is not None else found
+        allocation = self._devices.allocation(key)
+        return self._overlay.allocations.get(key) if allocation is None and self._overlay is not None else allocation
 
-    def device_counts(self, one: DeviceClass, node: Node) -> tuple[int, int]:
+    def device_counts(self, device_class: DeviceClass, node: Node) -> tuple[int, int]:
         """How many devices of the class the node can use, and how many of these are taken."""
-        return self._devices.allocation_cache.device_counts(one, node, self._overlay)
+        return self._devices.allocation_cache.device_counts(device_class, node, self._overlay)
 
     def find(self, claims: Sequence[ResourceClaim], node: Node) -> SearchOutcome:
         if self._fresh:
@@ -85,12 +85,12 @@ class AvailableDevices:
 
     def add_to_overlay(self, overlay: DeviceOverlay, choice: DeviceChoice) -> None:
         """As if the devices were given away."""
-        for claim, given in choice.allocated:
+        for claim, allocation in choice.allocated:
             if self.with_overlay(overlay).allocation(claim.key) is not None:
                 continue
-            overlay.allocations[claim.key] = given
-            overlay.usage.add(given)
-            for pool in {PoolId(one.device.driver, one.device.pool) for one in given.devices}:
+            overlay.allocations[claim.key] = allocation
+            overlay.usage.add(allocation)
+            for pool in {PoolId(device.device.driver, device.device.pool) for device in allocation.devices}:
                 node = self._devices.exclusive_node_of(pool)
                 if node is None:
                     overlay.shared_changes += 1

@@ -18,7 +18,7 @@ class DeviceBindingFailed(Exception):
 
 def has_binding_conditions(given: DeviceAllocation) -> bool:
     """Whether a pod has to wait for the devices."""
-    return any(one.binding_conditions for one in given.devices)
+    return any(device.binding_conditions for device in given.devices)
 
 
 def is_ready_for_binding(claim: ResourceClaim) -> bool:
@@ -26,20 +26,20 @@ def is_ready_for_binding(claim: ResourceClaim) -> bool:
     BindingFailed."""
     if claim.allocation is None:
         return False
-    for one in claim.allocation.devices:
-        if not one.binding_conditions:
+    for device in claim.allocation.devices:
+        if not device.binding_conditions:
             continue
-        status = next((seen for seen in claim.device_statuses if seen.device == one.device), None)
+        status = next((device_status for device_status in claim.device_statuses if device_status.device == device.device), None)
         if status is None:
             return False
         conditions = {condition.type: condition for condition in status.conditions}
-        for name in one.binding_failure_conditions:
+        for name in device.binding_failure_conditions:
             failed = conditions.get(name)
             if failed is not None and failed.status == "True":
                 raise DeviceBindingFailed(_failure_message(claim, failed))
         if any(
             conditions[name].status != "True" if name in conditions else True
-            for name in one.binding_conditions
+            for name in device.binding_conditions
         ):
             return False
     return True

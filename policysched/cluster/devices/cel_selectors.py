@@ -72,7 +72,7 @@ class DeviceSelectors:
         if returned not in ("BOOL", "DYN"):
             words = f"must evaluate to bool or the unknown type, not {returned.lower()}"
             return CelSelectorError(words, compiling=True)
-        return _Selector(compiled, frozenset(one or other for one, other in _DOMAIN.findall(expression)))
+        return _Selector(compiled, frozenset(double_quoted or single_quoted for double_quoted, single_quoted in _DOMAIN.findall(expression)))
 
 
 class _Selector:
@@ -84,10 +84,10 @@ class _Selector:
 
     def matches(self, driver: str, device: Device) -> bool:
         attributes = _by_domain(
-            driver, {name: _attribute(name, one) for name, one in device.attributes.items()}
+            driver, {name: _attribute(name, value) for name, value in device.attributes.items()}
         )
         capacity = _by_domain(
-            driver, {name: values.quantity_value(one.amount) for name, one in device.capacity.items()}
+            driver, {name: values.quantity_value(amount.amount) for name, amount in device.capacity.items()}
         )
         given = {
             "driver": driver,
@@ -96,19 +96,19 @@ class _Selector:
             "capacity": capacity,
         }
         for _ in range(1 + len(self._domains)):
-            kind, found = self._evaluate(given)
-            missing = _NO_KEY.match(str(found)) if kind == "ERROR" else None
+            kind, result = self._evaluate(given)
+            missing = _NO_KEY.match(str(result)) if kind == "ERROR" else None
             if missing is None or missing.group(1) not in self._domains:
                 break
             # `"dom" in device.attributes` is to stay False, so this is done only where it was looked up.
             attributes.setdefault(missing.group(1), {})
             capacity.setdefault(missing.group(1), {})
         if kind == "ERROR":
-            raise CelSelectorError(_runtime_message(str(found)), compiling=False)
-        if not isinstance(found, bool):
+            raise CelSelectorError(_runtime_message(str(result)), compiling=False)
+        if not isinstance(result, bool):
             words = f"CEL result of type {kind.lower()} could not be converted to bool"
             raise CelSelectorError(words, compiling=False)
-        return found
+        return result
 
     def _evaluate(self, given: Mapping[str, object]) -> tuple[str, object]:
         try:
@@ -131,10 +131,10 @@ def _attribute(name: str, attribute: DeviceAttribute) -> object:
     return attribute.value
 
 
-def _by_domain(driver: str, found: Mapping[str, object]) -> dict[str, dict[str, object]]:
+def _by_domain(driver: str, values: Mapping[str, object]) -> dict[str, dict[str, object]]:
     """A name without a domain is of the driver's."""
     domains: dict[str, dict[str, object]] = {}
-    for name, value in found.items():
+    for name, value in values.items():
         domain, mark, own = name.partition("/")
         domains.setdefault(domain if mark else driver, {})[own if mark else name] = value
     return domains

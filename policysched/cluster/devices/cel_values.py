@@ -49,7 +49,7 @@ def _version(value: bytes) -> tuple[tuple[int, int, int], str]:
     if value[:1] != _SEMVER:
         raise ValueError("no such overload: not a semantic version")
     core, _, pre = value[1:].decode().partition("-")
-    major, minor, patch = (int(one) for one in core.split("."))
+    major, minor, patch = (int(part) for part in core.split("."))
     return (major, minor, patch), pre
 
 
@@ -65,12 +65,12 @@ def compare_to(one: bytes, other: bytes) -> int:
     return _compare_pre(left_pre, right_pre)
 
 
-def is_greater_than(one: bytes, other: bytes) -> bool:
-    return compare_to(one, other) > 0
+def is_greater_than(left: bytes, right: bytes) -> bool:
+    return compare_to(left, right) > 0
 
 
-def is_less_than(one: bytes, other: bytes) -> bool:
-    return compare_to(one, other) < 0
+def is_less_than(left: bytes, right: bytes) -> bool:
+    return compare_to(left, right) < 0
 
 
 def _compare_pre(one: str, other: str) -> int:
@@ -119,12 +119,12 @@ def as_approximate_float(value: bytes) -> float:
     return float(_amount(value))
 
 
-def add(one: bytes, other: bytes | int) -> bytes:
-    return quantity_value(_amount(one) + (other if isinstance(other, int) else _amount(other)))
+def add(left: bytes, right: bytes | int) -> bytes:
+    return quantity_value(_amount(left) + (right if isinstance(right, int) else _amount(right)))
 
 
-def sub(one: bytes, other: bytes | int) -> bytes:
-    return quantity_value(_amount(one) - (other if isinstance(other, int) else _amount(other)))
+def sub(left: bytes, right: bytes | int) -> bytes:
+    return quantity_value(_amount(left) - (right if isinstance(right, int) else _amount(right)))
 
 
 # ── semantic versions ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,7 +135,7 @@ def semver(text: str, normalize: bool = False) -> bytes:
 
 
 def is_semver(text: str, normalize: bool = False) -> bool:
-    return _is(lambda one: semver(one, normalize), text)
+    return _is(lambda text: semver(text, normalize), text)
 
 
 def major(value: bytes) -> int:

@@ -24,8 +24,8 @@ class ConstraintChecker:
         attribute = _attribute(self._declared.attribute, driver, device)
         if attribute is None:
             return False
-        others = [one for one in self._attributes if one is not None]
-        if others and (attribute.kind == "other" or not self._allows(attribute, others)):
+        earlier = [known for known in self._attributes if known is not None]
+        if earlier and (attribute.kind == "other" or not self._allows(attribute, earlier)):
             return False
         self._attributes.append(attribute)
         return True
@@ -33,10 +33,10 @@ class ConstraintChecker:
     def remove(self) -> None:
         self._attributes.pop()
 
-    def _allows(self, attribute: DeviceAttribute, others: list[DeviceAttribute]) -> bool:
+    def _allows(self, attribute: DeviceAttribute, earlier: list[DeviceAttribute]) -> bool:
         if self._declared.kind == "match":
-            return attribute == others[0]
-        return attribute not in others
+            return attribute == earlier[0]
+        return attribute not in earlier
 
 
 def constraint_checker(declared: DeviceConstraint) -> ConstraintChecker:
@@ -45,8 +45,8 @@ def constraint_checker(declared: DeviceConstraint) -> ConstraintChecker:
 
 
 def _attribute(name: str, driver: str, device: Device) -> DeviceAttribute | None:
-    found = device.attributes.get(name)
-    if found is None:
+    value = device.attributes.get(name)
+    if value is None:
         domain, _, own = name.partition("/")
-        found = device.attributes.get(own) if own and domain == driver else None
-    return found
+        value = device.attributes.get(own) if own and domain == driver else None
+    return value

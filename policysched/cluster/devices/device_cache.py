@@ -136,16 +136,16 @@ class DeviceCache:
 
     # ── slices and classes ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def put_slice(self, one: ResourceSlice) -> frozenset[ClusterEvent]:
-        known = self.slices.get(one.name)
-        if known == one:
+    def put_slice(self, resource_slice: ResourceSlice) -> frozenset[ClusterEvent]:
+        known = self.slices.get(resource_slice.name)
+        if known == resource_slice:
             return _NO_EVENTS
         if known is not None:
             self._remove_slice(known)
         # Whose the pool was, and whose it is then.
-        self._pool_changed(one.pool)
-        self._slices.add(one)
-        self._pool_changed(one.pool)
+        self._pool_changed(resource_slice.pool)
+        self._slices.add(resource_slice)
+        self._pool_changed(resource_slice.pool)
         return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE if known else ClusterEvent.RESOURCE_SLICE_ADD})
 
     def drop_slice(self, name: str) -> frozenset[ClusterEvent]:
@@ -157,16 +157,16 @@ class DeviceCache:
         self._remove_slice(known)
         return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE})
 
-    def _remove_slice(self, one: ResourceSlice) -> None:
-        self._pool_changed(one.pool)
-        self._slices.remove(one)
-        self.allocation_cache.forget_slice(one.name)
+    def _remove_slice(self, resource_slice: ResourceSlice) -> None:
+        self._pool_changed(resource_slice.pool)
+        self._slices.remove(resource_slice)
+        self.allocation_cache.forget_slice(resource_slice.name)
 
-    def put_class(self, one: DeviceClass) -> frozenset[ClusterEvent]:
-        known = self.classes.get(one.name)
-        if known == one:
+    def put_class(self, device_class: DeviceClass) -> frozenset[ClusterEvent]:
+        known = self.classes.get(device_class.name)
+        if known == device_class:
             return _NO_EVENTS
-        self.classes[one.name] = one
+        self.classes[device_class.name] = device_class
         self._class_by_resource = classes_by_resource(self.classes.values())
         self.stamps.classes_changed()
         return frozenset({ClusterEvent.DEVICE_CLASS_UPDATE if known else ClusterEvent.DEVICE_CLASS_ADD})
@@ -234,7 +234,7 @@ class DeviceCache:
 
     def unwritten_reservations(self) -> list[tuple[ResourceClaimKey, PodUid]]:
         """What is promised to whom, without what is written already, or is to be taken back."""
-        return [(key, pod) for key, one in self._reservations.items() if one.uid for pod in sorted(one.pods)]
+        return [(key, pod) for key, reservation in self._reservations.items() if reservation.uid for pod in sorted(reservation.pods)]
 
     def allocation(self, key: ResourceClaimKey) -> DeviceAllocation | None:
         """What the claim has, or is promised."""
@@ -252,26 +252,26 @@ class DeviceCache:
                 fresh.add(given)
         for promise in self._reservations.values():
             twice.add(promise.allocation)
-        found = []
+        differences = []
         if fresh != self.usage:
-            found.append(f"devices taken are counted as {self.usage}, a recount says {fresh}")
-        found += [
+            differences.append(f"devices taken are counted as {self.usage}, a recount says {fresh}")
+        differences += [
             f"device {device} is promised and taken {fresh.whole[device]} times"
             for device in twice.whole
             if fresh.whole[device] > 1
         ]
-        extended = {(pod, key) for key, one in self._reservations.items() if not one.uid for pod in one.pods}
+        extended = {(pod, key) for key, reservation in self._reservations.items() if not reservation.uid for pod in reservation.pods}
         extended |= {
-            (one.controller_uid, key)
-            for key, one in self.claims.items()
-            if one.for_extended_resources and one.controller_uid is not None
+            (claim.controller_uid, key)
+            for key, claim in self.claims.items()
+            if claim.for_extended_resources and claim.controller_uid is not None
         }
         kept = {(pod, key) for pod, keys in self._extended_claims.items() for key in keys}
         if kept != extended:
-            found.append(
+            differences.append(
                 f"claims for extended resources are {sorted(kept)}, a recount says {sorted(extended)}"
             )
-        return found
+        return differences
 
     # ── who can use what ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -299,8 +299,8 @@ class DeviceCache:
         if after is not None:
             self._counted_allocations[key] = after
             self.usage.add(after)
-        changed = {one.device for given in (before, after) if given is not None for one in given.devices}
-        for pool in {PoolId(one.driver, one.pool) for one in changed}:
+        changed = {device.device for given in (before, after) if given is not None for device in given.devices}
+        for pool in {PoolId(device.driver, device.pool) for device in changed}:
             self._pool_changed(pool)
         return _NO_EVENTS if before is None else frozenset({ClusterEvent.DEVICES_FREED})
 

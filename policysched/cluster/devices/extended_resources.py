@@ -34,28 +34,28 @@ def may_be_device_resource(resource: str) -> bool:
 
 def classes_by_resource(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass]:
     """Of classes that name the same resource the newest has it, of equally new ones the first by name."""
-    found: dict[str, DeviceClass] = {}
-    for one in sorted(classes, key=lambda one: (-one.created_ns, one.name)):
-        if one.extended_resource_name:
-            found.setdefault(one.extended_resource_name, one)
-        found[f"{CLASS_RESOURCE_PREFIX}{one.name}"] = one
-    return found
+    by_resource: dict[str, DeviceClass] = {}
+    for device_class in sorted(classes, key=lambda one: (-one.created_ns, one.name)):
+        if device_class.extended_resource_name:
+            by_resource.setdefault(device_class.extended_resource_name, device_class)
+        by_resource[f"{CLASS_RESOURCE_PREFIX}{device_class.name}"] = device_class
+    return by_resource
 
 
 def requests_and_mappings(
-    asked: Sequence[ExtendedResourceRequest], classes: Mapping[str, str]
+    resource_requests: Sequence[ExtendedResourceRequest], classes: Mapping[str, str]
 ) -> tuple[tuple[DeviceRequest, ...], tuple[ExtendedResourceMapping, ...]]:
     """For the resources of `classes`, each by its class's name: the claim's requests, in their order, and which container
     uses which."""
     counts: dict[str, tuple[str, int]] = {}
     mapped: list[ExtendedResourceMapping] = []
     for resource in sorted(classes):
-        lasting = [one for one in asked if one.resource == resource and not one.runs_to_completion]
-        mapped += [ExtendedResourceMapping(one.container, resource, _request_name(one)) for one in lasting]
-        passing = [one for one in asked if one.resource == resource and one.runs_to_completion]
+        lasting = [request for request in resource_requests if request.resource == resource and not request.runs_to_completion]
+        mapped += [ExtendedResourceMapping(request.container, resource, _request_name(request)) for request in lasting]
+        passing = [request for request in resource_requests if request.resource == resource and request.runs_to_completion]
         more, used = _init_container_requests(passing, lasting)
         mapped += used
-        for name, count in (*((_request_name(one), one.amount) for one in lasting), *more):
+        for name, count in (*((_request_name(request), request.amount) for request in lasting), *more):
             counts[name] = classes[resource], count
     requests = tuple(_device_request(name, *counts[name]) for name in sorted(counts))
     return requests, tuple(mapped)
@@ -67,25 +67,25 @@ def _init_container_requests(
     """They run one after the other, so the greatest of their requests is enough for all."""
     used: list[ExtendedResourceMapping] = []
     own: dict[str, int] = {}
-    for one in passing:
-        missing = one.amount
+    for request in passing:
+        missing = request.amount
         for later in lasting:
-            if later.container_index < one.container_index or missing <= 0:
+            if later.container_index < request.container_index or missing <= 0:
                 continue
-            used.append(ExtendedResourceMapping(one.container, one.resource, _request_name(later)))
+            used.append(ExtendedResourceMapping(request.container, request.resource, _request_name(later)))
             missing -= later.amount
         if missing > 0:
-            own[_request_name(one)] = missing
-            used.append(ExtendedResourceMapping(one.container, one.resource, _request_name(one)))
+            own[_request_name(request)] = missing
+            used.append(ExtendedResourceMapping(request.container, request.resource, _request_name(request)))
     if not own:
         return [], used
     greatest = max(own, key=lambda name: own[name])
-    shared = [replace(one, request=greatest) if one.request in own else one for one in used]
+    shared = [replace(mapping, request=greatest) if mapping.request in own else mapping for mapping in used]
     return [(greatest, own[greatest])], shared
 
 
-def _request_name(one: ExtendedResourceRequest) -> str:
-    return f"container-{one.container_index}-request-{one.resource_index}"
+def _request_name(request: ExtendedResourceRequest) -> str:
+    return f"container-{request.container_index}-request-{request.resource_index}"
 
 
 def _device_request(name: str, class_name: str, count: int) -> DeviceRequest:

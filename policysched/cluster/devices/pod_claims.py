@@ -49,24 +49,24 @@ class PodExtendedResources:
         Or why the node cannot be it."""
         if self.has_stale_claim:
             return STALE_EXTENDED_CLAIM
-        if any(one not in node.allocatable for one in self.without_class):
+        if any(resource not in node.allocatable for resource in self.without_class):
             return RESOURCE_NOT_OFFERED
-        return self._claim(frozenset(one for one in self.device_classes if not node.allocatable.get(one)))
+        return self._claim(frozenset(resource for resource in self.device_classes if not node.allocatable.get(resource)))
 
     def _claim(self, resources: frozenset[str]) -> ResourceClaim | None:
         if not resources:
             return None
-        found = self._claims.get(resources)
-        if found is None:
+        claim = self._claims.get(resources)
+        if claim is None:
             requests, _ = requests_and_mappings(
-                self.requests, {one: self.device_classes[one] for one in resources}
+                self.requests, {resource: self.device_classes[resource] for resource in resources}
             )
-            found = self._claims[resources] = _claim_to_create(self.namespace, requests)
-        return found
+            claim = self._claims[resources] = _claim_to_create(self.namespace, requests)
+        return claim
 
     def mappings_on(self, node: Node) -> tuple[ExtendedResourceMapping, ...]:
         """How the containers use the claim that is made for the node."""
-        wanted = {one: name for one, name in self.device_classes.items() if not node.allocatable.get(one)}
+        wanted = {resource: name for resource, name in self.device_classes.items() if not node.allocatable.get(resource)}
         return requests_and_mappings(self.requests, wanted)[1]
 
 
@@ -127,12 +127,12 @@ def uses_devices(pod: Pod) -> bool:
 def _pod_extended_resources(
     pod: Pod, stock: AvailableDevices, *, left_over: bool
 ) -> PodExtendedResources | None:
-    resources = sorted({one.resource for one in pod.extended})
-    found = {one: stock.class_of_resource(one) for one in resources}
-    classes = {one: given.name for one, given in found.items() if given is not None}
+    resources = sorted({request.resource for request in pod.extended})
+    class_of = {resource: stock.class_of_resource(resource) for resource in resources}
+    classes = {resource: given.name for resource, given in class_of.items() if given is not None}
     if not classes:
         return None
-    others = tuple(one for one in resources if one not in classes)
+    others = tuple(resource for resource in resources if resource not in classes)
     return PodExtendedResources(pod.namespace, pod.extended, classes, others, left_over)
 
 
@@ -146,7 +146,7 @@ def pod_resource_claims(
     if stock.unserved_kinds:
         kinds = ", ".join(sorted(stock.unserved_kinds))
         return f"the API server does not serve resource.k8s.io/v1 ({kinds}), which the pod's resource claims need"
-    found: dict[str, ResourceClaim] = {}
+    claims: dict[str, ResourceClaim] = {}
     for use in pod.device_claims:
         if use.claim is None:
             return f'pod "{pod.namespace}/{pod.name}": ResourceClaim not created yet'
@@ -157,13 +157,13 @@ def pod_resource_claims(
             return f'resourceclaim "{claim.key.name}" is being deleted'
         if use.owner_pod not in (None, claim.controller_uid):
             return f"ResourceClaim {use.claim} was not created for Pod {pod.full_name} (Pod is not owner)"
-        found[claim.key.name] = claim
-    for claim in found.values():
+        claims[claim.key.name] = claim
+    for claim in claims.values():
         refusal = _claim_refusal(pod, claim, stock)
         if refusal is not None:
             return refusal
     return PodResourceClaims(
-        tuple(found.values()), _pod_extended_resources(pod, stock, left_over=has_stale_claim)
+        tuple(claims.values()), _pod_extended_resources(pod, stock, left_over=has_stale_claim)
     )
 
 
@@ -201,10 +201,10 @@ class ClaimsOnNode:
 
 def evaluate_node(devices: PodResourceClaims, node: Node, stock: AvailableDevices) -> ClaimsOnNode | str:
     """What the node has for the claims, or the reason why it cannot be it."""
-    found = _evaluate_node(devices, node, stock)
-    if isinstance(found, ClaimsOnNode):
-        return found
-    return fill_claim_name(found[0], found[1])
+    outcome = _evaluate_node(devices, node, stock)
+    if isinstance(outcome, ClaimsOnNode):
+        return outcome
+    return fill_claim_name(outcome[0], outcome[1])
 
 
 def fill_claim_name(words: str, about: ResourceClaimKey | None) -> str:
@@ -213,20 +213,20 @@ def fill_claim_name(words: str, about: ResourceClaimKey | None) -> str:
 
 def node_independent_key(devices: PodResourceClaims, stock: AvailableDevices) -> Hashable | None:
     """What a node's answer depends on besides the node itself; None where that is more: what one of the claims has."""
-    if devices.unbindable or any(stock.allocation(one.key) is not None for one in devices.claims):
+    if devices.unbindable or any(stock.allocation(claim.key) is not None for claim in devices.claims):
         return None
     more = devices.extended
-    asked = (
+    requested = (
         ()
         if more is None
         else (more.requests, tuple(more.device_classes.items()), more.without_class, more.has_stale_claim)
     )
-    return tuple([one.spec_text for one in devices.claims]), asked
+    return tuple([claim.spec_text for claim in devices.claims]), requested
 
 
 def claim_index(devices: PodResourceClaims, about: ResourceClaimKey) -> int:
     """The claim's place among those that the pod has, or would have."""
-    return next((at for at, one in enumerate(devices.claims) if one.key == about), len(devices.claims))
+    return next((at for at, claim in enumerate(devices.claims) if claim.key == about), len(devices.claims))
 
 
 def claim_key_at(devices: PodResourceClaims, place: int) -> ResourceClaimKey:
@@ -241,8 +241,8 @@ def node_refusal(
     devices: PodResourceClaims, node: Node, stock: AvailableDevices
 ) -> tuple[str, ResourceClaimKey | None] | None:
     """Why the node cannot be it, and about which claim that is said; None: it can."""
-    found = _evaluate_node(devices, node, stock)
-    return None if isinstance(found, ClaimsOnNode) else found
+    outcome = _evaluate_node(devices, node, stock)
+    return None if isinstance(outcome, ClaimsOnNode) else outcome
 
 
 def _evaluate_node(
@@ -270,11 +270,11 @@ def _evaluate_node(
 def score_on(devices: PodResourceClaims, node: Node, stock: AvailableDevices) -> int:
     """The more, the earlier the alternatives that the claims get there, or have, stand in their lists; 0 where the node is none, and
     where all have their devices already."""
-    seen = evaluate_node(devices, node, stock)
-    if isinstance(seen, str) or seen.search_result is None:
+    outcome = evaluate_node(devices, node, stock)
+    if isinstance(outcome, str) or outcome.search_result is None:
         return 0
-    return search_result_score(seen.search_result) + sum(
-        allocation_score(claim, known) for claim, known in seen.allocations if known is not None
+    return search_result_score(outcome.search_result) + sum(
+        allocation_score(claim, known) for claim, known in outcome.allocations if known is not None
     )
 
 
@@ -282,18 +282,18 @@ def choose_devices(
     pod: Pod, devices: PodResourceClaims, node: Node, stock: AvailableDevices
 ) -> DeviceChoice | str:
     """What has to happen to the claims if the pod goes to the node, or the reason why it cannot."""
-    seen = evaluate_node(devices, node, stock)
-    if isinstance(seen, str):
-        return seen
+    outcome = evaluate_node(devices, node, stock)
+    if isinstance(outcome, str):
+        return outcome
     allocated, reserved, awaited, place = [], [], [], 0
     mapped: tuple[ExtendedResourceMapping, ...] = ()
-    for claim, known in seen.allocations:
+    for claim, known in outcome.allocations:
         if known is None:
-            assert seen.search_result is not None, f"{claim.key} has nothing"
+            assert outcome.search_result is not None, f"{claim.key} has nothing"
             if not claim.uid:
                 assert devices.extended is not None, f"{claim.key} is for nothing"
                 claim, mapped = _with_unique_name(claim, pod, stock), devices.extended.mappings_on(node)
-            known = build_allocation(seen.search_result, place, claim, node)
+            known = build_allocation(outcome.search_result, place, claim, node)
             place += 1
         if claim.allocation is None:
             allocated.append((claim, known))
@@ -312,8 +312,8 @@ def unbindable_claims(devices: PodResourceClaims, now_ns: int, timeout_s: int) -
 def claim_to_deallocate(pod: Pod, devices: PodResourceClaims) -> ResourceClaim | None:
     """Of a pod that finds no node: a claim whose devices nobody but this pod uses, so that it may be given others. First one whose
     devices cannot be bound."""
-    for claim in sorted(devices.claims, key=lambda one: one.key not in devices.unbindable):
-        others = [one for one in claim.reserved_for if one.uid != pod.uid]
+    for claim in sorted(devices.claims, key=lambda candidate: candidate.key not in devices.unbindable):
+        others = [consumer for consumer in claim.reserved_for if consumer.uid != pod.uid]
         if claim.allocation is None or others:
             continue
         if claim.allocation.node_selector_terms is not None or claim.key in devices.unbindable:

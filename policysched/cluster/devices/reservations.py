@@ -30,7 +30,7 @@ class DeviceChoice:
     @property
     def claim_to_create(self) -> tuple[ResourceClaim, DeviceAllocation] | None:
         """The claim that is not there yet."""
-        return next((one for one in self.allocated if not one[0].uid), None)
+        return next((entry for entry in self.allocated if not entry[0].uid), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,5 +56,5 @@ class DeviceReservation:
         return self.written_version is None or claim.version >= self.written_version
 
     def with_write_answered(self, pod: PodUid, version: int | None) -> "DeviceReservation":
-        known = [one for one in (self.written_version, version) if one is not None]
+        known = [written for written in (self.written_version, version) if written is not None]
         return replace(self, pods=self.pods - {pod}, written_version=max(known, default=None))

@@ -22,17 +22,17 @@ class DeviceUsage:
 
     def add(self, allocation: DeviceAllocation, times: int = 1) -> None:
         """Or take it back, with `times` -1."""
-        for one in allocation.devices:
-            if one.admin_access:
+        for device in allocation.devices:
+            if device.admin_access:
                 continue
-            counted = self.shares if one.share_id else self.whole
-            counted[one.device] += times
-            if not counted[one.device]:
-                del counted[one.device]
-            if one.share_id and one.consumed_capacity:
-                left = add_amounts(self.consumed.pop(one.device, {}), dict(one.consumed_capacity), times)
+            counted = self.shares if device.share_id else self.whole
+            counted[device.device] += times
+            if not counted[device.device]:
+                del counted[device.device]
+            if device.share_id and device.consumed_capacity:
+                left = add_amounts(self.consumed.pop(device.device, {}), dict(device.consumed_capacity), times)
                 if left:
-                    self.consumed[one.device] = left
+                    self.consumed[device.device] = left
 
     def remove(self, allocation: DeviceAllocation) -> None:
         self.add(allocation, -1)
@@ -53,8 +53,8 @@ class TakenDevices:
         return any(device in use.shares for use in self._uses)
 
     def consumed_capacity(self, device: DeviceId) -> Mapping[str, Fraction]:
-        found = _NONE
+        consumed = _NONE
         for use in self._uses:
             if device in use.consumed:
-                found = add_amounts(found, use.consumed[device])
-        return found
+                consumed = add_amounts(consumed, use.consumed[device])
+        return consumed

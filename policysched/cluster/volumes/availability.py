@@ -86,10 +86,10 @@ class AvailableVolumes:
         names = set(self._volumes.volume_names_for_claim(claim.key))
         for promises in self._reservation_layers():
             names |= promises.volumes_reserved_for(claim.key)
-        found = [volume for name in sorted(names) if (volume := self._volumes.volumes.get(name)) is not None]
+        volumes = [volume for name in sorted(names) if (volume := self._volumes.volumes.get(name)) is not None]
         return [
             volume
-            for volume in found
+            for volume in volumes
             if volume.class_name == claim.class_name and volume.belongs_to(claim, self.claim_ref_of(volume))
         ]
 
@@ -99,7 +99,7 @@ class AvailableVolumes:
         layers = [promises.by_key for promises in self._reservation_layers() if promises.by_key]
         if not layers:
             return listed
-        return (one for one in listed if not any(one.name in layer for layer in layers))
+        return (volume for volume in listed if not any(volume.name in layer for layer in layers))
 
     def csi_volume(self, claim: PersistentVolumeClaim) -> CsiVolume | None:
         """What will be attached for the claim: its volume, or where it has none yet, one that its class will make. None where
@@ -107,40 +107,40 @@ class AvailableVolumes:
         volume = self.volume(claim.volume_name) if claim.volume_name else None
         if volume is not None:
             return volume.csi_volume
-        found = self.storage_class(claim.class_name) if claim.class_name else None
-        if found is None or found.provisioner in _NEVER_COUNTED:
+        storage_class = self.storage_class(claim.class_name) if claim.class_name else None
+        if storage_class is None or storage_class.provisioner in _NEVER_COUNTED:
             return None
-        driver = CSI_DRIVER_OF.get(found.provisioner, found.provisioner)
+        driver = CSI_DRIVER_OF.get(storage_class.provisioner, storage_class.provisioner)
         # No driver gives out such a handle.
         return CsiVolume(driver, f"\0{claim.key.namespace}/{claim.key.name}") if driver else None
 
     def csi_volumes_of(self, pod: Pod) -> frozenset[CsiVolume]:
         """What is attached where the pod is. A claim that is not there, or was made for another pod, counts nothing."""
-        found = set(pod.mounts)
+        csi_volumes = set(pod.mounts)
         for use in pod.claims:
             claim = self.claim(use.claim)
             if claim is not None and use.owner_pod in (None, claim.controller_uid):
                 mount = self.csi_volume(claim)
                 if mount is not None:
-                    found.add(mount)
-        return frozenset(found)
+                    csi_volumes.add(mount)
+        return frozenset(csi_volumes)
 
     def stamps_of(self, pod: Pod) -> tuple[object, ...]:
         """Equal stamps, equal answers about the pod's claims."""
-        volumes, found = self._volumes, list[object]()
+        volumes, stamps = self._volumes, list[object]()
         for use in pod.claims:
             claim = volumes.claims.get(use.claim)
-            found.append(volumes.claim_stamp(use.claim))
+            stamps.append(volumes.claim_stamp(use.claim))
             if claim is not None:
-                found.append(
+                stamps.append(
                     volumes.volume_stamp(claim.volume_name)
                     if claim.volume_name
                     else volumes.class_volumes_stamp(claim.class_name)
                 )
-        found.append(volumes.catalogue_stamp)
+        stamps.append(volumes.catalogue_stamp)
         if self._overlay is not None:
-            found.append(self._overlay.add_count)
-        return tuple(found)
+            stamps.append(self._overlay.add_count)
+        return tuple(stamps)
 
     @property
     def csi_volumes_stamp(self) -> int:

@@ -84,8 +84,8 @@ def _claims_refusal(pod: Pod, stock: AvailableVolumes) -> str | None:
 
 
 def _waits_for_first_consumer(claim: PersistentVolumeClaim, stock: AvailableVolumes) -> bool:
-    found = stock.storage_class(claim.class_name) if claim.class_name else None
-    return found is not None and found.waits_for_first_consumer
+    storage_class = stock.storage_class(claim.class_name) if claim.class_name else None
+    return storage_class is not None and storage_class.waits_for_first_consumer
 
 
 def choose_volumes(
@@ -107,7 +107,7 @@ class _RefusalReasons:
 
     def in_order(self) -> tuple[str, ...]:
         return tuple(
-            one for one in (NODE_CONFLICT, NO_VOLUME, NO_SPACE, VOLUME_NOT_FOUND) if one in self.texts
+            reason for reason in (NODE_CONFLICT, NO_VOLUME, NO_SPACE, VOLUME_NOT_FOUND) if reason in self.texts
         )
 
 
@@ -152,7 +152,7 @@ def _choose_delayed(
             return VolumeChoice()
     static: list[tuple[PersistentVolumeClaim, PersistentVolume]] = []
     for claim in sorted(
-        to_match, key=lambda one: one.request_bytes or 0
+        to_match, key=lambda claim: claim.request_bytes or 0
     ):  # the smallest first, for the closest fit
         volume = _matching_volume(claim, node, stock, free, [chosen.name for _, chosen in static])
         if volume is None:
@@ -216,19 +216,19 @@ def is_available(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool
 
 def provisioning_refusal(claim: PersistentVolumeClaim, node: Node, stock: AvailableVolumes) -> str | None:
     """Why no volume can be made for the claim on the node; None where one can."""
-    found = stock.storage_class(claim.class_name)
-    assert found is not None, f"{claim.key} waits without a class"
-    if found.provisioner in ("", NO_PROVISIONER):
+    storage_class = stock.storage_class(claim.class_name)
+    assert storage_class is not None, f"{claim.key} waits without a class"
+    if storage_class.provisioner in ("", NO_PROVISIONER):
         return NO_VOLUME
-    if found.allowed_topologies and not any(
-        term and all(requirement_holds(one, node.labels) for one in term) for term in found.allowed_topologies
+    if storage_class.allowed_topologies and not any(
+        term and all(requirement_holds(requirement, node.labels) for requirement in term) for term in storage_class.allowed_topologies
     ):
         return NO_VOLUME
     size = claim.request_bytes
-    if size is None or not stock.tracks_capacity(found.provisioner):
+    if size is None or not stock.tracks_capacity(storage_class.provisioner):
         return None
-    for one in stock.capacities(found.name):
-        enough = one.limit_bytes is not None and one.limit_bytes >= size
-        if enough and one.topology is not None and one.topology.selects(node.labels):
+    for capacity in stock.capacities(storage_class.name):
+        enough = capacity.limit_bytes is not None and capacity.limit_bytes >= size
+        if enough and capacity.topology is not None and capacity.topology.selects(node.labels):
             return None
     return NO_SPACE

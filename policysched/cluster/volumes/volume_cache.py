@@ -130,19 +130,19 @@ class VolumeCache:
 
     # ── classes, drivers, capacities ───────────────────────────────────────────────────────────────────────────────
 
-    def put_class(self, one: StorageClass) -> frozenset[ClusterEvent]:
+    def put_class(self, storage_class: StorageClass) -> frozenset[ClusterEvent]:
         """Of a class that is there already, only where its volumes can be made may change."""
-        known = self.classes.get(one.name)
-        if known == one:
+        known = self.classes.get(storage_class.name)
+        if known == storage_class:
             return _NO_EVENTS
-        self.classes[one.name] = one
+        self.classes[storage_class.name] = storage_class
         self.catalogue_stamp = self._next_stamp()
         self.csi_volume_changes.append(None)
         if known is None:
             return frozenset({ClusterEvent.STORAGE_CLASS_ADD})
         return (
             frozenset({ClusterEvent.STORAGE_CLASS_UPDATE})
-            if known.allowed_topologies != one.allowed_topologies
+            if known.allowed_topologies != storage_class.allowed_topologies
             else _NO_EVENTS
         )
 
@@ -152,14 +152,14 @@ class VolumeCache:
             self.csi_volume_changes.append(None)
         return _NO_EVENTS
 
-    def put_driver(self, one: CsiDriver) -> frozenset[ClusterEvent]:
+    def put_driver(self, driver: CsiDriver) -> frozenset[ClusterEvent]:
         """Helps where the driver leaves off tracking what room it has."""
-        known = self.drivers.get(one.name)
-        if known == one:
+        known = self.drivers.get(driver.name)
+        if known == driver:
             return _NO_EVENTS
-        self.drivers[one.name] = one
+        self.drivers[driver.name] = driver
         self.catalogue_stamp = self._next_stamp()
-        left_off = known is not None and known.tracks_capacity and not one.tracks_capacity
+        left_off = known is not None and known.tracks_capacity and not driver.tracks_capacity
         return frozenset({ClusterEvent.CSI_DRIVER_UPDATE}) if left_off else _NO_EVENTS
 
     def drop_driver(self, name: str) -> frozenset[ClusterEvent]:
@@ -170,20 +170,20 @@ class VolumeCache:
         self.catalogue_stamp = self._next_stamp()
         return frozenset({ClusterEvent.CSI_DRIVER_UPDATE}) if known.tracks_capacity else _NO_EVENTS
 
-    def put_capacity(self, one: StorageCapacity) -> frozenset[ClusterEvent]:
+    def put_capacity(self, capacity: StorageCapacity) -> frozenset[ClusterEvent]:
         """Helps where there is more room than before."""
-        key = one.namespace, one.name
+        key = capacity.namespace, capacity.name
         known = self.capacities.get(key)
-        if known == one:
+        if known == capacity:
             return _NO_EVENTS
         if known is not None:
             self._unindex_capacity(known)
-        self.capacities[key] = one
-        self._capacities_of.setdefault(one.class_name, {})[key] = one
-        self._mark_capacity_changed(one)
+        self.capacities[key] = capacity
+        self._capacities_of.setdefault(capacity.class_name, {})[key] = capacity
+        self._mark_capacity_changed(capacity)
         if known is None:
             return frozenset({ClusterEvent.STORAGE_CAPACITY_ADD})
-        before, after = known.limit_bytes, one.limit_bytes
+        before, after = known.limit_bytes, capacity.limit_bytes
         more = after is not None and (before is None or after > before)
         return frozenset({ClusterEvent.STORAGE_CAPACITY_UPDATE}) if more else _NO_EVENTS
 
@@ -197,14 +197,14 @@ class VolumeCache:
     def capacities_of(self, class_name: str) -> Collection[StorageCapacity]:
         return self._capacities_of.get(class_name, {}).values()
 
-    def _unindex_capacity(self, one: StorageCapacity) -> None:
-        there = self._capacities_of[one.class_name]
-        del there[one.namespace, one.name]
-        if not there:
-            del self._capacities_of[one.class_name]
+    def _unindex_capacity(self, capacity: StorageCapacity) -> None:
+        of_class = self._capacities_of[capacity.class_name]
+        del of_class[capacity.namespace, capacity.name]
+        if not of_class:
+            del self._capacities_of[capacity.class_name]
 
-    def _mark_capacity_changed(self, one: StorageCapacity) -> None:
-        self.catalogue_stamp = self._capacity_stamps[one.class_name] = self._next_stamp()
+    def _mark_capacity_changed(self, capacity: StorageCapacity) -> None:
+        self.catalogue_stamp = self._capacity_stamps[capacity.class_name] = self._next_stamp()
 
     # ── promises ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -241,9 +241,9 @@ class VolumeCache:
         """What is promised to whom, without what is written already."""
         return [
             (key, pod)
-            for key, one in self.reservations.by_key.items()
-            if one.written_version is None
-            for pod in sorted(one.pods)
+            for key, reservation in self.reservations.by_key.items()
+            if reservation.written_version is None
+            for pod in sorted(reservation.pods)
         ]
 
     def _drop_if_superseded(self, key: VolumeReservationKey, version: int) -> None:
@@ -252,8 +252,8 @@ class VolumeCache:
             self.reservations.drop(key)
 
     def _observed_version(self, key: VolumeReservationKey) -> int:
-        found = self.volumes.get(key) if isinstance(key, str) else self.claims.get(key)
-        return 0 if found is None else found.version
+        known = self.volumes.get(key) if isinstance(key, str) else self.claims.get(key)
+        return 0 if known is None else known.version
 
     def _mark_choice_changed(self, choice: VolumeChoice) -> None:
         for _, volume in choice.static_bindings:
