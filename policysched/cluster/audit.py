@@ -1,4 +1,4 @@
-"""Whether the cache still says what the API server says."""
+"""Compares the cluster cache with fresh lists from the API server."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,12 +12,12 @@ from policysched.model.pod_status import ObservedPod
 def find_cache_differences(
     cache: ClusterCache, *, pods: Iterable[ObservedPod], nodes: Iterable[Node]
 ) -> list[str]:
-    """Compare with fresh lists, whole and taken at one moment. One sentence a difference, none when all is well.
+    """Compare the cache with complete lists of one resource version. Returns one message per difference.
 
-    A pod that we assumed may be shown as not bound yet; every other difference means that a change was lost.
+    An assumed pod may still be listed as not bound. Any other difference means that a change was lost.
     """
     differences = list(cache.ledger.check())
-    # What custom resources say of a node is not the node's own.
+    # The Node object itself does not have the custom resources of the node.
     fresh_nodes = {
         node.name: replace(node, objects=cache.nodes[node.name].objects) if node.name in cache.nodes else node
         for node in nodes
@@ -25,13 +25,13 @@ def find_cache_differences(
     pods = list(pods)
     ended = {pod.pod.uid: compact_ended_pod(pod.pod) for pod in pods if pod.finished or pod.deleting}
     differences += [
-        f"pod {uid}: of those that are done the census has {cache.ended_pods.pods.get(uid)}, should have {ended.get(uid)}"
+        f"ended pods: index has {cache.ended_pods.pods.get(uid)} for {uid}, expected {ended.get(uid)}"
         for uid in sorted(ended.keys() | cache.ended_pods.pods.keys())
         if cache.ended_pods.pods.get(uid) != ended.get(uid)
     ]
     counted = {uid: pod.pod for uid, pod in cache.pods.items() if not pod.deleting}
     differences += [
-        f"pod {uid}: the census has {cache.active_pods.pods.get(uid)}, should have {counted.get(uid)}"
+        f"active pods: index has {cache.active_pods.pods.get(uid)} for {uid}, expected {counted.get(uid)}"
         for uid in sorted(counted.keys() | cache.active_pods.pods.keys())
         if cache.active_pods.pods.get(uid) != counted.get(uid)
     ]
@@ -45,20 +45,24 @@ def find_cache_differences(
         if known != observed:
             differences.append(f"pod {uid}: {_difference(known, observed)}")
         placement = cache.ledger.placement(uid)
-        promised = placement.node if placement else None
-        if observed is not None and observed.node is not None and promised != observed.node:
-            differences.append(f"pod {observed.pod.full_name} is on {observed.node}, the ledger has it on {promised}")
+        ledger_node = placement.node if placement else None
+        if observed is not None and observed.node is not None and ledger_node != observed.node:
+            differences.append(
+                f"pod {observed.pod.full_name} is on {observed.node}, but the ledger has it on {ledger_node}"
+            )
         if observed is None and placement is not None:
-            differences.append(f"pod {placement.pod.full_name} is gone, the ledger still has it on {promised}")
+            differences.append(
+                f"pod {placement.pod.full_name} is deleted, but the ledger has it on {ledger_node}"
+            )
     return differences
 
 
 def _difference(kept: object, fresh: object) -> str:
     if kept is None:
-        return "the cache does not have it"
+        return "missing from the cache"
     if fresh is None:
-        return "the cache has it, the server does not"
+        return "in the cache, but not on the API server"
     fields = [name for name in type(kept).__slots__ if getattr(kept, name) != getattr(fresh, name)]  # type: ignore[attr-defined]
     return ", ".join(
-        f"{name} is {getattr(kept, name)!r}, should be {getattr(fresh, name)!r}" for name in fields
+        f"{name} is {getattr(kept, name)!r}, expected {getattr(fresh, name)!r}" for name in fields
     )

@@ -1,9 +1,8 @@
-"""Services and controllers as sets of pods: who belongs together, so that pods can be spread that do not say how.
+"""Services and controllers as selectors of pods, for the default topology spread of pods without constraints.
 
-A pod's siblings are the pods of its namespace that its Services and its controller (a ReplicationController, ReplicaSet
-or StatefulSet) select. Services are found by one of their labels, so that a pod is not held against all of them, and
-answers are kept until a set changes. Source of what selects: `DefaultSelector` in kubernetes'
-`pkg/scheduler/framework/plugins/helper`.
+The default selector of a pod combines the selectors of its Services and its controller (ReplicationController, ReplicaSet or
+StatefulSet). Services are indexed by one of their labels; selectors are cached until a set changes. Source:
+`DefaultSelector` in kubernetes' `pkg/scheduler/framework/plugins/helper`.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -23,19 +22,19 @@ CONTROLLER_KINDS: Mapping[tuple[str, str], PodSetKind] = {
     ("apps/v1", "ReplicaSet"): "ReplicaSet",
     ("apps/v1", "StatefulSet"): "StatefulSet",
 }
-"""By apiVersion and kind of an owner: of a StatefulSet of another group nothing is known."""
+"""By apiVersion and kind of the owner. Kinds of other API groups are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultSelector:
-    """The pods of a pod's namespace that belong together with it. `selects_itself`: it has the labels of its siblings."""
+    """Selects the pods of a pod's namespace that it is spread with. `selects_itself`: the pod matches its own selector."""
 
     label_selector: LabelSelector
     selects_itself: bool
 
 
 class PodSets:
-    """All sets by their keys; `version` moves with every change of one."""
+    """All sets by key. `version` grows with each change."""
 
     def __init__(self) -> None:
         self.by_key: dict[PodSetKey, PodSet] = {}
@@ -44,7 +43,7 @@ class PodSets:
         self._default_selectors: dict[Hashable, DefaultSelector | None] = {}
 
     def put(self, pod_set: PodSet) -> bool:
-        """Whether that changed anything."""
+        """Returns whether that changed anything."""
         key = (pod_set.kind, pod_set.namespace, pod_set.name)
         before = self.by_key.get(key)
         if before == pod_set:
@@ -65,7 +64,7 @@ class PodSets:
         return True
 
     def default_selector(self, pod: Pod) -> DefaultSelector | None:
-        """None where nothing that selects is known of the pod."""
+        """None if no observed Service or controller selects the pod."""
         if not self.by_key:
             return None
         key = pod.namespace, pod.owner_api, pod.owner_kind, pod.owner_name, tuple(pod.labels.items())
@@ -88,7 +87,9 @@ class PodSets:
             labels.update(_selected_labels(owner))
         elif owner is not None and owner.selector is not None:
             more = owner.selector.requirements
-        requirements = tuple([SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels)]) + more
+        requirements = (
+            tuple([SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels)]) + more
+        )
         if not requirements:
             return None
         selector = LabelSelector(requirements)
@@ -97,7 +98,7 @@ class PodSets:
     def _services_of(self, pod: Pod) -> Iterator[PodSet]:
         for key, value in pod.labels.items():
             for service in self._services.get((pod.namespace, key, value), {}).values():
-                assert service.selector is not None, f"{service} is filed under a label"
+                assert service.selector is not None, f"{service} is indexed without a selector"
                 if service.selector.selects(pod.labels):
                     yield service
 
@@ -113,7 +114,7 @@ class PodSets:
 
 
 def _index_key(pod_set: PodSet) -> tuple[str, str, str] | None:
-    """Under which label a Service is found: the first that it asks for. One that asks for none selects nothing."""
+    """Namespace and first label of a Service's selector. None: no Service, or it selects nothing."""
     if pod_set.kind != "Service" or pod_set.selector is None or not pod_set.selector.requirements:
         return None
     first = pod_set.selector.requirements[0]
@@ -121,5 +122,9 @@ def _index_key(pod_set: PodSet) -> tuple[str, str, str] | None:
 
 
 def _selected_labels(pod_set: PodSet) -> Mapping[str, str]:
-    """Of a Service or ReplicationController, which select by labels alone."""
-    return {} if pod_set.selector is None else {each.key: each.values[0] for each in pod_set.selector.requirements}
+    """The labels that a Service or ReplicationController selects; these select by equality only."""
+    return (
+        {}
+        if pod_set.selector is None
+        else {each.key: each.values[0] for each in pod_set.selector.requirements}
+    )

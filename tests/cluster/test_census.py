@@ -79,7 +79,7 @@ def test_pods_that_are_gone_are_forgotten_in_the_end() -> None:
         census.drop(pod(f"p{number}").uid)
 
     assert census.changed_since(0) is None
-    assert len(census._changed) <= 1001
+    assert len(census.changes) <= 1001
 
 
 def test_a_census_that_overlooks_a_pod_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

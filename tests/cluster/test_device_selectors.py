@@ -128,5 +128,5 @@ def test_without_the_library_selectors_are_refused_by_its_name(monkeypatch: pyte
     monkeypatch.setattr(cel_selectors, "_environment", missing)
 
     assert asked("true") == (
-        "CEL compile error: selectors cannot be evaluated here, for the package cel-expr-python is not installed"
+        "CEL compile error: selectors cannot be evaluated: the package cel-expr-python is not installed"
     )

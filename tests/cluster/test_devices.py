@@ -426,7 +426,7 @@ def test_a_search_that_would_not_end_is_given_up() -> None:
     requests = [asking(f"r{n}") for n in range(12)]
     devices = world(device_slice("a", *offered), claim("c", *requests, asking("last"), **constraint))
 
-    assert got(devices, "c") == "the search for devices went past its bound of 10000 steps"
+    assert got(devices, "c") == "the device search exceeded its limit of 10000 steps"
 
 
 # ── what is promised ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -57,7 +57,7 @@ def test_of_namespaces_beyond_a_number_it_is_not_known_which_moved() -> None:
     for number in range(3 * _CHANGES_KEPT_MAX):
         cache.shares.adjust_requested(f"build-{number}", {"cpu": 1}, 1)
         cache.shares.adjust_requested(f"build-{number}", {"cpu": 1}, -1)
-        assert len(cache.shares._changed) <= _CHANGES_KEPT_MAX
+        assert len(cache.shares.changes) <= _CHANGES_KEPT_MAX
     cache.shares.adjust_requested("y", {"cpu": 1}, 1)
     between = cache.shares.version
     cache.shares.adjust_requested("x", {"cpu": 1}, 1)
@@ -98,4 +98,4 @@ def test_the_ledger_recounts_what_namespaces_hold(monkeypatch: pytest.MonkeyPatc
 
     cache.drop_pod(pod("one", namespace="team").uid)
 
-    assert [one for one in cache.ledger.check() if "namespaces hold" in one]
+    assert [one for one in cache.ledger.check() if "namespace requests" in one]

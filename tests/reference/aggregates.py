@@ -45,7 +45,9 @@ def _aggregate_cache(context: ExpressionContext) -> dict[tuple[Expr, NodeName | 
 def _value_at(expr: Aggregate, at: ExpressionContext, context: ExpressionContext) -> Value:
     from tests.reference.expressions import value  # each is made of the other
 
-    return value(expr.body, replace(at, candidates=context.candidates, aggregate_values=context.aggregate_values))
+    return value(
+        expr.body, replace(at, candidates=context.candidates, aggregate_values=context.aggregate_values)
+    )
 
 
 def aggregate(expr: Aggregate, context: ExpressionContext) -> Value:

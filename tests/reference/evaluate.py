@@ -155,7 +155,7 @@ def cluster_facts(cache: ClusterCache) -> ClusterFacts:
         nodes_with_image=nodes_with_image,
         nodes=nodes,
         namespaces=cache.namespaces,
-        pods_pods_with_affinity=with_affinity,
+        pods_with_affinity=with_affinity,
         volumes=AvailableVolumes(cache.volumes),
         devices=AvailableDevices(cache.devices, uncached=True),
         used_claims=frozenset(cache.ledger.used_claims),

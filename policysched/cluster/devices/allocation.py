@@ -1,4 +1,4 @@
-"""What was found for a claim, as its status will say it: devices, configurations, and where it can be used."""
+"""Turns a search result into the allocation in a claim's status: devices, configurations and node selector."""
 
 from hashlib import blake2b
 
@@ -20,7 +20,7 @@ FIRST_AVAILABLE_MAX = 8
 def build_allocation(
     result: DeviceSearchResult, index: int, claim: ResourceClaim, node: Node
 ) -> DeviceAllocation:
-    """Of the claim at this place of the search."""
+    """The allocation of the claim at this index of the search."""
     devices = result.devices[index]
     return DeviceAllocation(
         devices=tuple(_allocated_device(chosen, claim, place) for place, chosen in enumerate(devices)),
@@ -43,14 +43,14 @@ def _allocated_device(chosen: ChosenDevice, claim: ResourceClaim, place: int) ->
 
 
 def _share_id(claim: ResourceClaim, chosen: ChosenDevice, place: int) -> str:
-    """A UUID that nobody else has, and that is the same in every replay."""
+    """A unique UUID that is the same in every replay."""
     identity = f"{claim.uid or claim.key} {claim.version} {place} {chosen.option.full_name} {chosen.id}"
     digits = blake2b(identity.encode(), digest_size=16).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
 
 
 def _class_configs(result: DeviceSearchResult, index: int) -> list[DeviceAllocationConfig]:
-    """Each class's once, for all of the requests that name it."""
+    """The configurations of each class, once for all requests of the class."""
     requests: dict[str, list[str]] = {}
     configs: dict[str, tuple[str, ...]] = {}
     for option in result.options[index]:
@@ -66,7 +66,7 @@ def _class_configs(result: DeviceSearchResult, index: int) -> list[DeviceAllocat
 def _claim_configs(
     result: DeviceSearchResult, index: int, claim: ResourceClaim
 ) -> list[DeviceAllocationConfig]:
-    """Those for all requests, and for each request, or alternative that was taken, those that name it."""
+    """The configurations for all requests, and those that name a request or its chosen alternative."""
     configs = []
     for held in claim.configs:
         if not held.requests:
@@ -78,7 +78,7 @@ def _claim_configs(
 
 
 def _node_selector_terms(devices: tuple[ChosenDevice, ...], node: Node) -> NodeSelectorTerms | None:
-    """The node alone where a device is its own or binds to it; else all that the devices ask of a node; None: nothing."""
+    """The node only, if a device is local or binds to it; else all terms of the devices. None: every node."""
     expressions: list[SelectorRequirement] = []
     fields: list[SelectorRequirement] = []
     for chosen in devices:
@@ -95,7 +95,7 @@ def _node_selector_terms(devices: tuple[ChosenDevice, ...], node: Node) -> NodeS
 
 
 def allocation_score(claim: ResourceClaim, given: DeviceAllocation) -> int:
-    """The earlier the alternatives that were taken stand in their lists, the more. Source: `computeScore` in kubernetes'
+    """The score is higher for alternatives earlier in their lists. Source: `computeScore` in kubernetes'
     `pkg/scheduler/framework/plugins/dynamicresources`."""
     taken = {device.request for device in given.devices}
     return sum(
@@ -107,7 +107,7 @@ def allocation_score(claim: ResourceClaim, given: DeviceAllocation) -> int:
 
 
 def search_result_score(result: DeviceSearchResult) -> int:
-    """The same of what was found and is not allocated yet."""
+    """As `allocation_score`, for a search result that is not allocated yet."""
     return sum(
         FIRST_AVAILABLE_MAX - place
         for options, places in zip(result.options, result.alternatives, strict=True)

@@ -1,7 +1,7 @@
-"""What could be found for claims on a node, kept until that node's devices change.
+"""Caches results of the device search by claim specs and node, until the devices of the node change.
 
-A pod from a template costs a look at the nodes that others went to: answers are kept by what claims ask for and by node, pools by
-node, and what a selector says of a device as long as its slice stands.
+For pods of one template, only nodes whose devices changed are searched again. Pools are cached by node, and the result of a
+selector for a device until its slice changes.
 """
 
 from collections import OrderedDict
@@ -30,18 +30,18 @@ from policysched.model.identifiers import NodeName, ResourceClaimKey
 from policysched.model.nodes import Node
 
 _SPECS_CACHED_MAX = 16
-_MATCHES_CACHED_MAX = 4096  # of selectors, a slice
+_MATCHES_CACHED_MAX = 4096  # selector results per slice
 
 OVERRUNS_MAX = 8
-"""Nodes on which the search for the same claims may go past its bound; then no more are searched until something changes, so that
-no claim can hold up all others."""
+"""Nodes on which the search for the same claims may exceed its step limit. Then no more nodes are searched until a device
+changes, so that one claim cannot block all others."""
 
 SearchOutcome = DeviceSearchResult | DeviceSearchFailed | None
 
 
 @dataclass(slots=True)
 class _CachedOutcome:
-    """`stamp` and `labels` of the node for which it holds."""
+    """Valid as long as the node has this stamp and these labels."""
 
     stamp: Hashable
     labels: Mapping[str, str]
@@ -50,7 +50,7 @@ class _CachedOutcome:
 
 @dataclass(slots=True)
 class _OutcomesOfSpecs:
-    """`overruns` since the devices' stamp was `stamp`."""
+    """`overruns`: searches that exceeded the step limit since `stamp`."""
 
     by_node: dict[NodeName, _CachedOutcome] = field(default_factory=dict)
     stamp: Hashable = None
@@ -58,7 +58,7 @@ class _OutcomesOfSpecs:
 
 
 class _OutcomeCache:
-    """By what claims ask for and by node."""
+    """Search results by claim specs and by node."""
 
     def __init__(self) -> None:
         self._by_specs: OrderedDict[tuple[str, ...], _OutcomesOfSpecs] = OrderedDict()
@@ -77,8 +77,8 @@ class _OutcomeCache:
 
 @dataclass(slots=True)
 class DeviceOverlay:
-    """What is promised besides on a cluster that is not. `node_changes` counts changes of each node's devices, `shared_changes` those of devices
-    that several nodes can use."""
+    """Allocations of a hypothetical cluster on top of the real ones. `node_changes` counts changes of each node's devices,
+    `shared_changes` those of devices that several nodes can use."""
 
     allocations: dict[ResourceClaimKey, DeviceAllocation] = field(default_factory=dict)
     usage: DeviceUsage = field(default_factory=DeviceUsage)
@@ -88,7 +88,7 @@ class DeviceOverlay:
 
 
 class AllocationCache:
-    """Looks at slices, classes and use as they stand; changes none of them."""
+    """Reads slices, classes and usage; changes none of them."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class AllocationCache:
     def find(
         self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
     ) -> SearchOutcome:
-        """What there is for these claims on the node."""
+        """The devices for these claims on the node, from the cache if possible."""
         stamp: Hashable = self._stamps.of_node(node.name)
         kept = self._outcomes
         if overlay is not None and (overlay.shared_changes or overlay.node_changes.get(node.name)):
@@ -135,18 +135,23 @@ class AllocationCache:
     def search_uncached(
         self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
     ) -> SearchOutcome:
-        """The same, whatever is kept."""
+        """As `find`, without the cache."""
         taken = TakenDevices(self._usage) if overlay is None else TakenDevices(self._usage, overlay.usage)
         try:
             return search_devices(claims, node, self._pools_of(node), taken, self._classes, self._matches)
         except DeviceSearchFailed as failed:
-            return DeviceSearchFailed(failed.message, failed.claim_index)  # without the road that led there
+            return DeviceSearchFailed(
+                failed.message, failed.claim_index
+            )  # without the traceback, since it is cached
 
     def device_counts(
         self, of_class: DeviceClass, node: Node, overlay: DeviceOverlay | None
     ) -> tuple[int, int]:
-        """As kube-scheduler counts them in scores (`calculateDRAResourceTotals` in kubernetes'
-        `pkg/scheduler/framework/plugins/noderesources/resource_allocation.go`): of slices of any generation; none where a selector fails."""
+        """How many devices of the class the node can use, and how many of them are allocated.
+
+        As in kube-scheduler's scores, slices of all generations count, and nothing if a selector fails. Source:
+        `calculateDRAResourceTotals` in kubernetes' `pkg/scheduler/framework/plugins/noderesources/resource_allocation.go`.
+        """
         taken = TakenDevices(self._usage) if overlay is None else TakenDevices(self._usage, overlay.usage)
         total, in_use = 0, 0
         for resource_slice in self._slices.candidates_for(node.name):
@@ -176,14 +181,16 @@ class AllocationCache:
         return pools
 
     def _matches(self, expression: str, resource_slice: ResourceSlice, index: int) -> bool:
-        """Raises SelectorError. Asked once of each device as it stands in its slice."""
+        """Evaluated once per device and slice version. Raises CelSelectorError."""
         known = self._selected.setdefault(resource_slice.name, {})
         matched = known.get((expression, index))
         if matched is None:
             if len(known) >= _MATCHES_CACHED_MAX:
                 known.clear()
             try:
-                matched = self.selectors.matches(expression, resource_slice.pool.driver, resource_slice.devices[index])
+                matched = self.selectors.matches(
+                    expression, resource_slice.pool.driver, resource_slice.devices[index]
+                )
             except CelSelectorError as error:
                 matched = CelSelectorError(str(error.args[0]), compiling=error.is_compile_error)
             known[expression, index] = matched
@@ -192,9 +199,9 @@ class AllocationCache:
         return matched
 
     def forget_slice(self, name: str) -> None:
-        """It changed, or is gone: its devices are others."""
+        """The slice changed or was deleted."""
         self._selected.pop(name, None)
 
     def forget_node(self, name: NodeName) -> None:
-        """It is gone: what was kept of it is of no use."""
+        """The node was deleted."""
         self._pools.pop(name, None)

@@ -1,4 +1,4 @@
-"""How much of a device's capacity a request takes, and whether so much is left: devices that several claims share.
+"""Consumable capacity: how much of a shared device a request consumes, and whether that much is left.
 
 Source: `consumable_capacity.go` in k8s.io/dynamic-resource-allocation v0.36.3, `structured/internal/incubating`.
 """
@@ -10,8 +10,8 @@ from policysched.model.devices import Amounts, CapacityRequestPolicy, Device, De
 
 
 def has_capacity(device: Device, requested: Amounts, consumed: Amounts) -> bool:
-    """Whether the device can give what is asked on top of what is consumed of it. What it does not have at all it cannot
-    give."""
+    """Whether the device has the requested capacity beside what is consumed. A capacity that it does not declare is never
+    available."""
     if not requested.keys() <= device.capacity.keys():
         return False
     for name, capacity in device.capacity.items():
@@ -22,12 +22,14 @@ def has_capacity(device: Device, requested: Amounts, consumed: Amounts) -> bool:
 
 
 def capacity_consumption(device: Device, requested: Amounts) -> dict[str, Fraction]:
-    """What a share for this request takes of each capacity."""
-    return {name: consumed_amount(capacity, requested.get(name)) for name, capacity in device.capacity.items()}
+    """How much of each capacity a share for this request consumes."""
+    return {
+        name: consumed_amount(capacity, requested.get(name)) for name, capacity in device.capacity.items()
+    }
 
 
 def consumed_amount(capacity: DeviceCapacity, requested: Fraction | None) -> Fraction:
-    """The amount that is asked, rounded up as the device's policy says; what it takes by default where none is."""
+    """The requested amount rounded up by the device's policy, or the default if none is requested."""
     policy = capacity.policy
     if requested is None:
         return policy.default if policy is not None and policy.default is not None else capacity.amount
@@ -61,14 +63,14 @@ def _violates_policy(amount: Fraction, policy: CapacityRequestPolicy | None) -> 
 
 
 def _ceil(amount: Fraction) -> int:
-    """Rounded up, as `Quantity.Value`."""
+    """Round up to an integer, as `Quantity.Value` does."""
     return -(-amount.numerator // amount.denominator)
 
 
 def add_amounts(
     amounts: Mapping[str, Fraction], added: Mapping[str, Fraction], times: int = 1
 ) -> dict[str, Fraction]:
-    """The sum by name, without what comes to nothing."""
+    """The sum by name, without zeros."""
     sums = dict(amounts)
     for name, amount in added.items():
         total = sums.pop(name, Fraction(0)) + times * amount

@@ -1,7 +1,7 @@
-"""The pools of devices that a node can use: of all slices those that count, whole or not, valid or not.
+"""The device pools that a node can use, built from the slices of the latest generation.
 
-A driver replaces a pool by publishing slices of a higher generation; until all of them are there nothing is taken from
-it. Source: `pools_incubating.go` in k8s.io/dynamic-resource-allocation v0.36.3, `structured/internal/incubating`.
+A driver replaces a pool by publishing slices of a higher generation. Until all of them are published the pool is incomplete
+and nothing is allocated from it. Source: `pools_incubating.go` in k8s.io/dynamic-resource-allocation v0.36.3, `structured/internal/incubating`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,8 +13,8 @@ from policysched.model.nodes import Node
 
 @dataclass(frozen=True, slots=True)
 class DevicePool:
-    """`slices` have the devices for the node, in the order of their names; `other_slices` are the pool's others, whose devices
-    may have taken of the same counters. `incomplete` or `invalid`: nothing is taken from it."""
+    """`slices`: slices with devices for the node, sorted by name. `other_slices`: other slices of the pool, whose devices may
+    consume the same counters. Nothing is allocated from an `incomplete` or `invalid` pool."""
 
     id: PoolId
     slices: tuple[ResourceSlice, ...] = ()
@@ -29,8 +29,7 @@ def pools_for(
     slices: Iterable[ResourceSlice],
     of_pool: Callable[[PoolId], Iterable[ResourceSlice]],
 ) -> tuple[DevicePool, ...]:
-    """In the order in which devices are looked for. `slices` are those that could be for the node, `of_pool` answers all
-    of a pool."""
+    """Pools in search order. `slices`: slices that the node may be able to use. `of_pool` returns all slices of a pool."""
     by_pool: dict[PoolId, list[ResourceSlice]] = {}
     for resource_slice in slices:
         if _is_relevant(resource_slice, node):
@@ -42,7 +41,9 @@ def pools_for(
             everything = list(of_pool(pool_id))
             if any(resource_slice.generation > generation for resource_slice in everything):
                 continue  # the newer generation has nothing for this node
-            whole = [resource_slice for resource_slice in everything if resource_slice.generation == generation]
+            whole = [
+                resource_slice for resource_slice in everything if resource_slice.generation == generation
+            ]
             if len(whole) != relevant[0].slice_count:
                 pools.append(DevicePool(pool_id, incomplete=True))
                 continue
@@ -52,7 +53,7 @@ def pools_for(
 
 def _is_relevant(resource_slice: ResourceSlice, node: Node) -> bool:
     if resource_slice.counters:
-        return True  # whoever takes from the pool needs to know what is left
+        return True  # needed for every allocation from the pool
     if resource_slice.per_device_node_selection:
         return any(
             device.accessible_nodes is not None and device.accessible_nodes.includes(node)
@@ -98,5 +99,7 @@ def _defines_all_counters(counters: Mapping[str, Amounts], slices: Iterable[Reso
 
 
 def _has_binding_conditions(pool: DevicePool) -> bool:
-    """Devices that take a while to be bound come last."""
-    return any(device.binding_conditions for resource_slice in pool.slices for device in resource_slice.devices)
+    """Pools with such devices come last, since binding them takes time."""
+    return any(
+        device.binding_conditions for resource_slice in pool.slices for device in resource_slice.devices
+    )

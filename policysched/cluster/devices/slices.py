@@ -1,4 +1,4 @@
-"""Slices of devices as last seen, by their pool and by who can use them."""
+"""ResourceSlices as observed, indexed by pool and by the nodes that can use them."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from policysched.model.identifiers import NodeName
 
 
 class ResourceSliceIndex:
-    """A slice is one node's where all of its devices are and nothing is counted across nodes; any other may be for several."""
+    """A slice belongs to one node if all its devices do and it has no shared counters. Any other slice may be used by several."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, ResourceSlice] = {}
@@ -21,8 +21,12 @@ class ResourceSliceIndex:
         if _exclusive_node(resource_slice) is None or resource_slice.counters:
             self._of_several_nodes[resource_slice.name] = resource_slice
         else:
-            assert resource_slice.accessible_nodes.node is not None, f"{resource_slice.name} is of no node"
-            self._by_node.setdefault(resource_slice.accessible_nodes.node, {})[resource_slice.name] = resource_slice
+            assert resource_slice.accessible_nodes.node is not None, (
+                f"{resource_slice.name} belongs to no node"
+            )
+            self._by_node.setdefault(resource_slice.accessible_nodes.node, {})[resource_slice.name] = (
+                resource_slice
+            )
 
     def remove(self, resource_slice: ResourceSlice) -> None:
         del self.by_name[resource_slice.name]
@@ -41,11 +45,11 @@ class ResourceSliceIndex:
         return self._by_pool.get(pool, {}).values()
 
     def candidates_for(self, node: NodeName) -> tuple[ResourceSlice, ...]:
-        """The node's own, and those that several can use, this one perhaps among them."""
+        """The slices of the node, and all slices that several nodes may use."""
         return (*self._by_node.get(node, {}).values(), *self._of_several_nodes.values())
 
     def exclusive_node_of(self, pool: PoolId) -> NodeName | None:
-        """The node that alone can use the pool's devices; None: several, or nobody knows."""
+        """The only node that can use the pool's devices; None: several can, or it is unknown."""
         nodes = {_exclusive_node(resource_slice) for resource_slice in self.of_pool(pool)}
         return nodes.pop() if len(nodes) == 1 else None
 
