@@ -1,4 +1,4 @@
-"""Which rules refuse a node, and in which words."""
+"""Which rules refuse a node, and in which message."""
 
 from collections.abc import Sequence
 
@@ -43,9 +43,9 @@ def prefilter_refusal(rules: RuleSet, context: ExpressionContext) -> tuple[str, 
         if isinstance(rule, BuiltinFilter) and rule.builtin in PREFILTERS:
             of_the_node = rule.when is not None and e.Stage.NODE in e.stage_of(rule.when)
             if not of_the_node and holds(rule.when, context):
-                words = PREFILTERS[rule.builtin](context.pod, context.cluster_facts)
-                if words is not None:
-                    return rule.name, words
+                message = PREFILTERS[rule.builtin](context.pod, context.cluster_facts)
+                if message is not None:
+                    return rule.name, message
     return None
 
 
@@ -55,8 +55,8 @@ def _input_refusals(context: ExpressionContext) -> list[NodeRefusal]:
         if declared.owner == "node":
             outcome = read_input(declared, context)
             if isinstance(outcome, InputRefusal):
-                words = (outcome.text,)
-                found.append(NodeRefusal(declared.name, words, words, resolvable=False, scaleup=True))
+                message = (outcome.text,)
+                found.append(NodeRefusal(declared.name, message, message, resolvable=False, scaleup=True))
     return found
 
 
@@ -73,8 +73,8 @@ def _refusal(rule: FilterRule | BuiltinFilter, context: ExpressionContext) -> No
 def _builtin_refusal(rule: BuiltinFilter, context: ExpressionContext) -> NodeRefusal | None:
     assert context.node is not None and context.usage is not None, "filters look at a node"
     assert context.cluster_facts is not None, "and at the cluster around it"
-    seen = NodeInfo(context.node, context.usage)
-    reasons = FILTERS[rule.builtin](context.pod, seen, dict(rule.params), context.cluster_facts)
+    node_info = NodeInfo(context.node, context.usage)
+    reasons = FILTERS[rule.builtin](context.pod, node_info, dict(rule.params), context.cluster_facts)
     if reasons is None:
         return None
     scaleup = BUILTINS[rule.builtin].scaleup
@@ -102,8 +102,8 @@ def _reason_and_group(rule: FilterRule, context: ExpressionContext, *, missing: 
                 return no_sample_reason(name), no_sample_reason(name)
     recovers = split_recovery_condition(rule.condition)
     if recovers is not None and value(recovers[0], context) is not rule.rejects:
-        words = not_recovered_reason(recovers[1].condition.metric)
-        return words, words
+        message = not_recovered_reason(recovers[1].condition.metric)
+        return message, message
     if rule.template is None:
         return unsatisfied_reason(rule.name), unsatisfied_reason(rule.name)
     return render(rule.template, context), render_group(rule.template, context)

@@ -1,8 +1,8 @@
-"""Filter: all labels of `spec.nodeSelector`, and one of the required terms of `spec.affinity.nodeAffinity`. Where every
-required term names nodes by `metadata.name`, the others are not even looked at.
+"""Filter: the node has all labels of `spec.nodeSelector` and matches one of the required terms of `spec.affinity.nodeAffinity`. If
+every required term names nodes by `metadata.name`, other nodes are rejected first.
 
-Score: the sum of the weights of the preferred terms that match, as `floor(100 * sum / max(sum))` over the candidates;
-0 for all where none matches. A pod that prefers nothing is not scored.
+Score: the sum of the weights of the preferred terms that match, as `floor(100 * sum / max(sum))` over the candidates, or
+0 for all if none matches. A pod without preferred terms is not scored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ from tests.reference.builtin_interface import (
 )
 
 
-def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
     named = named_nodes(pod)
-    if named and seen.node.name not in named:
+    if named and node_info.node.name not in named:
         return FilterReasons(("node(s) didn't satisfy plugin(s) [NodeAffinity]",), resolvable=False)
-    if required_matches(pod, seen.node):
+    if required_matches(pod, node_info.node):
         return None
     return FilterReasons(("node(s) didn't match Pod's node affinity/selector",), resolvable=False)
 
@@ -37,8 +37,8 @@ def score(
     if not preferred:
         return None
     sums = {
-        seen.node.name: sum(one.weight for one in preferred if term_matches(one.term, seen.node))
-        for seen in candidates
+        node_info.node.name: sum(one.weight for one in preferred if term_matches(one.term, node_info.node))
+        for node_info in candidates
     }
     most = max(sums.values())
     return {

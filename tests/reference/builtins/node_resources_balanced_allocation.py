@@ -1,10 +1,9 @@
-"""Score: how much better balanced the node's resources are with the pod than without it.
+"""Score: how much the pod improves the balance of the node's resources.
 
-The balance of a node is `int(100 * (1 - s))`, `s` the standard deviation of `requested / allocatable` (at most 1) over
-`resources`, those left out of which the node has none, and an extended one that the pod does not request. The score is
-`50 + floor((50 + balance with the pod - balance without it) / 2)`: 75 where nothing changes; with `formula = balance`
-it is the balance with the pod. A pod that requests none
-of the resources is not scored.
+The balance of a node is `int(100 * (1 - s))`, with `s` the standard deviation of `requested / allocatable` (at most 1) over
+`resources`. A resource that the node does not have is left out, and so is an extended resource that the pod does not request.
+The score is `50 + floor((50 + balance with the pod - balance without it) / 2)`, which is 75 for no change. With
+`formula = balance` the score is the balance with the pod. A pod that requests none of the resources is not scored.
 """
 
 import math
@@ -33,12 +32,12 @@ def score(
         return None
     counted = [one for one in resources if one in _ALWAYS_COUNTED or pod.requests.get(one, 0)]
     scores = {}
-    for seen in candidates:
-        there = {one: capacity_and_requested(pod, seen, one, facts) for one in counted}
+    for node_info in candidates:
+        there = {one: capacity_and_requested(pod, node_info, one, facts) for one in counted}
         mark = _balance(there, pod.requests)
         if params["formula"] == "change":
             mark = _HALF + (_HALF + mark - _balance(there, {})) // 2
-        scores[seen.node.name] = NodeScore(mark, mark)
+        scores[node_info.node.name] = NodeScore(mark, mark)
     return scores
 
 
