@@ -14,13 +14,13 @@ from tests.reference.values import MISSING, Value
 
 @dataclass(frozen=True, slots=True)
 class InputRefusal:
-    """The pod, or the node, has not got what the policy demands of it."""
+    """The pod or the node lacks a required input, or its value is invalid."""
 
     text: str
 
 
 def read_input(declared: Input, context: ExpressionContext) -> Value | InputRefusal:
-    """The value; MISSING where it is optional and absent; or the refusal that the policy words.
+    """The value, MISSING if it is optional and absent, or the refusal with the policy's message.
 
     An invalid text under `invalid default` counts as absent.
     """
@@ -39,7 +39,7 @@ def read_input(declared: Input, context: ExpressionContext) -> Value | InputRefu
 
 
 def input_value(declared: Input, context: ExpressionContext) -> Value:
-    """As `read_input`, for expressions: on a node that an input refuses, there is no value."""
+    """As `read_input`, for expressions. MISSING on a node that an input rejects."""
     outcome = read_input(declared, context)
     return MISSING if isinstance(outcome, InputRefusal) else outcome
 
@@ -54,5 +54,5 @@ def _text(declared: Input, context: ExpressionContext) -> str | None:
     found: object = getattr(owner, declared.source_map)
     if declared.source_key is None:
         return str(found)
-    assert isinstance(found, Mapping), f"{declared.owner}.{declared.source_map} is no map"
+    assert isinstance(found, Mapping), f"{declared.owner}.{declared.source_map} is not a map"
     return found.get(declared.source_key)

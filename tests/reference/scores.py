@@ -1,4 +1,4 @@
-"""The score of each candidate under one rule: whole numbers from 0 to 100, times the weight."""
+"""The score of each candidate by one rule: integers from 0 to 100, times the weight."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,8 +28,8 @@ NEUTRAL_SCORE_DEFAULT = 50
 def score_cells(
     rule: ScoreRule | BuiltinScore, candidates: Mapping[NodeName, ExpressionContext], facts: ClusterFacts
 ) -> ScoreCells | None:
-    """One cell a candidate, or None where the rule skips the pod: its `when` is True for no candidate, or a built-in
-    has nothing to score. Candidates for which `when` is not True get 0 and take no part in maxima and means."""
+    """One cell per candidate, or None if the rule skips the pod: its `when` is True for no candidate, or a built-in has nothing to
+    score. Candidates for which `when` is not True get 0 and do not count in maxima and means."""
     scored = {name: context for name, context in candidates.items() if holds(rule.when, context)}
     if not scored:
         return None
@@ -112,7 +112,7 @@ def _normalized(
                 return {name: (number, MAX_SCORE) for name, number in numbers.items()}
             marks = {name: scaled_score(number, least, most) for name, number in numbers.items()}
         case None:
-            raise AssertionError(f"score {rule.name} has no way to normalise its numbers")
+            raise AssertionError(f"score {rule.name} has no normalization")
     return {
         name: (number, MAX_SCORE - marks[name] if lower else marks[name]) for name, number in numbers.items()
     }
@@ -121,8 +121,7 @@ def _normalized(
 def scaled_score(number: Number, low: Number, high: Number) -> int:
     """`floor(100 * (number - low) / (high - low))`, clamped to 0..100.
 
-    Exact for whole numbers; where any of the three is held as float64, all are, and the operations are done in the
-    order written. The number is brought between the bounds first.
+    Exact for integers. If any of the three is a float64, all are, and the operations are done in the order written.
     """
     if number <= low:
         return 0

@@ -49,7 +49,9 @@ def prefilter(pod: Pod, facts: ClusterFacts) -> str | None:
     return devices if isinstance(devices, str) else None
 
 
-def filter_node(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     devices = _devices(pod, facts)
     if not isinstance(devices, str):
         timeout_s = params["binding_timeout_seconds"]
@@ -66,7 +68,9 @@ def score(
         return None
     devices = _devices(pod, facts)
     if isinstance(devices, str):
-        return {node_info.node.name: NodeScore(0, 0) for node_info in candidates}  # only where the filter is left out
+        return {
+            node_info.node.name: NodeScore(0, 0) for node_info in candidates
+        }  # only where the filter is left out
     raw = {node_info.node.name: score_on(devices, node_info.node, facts.devices) for node_info in candidates}
     most = max(raw.values())
     return {name: NodeScore(one, MAX_SCORE * one // most if most else 0) for name, one in raw.items()}

@@ -25,7 +25,9 @@ def score(
     images = pod.images + (pod.image_volumes if params["image_volumes"] == "yes" else ())
     scores = {}
     for node_info in candidates:
-        total = sum(_spread_size(image, node_info, facts) for image in images if image in node_info.node.images)
+        total = sum(
+            _spread_size(image, node_info, facts) for image in images if image in node_info.node.images
+        )
         held = max(_SIZE_MIN, min(most, total))
         scores[node_info.node.name] = NodeScore(total, MAX_SCORE * (held - _SIZE_MIN) // (most - _SIZE_MIN))
     return scores

@@ -37,7 +37,9 @@ Domain = tuple[str, str]
 """A topology key and its value."""
 
 
-def filter_node(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     own, node = pod.pod_affinity or _NO_TERMS, node_info.node
     if not _affinity_holds(own, pod, node, facts):
         return FilterReasons(("node(s) didn't match pod affinity rules",), resolvable=False)
@@ -115,7 +117,8 @@ def score(
     if not weights:
         return None
     sums = {
-        node_info.node.name: sum(weights[domain] for domain in node_info.node.labels.items()) for node_info in candidates
+        node_info.node.name: sum(weights[domain] for domain in node_info.node.labels.items())
+        for node_info in candidates
     }
     least, most = min(sums.values()), max(sums.values())
     return {

@@ -21,7 +21,9 @@ from tests.reference.builtin_interface import (
 )
 
 
-def filter_node(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     named = named_nodes(pod)
     if named and node_info.node.name not in named:
         return FilterReasons(("node(s) didn't satisfy plugin(s) [NodeAffinity]",), resolvable=False)

@@ -8,7 +8,9 @@ from policysched.model.pods import Pod
 from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 
-def filter_node(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     if pod.required_features <= node_info.node.declared_features:
         return None
     return FilterReasons(("node(s) didn't match Pod's required features",), resolvable=False)

@@ -7,7 +7,9 @@ from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, Filte
 _EVERY_ADDRESS = "0.0.0.0"
 
 
-def filter_node(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     if any(_ports_conflict(wanted, held) for wanted in pod.host_ports for held in node_info.usage.ports):
         return FilterReasons(("node(s) didn't have free ports for the requested pod ports",), resolvable=True)
     return None

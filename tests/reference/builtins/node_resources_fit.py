@@ -35,7 +35,9 @@ _NATIVE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _SHAPE_SCALE = 10  # the points of a shape score from 0 to 10
 
 
-def filter_node(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     allocatable = node_info.node.allocatable
     texts, resolvable = [], True
     if len(node_info.usage.pods) + 1 > allocatable.get("pods", 0):

@@ -15,7 +15,9 @@ from policysched.model.storage import CsiVolume
 from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 
-def filter_node(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     for use in pod.claims:
         if facts.volumes.claim(use.claim) is None:
             absent = not_found_message("persistentvolumeclaim", use.claim.name)
@@ -24,7 +26,9 @@ def filter_node(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: Clu
     csi = node_info.node.csi
     if csi is None:
         return None
-    of_pods = {mount for placed in node_info.usage.pods.values() for mount in facts.volumes.csi_volumes_of(placed)}
+    of_pods = {
+        mount for placed in node_info.usage.pods.values() for mount in facts.volumes.csi_volumes_of(placed)
+    }
     attached = Counter(mount.driver for mount in of_pods | _attachments(node_info, facts.volumes))
     new = Counter(mount.driver for mount in facts.volumes.csi_volumes_of(pod) - of_pods)
     if any(

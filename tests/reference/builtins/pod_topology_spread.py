@@ -48,7 +48,9 @@ _CONTROLLERS = (
 )
 
 
-def filter_node(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     hard = constraints(pod, params, facts, hard=True)
     for one in hard:
         value = node_info.node.labels.get(one.topology_key)

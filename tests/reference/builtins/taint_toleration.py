@@ -19,7 +19,9 @@ from tests.reference.builtin_interface import (
 )
 
 
-def filter_node(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     if all_tolerated(pod, node_info.node):
         return None
     return FilterReasons(("node(s) had untolerated taint(s)",), resolvable=False)

@@ -28,7 +28,9 @@ def prefilter(pod: Pod, facts: ClusterFacts) -> str | None:
     return claims if isinstance(claims, str) else None
 
 
-def filter_node(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     claims = pod_volume_claims(pod, facts.volumes)
     if isinstance(claims, str):
         return FilterReasons((claims,), resolvable=False)

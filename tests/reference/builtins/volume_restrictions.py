@@ -21,7 +21,9 @@ def prefilter(pod: Pod, facts: ClusterFacts) -> str | None:
     return None
 
 
-def filter_node(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     absent = prefilter(pod, facts)
     if absent is not None:
         return FilterReasons((absent,), resolvable=False)

@@ -26,7 +26,9 @@ def prefilter(pod: Pod, facts: ClusterFacts) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def filter_node(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     found = pod_topologies(pod, facts.volumes)
     if isinstance(found, str):
         return FilterReasons((found,), resolvable=False)
