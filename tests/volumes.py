@@ -1,4 +1,4 @@
-"""The vocabulary of tests with volumes, as `tests.builders` is for pods and nodes: everything goes through `kube.decode.storage`."""
+"""Builders of storage objects for tests, like `tests.builders`. Everything is decoded by `kube.decode.storage`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +32,7 @@ def volume(
     version: int = 1,
     spec: Mapping[str, Any] | None = None,
 ) -> PersistentVolume:
-    """`node`: it can be used there alone. `claim`: its claimRef, in the namespace `default`. `handle`: of csi.example.com."""
+    """`node`: the only node that can use it. `claim`: its claimRef, in the namespace `default`. `handle`: of csi.example.com."""
     here = {"key": HOSTNAME, "operator": "In", "values": [node]}
     terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
     return storage.decode_persistent_volume(

@@ -1,4 +1,4 @@
-"""What a metric assumes of pods that its samples do not have yet."""
+"""The assumed load of pods that samples do not include yet."""
 
 from policysched.cluster.samples import MetricSamples, Sample, Samples
 from policysched.lang.ir.program import Program
@@ -33,7 +33,7 @@ def placed_on_a(policy: Program, samples: Samples, *pods: Pod) -> Samples:
     return samples
 
 
-def test_each_pod_on_a_node_adds_what_the_metric_assumes_of_it() -> None:
+def test_each_placed_pod_adds_its_assumed_load() -> None:
     policy = program(TRAFFIC, metric("rx", "bandwidth", "bit/s", "assume = traffic"), COOL)
     light, heavy = pod("light"), pod("heavy", annotations={"net": "70Mbps"})
 
@@ -45,7 +45,7 @@ def test_each_pod_on_a_node_adds_what_the_metric_assumes_of_it() -> None:
     assert feasible(policy, both, "a", "b") == ("b",)
 
 
-def test_a_missing_sample_stays_missing_whatever_is_assumed() -> None:
+def test_a_missing_sample_stays_missing_despite_assumed_load() -> None:
     policy = program(metric("rx", "bandwidth", "bit/s", "assume = 1Mbps"), COOL)
 
     samples = placed_on_a(policy, rx(b=0.0), pod("one"))
@@ -54,14 +54,14 @@ def test_a_missing_sample_stays_missing_whatever_is_assumed() -> None:
     assert feasible(policy, samples, "a", "b") == ("b",)
 
 
-def test_a_metric_that_assumes_nothing_stays_as_it_is() -> None:
+def test_a_metric_without_assumed_load_is_unchanged() -> None:
     policy = program(metric("rx", "bandwidth", "bit/s"), COOL)
     samples = rx(a=0.0)
 
     assert placed_on_a(policy, samples, pod("one")) == samples
 
 
-def test_whole_numbers_stop_at_their_end() -> None:
+def test_assumed_load_saturates_at_int64() -> None:
     policy = program(
         metric("rx", "int", "1", "assume = 9223372036854775807"),
         "filter cool require rx < 9223372036854775807 missing reject",

@@ -1,4 +1,4 @@
-"""What refuses a node, which of several refusals decides, and in which words."""
+"""Rejections of nodes, which of several decides, and their messages."""
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import MetricSamples, Sample, Samples
@@ -30,7 +30,7 @@ def reasons(explanation: PlacementExplanation, name: str) -> list[tuple[str, ...
     return [refusal.reasons for refusal in explanation.refusals.get(name, ())]
 
 
-def test_every_refusal_is_listed_and_the_first_in_the_file_decides() -> None:
+def test_every_rejection_is_listed_and_the_first_in_the_policy_decides() -> None:
     policy = program(
         'filter no_red   reject node.labels["color"] == "red" else "red is out"',
         "filter only_big require node.allocatable.cpu >= 8",
@@ -52,7 +52,7 @@ def test_an_absent_node_label_does_not_reject() -> None:
     assert found.feasible == ("b",)
 
 
-def test_a_filter_does_not_apply_where_its_when_is_not_true() -> None:
+def test_a_filter_applies_only_if_its_when_is_true() -> None:
     policy = program(
         "filter big when pod.requests.cpu > 1 require node.allocatable.cpu >= 8",
     )
@@ -62,7 +62,7 @@ def test_a_filter_does_not_apply_where_its_when_is_not_true() -> None:
     assert decide(policy, pod("large", cpu="2"), cache).feasible == ()
 
 
-def test_a_node_without_a_fresh_sample_is_refused_or_passed_as_the_rule_says() -> None:
+def test_a_node_without_a_fresh_sample_is_rejected_or_passes_by_the_missing_clause() -> None:
     strict = program(RX, "filter cool require rx < 800Mbps missing reject")
     lenient = program(RX, "filter cool require rx < 800Mbps missing pass")
     cache = world([node("a"), node("b")])
@@ -73,7 +73,7 @@ def test_a_node_without_a_fresh_sample_is_refused_or_passed_as_the_rule_says() -
     assert decide(lenient, pod("p"), cache, one_known).feasible == ("a", "b")
 
 
-def test_a_sample_is_as_old_as_the_older_of_its_own_time_and_the_last_poll() -> None:
+def test_the_age_of_a_sample_counts_from_the_earlier_of_timestamp_and_poll() -> None:
     policy = program(RX, "filter cool require rx < 800Mbps missing reject")
     cache = world([node("a")])
 
@@ -82,7 +82,7 @@ def test_a_sample_is_as_old_as_the_older_of_its_own_time_and_the_last_poll() -> 
     assert decide(policy, pod("p"), cache, rx({"a": 1.0}, polled_s_ago=91)).feasible == ()
 
 
-def test_words_carry_the_values_and_groups_leave_those_of_the_node_open() -> None:
+def test_messages_contain_values_and_groups_have_placeholders_for_node_values() -> None:
     policy = program(
         RX,
         "let hot: bandwidth = 800Mbps",
@@ -96,7 +96,7 @@ def test_words_carry_the_values_and_groups_leave_those_of_the_node_open() -> Non
     assert refusal.event_reasons == ("receiving …, over 800Mbps",)
 
 
-def test_metric_rules_are_off_while_too_many_candidates_lack_the_metric() -> None:
+def test_metric_rules_are_disabled_while_too_many_candidates_lack_the_metric() -> None:
     policy = program(
         RX,
         "outage {\n above = 50%\n then = disable\n}",
@@ -130,7 +130,7 @@ def test_a_pod_waits_for_a_metric_that_too_many_candidates_lack_and_that_a_rule_
     assert other.feasible == enough.feasible == ("a", "b", "c", "d")
 
 
-def test_an_input_of_a_node_refuses_it_before_all_filters() -> None:
+def test_a_node_input_rejects_the_node_before_all_filters() -> None:
     policy = program(
         'input gen: int = node.labels["gen"] required "has no gen" invalid reject "has an odd gen"',
         "filter young require gen >= 3",
@@ -146,7 +146,7 @@ def test_an_input_of_a_node_refuses_it_before_all_filters() -> None:
     assert not found.refusals["a"][0].resolvable
 
 
-def test_an_input_of_the_pod_refuses_the_pod() -> None:
+def test_a_pod_input_rejects_the_pod() -> None:
     policy = program(
         'input least: int = pod.labels["least"] default 1 invalid reject "least must be a number"',
         "queue by least",
@@ -158,7 +158,7 @@ def test_an_input_of_the_pod_refuses_the_pod() -> None:
     assert found.feasible == ()
 
 
-def test_a_pod_that_uses_what_nothing_covers_waits_and_says_so() -> None:
+def test_a_pod_with_an_unsupported_feature_is_rejected_with_a_reason() -> None:
     claims = {"resourceClaims": [{"name": "gpu"}]}
 
     found = decide(program("include kube_default"), pod("p", spec=claims), world([node("a")]))
@@ -168,7 +168,7 @@ def test_a_pod_that_uses_what_nothing_covers_waits_and_says_so() -> None:
     )
 
 
-def test_a_placed_pods_anti_affinity_keeps_a_pod_that_it_selects_off_its_domain() -> None:
+def test_anti_affinity_of_a_placed_pod_rejects_its_domain() -> None:
     term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
     guard = pod(
         "guard",
@@ -184,7 +184,7 @@ def test_a_placed_pods_anti_affinity_keeps_a_pod_that_it_selects_off_its_domain(
     assert decide(policy, pod("web", labels={"app": "web"}, namespace="other"), cache).feasible == ("a", "b")
 
 
-def test_a_policy_without_the_built_in_does_not_look_at_affinity_between_pods() -> None:
+def test_without_the_built_in_pod_affinity_is_ignored() -> None:
     term = {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"}
     guard = pod(
         "guard",
@@ -196,7 +196,7 @@ def test_a_policy_without_the_built_in_does_not_look_at_affinity_between_pods() 
     assert decide(program("filter inter_pod_affinity"), pod("p"), cache).feasible == ()
 
 
-def test_eviction_can_only_help_where_the_rule_reads_what_pods_take() -> None:
+def test_a_rejection_is_resolvable_only_if_the_rule_reads_usage() -> None:
     policy = program(
         "filter room  require node.free.cpu >= 8",
         "filter quiet require count(pods on node where other.priority < 5) == 0",
@@ -213,7 +213,7 @@ def test_eviction_can_only_help_where_the_rule_reads_what_pods_take() -> None:
     }
 
 
-def test_nodes_that_a_pod_does_not_name_are_refused_for_that_first() -> None:
+def test_nodes_that_the_pod_does_not_name_are_rejected_first() -> None:
     named = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": named}}
     cache = world([node("a", taints=["x:NoSchedule"]), node("b")])
@@ -228,7 +228,7 @@ def test_nodes_that_a_pod_does_not_name_are_refused_for_that_first() -> None:
     ]
 
 
-def test_layers_apply_from_top_to_bottom_where_their_condition_is_true() -> None:
+def test_layers_with_a_true_condition_apply_from_top_to_bottom() -> None:
     policy = program(
         "filter big require node.allocatable.cpu >= 8",
         'layer lax when pod.namespace == "lax" {\n amend big require node.allocatable.cpu >= 4\n}',

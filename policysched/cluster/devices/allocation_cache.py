@@ -8,14 +8,10 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from policysched.cluster.devices.allocator import (
-    STEPS_EXCEEDED,
-    DeviceSearchFailed,
-    DeviceSearchResult,
-    search_devices,
-)
+from policysched.cluster.devices.allocator import STEPS_EXCEEDED, DeviceSearchResult, search_devices
 from policysched.cluster.devices.cel_selectors import CelSelectorError, DeviceSelectors
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
+from policysched.cluster.devices.device_requests import DeviceSearchFailed
 from policysched.cluster.devices.pools import DevicePool, pools_for
 from policysched.cluster.devices.slices import ResourceSliceIndex
 from policysched.cluster.devices.usage import DeviceUsage, TakenDevices

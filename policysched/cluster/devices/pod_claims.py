@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from policysched.cluster.devices.allocation import allocation_score, build_allocation, search_result_score
-from policysched.cluster.devices.allocator import CLAIM_PLACEHOLDER, DeviceSearchFailed, DeviceSearchResult
+from policysched.cluster.devices.allocator import DeviceSearchResult
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.binding_conditions import has_binding_conditions, is_unbindable
+from policysched.cluster.devices.device_requests import CLAIM_PLACEHOLDER, DeviceSearchFailed
 from policysched.cluster.devices.extended_resources import ExtendedResourceMapping, requests_and_mappings
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.model.devices import (

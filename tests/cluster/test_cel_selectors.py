@@ -1,4 +1,4 @@
-"""CEL selectors say of devices what kube-scheduler's say, and cost no more than they may."""
+"""CEL selectors match devices as kube-scheduler's do, with bounded cost."""
 
 import pytest
 
@@ -12,7 +12,7 @@ ROOM = f'device.capacity["{DRIVER}"]'
 
 
 def asked(expression: str) -> bool | str:
-    """The answer about one device, or the words why there is none."""
+    """Whether the selector matches the test device, or the error."""
     offered = gpu(
         "gpu-0",
         attributes={
@@ -25,9 +25,9 @@ def asked(expression: str) -> bool | str:
         capacity={"memory": "80Gi", "half": "500m"},
         allowMultipleAllocations=True,
     )
-    one = devices.decode_resource_slice(slice_manifest("a", offered)).devices[0]
+    device = devices.decode_resource_slice(slice_manifest("a", offered)).devices[0]
     try:
-        return DeviceSelectors().matches(expression, DRIVER, one)
+        return DeviceSelectors().matches(expression, DRIVER, device)
     except CelSelectorError as error:
         return str(error)
 
@@ -55,14 +55,14 @@ def asked(expression: str) -> bool | str:
         "device.allowMultipleAllocations",
     ],
 )
-def test_a_selector_that_holds(expression: str) -> None:
+def test_a_selector_matches_the_device(expression: str) -> None:
     answer, otherwise = asked(expression), asked(f"!({expression})")
 
     assert (answer, otherwise) == (True, False)
 
 
 @pytest.mark.parametrize(
-    ("expression", "words"),
+    ("expression", "message"),
     [
         (f"{OURS}.gone == 1", "CEL runtime error: no such key: gone"),
         ('device.attributes["gone.example.com"].model == "x"', "CEL runtime error: no such key: model"),
@@ -75,20 +75,20 @@ def test_a_selector_that_holds(expression: str) -> None:
         ('ip("1.2.3.4") == ip("1.2.3.4")', "CEL compile error: compilation failed"),
     ],
 )
-def test_a_selector_that_says_nothing_says_why(expression: str, words: str) -> None:
+def test_a_selector_that_cannot_be_evaluated_reports_why(expression: str, message: str) -> None:
     answer = asked(expression)
 
     assert isinstance(answer, str)
-    assert answer.startswith(words)
+    assert answer.startswith(message)
 
 
-def test_an_attribute_of_a_kind_that_is_not_read_is_an_error_and_no_answer() -> None:
-    one = devices.decode_resource_slice(
+def test_an_attribute_of_an_unsupported_kind_is_an_error() -> None:
+    device = devices.decode_resource_slice(
         slice_manifest("a", gpu("g", attributes={"list": {"ints": [1]}}))
     ).devices[0]
 
     with pytest.raises(CelSelectorError, match="attribute list: unsupported attribute value"):
-        DeviceSelectors().matches("true", DRIVER, one)
+        DeviceSelectors().matches("true", DRIVER, device)
 
 
 TEN = "[1,2,3,4,5,6,7,8,9,10]"
@@ -104,24 +104,24 @@ TEN = "[1,2,3,4,5,6,7,8,9,10]"
     ],
     ids=["a million steps", "deep", "long", "longer than it may be"],
 )
-def test_an_expression_that_could_hold_us_up_ends(expression: str) -> None:
+def test_an_expensive_expression_is_stopped(expression: str) -> None:
     answer = asked(expression)
 
     assert answer is True or (isinstance(answer, str) and answer.startswith("CEL "))
 
 
-def test_what_is_compiled_is_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_compiled_selectors_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cel_selectors, "COMPILED_MAX", 3)
-    one = devices.decode_resource_slice(slice_manifest("a", gpu("g"))).devices[0]
+    device = devices.decode_resource_slice(slice_manifest("a", gpu("g"))).devices[0]
     selectors = DeviceSelectors()
 
-    answers = [selectors.matches(f"{number} == 4", DRIVER, one) for number in (*range(8), 4)]
+    answers = [selectors.matches(f"{number} == 4", DRIVER, device) for number in (*range(8), 4)]
 
     assert answers == [False] * 4 + [True] + [False] * 3 + [True]
     assert len(selectors._compiled) == 3
 
 
-def test_without_the_library_selectors_are_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_cel_package_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> object:
         raise ImportError("no module")
 
