@@ -100,9 +100,9 @@ def evaluate_among(
         if name in nodes
     }
     refused = {
-        name: found
+        name: node_refusals
         for name, at in nodes.items()
-        if (found := refusals(rules.filters, with_them.get(name, at)) or refusals(rules.filters, at))
+        if (node_refusals := refusals(rules.filters, with_them.get(name, at)) or refusals(rules.filters, at))
     }
     candidates = {name: at for name, at in nodes.items() if name not in refused}
     scores = _scores(rules, candidates, facts_of_all)
@@ -135,24 +135,24 @@ def pod_refusal(context: ExpressionContext) -> str | None:
 
 
 def _pods_by_node(reserved: Iterable[tuple[Pod, NodeName]]) -> dict[NodeName, list[Pod]]:
-    found: dict[NodeName, list[Pod]] = {}
-    for pod, node in nominated_pods:
-        found.setdefault(node, []).append(pod)
-    return found
+    by_node: dict[NodeName, list[Pod]] = {}
+    for pod, node in reserved:
+        by_node.setdefault(node, []).append(pod)
+    return by_node
 
 
 def _with_reserved(at: ExpressionContext, pods: Iterable[Pod]) -> ExpressionContext:
     """The context with these pods placed on its node."""
     node, usage, cluster = at.node, deepcopy(at.usage), at.cluster_facts
     assert node is not None and usage is not None and cluster is not None, "reserved pods need a node"
-    for one in pods:
-        usage.add(one)
-    more = [(one, node) for one in pods if one.pod_affinity]
+    for reserved_pod in pods:
+        usage.add(reserved_pod)
+    more = [(reserved_pod, node) for reserved_pod in pods if reserved_pod.pod_affinity]
     cluster_after = replace(
         cluster,
         nodes={**cluster.nodes, node.name: NodeInfo(node, usage)},
         pods_with_affinity=[*cluster.pods_with_affinity, *more],
-        used_claims=cluster.used_claims | {use.claim for one in pods for use in one.claims},
+        used_claims=cluster.used_claims | {use.claim for reserved_pod in pods for use in reserved_pod.claims},
     )
     return replace(at, usage=usage, cluster_facts=cluster_after)
 
@@ -170,7 +170,10 @@ def cluster_facts(cache: ClusterCache) -> ClusterFacts:
             nodes_with_image[image] = nodes_with_image.get(image, 0) + 1
     nodes = {name: NodeInfo(node, cache.ledger.usage(name)) for name, node in cache.nodes.items()}
     with_affinity = [
-        (pod, seen.node) for seen in nodes.values() for pod in seen.usage.pods.values() if pod.pod_affinity
+        (pod, node_info.node)
+        for node_info in nodes.values()
+        for pod in node_info.usage.pods.values()
+        if pod.pod_affinity
     ]
     return ClusterFacts(
         node_count=len(nodes),
@@ -241,8 +244,8 @@ def rule_expressions(rule: FilterRule | BuiltinFilter | ScoreRule | BuiltinScore
 def _scores(
     rules: RuleSet, candidates: Mapping[NodeName, ExpressionContext], facts: ClusterFacts
 ) -> dict[str, Mapping[str, NodeRuleScore]]:
-    found = {rule.name: score_cells(rule, candidates, facts) for rule in rules.scores}
-    return {name: dict(column.items()) for name, column in found.items() if column is not None}
+    columns = {rule.name: score_cells(rule, candidates, facts) for rule in rules.scores}
+    return {name: dict(column.items()) for name, column in columns.items() if column is not None}
 
 
 def select_node(totals: Mapping[NodeName, int], pod: Pod) -> NodeName | None:

@@ -181,10 +181,10 @@ def _negated(operand: Value) -> Value:
 def _call(expr: e.Call, context: ExpressionContext) -> Value:
     args: list[Number] = []
     for arg in expr.args:
-        found = value(arg, context)
-        if found is MISSING:
+        argument = value(arg, context)
+        if argument is MISSING:
             return MISSING
-        number = _number(found)
+        number = _number(argument)
         args.append(float(number) if expr.floating else number)
     match expr.function:
         case "min":
@@ -216,10 +216,10 @@ def _rank(expr: e.Rank, context: ExpressionContext) -> Value:
 
 
 def _with_fallback(expr: e.Else, context: ExpressionContext) -> Value:
-    found = value(expr.value, context)
-    if found is MISSING:
-        found = value(expr.fallback, context)
-    return float(_number(found)) if expr.floating and found is not MISSING else found
+    result = value(expr.value, context)
+    if result is MISSING:
+        result = value(expr.fallback, context)
+    return float(_number(result)) if expr.floating and result is not MISSING else result
 
 
 def _if(expr: e.If, context: ExpressionContext) -> Value:
@@ -227,8 +227,8 @@ def _if(expr: e.If, context: ExpressionContext) -> Value:
     condition = value(expr.condition, context)
     if condition is MISSING:
         return MISSING
-    found = value(expr.then if condition else expr.otherwise, context)
-    return float(_number(found)) if expr.floating and found is not MISSING else found
+    result = value(expr.then if condition else expr.otherwise, context)
+    return float(_number(result)) if expr.floating and result is not MISSING else result
 
 
 def _count_pods(expr: e.CountPodsOnNode, context: ExpressionContext) -> Value:
@@ -252,7 +252,9 @@ def _state(expr: e.StateRef, context: ExpressionContext) -> Value:
 
 def _count_anywhere(expr: e.CountPodsInCluster, context: ExpressionContext) -> Value:
     assert context.cache is not None, "the checker rejects counting the cluster's pods here"
-    pods = {seen.pod.uid: seen.pod for seen in context.cache.pods.values() if not seen.deleting}
+    pods = {
+        observed.pod.uid: observed.pod for observed in context.cache.pods.values() if not observed.deleting
+    }
     if context.pod.uid not in context.cache.pods:
         pods[context.pod.uid] = context.pod
     if expr.include_finished:
@@ -277,16 +279,16 @@ def _sum_pods(expr: e.SumPodsOnNode, context: ExpressionContext) -> Value:
     assert context.usage is not None, "summing over pods needs a node"
     total = 0
     for other in context.usage.pods.values():
-        found = value(expr.value, replace(context, other=other))
-        if found is not MISSING:
-            total += max(0, math.ceil(_number(found)))
+        amount = value(expr.value, replace(context, other=other))
+        if amount is not MISSING:
+            total += max(0, math.ceil(_number(amount)))
     return float(min(total, int(FLOAT64_MAX))) if expr.type.is_float64 else saturated(total)
 
 
 def _element_field(expr: e.ElementField, context: ExpressionContext) -> Value:
     assert context.element is not None, f"{expr.name} is read outside of a list"
-    found = context.element[expr.index]
-    return MISSING if found is None else found
+    field = context.element[expr.index]
+    return MISSING if field is None else field
 
 
 def _fold(expr: e.ListFold, context: ExpressionContext) -> Value:
@@ -295,7 +297,7 @@ def _fold(expr: e.ListFold, context: ExpressionContext) -> Value:
     if items is MISSING:
         return MISSING
     assert isinstance(items, tuple), f"{expr.items.name} is {items!r}, not a list"
-    found: list[Number] = []
+    numbers: list[Number] = []
     count = 0
     for item in items:
         assert isinstance(item, tuple), f"{item!r} is not a record"
@@ -303,20 +305,20 @@ def _fold(expr: e.ListFold, context: ExpressionContext) -> Value:
         if not holds(expr.where, inside):
             continue
         count += 1
-        one = MISSING if expr.value is None else value(expr.value, inside)
-        if one is not MISSING:
-            found.append(_number(one))
+        element = MISSING if expr.value is None else value(expr.value, inside)
+        if element is not MISSING:
+            numbers.append(_number(element))
     match expr.function:
         case "count":
             return count
         case "any":
             return count > 0
         case "min":
-            return min(found, default=MISSING)
+            return min(numbers, default=MISSING)
         case "max":
-            return max(found, default=MISSING)
+            return max(numbers, default=MISSING)
         case "sum":
-            return _sum(found, floating=expr.floating)
+            return _sum(numbers, floating=expr.floating)
 
 
 def _sum(numbers: list[Number], *, floating: bool) -> Number:
@@ -335,6 +337,6 @@ def _inside_window(expr: e.WeeklyWindow, context: ExpressionContext) -> Value:
     return any(start <= minute < end for start, end in expr.minute_ranges)
 
 
-def _number(found: object) -> Number:
-    assert isinstance(found, int | float), f"{found!r} is not a number"
-    return found
+def _number(number: object) -> Number:
+    assert isinstance(number, int | float), f"{number!r} is not a number"
+    return number

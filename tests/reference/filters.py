@@ -33,9 +33,9 @@ def refusals(filters: Filters, context: ExpressionContext) -> tuple[NodeRefusal,
     One exception, as in kube-scheduler: if the pod names nodes by `metadata.name`, the rejection of other nodes by
     node_affinity comes first.
     """
-    found = [*_input_refusals(context)]
+    input_refusals = [*_input_refusals(context)]
     ruled = [refusal for rule in filters if (refusal := _refusal(rule, context)) is not None]
-    return tuple(found + sorted(ruled, key=lambda refusal: refusal.reasons != NOT_NAMED))
+    return tuple(input_refusals + sorted(ruled, key=lambda refusal: refusal.reasons != NOT_NAMED))
 
 
 NOT_NAMED = ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
@@ -56,14 +56,16 @@ def prefilter_refusal(rules: RuleSet, context: ExpressionContext) -> tuple[str, 
 
 
 def _input_refusals(context: ExpressionContext) -> list[NodeRefusal]:
-    found = []
+    node_refusals = []
     for declared in context.program.inputs.values():
         if declared.owner == "node":
             outcome = read_input(declared, context)
             if isinstance(outcome, InputRefusal):
                 message = (outcome.text,)
-                found.append(NodeRefusal(declared.name, message, message, resolvable=False, scaleup=True))
-    return found
+                node_refusals.append(
+                    NodeRefusal(declared.name, message, message, resolvable=False, scaleup=True)
+                )
+    return node_refusals
 
 
 def _refusal(rule: FilterRule | BuiltinFilter, context: ExpressionContext) -> NodeRefusal | None:
@@ -137,7 +139,11 @@ def _text(part: e.Expr, context: ExpressionContext) -> str:
 def is_resolvable_by_eviction(rule: FilterRule) -> bool:
     """Whether the condition reads what placed pods use."""
     return any(
-        isinstance(one, e.CountPodsOnNode | e.SumPodsOnNode)
-        or (isinstance(one, e.Attr) and one.owner == "node" and one.path[0] in ("free", "requested", "pods"))
-        for one in e.walk(rule.condition)
+        isinstance(part, e.CountPodsOnNode | e.SumPodsOnNode)
+        or (
+            isinstance(part, e.Attr)
+            and part.owner == "node"
+            and part.path[0] in ("free", "requested", "pods")
+        )
+        for part in e.walk(rule.condition)
     )

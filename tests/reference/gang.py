@@ -47,8 +47,8 @@ def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangT
 
 
 def _whole(expr: Expr | None, context: ExpressionContext) -> int | None:
-    found = MISSING if expr is None else value(expr, context)
-    if found is MISSING:
+    number = MISSING if expr is None else value(expr, context)
+    if number is MISSING:
         return None
-    assert isinstance(found, int), f"{found!r} is not a whole number"
-    return found
+    assert isinstance(number, int), f"{number!r} is not a whole number"
+    return number

@@ -26,10 +26,10 @@ def read_input(declared: Input, context: ExpressionContext) -> Value | InputRefu
     """
     text = _text(declared, context)
     if text is not None:
-        found = parse_typed_value(text, declared.type, declared.unit, declared.json_path)
-        if not isinstance(found, NoValueReason):
-            return found
-        if found is NoValueReason.INVALID and declared.invalid_text is not None:
+        parsed = parse_typed_value(text, declared.type, declared.unit, declared.json_path)
+        if not isinstance(parsed, NoValueReason):
+            return parsed
+        if parsed is NoValueReason.INVALID and declared.invalid_text is not None:
             return InputRefusal(declared.invalid_text)
     if declared.default is not None:
         return declared.default.value
@@ -51,8 +51,8 @@ def _text(declared: Input, context: ExpressionContext) -> str | None:
         "namespace": context.namespace,
     }[declared.owner]
     assert owner is not None, f"input {declared.name} is read where there is no {declared.owner}"
-    found: object = getattr(owner, declared.source_map)
+    source: object = getattr(owner, declared.source_map)
     if declared.source_key is None:
-        return str(found)
-    assert isinstance(found, Mapping), f"{declared.owner}.{declared.source_map} is not a map"
-    return found.get(declared.source_key)
+        return str(source)
+    assert isinstance(source, Mapping), f"{declared.owner}.{declared.source_map} is not a map"
+    return source.get(declared.source_key)

@@ -27,16 +27,16 @@ def judge(
     samples: Samples | None = None,
 ) -> NodeSubsetVerdict:
     """Names in `among` that are not nodes are ignored."""
-    found = evaluate_among(program, pod, cache, among, now_ns=now_ns, facts=facts, samples=samples)
-    if found.pod_refusal is not None:
-        return NodeSubsetVerdict(found.pod_refusal, {}, {}, 0)
+    explanation = evaluate_among(program, pod, cache, among, now_ns=now_ns, facts=facts, samples=samples)
+    if explanation.pod_refusal is not None:
+        return NodeSubsetVerdict(explanation.pod_refusal, {}, {}, 0)
     context = pod_context(
         program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}, cache=cache
     )
     scores = rules_for(program, active_layers(context)).scores
     return NodeSubsetVerdict(
         pod_refusal=None,
-        totals=found.totals,
-        refusals={name: refusals[0] for name, refusals in found.refusals.items()},
+        totals=explanation.totals,
+        refusals={name: refusals[0] for name, refusals in explanation.refusals.items()},
         total_max=MAX_SCORE * sum(rule.weight for rule in scores),
     )

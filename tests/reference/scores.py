@@ -37,13 +37,13 @@ def score_cells(
         built_in = _builtin_scores(rule, scored, facts)
         if built_in is None:
             return None
-        found: Mapping[NodeName, tuple[Number | None, int]] = {
-            name: (one.raw, one.score) for name, one in built_in.items()
+        scores: Mapping[NodeName, tuple[Number | None, int]] = {
+            name: (node_score.raw, node_score.score) for name, node_score in built_in.items()
         }
     else:
-        found = _expression_scores(rule, scored, candidates)
+        scores = _expression_scores(rule, scored, candidates)
     nothing: tuple[Number | None, int] = (None, 0)
-    return {name: _cell(*found.get(name, nothing), rule.weight) for name in candidates}
+    return {name: _cell(*scores.get(name, nothing), rule.weight) for name in candidates}
 
 
 def _cell(raw: Number | None, score: int, weight: int) -> NodeRuleScore:
@@ -54,12 +54,12 @@ def _cell(raw: Number | None, score: int, weight: int) -> NodeRuleScore:
 def _builtin_scores(
     rule: BuiltinScore, scored: Mapping[NodeName, ExpressionContext], facts: ClusterFacts
 ) -> Mapping[NodeName, NodeScore] | None:
-    seen = []
+    node_infos = []
     for context in scored.values():
         assert context.node is not None and context.usage is not None, "candidates are nodes"
-        seen.append(NodeInfo(context.node, context.usage))
+        node_infos.append(NodeInfo(context.node, context.usage))
     pod = next(iter(scored.values())).pod
-    return SCORES[rule.builtin](pod, seen, dict(rule.params), facts)
+    return SCORES[rule.builtin](pod, node_infos, dict(rule.params), facts)
 
 
 def _expression_scores(
@@ -71,7 +71,11 @@ def _expression_scores(
     values = {name: value(rule.value, replace(context, candidates=among)) for name, context in scored.items()}
     known: dict[NodeName, tuple[Number | None, int]]
     if rule.direction is Direction.PREFER:
-        known = {name: (None, MAX_SCORE if one else 0) for name, one in values.items() if one is not MISSING}
+        known = {
+            name: (None, MAX_SCORE if holds_there else 0)
+            for name, holds_there in values.items()
+            if holds_there is not MISSING
+        }
     else:
         known = _normalized(rule, _numbers(values))
     instead = _score_of_missing(rule, [score for _, score in known.values()])
@@ -80,10 +84,10 @@ def _expression_scores(
 
 def _numbers(values: Mapping[NodeName, Value]) -> dict[NodeName, Number]:
     numbers = {}
-    for name, one in values.items():
-        if one is not MISSING:
-            assert isinstance(one, int | float), f"a score of {one!r}"
-            numbers[name] = one
+    for name, number in values.items():
+        if number is not MISSING:
+            assert isinstance(number, int | float), f"a score of {number!r}"
+            numbers[name] = number
     return numbers
 
 

@@ -16,8 +16,8 @@ COOL = "filter cool require rx <= 100Mbps missing reject"
 
 
 def rx(**values: float) -> Samples:
-    found = {NodeName(name): Sample(value, NOW_NS) for name, value in values.items()}
-    return {"rx": MetricSamples(found, NOW_NS)}
+    samples = {NodeName(name): Sample(value, NOW_NS) for name, value in values.items()}
+    return {"rx": MetricSamples(samples, NOW_NS)}
 
 
 def feasible(policy: Program, samples: Samples, *names: str) -> tuple[str, ...]:
@@ -28,8 +28,10 @@ def feasible(policy: Program, samples: Samples, *names: str) -> tuple[str, ...]:
 
 
 def placed_on_a(policy: Program, samples: Samples, *pods: Pod) -> Samples:
-    for one in pods:
-        samples = samples_after_placement(policy, samples, one, NodeName("a"), Namespace("default", {}, {}))
+    for placed_pod in pods:
+        samples = samples_after_placement(
+            policy, samples, placed_pod, NodeName("a"), Namespace("default", {}, {})
+        )
     return samples
 
 
@@ -37,12 +39,12 @@ def test_each_placed_pod_adds_its_assumed_load() -> None:
     policy = program(TRAFFIC, metric("rx", "bandwidth", "bit/s", "assume = traffic"), COOL)
     light, heavy = pod("light"), pod("heavy", annotations={"net": "70Mbps"})
 
-    one = placed_on_a(policy, rx(a=0.0, b=0.0), light)
-    both = placed_on_a(policy, rx(a=0.0, b=0.0), light, heavy)
+    after_light = placed_on_a(policy, rx(a=0.0, b=0.0), light)
+    after_both = placed_on_a(policy, rx(a=0.0, b=0.0), light, heavy)
 
-    assert one["rx"].assumed == {"a": 4e7}
-    assert feasible(policy, one, "a", "b") == ("a", "b")
-    assert feasible(policy, both, "a", "b") == ("b",)
+    assert after_light["rx"].assumed == {"a": 4e7}
+    assert feasible(policy, after_light, "a", "b") == ("a", "b")
+    assert feasible(policy, after_both, "a", "b") == ("b",)
 
 
 def test_a_missing_sample_stays_missing_despite_assumed_load() -> None:

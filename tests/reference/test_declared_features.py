@@ -38,16 +38,19 @@ def test_required_features_are_derived_from_the_spec(spec: dict[str, Any], needs
 
 def test_a_pod_fits_only_nodes_that_declare_all_required_features() -> None:
     cache = world([node("all", features=[RESTARTS, USERS]), node("some", features=[USERS]), node("none")])
-    both = {"hostNetwork": True, "hostUsers": False, "containers": [{**KIND, **RULE}]}
+    spec = {"hostNetwork": True, "hostUsers": False, "containers": [{**KIND, **RULE}]}
 
     policy = program("filter node_declared_features")
 
-    found = evaluate(policy, pod(spec=both), cache, now_ns=0, facts=QueuedPodInfo(0, 0))
+    explanation = evaluate(policy, pod(spec=spec), cache, now_ns=0, facts=QueuedPodInfo(0, 0))
 
-    assert found.feasible == ("all",)
+    assert explanation.feasible == ("all",)
     words = ("node(s) didn't match Pod's required features",)
-    assert {name: one[0].reasons for name, one in found.refusals.items()} == {"some": words, "none": words}
-    assert not any(one[0].resolvable for one in found.refusals.values())
+    assert {name: refusals[0].reasons for name, refusals in explanation.refusals.items()} == {
+        "some": words,
+        "none": words,
+    }
+    assert not any(refusals[0].resolvable for refusals in explanation.refusals.values())
 
 
 def test_a_newly_declared_feature_causes_an_event() -> None:

@@ -15,15 +15,15 @@ RX = metric("rx", "bandwidth", "bit/s")
 
 
 def decide(
-    policy: Program, one: Pod, cache: ClusterCache, samples: Samples | None = None
+    policy: Program, candidate: Pod, cache: ClusterCache, samples: Samples | None = None
 ) -> PlacementExplanation:
-    return evaluate(policy, one, cache, now_ns=NOW_NS, facts=QueuedPodInfo(0, 0), samples=samples or {})
+    return evaluate(policy, candidate, cache, now_ns=NOW_NS, facts=QueuedPodInfo(0, 0), samples=samples or {})
 
 
 def rx(values: dict[str, float], *, polled_s_ago: int = 0, true_s_ago: int = 0) -> Samples:
     at_ns = NOW_NS - true_s_ago * 10**9
-    found = {NodeName(name): Sample(value, at_ns) for name, value in values.items()}
-    return {"rx": MetricSamples(found, NOW_NS - polled_s_ago * 10**9)}
+    samples = {NodeName(name): Sample(value, at_ns) for name, value in values.items()}
+    return {"rx": MetricSamples(samples, NOW_NS - polled_s_ago * 10**9)}
 
 
 def reasons(explanation: PlacementExplanation, name: str) -> list[tuple[str, ...]]:
@@ -37,19 +37,19 @@ def test_every_rejection_is_listed_and_the_first_in_the_policy_decides() -> None
     )
     cache = world([node("a", labels={"color": "red"}), node("b"), node("c", cpu="8")])
 
-    found = decide(policy, pod("p"), cache)
+    explanation = decide(policy, pod("p"), cache)
 
-    assert found.feasible == ("c",)
-    assert reasons(found, "a") == [("red is out",), ("node(s) didn't satisfy rule only_big",)]
-    assert reasons(found, "b") == [("node(s) didn't satisfy rule only_big",)]
+    assert explanation.feasible == ("c",)
+    assert reasons(explanation, "a") == [("red is out",), ("node(s) didn't satisfy rule only_big",)]
+    assert reasons(explanation, "b") == [("node(s) didn't satisfy rule only_big",)]
 
 
 def test_an_absent_node_label_does_not_reject() -> None:
     policy = program('filter rack_out reject node.labels["rack"] == "r17"')
 
-    found = decide(policy, pod("p"), world([node("a", labels={"rack": "r17"}), node("b")]))
+    explanation = decide(policy, pod("p"), world([node("a", labels={"rack": "r17"}), node("b")]))
 
-    assert found.feasible == ("b",)
+    assert explanation.feasible == ("b",)
 
 
 def test_a_filter_applies_only_if_its_when_is_true() -> None:
@@ -89,9 +89,9 @@ def test_messages_contain_values_and_groups_have_placeholders_for_node_values() 
         'filter cool require rx < hot missing reject else "receiving {rx}, over {hot}"',
     )
 
-    found = decide(policy, pod("p"), world([node("a")]), rx({"a": 812e6}))
+    explanation = decide(policy, pod("p"), world([node("a")]), rx({"a": 812e6}))
 
-    (refusal,) = found.refusals["a"]
+    (refusal,) = explanation.refusals["a"]
     assert refusal.reasons == ("receiving 812Mbps, over 800Mbps",)
     assert refusal.event_reasons == ("receiving …, over 800Mbps",)
 
@@ -137,13 +137,13 @@ def test_a_node_input_rejects_the_node_before_all_filters() -> None:
     )
     cache = world([node("a", labels={"gen": "x"}), node("b"), node("c", labels={"gen": "3"})])
 
-    found = decide(policy, pod("p"), cache)
+    explanation = decide(policy, pod("p"), cache)
 
-    assert found.feasible == ("c",)
-    assert reasons(found, "a")[0] == ("has an odd gen",)
-    assert reasons(found, "b")[0] == ("has no gen",)
-    assert found.refusals["a"][0].rule == "gen"
-    assert not found.refusals["a"][0].resolvable
+    assert explanation.feasible == ("c",)
+    assert reasons(explanation, "a")[0] == ("has an odd gen",)
+    assert reasons(explanation, "b")[0] == ("has no gen",)
+    assert explanation.refusals["a"][0].rule == "gen"
+    assert not explanation.refusals["a"][0].resolvable
 
 
 def test_a_pod_input_rejects_the_pod() -> None:
@@ -152,18 +152,18 @@ def test_a_pod_input_rejects_the_pod() -> None:
         "queue by least",
     )
 
-    found = decide(policy, pod("p", labels={"least": "eight"}), world([node("a")]))
+    explanation = decide(policy, pod("p", labels={"least": "eight"}), world([node("a")]))
 
-    assert found.pod_refusal == "least must be a number"
-    assert found.feasible == ()
+    assert explanation.pod_refusal == "least must be a number"
+    assert explanation.feasible == ()
 
 
 def test_a_pod_with_an_unsupported_feature_is_rejected_with_a_reason() -> None:
     claims = {"resourceClaims": [{"name": "gpu"}]}
 
-    found = decide(program("include kube_default"), pod("p", spec=claims), world([node("a")]))
+    explanation = decide(program("include kube_default"), pod("p", spec=claims), world([node("a")]))
 
-    assert found.pod_refusal == (
+    assert explanation.pod_refusal == (
         "the pod uses spec.resourceClaims of an unknown kind, which this version does not cover yet"
     )
 
@@ -204,9 +204,9 @@ def test_a_rejection_is_resolvable_only_if_the_rule_reads_usage() -> None:
     )
     cache = world([node("a", labels={"rack": "r1"})], [placed(pod("x"), "a")])
 
-    found = decide(policy, pod("p"), cache)
+    explanation = decide(policy, pod("p"), cache)
 
-    assert {one.rule: one.resolvable for one in found.refusals["a"]} == {
+    assert {refusal.rule: refusal.resolvable for refusal in explanation.refusals["a"]} == {
         "room": True,
         "quiet": True,
         "rack": False,
@@ -218,11 +218,11 @@ def test_nodes_that_the_pod_does_not_name_are_rejected_first() -> None:
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": named}}
     cache = world([node("a", taints=["x:NoSchedule"]), node("b")])
 
-    one = pod("p", spec={"affinity": {"nodeAffinity": terms}})
-    found = decide(program("include kube_default"), one, cache)
+    affine = pod("p", spec={"affinity": {"nodeAffinity": terms}})
+    explanation = decide(program("include kube_default"), affine, cache)
 
-    assert found.feasible == ("b",)
-    assert reasons(found, "a") == [
+    assert explanation.feasible == ("b",)
+    assert reasons(explanation, "a") == [
         ("node(s) didn't satisfy plugin(s) [NodeAffinity]",),
         ("node(s) had untolerated taint(s)",),
     ]

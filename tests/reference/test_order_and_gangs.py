@@ -10,11 +10,11 @@ NOW_NS = 100 * 10**9
 
 
 def in_order(policy: Program, *pods: Pod, waited_s: dict[str, int] | None = None) -> list[str]:
-    def key(one: Pod) -> tuple[object, ...]:
-        facts = QueuedPodInfo(NOW_NS - (waited_s or {}).get(one.name, 0) * 10**9, 0)
-        return order_key(policy, one, None, facts, NOW_NS)
+    def key(candidate: Pod) -> tuple[object, ...]:
+        facts = QueuedPodInfo(NOW_NS - (waited_s or {}).get(candidate.name, 0) * 10**9, 0)
+        return order_key(policy, candidate, None, facts, NOW_NS)
 
-    return [one.name for one in sorted(pods, key=key)]  # type: ignore[arg-type, return-value]
+    return [candidate.name for candidate in sorted(pods, key=key)]  # type: ignore[arg-type, return-value]
 
 
 def test_order_keys_compare_in_turn_each_in_its_direction() -> None:
@@ -63,9 +63,9 @@ GANG = (
 
 
 def test_a_gang_is_identified_by_namespace_and_key() -> None:
-    one = pod("p", labels={"team": "red", "least": "8"}, namespace="ml")
+    member = pod("p", labels={"team": "red", "least": "8"}, namespace="ml")
 
-    terms = gang_terms(program(*GANG), one, namespace("ml"))
+    terms = gang_terms(program(*GANG), member, namespace("ml"))
 
     assert terms == GangTerms(("ml", "red"), 8, None, 300 * 10**9, OnTimeout.FAIL, GangMode.WHOLE)
 

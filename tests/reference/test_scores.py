@@ -21,8 +21,10 @@ def scored(
     *lines: str, cache: ClusterCache | None = None, rx: dict[str, float] | None = None
 ) -> dict[str, int]:
     """The score of each node by the rule `s`; empty if the rule skipped the pod."""
-    samples = {"rx": MetricSamples({NodeName(name): Sample(one, 0) for name, one in (rx or {}).items()}, 0)}
-    found = evaluate(
+    samples = {
+        "rx": MetricSamples({NodeName(name): Sample(number, 0) for name, number in (rx or {}).items()}, 0)
+    }
+    explanation = evaluate(
         program(*lines),
         pod("p"),
         cache or three_nodes(),
@@ -30,11 +32,11 @@ def scored(
         facts=QueuedPodInfo(0, 0),
         samples=samples,
     )
-    return {name: cell.score for name, cell in found.scores.get("s", {}).items()}
+    return {name: cell.score for name, cell in explanation.scores.get("s", {}).items()}
 
 
-def totals(rule: str, one: Pod, cache: ClusterCache) -> dict[str, int]:
-    return dict(evaluate(program(rule), one, cache, now_ns=0, facts=QueuedPodInfo(0, 0)).totals)
+def totals(rule: str, candidate: Pod, cache: ClusterCache) -> dict[str, int]:
+    return dict(evaluate(program(rule), candidate, cache, now_ns=0, facts=QueuedPodInfo(0, 0)).totals)
 
 
 def test_a_range_is_fixed_and_lower_inverts_the_score() -> None:
@@ -92,10 +94,10 @@ def test_the_node_with_the_highest_weighted_sum_is_selected() -> None:
         "score small weight 3 lower  node.allocatable.cpu normalize max",
     )
 
-    found = evaluate(policy, pod("p"), three_nodes(), now_ns=0, facts=QueuedPodInfo(0, 0))
+    explanation = evaluate(policy, pod("p"), three_nodes(), now_ns=0, facts=QueuedPodInfo(0, 0))
 
-    assert found.totals == {"a": 2 * 25 + 3 * 75, "b": 2 * 50 + 3 * 50, "c": 200}
-    assert found.selected == "a"
+    assert explanation.totals == {"a": 2 * 25 + 3 * 75, "b": 2 * 50 + 3 * 50, "c": 200}
+    assert explanation.selected == "a"
 
 
 def test_ties_are_broken_by_the_hashes_of_node_and_pod() -> None:
@@ -128,10 +130,12 @@ def test_image_volumes_count_unless_disabled() -> None:
 
 def test_the_formula_balance_scores_the_balance_only() -> None:
     cache = world([node("a", cpu="4", memory="4Gi")])
-    one = pod(cpu="2", memory="1Gi")
+    requesting = pod(cpu="2", memory="1Gi")
 
-    change = totals("score node_resources_balanced_allocation weight 1", one, cache)
-    balance = totals("score node_resources_balanced_allocation weight 1 { formula = balance }", one, cache)
+    change = totals("score node_resources_balanced_allocation weight 1", requesting, cache)
+    balance = totals(
+        "score node_resources_balanced_allocation weight 1 { formula = balance }", requesting, cache
+    )
 
     # Half of the cpu and a quarter of the memory: a deviation of 0.125.
     assert balance == {"a": 87}

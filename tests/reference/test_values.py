@@ -63,7 +63,9 @@ def worth(expr: Expr) -> object:
         (Else(ABSENT, Const("x", kinds.STRING, HERE), kinds.STRING, False, HERE), "x"),
     ],
 )
-def test_a_missing_operand_makes_the_result_missing_unless_it_cannot_matter(expr: Expr, expected: object) -> None:
+def test_a_missing_operand_makes_the_result_missing_unless_it_cannot_matter(
+    expr: Expr, expected: object
+) -> None:
     assert worth(expr) is expected or worth(expr) == expected
 
 
@@ -83,9 +85,7 @@ def test_a_missing_operand_makes_the_result_missing_unless_it_cannot_matter(expr
         ("+", 2**53 + 1, 0, True, float(2**53)),
     ],
 )
-def test_arithmetic_saturates(
-    op: str, left: float, right: float, floating: bool, expected: object
-) -> None:
+def test_arithmetic_saturates(op: str, left: float, right: float, floating: bool, expected: object) -> None:
     assert arithmetic(op, left, right, floating=floating) == expected
 
 

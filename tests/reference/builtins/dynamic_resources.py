@@ -57,8 +57,8 @@ def filter_node(
         timeout_s = params["binding_timeout_seconds"]
         assert isinstance(timeout_s, int), f"a timeout of {timeout_s!r}"
         devices = replace(devices, unbindable=unbindable_claims(devices, facts.now_ns, timeout_s))
-    found = devices if isinstance(devices, str) else evaluate_node(devices, node_info.node, facts.devices)
-    return FilterReasons((found,), resolvable=False) if isinstance(found, str) else None
+    outcome = devices if isinstance(devices, str) else evaluate_node(devices, node_info.node, facts.devices)
+    return FilterReasons((outcome,), resolvable=False) if isinstance(outcome, str) else None
 
 
 def score(
@@ -73,7 +73,9 @@ def score(
         }  # only where the filter is left out
     raw = {node_info.node.name: score_on(devices, node_info.node, facts.devices) for node_info in candidates}
     most = max(raw.values())
-    return {name: NodeScore(one, MAX_SCORE * one // most if most else 0) for name, one in raw.items()}
+    return {
+        name: NodeScore(number, MAX_SCORE * number // most if most else 0) for name, number in raw.items()
+    }
 
 
 def _devices(pod: Pod, facts: ClusterFacts) -> PodResourceClaims | str:

@@ -81,9 +81,9 @@ def _selected_by_all(terms: Sequence[PodAffinityTerm], facts: ClusterFacts) -> I
                 yield placed, node_info.node
 
 
-def _same_domain(term: PodAffinityTerm, one: Node, other: Node) -> bool:
-    value = one.labels.get(term.topology_key)
-    return value is not None and value == other.labels.get(term.topology_key)
+def _same_domain(term: PodAffinityTerm, left: Node, right: Node) -> bool:
+    value = left.labels.get(term.topology_key)
+    return value is not None and value == right.labels.get(term.topology_key)
 
 
 def _affinity_of(pod: Pod) -> PodAffinity:
@@ -96,7 +96,7 @@ def selects(selector: PodSelector, pod: Pod, facts: ClusterFacts) -> bool:
 
 
 def in_scope(selector: PodSelector, pod: Pod, facts: ClusterFacts) -> bool:
-    """Whether the pod's namespace is meant. One that has not been node_info matches no selector with requirements."""
+    """Whether the selector covers the namespace of the pod. One that was not observed matches no selector with requirements."""
     if pod.namespace in selector.namespaces:
         return True
     elsewhere = selector.namespace_selector
@@ -129,24 +129,24 @@ def score(
 
 def _weights(pod: Pod, hard_weight: int, facts: ClusterFacts) -> Counter[Domain]:
     """What each domain adds; one that terms are about is there even where their weights cancel each other."""
-    found: Counter[Domain] = Counter()
+    weights: Counter[Domain] = Counter()
 
     def add(term: PodAffinityTerm, home: Node, weight: int) -> None:
         value = home.labels.get(term.topology_key)
         if value is not None:
-            found[term.topology_key, value] += weight
+            weights[term.topology_key, value] += weight
 
     own = _affinity_of(pod).preferred
     for node_info in facts.nodes.values():
         for placed in node_info.usage.pods.values() if own else ():
-            for one in own:
-                if selects(one.term.pods, placed, facts):
-                    add(one.term, node_info.node, one.weight)
+            for weighted in own:
+                if selects(weighted.term.pods, placed, facts):
+                    add(weighted.term, node_info.node, weighted.weight)
     for holder, home in facts.pods_with_affinity:
         for term in _affinity_of(holder).required if hard_weight else ():
             if selects(term.pods, pod, facts):
                 add(term, home, hard_weight)
-        for one in _affinity_of(holder).preferred:
-            if selects(one.term.pods, pod, facts):
-                add(one.term, home, one.weight)
-    return found
+        for weighted in _affinity_of(holder).preferred:
+            if selects(weighted.term.pods, pod, facts):
+                add(weighted.term, home, weighted.weight)
+    return weights

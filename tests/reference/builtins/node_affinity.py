@@ -39,7 +39,7 @@ def score(
     if not preferred:
         return None
     sums = {
-        node_info.node.name: sum(one.weight for one in preferred if term_matches(one.term, node_info.node))
+        node_info.node.name: sum(term.weight for term in preferred if term_matches(term.term, node_info.node))
         for node_info in candidates
     }
     most = max(sums.values())
@@ -64,7 +64,9 @@ def named_nodes(pod: Pod) -> frozenset[str]:
     names: set[str] = set()
     for term in required or ():
         lists = [
-            set(one.values) for one in term.fields if one.key == "metadata.name" and one.operator == "In"
+            set(requirement.values)
+            for requirement in term.fields
+            if requirement.key == "metadata.name" and requirement.operator == "In"
         ]
         if not lists:
             return frozenset()
@@ -76,6 +78,6 @@ def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
     """All expressions and all fields; a term with neither matches nothing."""
     if not term.expressions and not term.fields:
         return False
-    labels = all(requirement_holds(one, node.labels) for one in term.expressions)
-    fields = all(requirement_holds(one, {"metadata.name": node.name}) for one in term.fields)
+    labels = all(requirement_holds(requirement, node.labels) for requirement in term.expressions)
+    fields = all(requirement_holds(requirement, {"metadata.name": node.name}) for requirement in term.fields)
     return labels and fields

@@ -30,20 +30,22 @@ def score(
     resources = _names(params["resources"])
     if not any(pod.requests.get(resource, 0) for resource in resources):
         return None
-    counted = [one for one in resources if one in _ALWAYS_COUNTED or pod.requests.get(one, 0)]
+    counted = [
+        resource for resource in resources if resource in _ALWAYS_COUNTED or pod.requests.get(resource, 0)
+    ]
     scores = {}
     for node_info in candidates:
-        there = {one: capacity_and_requested(pod, node_info, one, facts) for one in counted}
-        mark = _balance(there, pod.requests)
+        amounts = {resource: capacity_and_requested(pod, node_info, resource, facts) for resource in counted}
+        mark = _balance(amounts, pod.requests)
         if params["formula"] == "change":
-            mark = _HALF + (_HALF + mark - _balance(there, {})) // 2
+            mark = _HALF + (_HALF + mark - _balance(amounts, {})) // 2
         scores[node_info.node.name] = NodeScore(mark, mark)
     return scores
 
 
-def _balance(there: Mapping[str, tuple[int, int]], more: Mapping[str, int]) -> int:
+def _balance(amounts: Mapping[str, tuple[int, int]], more: Mapping[str, int]) -> int:
     fractions = []
-    for resource, (capacity, requested) in there.items():
+    for resource, (capacity, requested) in amounts.items():
         if capacity:
             fractions.append(min(1.0, (requested + more.get(resource, 0)) / capacity))
     return int((1 - _deviation(fractions)) * MAX_SCORE)
@@ -54,12 +56,13 @@ def _deviation(fractions: Sequence[float]) -> float:
     match fractions:
         case [] | [_]:
             return 0.0
-        case [one, other]:
-            return abs((one - other) / 2)
+        case [first, second]:
+            return abs((first - second) / 2)
         case _:
             mean = sum_in_order(fractions) / len(fractions)
             return math.sqrt(
-                sum_in_order([(one - mean) * (one - mean) for one in fractions]) / len(fractions)
+                sum_in_order([(fraction - mean) * (fraction - mean) for fraction in fractions])
+                / len(fractions)
             )
 
 

@@ -65,8 +65,10 @@ def _is_ignored(resource: str, params: BuiltinParams) -> bool:
 
 def requested_resources(requests: Mapping[str, int]) -> list[str]:
     """The resources really requested: kube-scheduler's native ones first, then the others by name."""
-    asked = {resource for resource, amount in requests.items() if amount > 0}
-    return [one for one in _NATIVE_RESOURCES if one in asked] + sorted(asked.difference(_NATIVE_RESOURCES))
+    requested = {resource for resource, amount in requests.items() if amount > 0}
+    return [resource for resource in _NATIVE_RESOURCES if resource in requested] + sorted(
+        requested.difference(_NATIVE_RESOURCES)
+    )
 
 
 def score(

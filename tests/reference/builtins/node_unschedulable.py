@@ -12,6 +12,8 @@ UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 def filter_node(
     pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
 ) -> FilterReasons | None:
-    if not node_info.node.unschedulable or any(tolerates(one, UNSCHEDULABLE) for one in pod.tolerations):
+    if not node_info.node.unschedulable or any(
+        tolerates(toleration, UNSCHEDULABLE) for toleration in pod.tolerations
+    ):
         return None
     return FilterReasons(("node(s) were unschedulable",), resolvable=False)

@@ -41,9 +41,9 @@ def filter_node(
 
 def _attachments(node_info: NodeInfo, volumes: AvailableVolumes) -> set[CsiVolume]:
     """What is attached to the node, or about to be, by the VolumeAttachments."""
-    found = set()
-    for one in node_info.node.attachments:
-        volume = volumes.volume(one.volume)
+    attached = set()
+    for attachment in node_info.node.attachments:
+        volume = volumes.volume(attachment.volume)
         if volume is not None and volume.is_csi and volume.csi_volume is not None:
-            found.add(CsiVolume(one.attacher, volume.csi_volume.handle))
-    return found
+            attached.add(CsiVolume(attachment.attacher, volume.csi_volume.handle))
+    return attached

@@ -52,16 +52,19 @@ def filter_node(
     pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
 ) -> FilterReasons | None:
     hard = constraints(pod, params, facts, hard=True)
-    for one in hard:
-        value = node_info.node.labels.get(one.topology_key)
+    for constraint in hard:
+        value = node_info.node.labels.get(constraint.topology_key)
         if value is None:
             message = "node(s) didn't match pod topology spread constraints (missing required label)"
             return FilterReasons((message,), resolvable=False)
-        counts = counts_by_domain(one, hard, pod, facts)
+        counts = counts_by_domain(constraint, hard, pod, facts)
         least = min(counts.values(), default=None)
-        if len(counts) < one.min_domains:
+        if len(counts) < constraint.min_domains:
             least = 0
-        if least is not None and counts.get(value, 0) + one.selects_itself - least > one.max_skew:
+        if (
+            least is not None
+            and counts.get(value, 0) + constraint.selects_itself - least > constraint.max_skew
+        ):
             return FilterReasons(("node(s) didn't match pod topology spread constraints",), resolvable=True)
     return None
 
@@ -71,21 +74,21 @@ def constraints(
 ) -> list[TopologySpreadConstraint]:
     """The pod's own of this kind or, where it has none of either kind, the default ones."""
     if pod.spread:
-        return [one for one in pod.spread if one.hard is hard]
+        return [constraint for constraint in pod.spread if constraint.hard is hard]
     given = params["default_constraints"]
     skews = {"none": (), "system": _SYSTEM}[given] if isinstance(given, str) else given
     assert isinstance(skews, tuple), f"constraints {given!r}"
-    together = default_selector(pod, facts)
-    if not together.requirements:
+    selector = default_selector(pod, facts)
+    if not selector.requirements:
         return []
-    itself = together.selects(pod.labels)
+    itself = selector.selects(pod.labels)
     return [
         TopologySpreadConstraint(
             str(key),
             int(skew),
             min_domains=1,
             hard=hard,
-            label_selector=together,
+            label_selector=selector,
             honors_affinity=True,
             honors_taints=False,
             selects_itself=itself,
@@ -96,51 +99,62 @@ def constraints(
 
 def default_selector(pod: Pod, facts: ClusterFacts) -> LabelSelector:
     """The pods that belong together with this one; without requirements where nothing is known of that."""
-    near = [one for one in facts.pod_sets if one.namespace == pod.namespace and one.selector is not None]
+    pod_sets = [
+        pod_set
+        for pod_set in facts.pod_sets
+        if pod_set.namespace == pod.namespace and pod_set.selector is not None
+    ]
     labels: dict[str, str] = {}
     requirements: list[SelectorRequirement] = []
-    for one in near:
-        if one.kind == "Service" and one.selector is not None and one.selector.selects(pod.labels):
-            labels |= {each.key: each.values[0] for each in one.selector.requirements}
-    for one in near if (pod.owner_api, pod.owner_kind) in _CONTROLLERS else ():
-        if (one.kind, one.name) == (pod.owner_kind, pod.owner_name) and one.selector is not None:
-            if one.kind == "ReplicationController":
-                labels |= {each.key: each.values[0] for each in one.selector.requirements}
+    for pod_set in pod_sets:
+        if (
+            pod_set.kind == "Service"
+            and pod_set.selector is not None
+            and pod_set.selector.selects(pod.labels)
+        ):
+            labels |= {each.key: each.values[0] for each in pod_set.selector.requirements}
+    for pod_set in pod_sets if (pod.owner_api, pod.owner_kind) in _CONTROLLERS else ():
+        if (pod_set.kind, pod_set.name) == (pod.owner_kind, pod.owner_name) and pod_set.selector is not None:
+            if pod_set.kind == "ReplicationController":
+                labels |= {each.key: each.values[0] for each in pod_set.selector.requirements}
             else:
-                requirements += one.selector.requirements
+                requirements += pod_set.selector.requirements
     by_labels = [SelectorRequirement(key, "In", (value,)) for key, value in sorted(labels.items())]
     return LabelSelector((*by_labels, *requirements))
 
 
 def counts_by_domain(
-    one: TopologySpreadConstraint, together: Sequence[TopologySpreadConstraint], pod: Pod, facts: ClusterFacts
+    constraint: TopologySpreadConstraint,
+    together: Sequence[TopologySpreadConstraint],
+    pod: Pod,
+    facts: ClusterFacts,
 ) -> dict[str, int]:
     """How many pods the constraint counts in each domain, of the nodes that all of the constraints have domains for."""
     counts: dict[str, int] = {}
     for node_info in facts.nodes.values():
-        if has_all_keys(node_info.node, together) and is_counted(one, pod, node_info.node):
-            value = node_info.node.labels.get(one.topology_key, "")
-            counts[value] = counts.get(value, 0) + count_on(one, pod, node_info)
+        if has_all_keys(node_info.node, together) and is_counted(constraint, pod, node_info.node):
+            value = node_info.node.labels.get(constraint.topology_key, "")
+            counts[value] = counts.get(value, 0) + count_on(constraint, pod, node_info)
     return counts
 
 
 def has_all_keys(node: Node, constraints: Sequence[TopologySpreadConstraint]) -> bool:
-    return all(one.topology_key in node.labels for one in constraints)
+    return all(constraint.topology_key in node.labels for constraint in constraints)
 
 
-def is_counted(one: TopologySpreadConstraint, pod: Pod, node: Node) -> bool:
-    if one.honors_affinity and not required_matches(pod, node):
+def is_counted(constraint: TopologySpreadConstraint, pod: Pod, node: Node) -> bool:
+    if constraint.honors_affinity and not required_matches(pod, node):
         return False
-    return not one.honors_taints or all_tolerated(pod, node)
+    return not constraint.honors_taints or all_tolerated(pod, node)
 
 
-def count_on(one: TopologySpreadConstraint, pod: Pod, node_info: NodeInfo) -> int:
-    if one.label_selector is None or not one.label_selector.requirements:
+def count_on(constraint: TopologySpreadConstraint, pod: Pod, node_info: NodeInfo) -> int:
+    if constraint.label_selector is None or not constraint.label_selector.requirements:
         return 0
     return sum(
         placed.namespace == pod.namespace
         and not placed.terminating
-        and one.label_selector.selects(placed.labels)
+        and constraint.label_selector.selects(placed.labels)
         for placed in node_info.usage.pods.values()
     )
 
@@ -155,16 +169,16 @@ def score(
     needed = [] if not pod.spread and params["default_constraints"] == "system" else soft
     scored = [node_info for node_info in candidates if has_all_keys(node_info.node, needed)]
     sums = dict.fromkeys((node_info.node.name for node_info in scored), 0.0)
-    for one in soft:
-        own_domains = one.topology_key == _HOSTNAME
-        found = {node_info.node.labels.get(one.topology_key, "") for node_info in scored}
-        weight = math.log((len(scored) if own_domains else len(found)) + 2)
-        counts = counts_by_domain(one, needed, pod, facts)
+    for constraint in soft:
+        own_domains = constraint.topology_key == _HOSTNAME
+        domains = {node_info.node.labels.get(constraint.topology_key, "") for node_info in scored}
+        weight = math.log((len(scored) if own_domains else len(domains)) + 2)
+        counts = counts_by_domain(constraint, needed, pod, facts)
         for node_info in scored:
-            value = node_info.node.labels.get(one.topology_key)
+            value = node_info.node.labels.get(constraint.topology_key)
             if value is not None:
-                count = count_on(one, pod, node_info) if own_domains else counts.get(value, 0)
-                sums[node_info.node.name] += count * weight + (one.max_skew - 1)
+                count = count_on(constraint, pod, node_info) if own_domains else counts.get(value, 0)
+                sums[node_info.node.name] += count * weight + (constraint.max_skew - 1)
     rounded = {name: _rounded(total) for name, total in sums.items()}
     least, most = min(rounded.values(), default=0), max(rounded.values(), default=0)
     marks = {node_info.node.name: NodeScore(0, 0) for node_info in candidates}

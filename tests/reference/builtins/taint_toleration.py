@@ -41,7 +41,8 @@ def score(
 def all_tolerated(pod: Pod, node: Node) -> bool:
     """Of the taints that keep pods out."""
     return all(
-        taint.effect == "PreferNoSchedule" or any(tolerates(one, taint) for one in pod.tolerations)
+        taint.effect == "PreferNoSchedule"
+        or any(tolerates(toleration, taint) for toleration in pod.tolerations)
         for taint in node.taints
     )
 
@@ -63,5 +64,5 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 def _untolerated_count(pod: Pod, node_info: NodeInfo) -> int:
     preferences = [taint for taint in node_info.node.taints if taint.effect == "PreferNoSchedule"]
-    relevant = [one for one in pod.tolerations if one.effect in ("", "PreferNoSchedule")]
-    return sum(not any(tolerates(one, taint) for one in relevant) for taint in preferences)
+    relevant = [toleration for toleration in pod.tolerations if toleration.effect in ("", "PreferNoSchedule")]
+    return sum(not any(tolerates(toleration, taint) for toleration in relevant) for taint in preferences)

@@ -34,5 +34,5 @@ def filter_node(
     claims = pod_volume_claims(pod, facts.volumes)
     if isinstance(claims, str):
         return FilterReasons((claims,), resolvable=False)
-    found = choose_volumes(claims, node_info.node, facts.volumes)
-    return None if isinstance(found, VolumeChoice) else FilterReasons(found, resolvable=False)
+    choice = choose_volumes(claims, node_info.node, facts.volumes)
+    return None if isinstance(choice, VolumeChoice) else FilterReasons(choice, resolvable=False)

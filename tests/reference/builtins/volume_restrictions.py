@@ -28,7 +28,7 @@ def filter_node(
     if absent is not None:
         return FilterReasons((absent,), resolvable=False)
     held = [disk for placed in node_info.usage.pods.values() for disk in placed.disks]
-    if any(disks_conflict(wanted, one) for wanted in pod.disks for one in held):
+    if any(disks_conflict(wanted, disk) for wanted in pod.disks for disk in held):
         return FilterReasons((_DISK_CONFLICT,), resolvable=True)
     for use in pod.claims:
         claim = facts.volumes.claim(use.claim) if use.owner_pod is None else None

@@ -22,30 +22,32 @@ from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, Filte
 
 
 def prefilter(pod: Pod, facts: ClusterFacts) -> str | None:
-    found = pod_topologies(pod, facts.volumes)
-    return found if isinstance(found, str) else None
+    topologies = pod_topologies(pod, facts.volumes)
+    return topologies if isinstance(topologies, str) else None
 
 
 def filter_node(
     pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
 ) -> FilterReasons | None:
-    found = pod_topologies(pod, facts.volumes)
-    if isinstance(found, str):
-        return FilterReasons((found,), resolvable=False)
+    topologies = pod_topologies(pod, facts.volumes)
+    if isinstance(topologies, str):
+        return FilterReasons((topologies,), resolvable=False)
     labels = node_info.node.labels
-    if all(label not in labels for label in TOPOLOGY_LABELS) or all(_is_in(one, labels) for one in found):
+    if all(label not in labels for label in TOPOLOGY_LABELS) or all(
+        _is_in(topology, labels) for topology in topologies
+    ):
         return None
     return FilterReasons(("node(s) had no available volume zone",), resolvable=False)
 
 
-def _is_in(one: VolumeTopology, labels: Mapping[str, str]) -> bool:
-    label = one.label if one.label in labels else newer_label(one.label)
-    return labels.get(label) in one.values
+def _is_in(topology: VolumeTopology, labels: Mapping[str, str]) -> bool:
+    label = topology.label if topology.label in labels else newer_label(topology.label)
+    return labels.get(label) in topology.values
 
 
 def pod_topologies(pod: Pod, volumes: AvailableVolumes) -> list[VolumeTopology] | str:
     """What the labels of the pod's volumes ask for, or why there is no sense in looking at any node."""
-    found: list[VolumeTopology] = []
+    topologies: list[VolumeTopology] = []
     for use in pod.claims:
         if use.owner_pod is not None:
             continue
@@ -56,7 +58,7 @@ def pod_topologies(pod: Pod, volumes: AvailableVolumes) -> list[VolumeTopology] 
             volume = volumes.volume(claim.volume_name)
             if volume is None:
                 return not_found_message("persistentvolume", claim.volume_name)
-            found += volume_topologies(volume.labels)
+            topologies += volume_topologies(volume.labels)
             continue
         if not claim.class_name:
             return "PersistentVolumeClaim had no pv name and storageClass name"
@@ -65,4 +67,4 @@ def pod_topologies(pod: Pod, volumes: AvailableVolumes) -> list[VolumeTopology] 
             return not_found_message("storageclass.storage.k8s.io", claim.class_name)
         if not storage_class.waits_for_first_consumer:
             return "PersistentVolume had no name"
-    return found
+    return topologies
