@@ -60,10 +60,10 @@ def _affinity_holds(own: PodAffinity, pod: Pod, node: Node, facts: ClusterFacts)
         return False
     if all(_placed_in_domain(terms, node, facts, within=term) for term in terms):
         return True
-    nobody = not any(
+    no_pod_selected = not any(
         term.topology_key in home.labels for term in terms for _, home in _selected_by_all(terms, facts)
     )
-    return nobody and own.selects_itself and all(in_scope(term.pods, pod, facts) for term in terms)
+    return no_pod_selected and own.selects_itself and all(in_scope(term.pods, pod, facts) for term in terms)
 
 
 def _placed_in_domain(

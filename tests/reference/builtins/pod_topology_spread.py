@@ -98,7 +98,7 @@ def constraints(
 
 
 def default_selector(pod: Pod, facts: ClusterFacts) -> LabelSelector:
-    """The pods that belong together with this one; without requirements where nothing is known of that."""
+    """The default selector of the pod, without requirements if no Service or controller selects it."""
     pod_sets = [
         pod_set
         for pod_set in facts.pod_sets

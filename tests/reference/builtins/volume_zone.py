@@ -46,7 +46,7 @@ def _is_in(topology: VolumeTopology, labels: Mapping[str, str]) -> bool:
 
 
 def pod_topologies(pod: Pod, volumes: AvailableVolumes) -> list[VolumeTopology] | str:
-    """What the labels of the pod's volumes ask for, or why there is no sense in looking at any node."""
+    """The topology that the labels of the pod's volumes require, or why the pod fits no node."""
     topologies: list[VolumeTopology] = []
     for use in pod.claims:
         if use.owner_pod is not None:
