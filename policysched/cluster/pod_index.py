@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import TypeVar
 
 from policysched.cluster.change_log import ChangeLog
-from policysched.model.objects import Pod, PodUid
+from policysched.model.identifiers import PodUid
+from policysched.model.pods import Pod
 
 _CHANGES_KEPT_MIN = 64
 

@@ -14,7 +14,7 @@ from policysched.lang.ir.aggregates import (
     nested_aggregates,
 )
 from policysched.lang.ir.expr import Aggregate, Expr
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from tests.reference.context import CandidateNodes, ExpressionContext, ValueFunction, placed_copy_uid
 from tests.reference.values import MISSING, Number, Value, finite, saturated
 

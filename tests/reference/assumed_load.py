@@ -5,7 +5,9 @@ from dataclasses import replace
 
 from policysched.cluster.samples import MetricSamples, Samples
 from policysched.lang.ir.program import Program, is_node_metric
-from policysched.model.objects import Namespace, NodeName, Pod
+from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 from tests.reference.expressions import assumed_load
 from tests.reference.values import MISSING, Number, arithmetic
 

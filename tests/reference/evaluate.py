@@ -22,6 +22,7 @@ from policysched.lang.ir.program import (
     rules_for,
 )
 from policysched.lang.ir.verdict import NodeRuleScore, PlacementExplanation
+from policysched.model.identifiers import NodeName
 from policysched.model.messages import (
     NO_DEVICE_FILTER_MESSAGE,
     NO_VOLUME_FILTER_MESSAGE,
@@ -29,7 +30,7 @@ from policysched.model.messages import (
     metric_outage_message,
     unsupported_message,
 )
-from policysched.model.objects import NodeName, Pod, QueuedPodInfo
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests.reference.builtin_interface import ClusterFacts, NodeInfo
 from tests.reference.context import ExpressionContext, namespace_of, pod_context
 from tests.reference.expressions import holds

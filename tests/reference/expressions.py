@@ -14,7 +14,8 @@ from policysched.lang.ir import expr as e
 from policysched.lang.ir.distributions import beta_cdf, normal_cdf
 from policysched.lang.ir.program import Metric, Program
 from policysched.lang.types.kinds import FLOAT64_MAX
-from policysched.model.objects import Namespace, Pod
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 from tests.reference.aggregates import aggregate
 from tests.reference.attributes import attribute
 from tests.reference.context import ExpressionContext, pod_context

@@ -6,7 +6,7 @@ from dataclasses import replace
 from policysched.cluster.samples import PairSamples
 from policysched.lang.ir.arithmetic import exact_total
 from policysched.lang.ir.expr import GangTraffic
-from policysched.model.objects import Pod
+from policysched.model.pods import Pod
 from tests.reference.context import ExpressionContext, ValueFunction, placed_copy_uid
 from tests.reference.metrics import has_fresh_poll
 from tests.reference.values import MISSING, Value

@@ -20,7 +20,7 @@ from policysched.model.devices import (
     ResourceClaim,
     ResourceSlice,
 )
-from policysched.model.objects import Node
+from policysched.model.nodes import Node
 
 RESULTS_MAX = 32
 """Devices of one claim. Source: `AllocationResultsMaxSize` of k8s.io/api/resource/v1."""
