@@ -7,11 +7,11 @@ from policysched.cluster.devices.cel_selectors import CelSelectorError, DeviceSe
 from policysched.kube.decode import devices
 from tests.devices import DRIVER, gpu, slice_manifest
 
-OURS = f'device.attributes["{DRIVER}"]'
+ATTRIBUTES = f'device.attributes["{DRIVER}"]'
 ROOM = f'device.capacity["{DRIVER}"]'
 
 
-def asked(expression: str) -> bool | str:
+def evaluate(expression: str) -> bool | str:
     """Whether the selector matches the test device, or the error."""
     offered = gpu(
         "gpu-0",
@@ -36,27 +36,27 @@ def asked(expression: str) -> bool | str:
     "expression",
     [
         f'device.driver == "{DRIVER}"',
-        f'{OURS}.model == "a100" && {OURS}.index > 2 && {OURS}.on',
+        f'{ATTRIBUTES}.model == "a100" && {ATTRIBUTES}.index > 2 && {ATTRIBUTES}.on',
         'device.attributes["other.example.com"].index == 7',
-        f'"model" in {OURS} && !has({OURS}.gone) && !("gone.example.com" in device.attributes)',
+        f'"model" in {ATTRIBUTES} && !has({ATTRIBUTES}.gone) && !("gone.example.com" in device.attributes)',
         '!has(device.attributes["gone.example.com"].model)',
         f'{ROOM}.memory == quantity("81920Mi") && {ROOM}.memory.compareTo(quantity("79Gi")) == 1',
         f'{ROOM}.memory.isGreaterThan(quantity("40Gi")) && {ROOM}.half.isLessThan(quantity("1"))',
         f"!{ROOM}.half.isInteger() && {ROOM}.half.asApproximateFloat() == 0.5 && {ROOM}.half.sign() == 1",
         f'{ROOM}.half.add(quantity("1500m")).asInteger() == 2 && {ROOM}.half.sub(1).sign() == -1',
         'isQuantity("1.5Gi") && !isQuantity("much")',
-        f'{OURS}.driverVersion.isLessThan(semver("1.10.0")) && {OURS}.driverVersion.minor() == 10',
-        f'{OURS}.driverVersion == semver("1.10.0-rc.1") && {OURS}.driverVersion != "1.10.0-rc.1"',
+        f'{ATTRIBUTES}.driverVersion.isLessThan(semver("1.10.0")) && {ATTRIBUTES}.driverVersion.minor() == 10',
+        f'{ATTRIBUTES}.driverVersion == semver("1.10.0-rc.1") && {ATTRIBUTES}.driverVersion != "1.10.0-rc.1"',
         'semver("v01.2", true) == semver("1.2.0") && !isSemver("1.2") && isSemver("1.2", true)',
         'semver("1.0.0-alpha.2").isLessThan(semver("1.0.0-alpha.10"))',
-        f"cel.bind(dra, {OURS}, dra.on && dra.index in [1, 3])",
-        f'{OURS}.?gone.orValue("none") == "none"',
-        f'{OURS}.model.matches("^a[0-9]+$") && {OURS}.model.startsWith("a")',
+        f"cel.bind(dra, {ATTRIBUTES}, dra.on && dra.index in [1, 3])",
+        f'{ATTRIBUTES}.?gone.orValue("none") == "none"',
+        f'{ATTRIBUTES}.model.matches("^a[0-9]+$") && {ATTRIBUTES}.model.startsWith("a")',
         "device.allowMultipleAllocations",
     ],
 )
 def test_a_selector_matches_the_device(expression: str) -> None:
-    answer, otherwise = asked(expression), asked(f"!({expression})")
+    answer, otherwise = evaluate(expression), evaluate(f"!({expression})")
 
     assert (answer, otherwise) == (True, False)
 
@@ -64,11 +64,14 @@ def test_a_selector_matches_the_device(expression: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        (f"{OURS}.gone == 1", "CEL runtime error: no such key: gone"),
+        (f"{ATTRIBUTES}.gone == 1", "CEL runtime error: no such key: gone"),
         ('device.attributes["gone.example.com"].model == "x"', "CEL runtime error: no such key: model"),
-        (f'{OURS}.model.isGreaterThan(quantity("1"))', "CEL runtime error: No matching overloads"),
+        (f'{ATTRIBUTES}.model.isGreaterThan(quantity("1"))', "CEL runtime error: No matching overloads"),
         (f'{ROOM}.memory.isGreaterThan(semver("1.0.0"))', "CEL runtime error: no such overload"),
-        (f"{OURS}.model", "CEL runtime error: CEL result of type string could not be converted to bool"),
+        (
+            f"{ATTRIBUTES}.model",
+            "CEL runtime error: CEL result of type string could not be converted to bool",
+        ),
         ("1 + 1", "CEL compile error: must evaluate to bool or the unknown type, not int"),
         ("nothing.of.this", "CEL compile error: compilation failed: ERROR: <input>:1:"),
         ("device.driver ==", "CEL compile error: compilation failed: ERROR: <input>:1:17: Syntax error"),
@@ -76,7 +79,7 @@ def test_a_selector_matches_the_device(expression: str) -> None:
     ],
 )
 def test_a_selector_that_cannot_be_evaluated_reports_why(expression: str, message: str) -> None:
-    answer = asked(expression)
+    answer = evaluate(expression)
 
     assert isinstance(answer, str)
     assert answer.startswith(message)
@@ -105,7 +108,7 @@ TEN = "[1,2,3,4,5,6,7,8,9,10]"
     ids=["a million steps", "deep", "long", "longer than it may be"],
 )
 def test_an_expensive_expression_is_stopped(expression: str) -> None:
-    answer = asked(expression)
+    answer = evaluate(expression)
 
     assert answer is True or (isinstance(answer, str) and answer.startswith("CEL "))
 
@@ -127,6 +130,6 @@ def test_without_the_cel_package_the_error_names_it(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(cel_selectors, "_environment", missing)
 
-    assert asked("true") == (
+    assert evaluate("true") == (
         "CEL compile error: selectors cannot be evaluated: the package cel-expr-python is not installed"
     )

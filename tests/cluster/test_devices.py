@@ -31,7 +31,7 @@ from tests.devices import (
     user,
 )
 
-OURS = f'device.attributes["{DRIVER}"]'
+ATTRIBUTES = f'device.attributes["{DRIVER}"]'
 
 
 def world(*objects: object) -> DeviceCache:
@@ -98,7 +98,7 @@ def test_pools_are_searched_by_driver_and_name_and_slices_by_name() -> None:
 def test_the_search_backtracks() -> None:
     devices = world(
         device_slice("a", gpu("g0", attributes={"big": True}), gpu("g1", attributes={"big": False})),
-        claim("c", asking("any"), asking("big", f"{OURS}.big")),
+        claim("c", asking("any"), asking("big", f"{ATTRIBUTES}.big")),
     )
 
     assert got(devices, "c") == ["any:g1", "big:g0"]
@@ -108,7 +108,7 @@ def test_requests_of_several_claims_are_satisfied_together() -> None:
     devices = world(
         device_slice("a", gpu("g0", attributes={"big": True}), gpu("g1", attributes={"big": False})),
         claim("first"),
-        claim("second", asking("r", f"{OURS}.big")),
+        claim("second", asking("r", f"{ATTRIBUTES}.big")),
     )
 
     assert got(devices, "first", "second") == ["r:g1", "r:g0"]
@@ -126,9 +126,9 @@ def test_a_request_for_more_devices_than_exist_fails() -> None:
 
 def test_a_device_must_match_the_selectors_of_class_and_request() -> None:
     devices = world(
-        device_class("fast", f"{OURS}.speed > 1"),
+        device_class("fast", f"{ATTRIBUTES}.speed > 1"),
         device_slice("a", *(gpu(f"g{n}", attributes={"speed": n, "even": n % 2 == 0}) for n in range(4))),
-        claim("c", asking("r", f"{OURS}.even", of_class="fast")),
+        claim("c", asking("r", f"{ATTRIBUTES}.even", of_class="fast")),
     )
 
     assert got(devices, "c") == ["r:g2"]
@@ -136,7 +136,7 @@ def test_a_device_must_match_the_selectors_of_class_and_request() -> None:
 
 def test_a_request_for_all_devices_gets_all_selected_or_none() -> None:
     slices = device_slice("a", gpu("g0"), gpu("g1"), gpu("x", attributes={"x": 1}))
-    all_of_them = asking("r", f"!has({OURS}.x)", allocationMode="All")
+    all_of_them = asking("r", f"!has({ATTRIBUTES}.x)", allocationMode="All")
     taken = claim("old", status=given("g1"))
 
     assert got(world(slices, claim("c", all_of_them)), "c") == ["r:g0", "r:g1"]
@@ -148,9 +148,9 @@ def test_the_first_possible_alternative_is_chosen_and_earlier_ones_score_higher(
     first = {
         "name": "r",
         "firstAvailable": [
-            {"name": "two", **ask(f"{OURS}.big", count=2)},
-            {"name": "one", **ask(f"{OURS}.big")},
-            {"name": "small", **ask(f"!{OURS}.big")},
+            {"name": "two", **ask(f"{ATTRIBUTES}.big", count=2)},
+            {"name": "one", **ask(f"{ATTRIBUTES}.big")},
+            {"name": "small", **ask(f"!{ATTRIBUTES}.big")},
         ],
     }
     big, small = gpu("big", attributes={"big": True}), gpu("small", attributes={"big": False})
@@ -405,8 +405,8 @@ def test_unserved_kinds_are_reported_until_they_are_served() -> None:
 
 
 def test_a_failing_selector_rejects_the_node_with_its_error() -> None:
-    devices = world(device_class("odd", f"{OURS}.gone"), device_slice("a", gpu("g0")))
-    devices.put_claim(claim("c", asking("r", f"{OURS}.gone == 1")))
+    devices = world(device_class("odd", f"{ATTRIBUTES}.gone"), device_slice("a", gpu("g0")))
+    devices.put_claim(claim("c", asking("r", f"{ATTRIBUTES}.gone == 1")))
     devices.put_claim(claim("d", asking(of_class="odd")))
 
     assert got(devices, "c") == "claim default/c: selector #0: CEL runtime error: no such key: gone"
@@ -435,10 +435,10 @@ def test_a_search_beyond_the_step_limit_fails() -> None:
     assert got(devices, "c") == "the device search exceeded its limit of 10000 steps"
 
 
-# ── what is promised ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── reservations ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def promised(devices: DeviceCache, name: str, *claims: str) -> DeviceChoice:
+def reserve(devices: DeviceCache, name: str, *claims: str) -> DeviceChoice:
     choice = choose(devices, user(name, *claims))
     assert isinstance(choice, DeviceChoice)
     devices.reserve(PodUid(name), choice)
@@ -448,7 +448,7 @@ def promised(devices: DeviceCache, name: str, *claims: str) -> DeviceChoice:
 def test_reserved_devices_are_taken_until_they_are_unreserved() -> None:
     devices = world(device_slice("a", gpu("g0")), claim("c"), claim("d"))
 
-    choice = promised(devices, "p", "c")
+    choice = reserve(devices, "p", "c")
     meanwhile = got(devices, "d")
     freed = devices.unreserve(PodUid("p"), choice)
 
@@ -459,7 +459,7 @@ def test_reserved_devices_are_taken_until_they_are_unreserved() -> None:
 
 def test_a_written_reservation_lasts_until_the_watch_shows_the_claim() -> None:
     devices = world(device_slice("a", gpu("g0")), claim("c"), claim("d"))
-    choice = promised(devices, "p", "c")
+    choice = reserve(devices, "p", "c")
 
     devices.mark_written(PodUid("p"), choice, {ResourceClaimKey("default", "c"): 7})
     assert devices.unreserve(PodUid("p"), choice) == frozenset()
@@ -477,8 +477,8 @@ def test_a_written_reservation_lasts_until_the_watch_shows_the_claim() -> None:
 def test_pods_that_share_a_claim_share_its_reservation() -> None:
     devices = world(device_slice("a", gpu("g0")), device_slice("b", gpu("g0")), claim("c"))
 
-    first = promised(devices, "p", "c")
-    second = promised(devices, "q", "c")
+    first = reserve(devices, "p", "c")
+    second = reserve(devices, "q", "c")
 
     assert first.allocated == second.allocated
     assert got(devices, "c", at="b") == "resourceclaim not available on the node"
@@ -489,7 +489,7 @@ def test_pods_that_share_a_claim_share_its_reservation() -> None:
 
 def test_a_new_claim_with_the_same_name_has_no_reservation() -> None:
     devices = world(device_slice("a", gpu("g0")), claim("c"), claim("d"))
-    promised(devices, "p", "c")
+    reserve(devices, "p", "c")
 
     devices.put_claim(claim("c", uid="another", version=3))
 
@@ -535,15 +535,15 @@ def test_claims_with_equal_specs_are_searched_once_per_node(monkeypatch: pytest.
     searched: list[NodeName] = []
     search = AllocationCache.search_uncached
 
-    def counting(self: AllocationCache, claims: Any, at: Any, laid: Any) -> Any:
+    def counting(self: AllocationCache, claims: Any, at: Any, overlay: Any) -> Any:
         searched.append(at.name)
-        return search(self, claims, at, laid)
+        return search(self, claims, at, overlay)
 
     monkeypatch.setattr(AllocationCache, "search_uncached", counting)
     for name in ("c0", "c1"):
         for at in "abc":
             got(devices, name, at=at)
-    promised(devices, "p", "c0")
+    reserve(devices, "p", "c0")
     for at in "abc":
         got(devices, "c2", at=at)
 

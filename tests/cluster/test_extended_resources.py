@@ -30,7 +30,7 @@ def container(name: str, *, always: bool = False, **requests: str) -> dict[str, 
     }
 
 
-def asked(
+def pod_spec(
     *containers: dict[str, Any], inits: tuple[dict[str, Any], ...] = ()
 ) -> tuple[ExtendedResourceRequest, ...]:
     return decode_extended_requests({"initContainers": list(inits), "containers": list(containers)})
@@ -45,7 +45,7 @@ def counts(requests: tuple[DeviceRequest, ...]) -> dict[str, tuple[str, int]]:
 
 
 def test_requests_are_named_by_the_index_of_container_and_resource() -> None:
-    spec = asked(container("a", cpu="1", gpu="2"), container("b", nic="1", gpu="3"))
+    spec = pod_spec(container("a", cpu="1", gpu="2"), container("b", nic="1", gpu="3"))
 
     requests, mapped = requests_and_mappings(spec, {GPU: "gpu", NIC: "nic"})
 
@@ -62,7 +62,7 @@ def test_requests_are_named_by_the_index_of_container_and_resource() -> None:
 
 
 def test_requests_are_sorted_by_name() -> None:
-    spec = asked(*(container(f"c{number}", gpu="1") for number in range(11)))
+    spec = pod_spec(*(container(f"c{number}", gpu="1") for number in range(11)))
 
     requests, _ = requests_and_mappings(spec, {GPU: "gpu"})
 
@@ -74,7 +74,7 @@ def test_requests_are_sorted_by_name() -> None:
 
 
 def test_an_init_container_uses_the_devices_of_later_containers() -> None:
-    spec = asked(container("main", gpu="3"), inits=(container("first", gpu="2"),))
+    spec = pod_spec(container("main", gpu="3"), inits=(container("first", gpu="2"),))
 
     requests, mapped = requests_and_mappings(spec, {GPU: "gpu"})
 
@@ -87,7 +87,7 @@ def test_an_init_container_uses_the_devices_of_later_containers() -> None:
 
 def test_the_further_needs_of_init_containers_are_one_request_for_the_largest() -> None:
     inits = (container("first", gpu="3"), container("second", gpu="5"), container("third", gpu="4"))
-    spec = asked(container("main", gpu="1"), inits=inits)
+    spec = pod_spec(container("main", gpu="1"), inits=inits)
 
     requests, mapped = requests_and_mappings(spec, {GPU: "gpu"})
 
@@ -104,7 +104,7 @@ def test_the_further_needs_of_init_containers_are_one_request_for_the_largest() 
 
 def test_init_containers_after_a_sidecar_cannot_use_its_devices() -> None:
     inits = (container("sidecar", always=True, gpu="1"), container("after", gpu="2"))
-    spec = asked(container("main", cpu="1"), inits=inits)
+    spec = pod_spec(container("main", cpu="1"), inits=inits)
 
     requests, _ = requests_and_mappings(spec, {GPU: "gpu"})
 
@@ -112,7 +112,7 @@ def test_init_containers_after_a_sidecar_cannot_use_its_devices() -> None:
 
 
 def test_a_resource_without_a_class_is_left_out() -> None:
-    requests, mapped = requests_and_mappings(asked(container("a", gpu="1", nic="1")), {NIC: "nic"})
+    requests, mapped = requests_and_mappings(pod_spec(container("a", gpu="1", nic="1")), {NIC: "nic"})
 
     assert counts(requests) == {"container-0-request-1": ("nic", 1)}
     assert mapped == (ExtendedResourceMapping("a", NIC, "container-0-request-1"),)

@@ -1,4 +1,4 @@
-"""Which rules refuse a node, and in which message."""
+"""Rejections of a node by the filters of a policy, and their messages."""
 
 from collections.abc import Sequence
 

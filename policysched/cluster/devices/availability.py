@@ -13,7 +13,7 @@ from policysched.model.nodes import Node
 class AvailableDevices:
     """Observed devices and claims with all reservations, and optionally with those of a hypothetical cluster (`overlay`)."""
 
-    __slots__ = ("_devices", "_fresh", "_overlay")
+    __slots__ = ("_devices", "_overlay", "_uncached")
 
     def __init__(
         self, devices: DeviceCache, overlay: DeviceOverlay | None = None, *, uncached: bool = False
@@ -21,7 +21,7 @@ class AvailableDevices:
         """`uncached`: search without the allocation cache, to verify it."""
         self._devices = devices
         self._overlay = overlay
-        self._fresh = uncached
+        self._uncached = uncached
 
     def with_overlay(self, overlay: DeviceOverlay) -> "AvailableDevices":
         return AvailableDevices(self._devices, overlay)
@@ -58,7 +58,7 @@ class AvailableDevices:
         return self._devices.allocation_cache.device_counts(device_class, node, self._overlay)
 
     def find(self, claims: Sequence[ResourceClaim], node: Node) -> SearchOutcome:
-        if self._fresh:
+        if self._uncached:
             return self._devices.allocation_cache.search_uncached(claims, node, self._overlay)
         return self._devices.allocation_cache.find(claims, node, self._overlay)
 
@@ -75,15 +75,15 @@ class AvailableDevices:
     def stamps_of(self, keys: Iterable[ResourceClaimKey]) -> Hashable:
         """Equal stamps mean that cached results about these claims are valid on nodes whose own devices did not change. Changed nodes
         are reported by `changed_nodes` and the overlay."""
-        devices, laid = self._devices, self._overlay
+        devices, overlay = self._devices, self._overlay
         claims = tuple([devices.stamps.of_claim(key) for key in keys])
-        if laid is None:
+        if overlay is None:
             return devices.shared_stamp, claims
         return (
             devices.shared_stamp,
             claims,
-            laid.shared_changes,
-            tuple([key in laid.allocations for key in keys]),
+            overlay.shared_changes,
+            tuple([key in overlay.allocations for key in keys]),
         )
 
     def add_to_overlay(self, overlay: DeviceOverlay, choice: DeviceChoice) -> None:

@@ -182,18 +182,18 @@ def _claim_refusal(pod: Pod, claim: ResourceClaim, available: AvailableDevices) 
             return "resourceclaim in use"
         return None
     for request in claim.requests:
-        asks: list[tuple[str, ExactDeviceRequest]] = [
+        exact_requests: list[tuple[str, ExactDeviceRequest]] = [
             (f"{request.name}/{ask.name}", ask) for ask in request.first_available
         ]
         if request.exactly is not None:
-            asks = [(request.name, request.exactly)]
-        if not asks:
+            exact_requests = [(request.name, request.exactly)]
+        if not exact_requests:
             return f"resource claim {claim.key}, request {request.name}: unknown request type"
-        for name, ask in asks:
-            if not ask.class_name:
+        for name, exact_request in exact_requests:
+            if not exact_request.class_name:
                 return f"request {name}: unsupported request type"
-            if available.device_class(ask.class_name) is None:
-                return f"request {name}: device class {ask.class_name} does not exist"
+            if available.device_class(exact_request.class_name) is None:
+                return f"request {name}: device class {exact_request.class_name} does not exist"
     return None
 
 

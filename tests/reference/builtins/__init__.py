@@ -1,8 +1,7 @@
-"""The built-ins of kube-scheduler, one plain module each, under the names that `builtins.registry` declares.
+"""The reference implementation of kube-scheduler's built-ins: one module each, named as in `builtins.registry`.
 
-A module that filters has `refuse`, one that scores has `score`; `prefilter` says why a pod is refused whatever the
-node, and `refuse` says the same of each. Each docstring gives the formula, and
-`docs/builtins.md` is made from it.
+A filter has `filter_node`, a score has `score`; `prefilter` says why a pod is rejected on all nodes, and `filter_node` then rejects
+each node with the same reason. The docstrings state the rules; `docs/builtins.md` is generated from them.
 """
 
 from importlib import import_module
