@@ -1,6 +1,7 @@
 """Builders of pods, nodes and cluster caches for tests.
 
-Everything is decoded by `kube.decode.core_objects` from a manifest, so that defaults are the real ones.
+Everything is decoded by `kube.decode.core_objects` from a manifest, so that defaults are the real
+ones.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,8 +43,9 @@ def pod_manifest(
     owner: tuple[str, str, str] | None = None,
     spec: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A v1 Pod. `tolerations` are written `key=value:Effect`, `key:Effect` (Exists) or `` (all taints). `owner` is its
-    controller's apiVersion, kind and name. `spec` overrides other fields."""
+    """A v1 Pod. `tolerations` are written `key=value:Effect`, `key:Effect` (Exists) or `` (all
+    taints). `owner` is its controller's apiVersion, kind and name. `spec` overrides other fields.
+    """
     requests = {
         **({"cpu": cpu} if cpu else {}),
         **({"memory": memory} if memory else {}),

@@ -1,4 +1,5 @@
-"""Builders of device objects for tests, like `tests.builders`. Everything is decoded by `kube.decode.devices`."""
+"""Builders of device objects for tests, like `tests.builders`. Everything is decoded by
+`kube.decode.devices`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -157,8 +158,8 @@ def given(
     reported: Mapping[str, str] | None = None,
     **result: Any,
 ) -> Json:
-    """The status of a claim: allocated with these devices of the node's pool, and reserved for these pods. `at` is the allocation
-    timestamp, `reported` the conditions of each device."""
+    """The status of a claim: allocated with these devices of the node's pool, and reserved for
+    these pods. `at` is the allocation timestamp, `reported` the conditions of each device."""
     results = [
         {"request": request, "driver": DRIVER, "pool": node or "shared", "device": name, **result}
         for name in gpus
@@ -190,7 +191,8 @@ def claiming(*claims: str) -> Json:
 
 
 def user(name: str, *claims: str, made: Mapping[str, str | None] | None = None, **spec: Any) -> Pod:
-    """A pod with these claims. `made`: claims from templates by reference, with their names (None: none is created)."""
+    """A pod with these claims. `made`: claims from templates by reference, with their names (None:
+    none is created)."""
     templates = [{"name": name, "resourceClaimTemplateName": name} for name in (made or {})]
     statuses = [
         {"name": name, **({"resourceClaimName": claim_name} if claim_name else {})}

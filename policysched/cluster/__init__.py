@@ -1,7 +1,7 @@
 """The cluster in memory: API objects as last observed, and what is assumed on top of them.
 
-`ClusterCache` applies one change at a time, returns the cluster events that it causes, and records which nodes changed.
-Where a pod's room is counted:
+`ClusterCache` applies one change at a time, returns the cluster events that it causes, and records
+which nodes changed. Where a pod's room is counted:
 
     resource                              owner
     requests, host ports, pod count       Ledger -> NodeUsage (one per node)
@@ -10,5 +10,6 @@ Where a pod's room is counted:
     volumes of a pod that is not bound    volumes.VolumeCache -> VolumeReservations
     devices of claims                     devices.DeviceCache -> DeviceUsage, DeviceReservation
 
-This package does no I/O and reads no clock. `kube.decode` turns JSON into these values and validates them there.
+This package does no I/O and reads no clock. `kube.decode` turns JSON into these values and
+validates them there.
 """

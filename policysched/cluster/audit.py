@@ -12,9 +12,11 @@ from policysched.model.pod_status import ObservedPod
 def find_cache_differences(
     cache: ClusterCache, *, pods: Iterable[ObservedPod], nodes: Iterable[Node]
 ) -> list[str]:
-    """Compare the cache with complete lists of one resource version. Returns one message per difference.
+    """Compare the cache with complete lists of one resource version. Returns one message per
+    difference.
 
-    An assumed pod may still be listed as not bound. Any other difference means that a change was lost.
+    An assumed pod may still be listed as not bound. Any other difference means that a change was
+    lost.
     """
     differences = list(cache.ledger.check())
     # The Node object itself does not have the custom resources of the node.

@@ -1,6 +1,7 @@
 """PodDisruptionBudgets: which evictions violate a budget.
 
-Preemption prefers victims whose eviction violates no budget. Source of the counting: `filterPodsWithPDBViolation` in kubernetes' `pkg/scheduler/framework/plugins/defaultpreemption`.
+Preemption prefers victims whose eviction violates no budget. Source of the counting:
+`filterPodsWithPDBViolation` in kubernetes' `pkg/scheduler/framework/plugins/defaultpreemption`.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,8 +14,8 @@ from policysched.model.workloads import DisruptionBudget
 def split_by_budget(
     pods: Iterable[Pod], budgets: Collection[DisruptionBudget]
 ) -> tuple[list[Pod], list[Pod]]:
-    """The pods whose eviction violates a budget, and the others, in the given order. All pods count as evicted together, in
-    that order: each uses one disruption of every budget that selects it."""
+    """The pods whose eviction violates a budget, and the others, in the given order. All pods count
+    as evicted together, in that order: each uses one disruption of every budget that selects it."""
     left = {id(budget): budget.disruptions_allowed for budget in budgets}
     violating: list[Pod] = []
     others: list[Pod] = []
@@ -41,8 +42,8 @@ def budgets_after_evicting(
 
 
 def _budget_selects(budget: DisruptionBudget, pod: Pod) -> bool:
-    """As in kube-scheduler, an empty selector selects nothing and a pod without labels is in no budget. A pod that the budget
-    already lists as disrupted does not count again."""
+    """As in kube-scheduler, an empty selector selects nothing and a pod without labels is in no
+    budget. A pod that the budget already lists as disrupted does not count again."""
     if budget.namespace != pod.namespace or budget.selector is None or not pod.labels:
         return False
     if not budget.selector.requirements or pod.name in budget.disrupted_pods:

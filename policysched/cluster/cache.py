@@ -1,7 +1,7 @@
 """The cluster cache: API objects as last observed, updated one change at a time.
 
-Every change returns the `ClusterEvent`s that it causes, by which the queue requeues pods, and records the nodes that it
-changes, so that columns refresh only those rows.
+Every change returns the `ClusterEvent`s that it causes, by which the queue requeues pods, and
+records the nodes that it changes, so that columns refresh only those rows.
 """
 
 from collections.abc import Mapping
@@ -49,9 +49,10 @@ _NO_EVENTS: Events = frozenset()
 class ClusterCache:
     """Nodes, namespaces and unfinished pods by key, and the ledger of placements.
 
-    The life of a pod in `put_pod`: not bound, then bound (the ledger confirms), then finished or dropped (the ledger
-    removes). An event that shows a bound pod as not bound is stale and is ignored: a pod of one UID is never unbound. A pod
-    bound to an unknown node is kept, and counts as soon as the node is observed.
+    The life of a pod in `put_pod`: not bound, then bound (the ledger confirms), then finished or
+    dropped (the ledger removes). An event that shows a bound pod as not bound is stale and is
+    ignored: a pod of one UID is never unbound. A pod bound to an unknown node is kept, and counts
+    as soon as the node is observed.
     """
 
     def __init__(self) -> None:
@@ -74,7 +75,8 @@ class ClusterCache:
         self._changed_nodes: set[NodeName] = set()
 
     def changed_nodes(self) -> set[NodeName]:
-        """Nodes that were added, changed or removed, or whose pods or devices changed, since the last call."""
+        """Nodes that were added, changed or removed, or whose pods or devices changed, since the
+        last call."""
         changed, self._changed_nodes = self._changed_nodes, set()
         return changed | self.devices.stamps.changed_nodes()
 
@@ -128,8 +130,8 @@ class ClusterCache:
         return self._placement_removed(self.ledger.remove(uid))
 
     def nominate(self, uid: PodUid, node: NodeName | None) -> Events:
-        """Nominate the pod to a node, or withdraw its nomination (None), whatever the watch still shows. A withdrawn
-        nomination may free room for other pods."""
+        """Nominate the pod to a node, or withdraw its nomination (None), whatever the watch still
+        shows. A withdrawn nomination may free room for other pods."""
         before, observed = self._nominations.nominated_node(uid), self.pods[uid]
         assert observed.node is None, (
             f"{observed.pod.full_name} is on {observed.node} and cannot be nominated"
@@ -177,7 +179,8 @@ class ClusterCache:
     # ── nodes and namespaces ───────────────────────────────────────────────────────────────────────────────────────
 
     def put_node(self, node: Node) -> Events:
-        """The node gets the custom resources and the storage of its name, which may have been observed earlier."""
+        """The node gets the custom resources and the storage of its name, which may have been
+        observed earlier."""
         node = replace(node, objects={**node.objects, **self._node_objects.get(node.name, {})})
         node = self._node_storage.with_storage(node)
         _, reduction = self._reduced_nodes.get(node.name, (node, None))

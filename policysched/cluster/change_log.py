@@ -1,4 +1,5 @@
-"""A log of changed keys, for caches that catch up with the changes since a version that they have applied."""
+"""A log of changed keys, for caches that catch up with the changes since a version that they have
+applied."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -11,8 +12,8 @@ KEYS_MAX = 20_000
 class ChangeLog(Generic[Key]):
     """The last change of each key. `version` grows by one with each change.
 
-    The log is bounded: beyond `keys_max` keys it forgets all changes. A reader at an older version gets None and has to start
-    over.
+    The log is bounded: beyond `keys_max` keys it forgets all changes. A reader at an older version
+    gets None and has to start over.
     """
 
     __slots__ = ("_oldest_version", "_versions", "version")
@@ -38,7 +39,8 @@ class ChangeLog(Generic[Key]):
         self._forget()
 
     def since(self, version: int) -> list[Key] | None:
-        """The keys that changed after the version, each once, the latest first. None: the log does not reach back that far."""
+        """The keys that changed after the version, each once, the latest first. None: the log does
+        not reach back that far."""
         if version < self._oldest_version:
             return None
         keys = []

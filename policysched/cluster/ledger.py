@@ -23,9 +23,9 @@ class Ledger:
         unknown ──assume──► assumed ──mark_prebound──► prebound ──confirm──► bound ──remove──► unknown
                                └──────────withdraw────────┴───────────────────────────────────┘
 
-    `confirm` also accepts a pod that is only assumed (most need no PreBind), was never assumed (another scheduler bound
-    it), is bound already (a relist shows it again, perhaps resized), or was assumed on another node: the API server
-    decides where a pod is.
+    `confirm` also accepts a pod that is only assumed (most need no PreBind), was never assumed
+    (another scheduler bound it), is bound already (a relist shows it again, perhaps resized), or
+    was assumed on another node: the API server decides where a pod is.
     """
 
     def __init__(self) -> None:

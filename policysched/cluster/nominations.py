@@ -1,7 +1,7 @@
 """Nominated nodes: pods that get a node once the victims of their preemption are gone.
 
-A nomination by this scheduler counts from the decision on. Until the watch shows the same node (or none, if the nomination was
-withdrawn), the local value overrides what the watch shows.
+A nomination by this scheduler counts from the decision on. Until the watch shows the same node (or
+none, if the nomination was withdrawn), the local value overrides what the watch shows.
 
     none ──set_nomination(node)──► unconfirmed ──put_observed, same node──► observed ──put_observed, no node──► none
       ▲                                 └──────set_nomination(None), forget──────┘
@@ -14,7 +14,8 @@ from policysched.model.pod_status import ObservedPod
 
 
 class Nominations:
-    """`by_pod` has each nominated pod with its effective `nominated_node`; read only, always the same dict."""
+    """`by_pod` has each nominated pod with its effective `nominated_node`; read only, always the
+    same dict."""
 
     def __init__(self) -> None:
         self.by_pod: dict[PodUid, ObservedPod] = {}
@@ -31,7 +32,8 @@ class Nominations:
         self._put(observed)
 
     def set_nomination(self, observed: ObservedPod, node: NodeName | None) -> None:
-        """Nominate the pod, or withdraw its nomination (None). The caller writes it to the API server."""
+        """Nominate the pod, or withdraw its nomination (None). The caller writes it to the API
+        server."""
         if observed.nominated_node == node:
             self._unconfirmed.pop(observed.pod.uid, None)
         else:

@@ -1,7 +1,7 @@
 """Pods by UID with a change log, so that pod counters catch up incrementally.
 
-The cluster cache has two: the active pods (not finished, not terminating; bound or not, of any scheduler), and the ended pods
-(finished or terminating, as long as the API server lists them).
+The cluster cache has two: the active pods (not finished, not terminating; bound or not, of any
+scheduler), and the ended pods (finished or terminating, as long as the API server lists them).
 """
 
 from collections.abc import Hashable, Iterable
@@ -41,7 +41,8 @@ class PodIndex:
             self._record_change(uid)
 
     def changed_since(self, version: int) -> Iterable[PodUid] | None:
-        """The pods that were added, changed or removed after the version. None: the change log does not reach back that far."""
+        """The pods that were added, changed or removed after the version. None: the change log does
+        not reach back that far."""
         return self.changes.since(version)
 
     def _record_change(self, uid: PodUid) -> None:
@@ -56,7 +57,8 @@ def _interned(value: Value) -> Value:
 
 
 def compact_ended_pod(pod: Pod) -> Pod:
-    """An ended pod without the fields that only placement reads, and with shared equal values, to save memory."""
+    """An ended pod without the fields that only placement reads, and with shared equal values, to
+    save memory."""
     return replace(
         pod,
         images=_interned(pod.images),

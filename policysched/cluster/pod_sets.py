@@ -1,8 +1,10 @@
-"""Services and controllers as selectors of pods, for the default topology spread of pods without constraints.
+"""Services and controllers as selectors of pods, for the default topology spread of pods without
+constraints.
 
-The default selector of a pod combines the selectors of its Services and its controller (ReplicationController, ReplicaSet or
-StatefulSet). Services are indexed by one of their labels; selectors are cached until a set changes. Source:
-`DefaultSelector` in kubernetes' `pkg/scheduler/framework/plugins/helper`.
+The default selector of a pod combines the selectors of its Services and its controller
+(ReplicationController, ReplicaSet or StatefulSet). Services are indexed by one of their labels;
+selectors are cached until a set changes. Source: `DefaultSelector` in kubernetes'
+`pkg/scheduler/framework/plugins/helper`.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -27,7 +29,8 @@ CONTROLLER_KINDS: Mapping[tuple[str, str], PodSetKind] = {
 
 @dataclass(frozen=True, slots=True)
 class DefaultSelector:
-    """Selects the pods of a pod's namespace that it is spread with. `selects_itself`: the pod matches its own selector."""
+    """Selects the pods of a pod's namespace that it is spread with. `selects_itself`: the pod
+    matches its own selector."""
 
     label_selector: LabelSelector
     selects_itself: bool

@@ -1,7 +1,8 @@
-"""Namespace shares: the requests of a namespace's placed pods relative to the allocatable resources of all nodes.
+"""Namespace shares: the requests of a namespace's placed pods relative to the allocatable resources
+of all nodes.
 
-Running totals, since fair-share queues read the shares at every decision and every placement changes one. A change log tells an
-ordered queue which namespaces to reposition.
+Running totals, since fair-share queues read the shares at every decision and every placement
+changes one. A change log tells an ordered queue which namespaces to reposition.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,8 +14,8 @@ from policysched.cluster.change_log import ChangeLog
 
 @dataclass(frozen=True, slots=True)
 class NamespaceShare:
-    """Fractions of the cluster's allocatable cpu and memory; 0 if the cluster has none, above 1 if pods are bound to deleted
-    nodes."""
+    """Fractions of the cluster's allocatable cpu and memory; 0 if the cluster has none, above 1 if
+    pods are bound to deleted nodes."""
 
     cpu: float
     memory: float

@@ -14,7 +14,8 @@ class NodeUsage:
     """Totals over the pods assumed, prebound or bound on a node.
 
     `requested` sums `Pod.requests` by resource (entries may be zero); `scoring_cpu_milli` and
-    `scoring_memory_bytes` sum `Pod.scoring_requests_placed`. `ports` counts the pods on each host port.
+    `scoring_memory_bytes` sum `Pod.scoring_requests_placed`. `ports` counts the pods on each host
+    port.
     """
 
     requested: dict[str, int] = field(default_factory=dict)
@@ -32,8 +33,8 @@ class NodeUsage:
         del self.pods[pod.uid]
 
     def requested_capped(self, resource: str) -> int:
-        """The total of a resource as rules read it, at most REQUESTED_MAX. The total itself stays exact, so that pods can be
-        subtracted again."""
+        """The total of a resource as rules read it, at most REQUESTED_MAX. The total itself stays
+        exact, so that pods can be subtracted again."""
         return min(self.requested.get(resource, 0), REQUESTED_MAX)
 
     def nonzero(self) -> tuple[object, ...]:

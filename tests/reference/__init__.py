@@ -1,8 +1,10 @@
-"""The reference implementation of the policy language, in plain Python: one pod, one node, one rule at a time.
+"""The reference implementation of the policy language, in plain Python: one pod, one node, one rule
+at a time.
 
-This package defines what a policy means. Tests compare `policysched.evaluate` with it on every node for every checked program. It is
-written to be read, not to be fast, and never imports `policysched.evaluate`. It shares the choice of volumes and devices
-(`cluster.volumes.binder`, `cluster.devices.pod_claims`) with the product, so it does not check those.
+This package defines what a policy means. Tests compare `policysched.evaluate` with it on every node
+for every checked program. It is written to be read, not to be fast, and never imports
+`policysched.evaluate`. It shares the choice of volumes and devices (`cluster.volumes.binder`,
+`cluster.devices.pod_claims`) with the product, so it does not check those.
 
     evaluate(program, pod, cache, ...)             rejections, scores and the selected node, as a PlacementExplanation
     select_node(totals, pod)                       the selected node for these totals

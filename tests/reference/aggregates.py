@@ -1,4 +1,5 @@
-"""Aggregates over the candidates by brute force: from the list of current values, and of values after placement."""
+"""Aggregates over the candidates by brute force: from the list of current values, and of values
+after placement."""
 
 import math
 from collections.abc import Iterable
@@ -71,7 +72,8 @@ def aggregate(expr: Aggregate, context: ExpressionContext, value: ValueFunction)
 
 
 def _quantized(inner: Aggregate, context: ExpressionContext, value: ValueFunction) -> Value:
-    """The inner aggregate for the context's node, rounded to a grid if it has many different values over the candidates."""
+    """The inner aggregate for the context's node, rounded to a grid if it has many different values
+    over the candidates."""
     own = aggregate(inner, context, value)
     if inner.body_after_placement is None or own is MISSING:
         return own

@@ -1,6 +1,7 @@
 """The built-in attributes of pods, nodes and namespaces.
 
-Maps (`labels`, `requests`, ...) are read by key: an absent resource is 0, an absent label is MISSING.
+Maps (`labels`, `requests`, ...) are read by key: an absent resource is 0, an absent label is
+MISSING.
 """
 
 from collections.abc import Callable, Mapping

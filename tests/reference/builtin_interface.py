@@ -44,8 +44,9 @@ class FilterReasons:
 class ClusterFacts:
     """What built-ins read of the whole cluster, candidates or not.
 
-    `pods_with_affinity`: placed pods with pod affinity terms, and their nodes. `pod_sets`: all Services and controllers.
-    `used_claims`: volume claims of placed pods. `allocates_devices`: the policy has `filter dynamic_resources`.
+    `pods_with_affinity`: placed pods with pod affinity terms, and their nodes. `pod_sets`: all
+    Services and controllers. `used_claims`: volume claims of placed pods. `allocates_devices`: the
+    policy has `filter dynamic_resources`.
     """
 
     node_count: int

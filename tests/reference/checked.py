@@ -1,4 +1,5 @@
-"""Programs from policy texts, for tests that are about what a policy means and not about how it is checked."""
+"""Programs from policy texts, for tests that are about what a policy means and not about how it is
+checked."""
 
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Program

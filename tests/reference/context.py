@@ -1,4 +1,5 @@
-"""The context of an expression: the pod, its namespace, a node and its usage, the clock and the metric samples."""
+"""The context of an expression: the pod, its namespace, a node and its usage, the clock and the
+metric samples."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ from tests.reference.values import Value
 
 @dataclass(frozen=True, slots=True)
 class CandidateNodes:
-    """The nodes that pass the filters. `aggregate_cache` has the values of aggregates for a node; None: for all nodes."""
+    """The nodes that pass the filters. `aggregate_cache` has the values of aggregates for a node;
+    None: for all nodes."""
 
     nodes: "Mapping[NodeName, ExpressionContext]"
     aggregate_cache: dict[tuple[Expr, NodeName | None], Value] = field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""Extended resources that devices provide, as resource rules count them: see `policysched.builtins.device_amounts`."""
+"""Extended resources that devices provide, as resource rules count them: see
+`policysched.builtins.device_amounts`."""
 
 from policysched.model.devices import DeviceClass
 from policysched.model.pods import Pod
@@ -6,7 +7,8 @@ from tests.reference.builtin_interface import ClusterFacts, NodeInfo
 
 
 def device_class_for(pod: Pod, node_info: NodeInfo, resource: str, facts: ClusterFacts) -> DeviceClass | None:
-    """The class that provides the resource to the pod on the node; None if the node offers it itself."""
+    """The class that provides the resource to the pod on the node; None if the node offers it
+    itself."""
     is_requested = any(request.resource == resource for request in pod.extended)
     if not facts.allocates_devices or not is_requested or node_info.node.allocatable.get(resource):
         return None

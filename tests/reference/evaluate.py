@@ -1,4 +1,5 @@
-"""Evaluates a policy for one pod: rejections by node, scores of the candidates, and the selected node."""
+"""Evaluates a policy for one pod: rejections by node, scores of the candidates, and the selected
+node."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -50,7 +51,8 @@ def evaluate(
     samples: Samples | None = None,
     nominated_pods: Iterable[tuple[Pod, NodeName]] = (),
 ) -> PlacementExplanation:
-    """Evaluate the pod on all nodes. `reserved`: pods nominated to nodes; a node must pass the filters with and without them."""
+    """Evaluate the pod on all nodes. `reserved`: pods nominated to nodes; a node must pass the
+    filters with and without them."""
     return evaluate_among(
         program, pod, cache, None, now_ns=now_ns, facts=facts, samples=samples, nominated_pods=nominated_pods
     )
@@ -119,8 +121,9 @@ def evaluate_among(
 
 
 def pod_refusal(context: ExpressionContext) -> str | None:
-    """Why the pod is rejected on all nodes, by the first of: its inputs and those of its namespace, in the order of declaration;
-    features that no built-in covers; claims that no rule of the policy handles."""
+    """Why the pod is rejected on all nodes, by the first of: its inputs and those of its namespace,
+    in the order of declaration; features that no built-in covers; claims that no rule of the policy
+    handles."""
     for declared in context.program.inputs.values():
         if declared.owner != "node":
             outcome = read_input(declared, context)
@@ -192,8 +195,8 @@ def cluster_facts(cache: ClusterCache) -> ClusterFacts:
 def _metric_outages(
     program: Program, rules: RuleSet, nodes: Mapping[NodeName, ExpressionContext]
 ) -> tuple[int, dict[str, int]]:
-    """The number of candidates, and for each metric in outage the number of candidates that lack it. Candidates are here the nodes
-    that pass every filter without metrics."""
+    """The number of candidates, and for each metric in outage the number of candidates that lack
+    it. Candidates are here the nodes that pass every filter without metrics."""
     if program.outage is None:
         return 0, {}
     steady = [rule for rule in rules.filters if not metrics_read(rule_expressions(rule))]
@@ -208,7 +211,8 @@ def _metric_outages(
 def _awaited_metrics(
     rules: RuleSet, context: ExpressionContext, lacking: Mapping[str, int]
 ) -> dict[str, int]:
-    """The metrics in outage that rules for this pod read. A rule whose `when` depends on the node counts."""
+    """The metrics in outage that rules for this pod read. A rule whose `when` depends on the node
+    counts."""
     applying = [
         rule
         for rule in (*rules.filters, *rules.scores)
@@ -250,8 +254,8 @@ def _scores(
 
 
 def select_node(totals: Mapping[NodeName, int], pod: Pod) -> NodeName | None:
-    """The node with the highest total. Ties are broken by the highest `node_hash XOR pod_hash`, which spreads pods over equal nodes
-    and is the same in every replay."""
+    """The node with the highest total. Ties are broken by the highest `node_hash XOR pod_hash`,
+    which spreads pods over equal nodes and is the same in every replay."""
     if not totals:
         return None
     return max(totals, key=lambda name: (totals[name], _hash(name) ^ _hash(pod.uid)))

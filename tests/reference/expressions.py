@@ -1,6 +1,8 @@
-"""The value of an expression in a context: one case for each kind of expression. `lang.ir.expr` documents the rules.
+"""The value of an expression in a context: one case for each kind of expression. `lang.ir.expr`
+documents the rules.
 
-`aggregates` and `traffic` evaluate expressions, too. They get `value` as an argument, so that they need not import this module.
+`aggregates` and `traffic` evaluate expressions, too. They get `value` as an argument, so that they
+need not import this module.
 """
 
 import math
@@ -103,8 +105,8 @@ def holds(expr: e.Expr | None, context: ExpressionContext) -> bool:
 
 
 def assumed_load(program: Program, metric: Metric, pod: Pod, namespace: Namespace | None) -> Number:
-    """The load that the metric assumes for a pod until a sample includes it, in the stored unit. 0 if it assumes none or has no
-    value for this pod."""
+    """The load that the metric assumes for a pod until a sample includes it, in the stored unit. 0
+    if it assumes none or has no value for this pod."""
     if metric.assumed_load is None:
         return 0
     load = value(metric.assumed_load, pod_context(program, pod, namespace))
@@ -125,7 +127,8 @@ def _metric(expr: e.MetricRef, context: ExpressionContext) -> Value:
 
 
 def _kleene(items: list[Value], *, decisive: bool) -> Value:
-    """`and` with decisive False, `or` with decisive True: a decisive item decides even if other items are missing."""
+    """`and` with decisive False, `or` with decisive True: a decisive item decides even if other
+    items are missing."""
     if decisive in items:
         return decisive
     return MISSING if MISSING in items else not decisive

@@ -27,11 +27,11 @@ Filters = Sequence[FilterRule | BuiltinFilter]
 
 
 def refusals(filters: Filters, context: ExpressionContext) -> tuple[NodeRefusal, ...]:
-    """All rejections of the context's node, the deciding one first: node inputs in the order of declaration, then filters in the
-    order of the policy.
+    """All rejections of the context's node, the deciding one first: node inputs in the order of
+    declaration, then filters in the order of the policy.
 
-    One exception, as in kube-scheduler: if the pod names nodes by `metadata.name`, the rejection of other nodes by
-    node_affinity comes first.
+    One exception, as in kube-scheduler: if the pod names nodes by `metadata.name`, the rejection of
+    other nodes by node_affinity comes first.
     """
     input_refusals = [*_input_refusals(context)]
     ruled = [refusal for rule in filters if (refusal := _refusal(rule, context)) is not None]
@@ -42,8 +42,8 @@ NOT_NAMED = ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
 
 
 def prefilter_refusal(rules: RuleSet, context: ExpressionContext) -> tuple[str, str] | None:
-    """The first filter that rejects the pod on all nodes, and why. A filter whose `when` depends on the node rejects node by node
-    instead."""
+    """The first filter that rejects the pod on all nodes, and why. A filter whose `when` depends on
+    the node rejects node by node instead."""
     assert context.cluster_facts is not None, "prefilters need the facts of the cluster"
     for rule in rules.filters:
         if isinstance(rule, BuiltinFilter) and rule.builtin in PREFILTERS:

@@ -13,8 +13,8 @@ from tests.reference.values import MISSING
 
 @dataclass(frozen=True, slots=True)
 class GangTerms:
-    """`key` is namespace and group. `maximum` and `timeout_ns`: None for no limit. `topology`: the topology key whose value must be
-    equal on the nodes of all members."""
+    """`key` is namespace and group. `maximum` and `timeout_ns`: None for no limit. `topology`: the
+    topology key whose value must be equal on the nodes of all members."""
 
     key: tuple[str, str]
     minimum: int

@@ -1,4 +1,5 @@
-"""The verdict of a policy on a subset of the nodes, as another scheduler requests it by the extender protocol.
+"""The verdict of a policy on a subset of the nodes, as another scheduler requests it by the
+extender protocol.
 
 Other nodes are not candidates, but the pods on them count.
 """

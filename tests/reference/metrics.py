@@ -1,6 +1,7 @@
 """Metric values of a node, as long as they are fresh.
 
-The age of a sample counts from its timestamp or from the last successful poll, whichever is earlier.
+The age of a sample counts from its timestamp or from the last successful poll, whichever is
+earlier.
 """
 
 from collections.abc import Iterable
@@ -14,8 +15,9 @@ from tests.reference.values import MISSING, Value, arithmetic, saturated
 
 
 def metric_value(metric: Metric, context: ExpressionContext) -> Value:
-    """The sample of the context's node in the stored type (fractions are truncated), plus the load that is assumed for pods placed
-    since. MISSING without a fresh sample. A placement of the context itself is not included."""
+    """The sample of the context's node in the stored type (fractions are truncated), plus the load
+    that is assumed for pods placed since. MISSING without a fresh sample. A placement of the
+    context itself is not included."""
     assert context.node is not None and context.now_ns is not None, "a metric needs a node and a time"
     metric_samples = context.samples.get(metric.name)
     if (
@@ -32,7 +34,8 @@ def metric_value(metric: Metric, context: ExpressionContext) -> Value:
 
 
 def is_recovering(condition: RecoveryCondition, context: ExpressionContext) -> Value:
-    """Whether the context's node crossed the limit and has not recovered. MISSING without a fresh sample."""
+    """Whether the context's node crossed the limit and has not recovered. MISSING without a fresh
+    sample."""
     assert context.node is not None and context.now_ns is not None, "a metric needs a node and a time"
     if metric_is_missing(condition.metric, context):
         return MISSING

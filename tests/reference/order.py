@@ -36,8 +36,8 @@ def order_key(
     now_ns: int,
     cache: ClusterCache | None = None,
 ) -> tuple[OrderKeyValue | str, ...]:
-    """Pods with smaller keys come first. The UID makes the order total. Only an order that reads namespace shares needs the
-    cache."""
+    """Pods with smaller keys come first. The UID makes the order total. Only an order that reads
+    namespace shares needs the cache."""
     context = pod_context(program, pod, namespace, now_ns=now_ns, facts=facts, cache=cache)
     places = tuple(OrderKeyValue(value(key.value, context), key.descending) for key in program.queue)
     return (*places, pod.uid)

@@ -28,8 +28,9 @@ NEUTRAL_SCORE_DEFAULT = 50
 def score_cells(
     rule: ScoreRule | BuiltinScore, candidates: Mapping[NodeName, ExpressionContext], facts: ClusterFacts
 ) -> ScoreCells | None:
-    """One cell per candidate, or None if the rule skips the pod: its `when` is True for no candidate, or a built-in has nothing to
-    score. Candidates for which `when` is not True get 0 and do not count in maxima and means."""
+    """One cell per candidate, or None if the rule skips the pod: its `when` is True for no
+    candidate, or a built-in has nothing to score. Candidates for which `when` is not True get 0 and
+    do not count in maxima and means."""
     scored = {name: context for name, context in candidates.items() if holds(rule.when, context)}
     if not scored:
         return None
@@ -92,7 +93,8 @@ def _numbers(values: Mapping[NodeName, Value]) -> dict[NodeName, Number]:
 
 
 def _score_of_missing(rule: ScoreRule, known: Sequence[int]) -> int:
-    """None as a clause: the value can be missing only where an input has refused the node, or nowhere."""
+    """None as a clause: the value can be missing only where an input has refused the node, or
+    nowhere."""
     if rule.missing == "neutral":
         return sum(known) // len(known) if known else NEUTRAL_SCORE_DEFAULT
     return rule.missing or 0
@@ -125,7 +127,8 @@ def _normalized(
 def scaled_score(number: Number, low: Number, high: Number) -> int:
     """`floor(100 * (number - low) / (high - low))`, clamped to 0..100.
 
-    Exact for integers. If any of the three is a float64, all are, and the operations are done in the order written.
+    Exact for integers. If any of the three is a float64, all are, and the operations are done in
+    the order written.
     """
     if number <= low:
         return 0

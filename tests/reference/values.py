@@ -1,7 +1,7 @@
 """Runtime values and total arithmetic.
 
-Integers saturate at the limits of int64, floats at the largest finite float64. An undefined result (division by zero,
-logarithm of zero) is MISSING, like an absent label.
+Integers saturate at the limits of int64, floats at the largest finite float64. An undefined result
+(division by zero, logarithm of zero) is MISSING, like an absent label.
 """
 
 import math
@@ -43,7 +43,8 @@ def finite(number: float) -> float:
 
 
 def arithmetic(op: str, left: Number, right: Number, *, floating: bool) -> Number | Missing:
-    """`left op right`, in float64 if `floating`, else in int64 where `/` rounds toward minus infinity."""
+    """`left op right`, in float64 if `floating`, else in int64 where `/` rounds toward minus
+    infinity."""
     if op == "/" and right == 0:
         return MISSING
     if floating:

@@ -1,1 +1,2 @@
-"""Dynamic resource allocation: slices, claims and classes as observed, the search for devices, and reservations for pods."""
+"""Dynamic resource allocation: slices, claims and classes as observed, the search for devices, and
+reservations for pods."""

@@ -1,4 +1,5 @@
-"""Turns a search result into the allocation in a claim's status: devices, configurations and node selector."""
+"""Turns a search result into the allocation in a claim's status: devices, configurations and node
+selector."""
 
 from hashlib import blake2b
 
@@ -78,7 +79,8 @@ def _claim_configs(
 
 
 def _node_selector_terms(devices: tuple[ChosenDevice, ...], node: Node) -> NodeSelectorTerms | None:
-    """The node only, if a device is local or binds to it; else all terms of the devices. None: every node."""
+    """The node only, if a device is local or binds to it; else all terms of the devices. None:
+    every node."""
     expressions: list[SelectorRequirement] = []
     fields: list[SelectorRequirement] = []
     for chosen in devices:
@@ -95,8 +97,8 @@ def _node_selector_terms(devices: tuple[ChosenDevice, ...], node: Node) -> NodeS
 
 
 def allocation_score(claim: ResourceClaim, given: DeviceAllocation) -> int:
-    """The score is higher for alternatives earlier in their lists. Source: `computeScore` in kubernetes'
-    `pkg/scheduler/framework/plugins/dynamicresources`."""
+    """The score is higher for alternatives earlier in their lists. Source: `computeScore` in
+    kubernetes' `pkg/scheduler/framework/plugins/dynamicresources`."""
     taken = {device.request for device in given.devices}
     return sum(
         FIRST_AVAILABLE_MAX - place

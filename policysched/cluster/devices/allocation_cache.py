@@ -1,7 +1,8 @@
-"""Caches results of the device search by claim specs and node, until the devices of the node change.
+"""Caches results of the device search by claim specs and node, until the devices of the node
+change.
 
-For pods of one template, only nodes whose devices changed are searched again. Pools are cached by node, and the result of a
-selector for a device until its slice changes.
+For pods of one template, only nodes whose devices changed are searched again. Pools are cached by
+node, and the result of a selector for a device until its slice changes.
 """
 
 from collections import OrderedDict
@@ -29,8 +30,8 @@ _SPECS_CACHED_MAX = 16
 _MATCHES_CACHED_MAX = 4096  # selector results per slice
 
 OVERRUNS_MAX = 8
-"""Nodes on which the search for the same claims may exceed its step limit. Then no more nodes are searched until a device
-changes, so that one claim cannot block all others."""
+"""Nodes on which the search for the same claims may exceed its step limit. Then no more nodes are
+searched until a device changes, so that one claim cannot block all others."""
 
 SearchOutcome = DeviceSearchResult | DeviceSearchFailed | None
 
@@ -73,8 +74,8 @@ class _OutcomeCache:
 
 @dataclass(slots=True)
 class DeviceOverlay:
-    """Allocations of a hypothetical cluster on top of the real ones. `node_changes` counts changes of each node's devices,
-    `shared_changes` those of devices that several nodes can use."""
+    """Allocations of a hypothetical cluster on top of the real ones. `node_changes` counts changes
+    of each node's devices, `shared_changes` those of devices that several nodes can use."""
 
     allocations: dict[ResourceClaimKey, DeviceAllocation] = field(default_factory=dict)
     usage: DeviceUsage = field(default_factory=DeviceUsage)
@@ -145,8 +146,9 @@ class AllocationCache:
     ) -> tuple[int, int]:
         """How many devices of the class the node can use, and how many of them are allocated.
 
-        As in kube-scheduler's scores, slices of all generations count, and nothing if a selector fails. Source:
-        `calculateDRAResourceTotals` in kubernetes' `pkg/scheduler/framework/plugins/noderesources/resource_allocation.go`.
+        As in kube-scheduler's scores, slices of all generations count, and nothing if a selector
+        fails. Source: `calculateDRAResourceTotals` in kubernetes'
+        `pkg/scheduler/framework/plugins/noderesources/resource_allocation.go`.
         """
         taken = TakenDevices(self._usage) if overlay is None else TakenDevices(self._usage, overlay.usage)
         total, in_use = 0, 0

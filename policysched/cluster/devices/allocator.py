@@ -1,9 +1,11 @@
 """Search for devices that satisfy the claims of a pod on one node.
 
-A depth-first search with backtracking: claims and their requests in their order; for each device of a request the pools and
-slices by name and the devices in the order of the slice. Devices of resource_slice request are combined, not permuted. The order is that
-of kube-scheduler, so that the same devices are chosen. The number of steps is limited, where kube-scheduler limits the time.
-Source: `allocator_incubating.go` in k8s.io/dynamic-resource-allocation v0.36.3, `structured/internal/incubating`.
+A depth-first search with backtracking: claims and their requests in their order; for each device of
+a request the pools and slices by name and the devices in the order of the slice. Devices of
+resource_slice request are combined, not permuted. The order is that of kube-scheduler, so that the
+same devices are chosen. The number of steps is limited, where kube-scheduler limits the time.
+Source: `allocator_incubating.go` in k8s.io/dynamic-resource-allocation v0.36.3,
+`structured/internal/incubating`.
 """
 
 from collections import Counter
@@ -53,7 +55,8 @@ class _TooManyDevices(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChosenDevice:
-    """`consumed_capacity` is the share taken of a device that allows several allocations; None: the whole device."""
+    """`consumed_capacity` is the share taken of a device that allows several allocations; None: the
+    whole device."""
 
     option: RequestOption
     id: DeviceId
@@ -64,7 +67,8 @@ class ChosenDevice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSearchResult:
-    """The devices of each claim, and the option chosen for each request: itself, and its index in the alternatives."""
+    """The devices of each claim, and the option chosen for each request: itself, and its index in
+    the alternatives."""
 
     devices: tuple[tuple[ChosenDevice, ...], ...]
     options: tuple[tuple[RequestOption, ...], ...]
@@ -181,7 +185,8 @@ class _DeviceSearch:
     def _search_devices(
         self, claim: int, request: int, alternative: int, have: int, start: _Position
     ) -> bool:
-        """Search from a position on for the devices that the option lacks beside `have`, then for all later requests."""
+        """Search from a position on for the devices that the option lacks beside `have`, then for
+        all later requests."""
         self._count_step()
         option = self._options[claim][request][alternative]
         if option.all_devices is not None and not option.all_devices:
@@ -245,7 +250,8 @@ class _DeviceSearch:
         *,
         must: bool,
     ) -> bool:
-        """Take the device and search on. Returns whether that satisfies all requests; if not, undoes the choice."""
+        """Take the device and search on. Returns whether that satisfies all requests; if not,
+        undoes the choice."""
         option = self._options[claim][request][alternative]
         step = self._take_device(
             claim, option, pool, resource_slice, resource_slice.devices[index], must=must
@@ -294,7 +300,8 @@ class _DeviceSearch:
         *,
         must: bool,
     ) -> _UndoRecord | None:
-        """None if the device cannot be taken. With `must`, a constraint that forbids the device is an error."""
+        """None if the device cannot be taken. With `must`, a constraint that forbids the device is
+        an error."""
         device_id = DeviceId(*pool.id, device.name)
         if not self._is_free(claim, option.request, device_id, device):
             return None

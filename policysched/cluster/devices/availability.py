@@ -1,4 +1,5 @@
-"""The devices available to pods: as observed, minus reservations. Kernels and the reference implementation read this view."""
+"""The devices available to pods: as observed, minus reservations. Kernels and the reference
+implementation read this view."""
 
 from collections.abc import Hashable, Iterable, Sequence
 
@@ -11,7 +12,8 @@ from policysched.model.nodes import Node
 
 
 class AvailableDevices:
-    """Observed devices and claims with all reservations, and optionally with those of a hypothetical cluster (`overlay`)."""
+    """Observed devices and claims with all reservations, and optionally with those of a
+    hypothetical cluster (`overlay`)."""
 
     __slots__ = ("_devices", "_overlay", "_uncached")
 
@@ -73,8 +75,8 @@ class AvailableDevices:
         return self._devices.shared_stamp
 
     def stamps_of(self, keys: Iterable[ResourceClaimKey]) -> Hashable:
-        """Equal stamps mean that cached results about these claims are valid on nodes whose own devices did not change. Changed nodes
-        are reported by `changed_nodes` and the overlay."""
+        """Equal stamps mean that cached results about these claims are valid on nodes whose own
+        devices did not change. Changed nodes are reported by `changed_nodes` and the overlay."""
         devices, overlay = self._devices, self._overlay
         claims = tuple([devices.stamps.of_claim(key) for key in keys])
         if overlay is None:

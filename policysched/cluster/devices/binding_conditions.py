@@ -1,14 +1,16 @@
 """Binding conditions of devices: whether the devices of a claim are ready, failed, or timed out.
 
-A device may declare conditions that must become True before the pod is bound, and failure conditions that must not (for
-example a fabric that attaches the device). The claim's status reports them by device. Source: `isClaimReadyForBinding` and `isClaimTimeout` in
-kubernetes' `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`.
+A device may declare conditions that must become True before the pod is bound, and failure
+conditions that must not (for example a fabric that attaches the device). The claim's status reports
+them by device. Source: `isClaimReadyForBinding` and `isClaimTimeout` in kubernetes'
+`pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`.
 """
 
 from policysched.model.devices import DeviceAllocation, DeviceCondition, ResourceClaim
 
 BINDING_TIMEOUT_S = 600
-"""The default timeout. Source: `DynamicResourcesBindingTimeoutDefault` of kube-scheduler's configuration."""
+"""The default timeout. Source: `DynamicResourcesBindingTimeoutDefault` of kube-scheduler's
+configuration."""
 _SECOND_NS = 10**9
 
 
@@ -22,8 +24,8 @@ def has_binding_conditions(given: DeviceAllocation) -> bool:
 
 
 def is_ready_for_binding(claim: ResourceClaim) -> bool:
-    """Whether all binding conditions of all devices are True. Stops at the first device that is not ready. Raises
-    DeviceBindingFailed."""
+    """Whether all binding conditions of all devices are True. Stops at the first device that is not
+    ready. Raises DeviceBindingFailed."""
     if claim.allocation is None:
         return False
     for device in claim.allocation.devices:
@@ -53,7 +55,8 @@ def is_ready_for_binding(claim: ResourceClaim) -> bool:
 
 
 def binding_deadline_ns(claim: ResourceClaim, timeout_s: int) -> int | None:
-    """When waiting for the devices times out. None: no binding conditions, or no allocation time is known."""
+    """When waiting for the devices times out. None: no binding conditions, or no allocation time is
+    known."""
     given = claim.allocation
     if given is None or given.allocated_ns is None or not has_binding_conditions(given):
         return None
@@ -61,7 +64,8 @@ def binding_deadline_ns(claim: ResourceClaim, timeout_s: int) -> int | None:
 
 
 def is_unbindable(claim: ResourceClaim, now_ns: int, timeout_s: int) -> bool:
-    """Whether binding the devices of the claim failed or timed out, so that it should be deallocated."""
+    """Whether binding the devices of the claim failed or timed out, so that it should be
+    deallocated."""
     if claim.allocation is None:
         return False
     try:

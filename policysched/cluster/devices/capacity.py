@@ -1,6 +1,8 @@
-"""Consumable capacity: how much of a shared device a request consumes, and whether that much is left.
+"""Consumable capacity: how much of a shared device a request consumes, and whether that much is
+left.
 
-Source: `consumable_capacity.go` in k8s.io/dynamic-resource-allocation v0.36.3, `structured/internal/incubating`.
+Source: `consumable_capacity.go` in k8s.io/dynamic-resource-allocation v0.36.3,
+`structured/internal/incubating`.
 """
 
 from collections.abc import Mapping
@@ -10,8 +12,8 @@ from policysched.model.devices import Amounts, CapacityRequestPolicy, Device, De
 
 
 def has_capacity(device: Device, requested: Amounts, consumed: Amounts) -> bool:
-    """Whether the device has the requested capacity beside what is consumed. A capacity that it does not declare is never
-    available."""
+    """Whether the device has the requested capacity beside what is consumed. A capacity that it
+    does not declare is never available."""
     if not requested.keys() <= device.capacity.keys():
         return False
     for name, capacity in device.capacity.items():

@@ -2,9 +2,11 @@
 
     device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].memory.isGreaterThan(quantity("40Gi"))
 
-CEL is evaluated by cel-expr-python (the C++ runtime of CEL's authors), imported on first use. The latest 256 compiled
-expressions are cached. The cost of a hostile expression is bounded, independently of the API server's cost estimate: by its
-length, the depth of its syntax, ten thousand steps of comprehensions, and regular expressions in linear time. Source: `cel/compile.go` in k8s.io/dynamic-resource-allocation v0.36.3.
+CEL is evaluated by cel-expr-python (the C++ runtime of CEL's authors), imported on first use. The
+latest 256 compiled expressions are cached. The cost of a hostile expression is bounded,
+independently of the API server's cost estimate: by its length, the depth of its syntax, ten
+thousand steps of comprehensions, and regular expressions in linear time. Source: `cel/compile.go`
+in k8s.io/dynamic-resource-allocation v0.36.3.
 """
 
 import re
@@ -25,7 +27,8 @@ _DOMAIN = re.compile(r"""(?:attributes|capacity)\s*\[\s*(?:"([^"\\]*)"|'([^'\\]*
 
 
 class CelSelectorError(Exception):
-    """The selector cannot be evaluated for the device. `is_compile_error`: the expression is invalid for every device."""
+    """The selector cannot be evaluated for the device. `is_compile_error`: the expression is
+    invalid for every device."""
 
     def __init__(self, message: str, *, compiling: bool) -> None:
         super().__init__(message)
@@ -80,7 +83,8 @@ class DeviceSelectors:
 
 
 class _Selector:
-    """`domains`: domains that the expression names. A device without attributes of a domain has an empty map there."""
+    """`domains`: domains that the expression names. A device without attributes of a domain has an
+    empty map there."""
 
     def __init__(self, compiled: Any, domains: frozenset[str]) -> None:
         self._compiled = compiled

@@ -1,7 +1,8 @@
 """Quantities and semantic versions as values of CEL, and the functions on them.
 
-The CEL runtime has no types for them, so they are bytes in a canonical form: equal values are equal bytes, and string
-functions do not accept them. Source: `quantity.go` and `semverlib.go` in k8s.io/apiserver/pkg/cel/library.
+The CEL runtime has no types for them, so they are bytes in a canonical form: equal values are equal
+bytes, and string functions do not accept them. Source: `quantity.go` and `semverlib.go` in
+k8s.io/apiserver/pkg/cel/library.
 """
 
 import re
@@ -27,7 +28,8 @@ def quantity_value(amount: Fraction) -> bytes:
 
 
 def semver_value(text: str) -> bytes:
-    """Without build metadata, which comparisons ignore. Raises ValueError if the text is not a version."""
+    """Without build metadata, which comparisons ignore. Raises ValueError if the text is not a
+    version."""
     match = _SEMVER_TEXT.match(text)
     if match is None:
         raise ValueError(f"`{text[:64]}` is not a semantic version")
@@ -74,7 +76,8 @@ def is_less_than(left: bytes, right: bytes) -> bool:
 
 
 def _compare_pre(left_pre: str, right_pre: str) -> int:
-    """Semantic Versioning 2.0.0, 11: a pre-release comes before its release; numbers before text; fewer parts first."""
+    """Semantic Versioning 2.0.0, 11: a pre-release comes before its release; numbers before text;
+    fewer parts first."""
     if not left_pre or not right_pre:
         return bool(right_pre) - bool(left_pre)
     left, right = left_pre.split("."), right_pre.split(".")

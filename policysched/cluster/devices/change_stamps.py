@@ -1,4 +1,5 @@
-"""Change stamps of devices: numbers that grow with each change. Equal stamps mean that a cached result is still valid."""
+"""Change stamps of devices: numbers that grow with each change. Equal stamps mean that a cached
+result is still valid."""
 
 from collections.abc import Hashable
 
@@ -6,8 +7,8 @@ from policysched.model.identifiers import NodeName, ResourceClaimKey
 
 
 class DeviceChangeStamps:
-    """One counter for all stamps. `latest` is the stamp of the last change of slices, classes, served kinds or usage; claims have
-    their own stamps."""
+    """One counter for all stamps. `latest` is the stamp of the last change of slices, classes,
+    served kinds or usage; claims have their own stamps."""
 
     def __init__(self) -> None:
         self.latest = 0
@@ -28,7 +29,8 @@ class DeviceChangeStamps:
         self._next_stamp()
 
     def pool_changed(self, node: NodeName | None) -> None:
-        """Slices or usage of a pool changed. `node` is the only node that can use it; None: several can."""
+        """Slices or usage of a pool changed. `node` is the only node that can use it; None: several
+        can."""
         stamp = self._advance_latest()
         if node is None:
             self._shared = stamp
@@ -53,7 +55,8 @@ class DeviceChangeStamps:
     # ── stamps ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def of_node(self, node: NodeName) -> tuple[int, int, int]:
-        """The stamp of everything that a search on this node reads: its own devices, shared devices and classes."""
+        """The stamp of everything that a search on this node reads: its own devices, shared devices
+        and classes."""
         return self._nodes.get(node, 0), self._shared, self._classes
 
     def of_slices(self, node: NodeName) -> tuple[int, int]:

@@ -1,8 +1,9 @@
 """Constraints between the devices of a claim: matchAttribute and distinctAttribute.
 
-An attribute is looked up by its full name, or by the part after the domain if the domain is the driver's. A device without
-the attribute satisfies no constraint. Deliberately different from kube-scheduler 1.36, whose distinctAttribute forgets the
-earlier devices of a request: here all devices are compared.
+An attribute is looked up by its full name, or by the part after the domain if the domain is the
+driver's. A device without the attribute satisfies no constraint. Deliberately different from
+kube-scheduler 1.36, whose distinctAttribute forgets the earlier devices of a request: here all
+devices are compared.
 """
 
 from policysched.model.devices import Device, DeviceAttribute, DeviceConstraint

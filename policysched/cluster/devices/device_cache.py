@@ -1,8 +1,10 @@
-"""The cache of ResourceClaims, ResourceSlices and DeviceClasses, and the reservations of devices for assumed pods.
+"""The cache of ResourceClaims, ResourceSlices and DeviceClasses, and the reservations of devices
+for assumed pods.
 
-`usage` counts the allocations in claim statuses and the reserved ones together, so that no device is allocated twice. Pods
-that share a claim share its reservation. It lasts until the writes for all of them are answered, because a write without an
-answer may be repeated, even after the claim was deallocated.
+`usage` counts the allocations in claim statuses and the reserved ones together, so that no device
+is allocated twice. Pods that share a claim share its reservation. It lasts until the writes for all
+of them are answered, because a write without an answer may be repeated, even after the claim was
+deallocated.
 """
 
 from collections import OrderedDict
@@ -31,8 +33,9 @@ _DELETED_CLAIMS_MAX = 1024
 
 
 class DeviceCache:
-    """Every `put_` and `drop_` returns the cluster events that it causes: events of a claim requeue the pods that use it,
-    `DEVICES_FREED` every pod that needs devices. `unserved_kinds`: kinds that the API server does not serve."""
+    """Every `put_` and `drop_` returns the cluster events that it causes: events of a claim requeue
+    the pods that use it, `DEVICES_FREED` every pod that needs devices. `unserved_kinds`: kinds that
+    the API server does not serve."""
 
     def __init__(self) -> None:
         self.claims: dict[ResourceClaimKey, ResourceClaim] = {}
@@ -106,8 +109,8 @@ class DeviceCache:
         return freed
 
     def mark_claim_deleted(self, key: ResourceClaimKey) -> frozenset[ClusterEvent]:
-        """A claim for extended resources was deleted or never created. Later watch events of it are stale and ignored: its name
-        is unique."""
+        """A claim for extended resources was deleted or never created. Later watch events of it are
+        stale and ignored: its name is unique."""
         self._deleted_claims[key] = None
         if len(self._deleted_claims) > _DELETED_CLAIMS_MAX:
             self._deleted_claims.popitem(last=False)
@@ -149,7 +152,8 @@ class DeviceCache:
         return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE if known else ClusterEvent.RESOURCE_SLICE_ADD})
 
     def drop_slice(self, name: str) -> frozenset[ClusterEvent]:
-        """Causes an event, since the remaining slices may form a complete pool. kube-scheduler registers no event for this."""
+        """Causes an event, since the remaining slices may form a complete pool. kube-scheduler
+        registers no event for this."""
         known = self.slices.get(name)
         if known is None:
             return _NO_EVENTS
@@ -198,7 +202,8 @@ class DeviceCache:
     def mark_written(
         self, pod: PodUid, choice: DeviceChoice, versions: Mapping[PrebindTarget, int]
     ) -> frozenset[ClusterEvent]:
-        """These versions of the claims contain the choice. The reservation is dropped when the watch has reached them."""
+        """These versions of the claims contain the choice. The reservation is dropped when the
+        watch has reached them."""
         freed = _NO_EVENTS
         for claim, _ in choice.allocated:
             version = versions.get(claim.key)
@@ -207,8 +212,9 @@ class DeviceCache:
         return freed
 
     def unreserve(self, pod: PodUid, choice: DeviceChoice) -> frozenset[ClusterEvent]:
-        """Drop what is not written; no write may be in flight. What was written stays reserved until the watch shows it, and a
-        claim that may have been created until `mark_claim_deleted`."""
+        """Drop what is not written; no write may be in flight. What was written stays reserved
+        until the watch shows it, and a claim that may have been created until `mark_claim_deleted`.
+        """
         freed = _NO_EVENTS
         for claim, _ in choice.allocated:
             freed |= self._write_answered(claim.key, pod, None)
@@ -234,7 +240,8 @@ class DeviceCache:
         return self._recount(key)
 
     def unwritten_reservations(self) -> list[tuple[ResourceClaimKey, PodUid]]:
-        """Reservations that are not written yet, with their pods; without those of claims to create."""
+        """Reservations that are not written yet, with their pods; without those of claims to
+        create."""
         return [
             (key, pod)
             for key, reservation in self._reservations.items()

@@ -1,7 +1,8 @@
-"""Requests of claims before the search: their options, what is wrong with them, and which devices they select.
+"""Requests of claims before the search: their options, what is wrong with them, and which devices
+they select.
 
-Messages are those of kube-scheduler. Source: `allocator_incubating.go` in k8s.io/dynamic-resource-allocation v0.36.3,
-`structured/internal/incubating`.
+Messages are those of kube-scheduler. Source: `allocator_incubating.go` in
+k8s.io/dynamic-resource-allocation v0.36.3, `structured/internal/incubating`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,8 @@ SelectorMatches = Callable[[str, ResourceSlice, int], bool]
 
 
 class DeviceSearchFailed(Exception):
-    """The search cannot succeed; the message is kube-scheduler's. `claim_index` is the claim that `CLAIM_PLACEHOLDER` stands for."""
+    """The search cannot succeed; the message is kube-scheduler's. `claim_index` is the claim that
+    `CLAIM_PLACEHOLDER` stands for."""
 
     def __init__(self, message: str, claim_index: int | None = None) -> None:
         super().__init__(message)
@@ -43,8 +45,8 @@ class DeviceSearchFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RequestOption:
-    """A request, or one of its alternatives (`parent_request` is then the name of the request). `all_devices` are the devices of a
-    request for all devices."""
+    """A request, or one of its alternatives (`parent_request` is then the name of the request).
+    `all_devices` are the devices of a request for all devices."""
 
     request: ExactDeviceRequest
     parent_request: str
@@ -111,7 +113,8 @@ class DeviceMatcher:
 
 
 class RequestLoader:
-    """Reads claims into options and constraint checkers. `count_step` is called for each device that is looked at."""
+    """Reads claims into options and constraint checkers. `count_step` is called for each device
+    that is looked at."""
 
     def __init__(
         self,
@@ -130,7 +133,8 @@ class RequestLoader:
     def load_claim(
         self, index: int, claim: ResourceClaim
     ) -> tuple[list[list[RequestOption]], list[ConstraintChecker], int]:
-        """The options of each request, the constraints, and how many devices the claim needs at least."""
+        """The options of each request, the constraints, and how many devices the claim needs at
+        least."""
         options = []
         devices_min = 0
         for request_index, request in enumerate(claim.requests):

@@ -1,8 +1,11 @@
-"""Extended resources that devices provide: a DeviceClass may name one (`extendedResourceName`), and each has an implicit one.
+"""Extended resources that devices provide: a DeviceClass may name one (`extendedResourceName`), and
+each has an implicit one.
 
-A pod requests them in its containers' `resources`, as for a device plugin. If the node does not offer the resource itself, the
-scheduler creates a claim for the pod: one request per container that keeps running, and one for all init containers that run
-to completion, which first use the devices of later containers. Source: `createRequestsAndMappings` in kubernetes' `pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go`.
+A pod requests them in its containers' `resources`, as for a device plugin. If the node does not
+offer the resource itself, the scheduler creates a claim for the pod: one request per container that
+keeps running, and one for all init containers that run to completion, which first use the devices
+of later containers. Source: `createRequestsAndMappings` in kubernetes'
+`pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +20,8 @@ CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 
 @dataclass(frozen=True, slots=True)
 class ExtendedResourceMapping:
-    """Which request of the claim provides a container's resource. Written to the pod's status for the kubelet."""
+    """Which request of the claim provides a container's resource. Written to the pod's status for
+    the kubelet."""
 
     container: str
     resource: str
@@ -25,7 +29,8 @@ class ExtendedResourceMapping:
 
 
 def may_be_device_resource(resource: str) -> bool:
-    """Whether the name is an extended resource: with a domain, and not a native Kubernetes resource."""
+    """Whether the name is an extended resource: with a domain, and not a native Kubernetes
+    resource."""
     if resource.startswith(CLASS_RESOURCE_PREFIX):
         return True
     return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
@@ -44,7 +49,8 @@ def classes_by_resource(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass
 def requests_and_mappings(
     resource_requests: Sequence[ExtendedResourceRequest], classes: Mapping[str, str]
 ) -> tuple[tuple[DeviceRequest, ...], tuple[ExtendedResourceMapping, ...]]:
-    """The requests of the claim in their order, and which container uses which. `classes`: class names by resource."""
+    """The requests of the claim in their order, and which container uses which. `classes`: class
+    names by resource."""
     counts: dict[str, tuple[str, int]] = {}
     mapped: list[ExtendedResourceMapping] = []
     for resource in sorted(classes):

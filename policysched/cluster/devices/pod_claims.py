@@ -1,7 +1,10 @@
-"""Chooses devices for a pod's claims on a node, or says why it cannot: kube-scheduler's DynamicResources for one node.
+"""Chooses devices for a pod's claims on a node, or says why it cannot: kube-scheduler's
+DynamicResources for one node.
 
-A claim is allocated already (and its allocation limits the nodes), or is allocated when the pod gets its node. Extended
-resources that a device class provides and the node does not offer need one more claim, which is created then. Source: `pkg/scheduler/framework/plugins/dynamicresources` of kubernetes v1.36.3.
+A claim is allocated already (and its allocation limits the nodes), or is allocated when the pod
+gets its node. Extended resources that a device class provides and the node does not offer need one
+more claim, which is created then. Source: `pkg/scheduler/framework/plugins/dynamicresources` of
+kubernetes v1.36.3.
 """
 
 from collections.abc import Collection, Hashable
@@ -36,8 +39,8 @@ RESOURCE_NOT_OFFERED = "cannot fit resource"
 class PodExtendedResources:
     """Extended resources of a pod, of which at least one is provided by a device class.
 
-    `device_classes`: class names by resource. `without_class`: resources that no class provides. `has_stale_claim`: the claim
-    of an earlier attempt still exists.
+    `device_classes`: class names by resource. `without_class`: resources that no class provides.
+    `has_stale_claim`: the claim of an earlier attempt still exists.
     """
 
     namespace: str
@@ -48,8 +51,8 @@ class PodExtendedResources:
     _claims: dict[frozenset[str], ResourceClaim] = field(default_factory=dict, compare=False)
 
     def claim_on(self, node: Node) -> ResourceClaim | str | None:
-        """The claim to create for the node, which depends on the resources that the node offers itself; None if none is needed.
-        Or the reason why the node is infeasible."""
+        """The claim to create for the node, which depends on the resources that the node offers
+        itself; None if none is needed. Or the reason why the node is infeasible."""
         if self.has_stale_claim:
             return STALE_EXTENDED_CLAIM
         if any(resource not in node.allocatable for resource in self.without_class):
@@ -104,7 +107,8 @@ def _claim_to_create(namespace: str, requests: tuple[DeviceRequest, ...]) -> Res
 
 
 def _with_unique_name(claim: ResourceClaim, pod: Pod, available: AvailableDevices) -> ResourceClaim:
-    """The claim to create for this attempt. Its name is never reused, so that a late answer cannot refer to another claim."""
+    """The claim to create for this attempt. Its name is never reused, so that a late answer cannot
+    refer to another claim."""
     suffix = blake2b(f"{pod.uid} {available.stamp}".encode(), digest_size=_SUFFIX_BYTES).hexdigest()
     base = f"{pod.name}-extended-resources-"[: _NAME_LENGTH_MAX - 2 * _SUFFIX_BYTES]
     return replace(claim, key=ResourceClaimKey(pod.namespace, f"{base}{suffix}"), controller_uid=pod.uid)
@@ -112,8 +116,8 @@ def _with_unique_name(claim: ResourceClaim, pod: Pod, available: AvailableDevice
 
 @dataclass(frozen=True, slots=True)
 class PodResourceClaims:
-    """The claims of the pod, each once, in its order. `extended`: its extended resources, if a class provides any.
-    `unbindable`: claims whose device binding failed or timed out."""
+    """The claims of the pod, each once, in its order. `extended`: its extended resources, if a
+    class provides any. `unbindable`: claims whose device binding failed or timed out."""
 
     claims: tuple[ResourceClaim, ...]
     extended: PodExtendedResources | None = None
@@ -148,8 +152,8 @@ def _pod_extended_resources(
 def pod_resource_claims(
     pod: Pod, available: AvailableDevices, *, has_stale_claim: bool = False
 ) -> PodResourceClaims | str:
-    """The pod's claims, or the reason why it fits no node. `has_stale_claim`: a claim for its extended resources exists already, or
-    may exist."""
+    """The pod's claims, or the reason why it fits no node. `has_stale_claim`: a claim for its
+    extended resources exists already, or may exist."""
     if not pod.device_claims:
         return PodResourceClaims((), _pod_extended_resources(pod, available, has_stale_claim=has_stale_claim))
     if available.unserved_kinds:
@@ -221,7 +225,8 @@ def fill_claim_name(message: str, claim: ResourceClaimKey | None) -> str:
 
 
 def node_independent_key(devices: PodResourceClaims, available: AvailableDevices) -> Hashable | None:
-    """A key of everything but the node that the result depends on. None if that includes the allocation of a claim."""
+    """A key of everything but the node that the result depends on. None if that includes the
+    allocation of a claim."""
     if devices.unbindable or any(available.allocation(claim.key) is not None for claim in devices.claims):
         return None
     more = devices.extended
@@ -277,7 +282,8 @@ def _evaluate_node(
 
 
 def score_on(devices: PodResourceClaims, node: Node, available: AvailableDevices) -> int:
-    """Higher for alternatives earlier in their lists. 0 if the node is infeasible, or if all claims are allocated already."""
+    """Higher for alternatives earlier in their lists. 0 if the node is infeasible, or if all claims
+    are allocated already."""
     outcome = evaluate_node(devices, node, available)
     if isinstance(outcome, str) or outcome.search_result is None:
         return 0
@@ -318,7 +324,8 @@ def unbindable_claims(devices: PodResourceClaims, now_ns: int, timeout_s: int) -
 
 
 def claim_to_deallocate(pod: Pod, devices: PodResourceClaims) -> ResourceClaim | None:
-    """For a pod that fits no node: a claim used by no other pod, to be allocated again elsewhere. Unbindable claims come first."""
+    """For a pod that fits no node: a claim used by no other pod, to be allocated again elsewhere.
+    Unbindable claims come first."""
     for claim in sorted(devices.claims, key=lambda candidate: candidate.key not in devices.unbindable):
         others = [consumer for consumer in claim.reserved_for if consumer.uid != pod.uid]
         if claim.allocation is None or others:

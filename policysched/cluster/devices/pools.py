@@ -1,7 +1,8 @@
 """The device pools that a node can use, built from the slices of the latest generation.
 
-A driver replaces a pool by publishing slices of a higher generation. Until all of them are published the pool is incomplete
-and nothing is allocated from it. Source: `pools_incubating.go` in k8s.io/dynamic-resource-allocation v0.36.3, `structured/internal/incubating`.
+A driver replaces a pool by publishing slices of a higher generation. Until all of them are
+published the pool is incomplete and nothing is allocated from it. Source: `pools_incubating.go` in
+k8s.io/dynamic-resource-allocation v0.36.3, `structured/internal/incubating`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,8 +14,9 @@ from policysched.model.nodes import Node
 
 @dataclass(frozen=True, slots=True)
 class DevicePool:
-    """`slices`: slices with devices for the node, sorted by name. `other_slices`: other slices of the pool, whose devices may
-    consume the same counters. Nothing is allocated from an `incomplete` or `invalid` pool."""
+    """`slices`: slices with devices for the node, sorted by name. `other_slices`: other slices of
+    the pool, whose devices may consume the same counters. Nothing is allocated from an `incomplete`
+    or `invalid` pool."""
 
     id: PoolId
     slices: tuple[ResourceSlice, ...] = ()
@@ -29,7 +31,8 @@ def pools_for(
     slices: Iterable[ResourceSlice],
     of_pool: Callable[[PoolId], Iterable[ResourceSlice]],
 ) -> tuple[DevicePool, ...]:
-    """Pools in search order. `slices`: slices that the node may be able to use. `of_pool` returns all slices of a pool."""
+    """Pools in search order. `slices`: slices that the node may be able to use. `of_pool` returns
+    all slices of a pool."""
     by_pool: dict[PoolId, list[ResourceSlice]] = {}
     for resource_slice in slices:
         if _is_relevant(resource_slice, node):

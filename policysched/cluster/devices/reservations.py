@@ -1,4 +1,5 @@
-"""Reservations of devices, from the assume of a pod until the watch shows the allocation in the claim's status.
+"""Reservations of devices, from the assume of a pod until the watch shows the allocation in the
+claim's status.
 
 unallocated ──reserve (a pod is assumed)──► reserved ──mark_written──► written ──the watch shows it──► dropped
     ▲                                          │ unreserve, or another claim with the same name
@@ -16,9 +17,10 @@ from policysched.model.identifiers import PodUid, ResourceClaimKey
 class DeviceChoice:
     """What a pod's claims need on its node. False if nothing.
 
-    `allocated`: claims to allocate, with their allocations; one may have to be created first, for extended resources.
-    `reserved`: allocated claims to reserve for the pod. `extended_resource_mappings`: how the containers use the created claim.
-    `awaiting_binding`: claims whose devices must be bound before the pod is.
+    `allocated`: claims to allocate, with their allocations; one may have to be created first, for
+    extended resources. `reserved`: allocated claims to reserve for the pod.
+    `extended_resource_mappings`: how the containers use the created claim. `awaiting_binding`:
+    claims whose devices must be bound before the pod is.
     """
 
     allocated: tuple[tuple[ResourceClaim, DeviceAllocation], ...] = ()
@@ -39,9 +41,9 @@ class DeviceChoice:
 class DeviceReservation:
     """An allocation that is reserved for a claim.
 
-    `pods`: pods that share the claim and whose writes are not answered yet. `written_version`: the latest version that an answer
-    reports; None without an answer. `uid` is "" for a claim to create for one pod: its reservation lasts until the watch shows
-    the claim or it is deleted.
+    `pods`: pods that share the claim and whose writes are not answered yet. `written_version`: the
+    latest version that an answer reports; None without an answer. `uid` is "" for a claim to create
+    for one pod: its reservation lasts until the watch shows the claim or it is deleted.
     """
 
     pods: frozenset[PodUid]

@@ -1,4 +1,5 @@
-"""Counters that the partitions of a device share: what a pool has, and what taken devices use of it."""
+"""Counters that the partitions of a device share: what a pool has, and what taken devices use of
+it."""
 
 from collections import defaultdict
 from fractions import Fraction
@@ -12,7 +13,8 @@ CounterKey = tuple[str, str]
 
 
 class SharedCounters:
-    """Counters of the pools of one search: those of `taken` devices, and those that the search takes."""
+    """Counters of the pools of one search: those of `taken` devices, and those that the search
+    takes."""
 
     def __init__(self, taken: TakenDevices) -> None:
         self._taken = taken
@@ -22,7 +24,8 @@ class SharedCounters:
         )
 
     def take(self, pool: DevicePool, device: Device) -> bool:
-        """Take what the device consumes. Returns False, and takes nothing, if a counter would be exceeded."""
+        """Take what the device consumes. Returns False, and takes nothing, if a counter would be
+        exceeded."""
         available = self._available.get(pool.id)
         if available is None:
             available = self._available[pool.id] = self._available_in(pool)

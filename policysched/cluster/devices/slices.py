@@ -7,7 +7,8 @@ from policysched.model.identifiers import NodeName
 
 
 class ResourceSliceIndex:
-    """A slice belongs to one node if all its devices do and it has no shared counters. Any other slice may be used by several."""
+    """A slice belongs to one node if all its devices do and it has no shared counters. Any other
+    slice may be used by several."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, ResourceSlice] = {}

@@ -1,4 +1,5 @@
-"""Which devices are allocated: whole devices to one claim, shared devices by shares of their capacity."""
+"""Which devices are allocated: whole devices to one claim, shared devices by shares of their
+capacity."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,8 +14,9 @@ _NONE: Mapping[str, Fraction] = {}
 
 @dataclass(slots=True)
 class DeviceUsage:
-    """`whole` and `shares` count allocations by device; `consumed` sums what shares consume. Allocations with admin access do
-    not count. A whole device that is allocated twice by mistake counts twice, so that both can be removed."""
+    """`whole` and `shares` count allocations by device; `consumed` sums what shares consume.
+    Allocations with admin access do not count. A whole device that is allocated twice by mistake
+    counts twice, so that both can be removed."""
 
     whole: Counter[DeviceId] = field(default_factory=Counter)
     shares: Counter[DeviceId] = field(default_factory=Counter)

@@ -1,1 +1,2 @@
-"""PersistentVolumes, claims and classes as observed, and reservations for pods that are not bound yet."""
+"""PersistentVolumes, claims and classes as observed, and reservations for pods that are not bound
+yet."""

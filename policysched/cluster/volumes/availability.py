@@ -1,4 +1,5 @@
-"""The volumes available to pods: as observed, minus reservations. Kernels and the reference implementation read this view."""
+"""The volumes available to pods: as observed, minus reservations. Kernels and the reference
+implementation read this view."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -27,7 +28,8 @@ _NEVER_COUNTED = frozenset({"kubernetes.io/azure-file", "kubernetes.io/vsphere-v
 
 
 class AvailableVolumes:
-    """Observed volumes with all reservations, and optionally with those of a hypothetical cluster (`overlay`)."""
+    """Observed volumes with all reservations, and optionally with those of a hypothetical cluster
+    (`overlay`)."""
 
     __slots__ = ("_overlay", "_volumes")
 
@@ -103,8 +105,8 @@ class AvailableVolumes:
         return (volume for volume in listed if not any(volume.name in layer for layer in layers))
 
     def csi_volume(self, claim: PersistentVolumeClaim) -> CsiVolume | None:
-        """The volume to attach for the claim: the bound one, or a placeholder for one that its class provisions. None if no CSI
-        driver attaches it, or the driver is unknown."""
+        """The volume to attach for the claim: the bound one, or a placeholder for one that its
+        class provisions. None if no CSI driver attaches it, or the driver is unknown."""
         volume = self.volume(claim.volume_name) if claim.volume_name else None
         if volume is not None:
             return volume.csi_volume
@@ -116,7 +118,8 @@ class AvailableVolumes:
         return CsiVolume(driver, f"\0{claim.key.namespace}/{claim.key.name}") if driver else None
 
     def csi_volumes_of(self, pod: Pod) -> frozenset[CsiVolume]:
-        """The volumes attached for the pod. Claims that are missing or belong to another pod do not count."""
+        """The volumes attached for the pod. Claims that are missing or belong to another pod do not
+        count."""
         csi_volumes = set(pod.mounts)
         for use in pod.claims:
             claim = self.claim(use.claim)

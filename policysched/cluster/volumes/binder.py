@@ -1,7 +1,9 @@
-"""Chooses volumes for a pod's claims on a node, or says why it cannot: kube-scheduler's VolumeBinding for one node.
+"""Chooses volumes for a pod's claims on a node, or says why it cannot: kube-scheduler's
+VolumeBinding for one node.
 
-A claim is bound already, or is bound when the pod gets its node (its class has the mode WaitForFirstConsumer), or rejects
-the pod until another controller binds it. Source: `pkg/scheduler/framework/plugins/volumebinding/binder.go` of kubernetes v1.36.3, and
+A claim is bound already, or is bound when the pod gets its node (its class has the mode
+WaitForFirstConsumer), or rejects the pod until another controller binds it. Source:
+`pkg/scheduler/framework/plugins/volumebinding/binder.go` of kubernetes v1.36.3, and
 `FindMatchingVolume` in k8s.io/component-helpers/storage/volume.
 """
 
@@ -91,8 +93,8 @@ def _waits_for_first_consumer(claim: PersistentVolumeClaim, available: Available
 def choose_volumes(
     claims: PodVolumeClaims, node: Node, available: AvailableVolumes, free: FindFreeVolume | None = None
 ) -> VolumeChoice | tuple[str, ...]:
-    """The volumes for the claims on the node, or the reasons why the node is infeasible. `free` is a faster equivalent of
-    `find_free_volume`."""
+    """The volumes for the claims on the node, or the reasons why the node is infeasible. `free` is
+    a faster equivalent of `find_free_volume`."""
     reasons = _RefusalReasons()
     _check_bound(claims.bound, node, available, reasons)
     choice = _choose_delayed(
@@ -176,7 +178,8 @@ def _matching_volume(
     free: FindFreeVolume,
     excluded: Sequence[str],
 ) -> PersistentVolume | None:
-    """The volume that is bound or reserved for the claim, or else the smallest that fits; None if there is none."""
+    """The volume that is bound or reserved for the claim, or else the smallest that fits; None if
+    there is none."""
     for volume in available.volumes_for_claim(claim):
         if volume.name not in excluded and matches_claim_spec(volume, claim):
             return volume if volume_fits_labels(volume.node_affinity_terms, node.labels) else None

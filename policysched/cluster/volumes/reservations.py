@@ -4,8 +4,9 @@
       ▲                                     │ unreserve, or a version that another client wrote
       └─────────────────────────────────────┘
 
-A reservation keeps a volume from being bound twice, and a claim from being provisioned on two nodes. A version that another
-client wrote drops it: the API server decides. Source: the assume caches of kube-scheduler's VolumeBinding.
+A reservation keeps a volume from being bound twice, and a claim from being provisioned on two
+nodes. A version that another client wrote drops it: the API server decides. Source: the assume
+caches of kube-scheduler's VolumeBinding.
 """
 
 from collections.abc import Set
@@ -19,7 +20,8 @@ _NO_NAMES: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class VolumeChoice:
-    """What a pod's claims need on its node: bindings to existing volumes, and volumes to provision. False if nothing.
+    """What a pod's claims need on its node: bindings to existing volumes, and volumes to provision.
+    False if nothing.
 
     Upstream: `PodVolumes`."""
 
@@ -40,8 +42,9 @@ class VolumeChoice:
 
 @dataclass(frozen=True, slots=True)
 class VolumeReservation:
-    """`target` is reserved for `pods`, which share the claim. `base_version`: the version of the object when it was reserved.
-    `written_version`: the version that this scheduler wrote, if it did."""
+    """`target` is reserved for `pods`, which share the claim. `base_version`: the version of the
+    object when it was reserved. `written_version`: the version that this scheduler wrote, if it
+    did."""
 
     pods: frozenset[PodUid]
     target: ClaimRef | NodeName

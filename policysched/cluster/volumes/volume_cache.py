@@ -1,4 +1,5 @@
-"""The cache of claims, volumes, classes, drivers and capacities, and the reservations of assumed pods."""
+"""The cache of claims, volumes, classes, drivers and capacities, and the reservations of assumed
+pods."""
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence, Set
@@ -20,13 +21,15 @@ _NO_EVENTS: frozenset[ClusterEvent] = frozenset()
 _NO_NAMES: frozenset[str] = frozenset()
 
 CsiVolumeChange = VolumeClaimKey | str | None
-"""What may have other volumes attached now: a claim, references to a volume by name, or (None) everything."""
+"""What may have other volumes attached now: a claim, references to a volume by name, or (None)
+everything."""
 
 
 class VolumeCache:
     """Storage objects by key. Every `put_` and `drop_` returns the cluster events that it causes.
 
-    Stamps grow with each change of an object: equal stamps mean that a cached result is still valid.
+    Stamps grow with each change of an object: equal stamps mean that a cached result is still
+    valid.
     """
 
     def __init__(self) -> None:
@@ -162,7 +165,8 @@ class VolumeCache:
         return frozenset({ClusterEvent.CSI_DRIVER_UPDATE}) if left_off else _NO_EVENTS
 
     def drop_driver(self, name: str) -> frozenset[ClusterEvent]:
-        """Without the driver, capacity is not checked any more. kube-scheduler registers no event for this."""
+        """Without the driver, capacity is not checked any more. kube-scheduler registers no event
+        for this."""
         known = self.drivers.pop(name, None)
         if known is None:
             return _NO_EVENTS
@@ -213,7 +217,8 @@ class VolumeCache:
         self._mark_choice_changed(choice)
 
     def mark_written(self, pod: PodUid, choice: VolumeChoice, versions: Mapping[PrebindTarget, int]) -> None:
-        """These versions of the objects contain the choice. The reservation is dropped when the watch has reached them."""
+        """These versions of the objects contain the choice. The reservation is dropped when the
+        watch has reached them."""
         for key in choice.reservation_keys:
             reservation = self.reservations.by_key.get(key)
             if reservation is not None and pod in reservation.pods and key in versions:

@@ -1,7 +1,9 @@
-"""The reference implementation of kube-scheduler's built-ins: one module each, named as in `builtins.registry`.
+"""The reference implementation of kube-scheduler's built-ins: one module each, named as in
+`builtins.registry`.
 
-A filter has `filter_node`, a score has `score`; `prefilter` says why a pod is rejected on all nodes, and `filter_node` then rejects
-each node with the same reason. The docstrings state the rules; `docs/builtins.md` is generated from them.
+A filter has `filter_node`, a score has `score`; `prefilter` says why a pod is rejected on all
+nodes, and `filter_node` then rejects each node with the same reason. The docstrings state the
+rules; `docs/builtins.md` is generated from them.
 """
 
 from importlib import import_module

@@ -1,26 +1,31 @@
 """Filter, for the pod's resource claims:
 
-- An allocated claim can be used on the nodes that its allocation selects. It can be used on no node if a binding failure
-  condition of its devices is True, or if they are not ready `binding_timeout_seconds` after the allocation.
-- Extended resources that a DeviceClass provides and the node does not offer itself need one more claim, which is created for the
-  pod. It has a request for each container and resource, and one for the most that an init container needs beside the devices of
-  later containers. A node that lacks another extended resource of the pod is rejected, and every node is rejected while the
-  claim of an earlier attempt exists.
-- Other claims are allocated on the node. Pools are searched by driver and name; of each pool only the slices of the latest
-  generation count, and none while some are missing. Each request gets the first devices that match the CEL selectors of the class
-  and the request, are not allocated (`adminAccess` ignores this), have only tolerated taints, have enough counters and capacity,
-  and satisfy the claim's constraints, so that all requests of all claims are satisfied.
+- An allocated claim can be used on the nodes that its allocation selects. It can be used on no node
+  if a binding failure condition of its devices is True, or if they are not ready
+  `binding_timeout_seconds` after the allocation.
+- Extended resources that a DeviceClass provides and the node does not offer itself need one more
+  claim, which is created for the pod. It has a request for each container and resource, and one for
+  the most that an init container needs beside the devices of later containers. A node that lacks
+  another extended resource of the pod is rejected, and every node is rejected while the claim of an
+  earlier attempt exists.
+- Other claims are allocated on the node. Pools are searched by driver and name; of each pool only
+  the slices of the latest generation count, and none while some are missing. Each request gets the
+  first devices that match the CEL selectors of the class and the request, are not allocated
+  (`adminAccess` ignores this), have only tolerated taints, have enough counters and capacity, and
+  satisfy the claim's constraints, so that all requests of all claims are satisfied.
 
-A pod is rejected on all nodes while a claim does not exist, is being deleted, was created for another pod, is reserved for 256
-pods already, or names a class that does not exist. A selector that cannot be evaluated rejects the node, with the CEL error as the
-reason.
+A pod is rejected on all nodes while a claim does not exist, is being deleted, was created for
+another pod, is reserved for 256 pods already, or names a class that does not exist. A selector that
+cannot be evaluated rejects the node, with the CEL error as the reason.
 
-When the pod gets a node, the devices are reserved for the claims. PreBind writes their finalizer, allocation and reservation, and
-waits until the `bindingConditions` of the devices are True. If one of `bindingFailureConditions` becomes True or the time is over,
-the pod is tried again; if it then fits no node, the claim is deallocated.
+When the pod gets a node, the devices are reserved for the claims. PreBind writes their finalizer,
+allocation and reservation, and waits until the `bindingConditions` of the devices are True. If one
+of `bindingFailureConditions` becomes True or the time is over, the pod is tried again; if it then
+fits no node, the claim is deallocated.
 
-Score: for each request with alternatives (`firstAvailable`), 8 minus the index of the chosen alternative; the sum, as a percentage
-of the largest sum. A pod whose claims are all allocated scores 0."""
+Score: for each request with alternatives (`firstAvailable`), 8 minus the index of the chosen
+alternative; the sum, as a percentage of the largest sum. A pod whose claims are all allocated
+scores 0."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,5 +1,6 @@
-"""Score: for every container (init containers included) and every image volume whose image the node has, `size * nodes
-that have it / all nodes`, rounded down. The sum is clamped between 23 MiB and 1000 MiB per container and mapped to 0..100."""
+"""Score: for every container (init containers included) and every image volume whose image the node
+has, `size * nodes that have it / all nodes`, rounded down. The sum is clamped between 23 MiB and
+1000 MiB per container and mapped to 0..100."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,17 +1,22 @@
-"""A term selects placed pods by their labels, in the namespaces that it lists or that its namespaceSelector matches (in the pod's
-own namespace if it has neither). A node's domain under a term is the set of nodes with the same value of the topologyKey. Terms of
-placed pods are evaluated the same way for the pod to schedule.
+"""A term selects placed pods by their labels, in the namespaces that it lists or that its
+namespaceSelector matches (in the pod's own namespace if it has neither). A node's domain under a
+term is the set of nodes with the same value of the topologyKey. Terms of placed pods are evaluated
+the same way for the pod to schedule.
 
 Filter, in this order:
 
-- Required affinity: the node has every topologyKey, and its domain of each contains a placed pod that all required terms
-  select. If no domain contains such a pod, a pod that its own terms select is allowed.
-- Required anti-affinity: the node's domain of each term contains no placed pod that the term selects.
-- Required anti-affinity of placed pods: no such term selects the pod in a domain that contains the node.
+- Required affinity: the node has every topologyKey, and its domain of each contains a placed pod
+  that all required terms select. If no domain contains such a pod, a pod that its own terms select
+  is allowed.
+- Required anti-affinity: the node's domain of each term contains no placed pod that the term
+  selects.
+- Required anti-affinity of placed pods: no such term selects the pod in a domain that contains the
+  node.
 
-Score: over all placed pods and the domains of each term, the sum of the weights of preferred terms that select them (minus those of
-preferred anti-affinity terms), of such terms of placed pods that select the pod, and `hard_pod_affinity_weight` for each required
-affinity term of placed pods that selects the pod; `floor(100 * (sum - min) / (max - min))` over the candidates in float64, or 0 for
+Score: over all placed pods and the domains of each term, the sum of the weights of preferred terms
+that select them (minus those of preferred anti-affinity terms), of such terms of placed pods that
+select the pod, and `hard_pod_affinity_weight` for each required affinity term of placed pods that
+selects the pod; `floor(100 * (sum - min) / (max - min))` over the candidates in float64, or 0 for
 all if the sums are equal. A pod without a matching term is not scored.
 """
 
@@ -69,7 +74,8 @@ def _affinity_holds(own: PodAffinity, pod: Pod, node: Node, facts: ClusterFacts)
 def _placed_in_domain(
     terms: Sequence[PodAffinityTerm], node: Node, facts: ClusterFacts, within: PodAffinityTerm | None = None
 ) -> bool:
-    """Whether a placed pod that all the terms select is in the node's domain of `within` (of the first of them)."""
+    """Whether a placed pod that all the terms select is in the node's domain of `within` (of the
+    first of them)."""
     where = within or terms[0]
     return any(_same_domain(where, home, node) for _, home in _selected_by_all(terms, facts))
 
@@ -96,7 +102,8 @@ def selects(selector: PodSelector, pod: Pod, facts: ClusterFacts) -> bool:
 
 
 def in_scope(selector: PodSelector, pod: Pod, facts: ClusterFacts) -> bool:
-    """Whether the selector covers the namespace of the pod. One that was not observed matches no selector with requirements."""
+    """Whether the selector covers the namespace of the pod. One that was not observed matches no
+    selector with requirements."""
     if pod.namespace in selector.namespaces:
         return True
     elsewhere = selector.namespace_selector
@@ -128,7 +135,8 @@ def score(
 
 
 def _weights(pod: Pod, hard_weight: int, facts: ClusterFacts) -> Counter[Domain]:
-    """What each domain adds; one that terms are about is there even where their weights cancel each other."""
+    """What each domain adds; one that terms are about is there even where their weights cancel each
+    other."""
     weights: Counter[Domain] = Counter()
 
     def add(term: PodAffinityTerm, home: Node, weight: int) -> None:

@@ -1,8 +1,9 @@
-"""Filter: the node has all labels of `spec.nodeSelector` and matches one of the required terms of `spec.affinity.nodeAffinity`. If
-every required term names nodes by `metadata.name`, other nodes are rejected first.
+"""Filter: the node has all labels of `spec.nodeSelector` and matches one of the required terms of
+`spec.affinity.nodeAffinity`. If every required term names nodes by `metadata.name`, other nodes are
+rejected first.
 
-Score: the sum of the weights of the preferred terms that match, as `floor(100 * sum / max(sum))` over the candidates, or
-0 for all if none matches. A pod without preferred terms is not scored.
+Score: the sum of the weights of the preferred terms that match, as `floor(100 * sum / max(sum))`
+over the candidates, or 0 for all if none matches. A pod without preferred terms is not scored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,8 +59,8 @@ def required_matches(pod: Pod, node: Node) -> bool:
 
 
 def named_nodes(pod: Pod) -> frozenset[str]:
-    """The nodes that the required terms name, if every term names some; else (also where the names of each term
-    contradict each other) nothing."""
+    """The nodes that the required terms name, if every term names some; else (also where the names
+    of each term contradict each other) nothing."""
     required = pod.affinity.required if pod.affinity else None
     names: set[str] = set()
     for term in required or ():

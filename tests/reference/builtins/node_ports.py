@@ -1,5 +1,5 @@
-"""Filter: no pod on the node uses a host port of the pod. Host ports conflict if protocol and port are equal, and the addresses are
-equal or one is `0.0.0.0`."""
+"""Filter: no pod on the node uses a host port of the pod. Host ports conflict if protocol and port
+are equal, and the addresses are equal or one is `0.0.0.0`."""
 
 from policysched.model.pods import HostPort, Pod
 from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo

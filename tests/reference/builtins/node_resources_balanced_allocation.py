@@ -1,9 +1,10 @@
 """Score: how much the pod improves the balance of the node's resources.
 
-The balance of a node is `int(100 * (1 - s))`, with `s` the standard deviation of `requested / allocatable` (at most 1) over
-`resources`. A resource that the node does not have is left out, and so is an extended resource that the pod does not request.
-The score is `50 + floor((50 + balance with the pod - balance without it) / 2)`, which is 75 for no change. With
-`formula = balance` the score is the balance with the pod. A pod that requests none of the resources is not scored.
+The balance of a node is `int(100 * (1 - s))`, with `s` the standard deviation of `requested /
+allocatable` (at most 1) over `resources`. A resource that the node does not have is left out, and
+so is an extended resource that the pod does not request. The score is `50 + floor((50 + balance
+with the pod - balance without it) / 2)`, which is 75 for no change. With `formula = balance` the
+score is the balance with the pod. A pod that requests none of the resources is not scored.
 """
 
 import math
@@ -52,7 +53,8 @@ def _balance(amounts: Mapping[str, tuple[int, int]], more: Mapping[str, int]) ->
 
 
 def _deviation(fractions: Sequence[float]) -> float:
-    """The order of the additions matters to the last bit: that of `resources`, as kube-scheduler has it."""
+    """The order of the additions matters to the last bit: that of `resources`, as kube-scheduler
+    has it."""
     match fractions:
         case [] | [_]:
             return 0.0
@@ -67,7 +69,8 @@ def _deviation(fractions: Sequence[float]) -> float:
 
 
 def sum_in_order(numbers: Sequence[float]) -> float:
-    """A plain running sum. Python's own `sum` of floats compensates for rounding from 3.12 on, Go's does not."""
+    """A plain running sum. Python's own `sum` of floats compensates for rounding from 3.12 on, Go's
+    does not."""
     total = 0.0
     for number in numbers:
         total += number

@@ -1,17 +1,20 @@
-"""Filter: the node's allocatable minus what is requested on it fits one more pod and each requested resource, except extended resources
-listed in `ignored_resources` or `ignored_resource_groups` (the part before the slash). Eviction cannot help if the request exceeds
-the allocatable amount. If the policy has `filter dynamic_resources`, an extended resource that the node does not offer and a
+"""Filter: the node's allocatable minus what is requested on it fits one more pod and each requested
+resource, except extended resources listed in `ignored_resources` or `ignored_resource_groups` (the
+part before the slash). Eviction cannot help if the request exceeds the allocatable amount. If the
+policy has `filter dynamic_resources`, an extended resource that the node does not offer and a
 DeviceClass provides is left to that filter.
 
-Score, by `strategy`: the weighted mean over `resources`. A resource that the node does not have is left out, and so is an
-extended resource that the pod does not request. For an extended resource provided by devices, devices are counted. A container
-without requests counts as 100m cpu and 200 MiB memory.
+Score, by `strategy`: the weighted mean over `resources`. A resource that the node does not have is
+left out, and so is an extended resource that the pod does not request. For an extended resource
+provided by devices, devices are counted. A container without requests counts as 100m cpu and 200
+MiB memory.
 
-- `least_allocated`: `floor(100 * (capacity - requested) / capacity)`, 0 if more is requested than the capacity; the
-  mean is rounded down.
+- `least_allocated`: `floor(100 * (capacity - requested) / capacity)`, 0 if more is requested than
+  the capacity; the mean is rounded down.
 - `most_allocated`: `floor(100 * requested / capacity)`, at most 100; the mean is rounded down.
-- `requested_to_capacity_ratio`: the utilization `floor(100 * requested / capacity)`, at most 100, mapped by linear interpolation
-  between the points of `shape` (times 10, rounded toward zero); the mean over the resources that score above 0 is rounded half up.
+- `requested_to_capacity_ratio`: the utilization `floor(100 * requested / capacity)`, at most 100,
+  mapped by linear interpolation between the points of `shape` (times 10, rounded toward zero); the
+  mean over the resources that score above 0 is rounded half up.
 """
 
 import math
@@ -84,7 +87,8 @@ def score(
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """One resource of a node: what would be requested with the pod on it, of how much, and how much that matters."""
+    """One resource of a node: what would be requested with the pod on it, of how much, and how much
+    that matters."""
 
     requested: int
     capacity: int

@@ -1,9 +1,11 @@
-"""Filter: for each CSI driver of the pod's volumes with a limit in the node's CSINode, `attached + new <= limit`.
+"""Filter: for each CSI driver of the pod's volumes with a limit in the node's CSINode, `attached +
+new <= limit`.
 
-`attached` are the volumes of the pods on the node, each once, and those of VolumeAttachments to the node that no pod there
-uses. `new` are the pod's volumes that no pod there uses. The driver of a volume is that of its PersistentVolume or, if there is
-none yet, the provisioner of the claim's class; volumes of in-tree plugins count for the CSI driver that replaced them. A claim
-that does not exist rejects each node.
+`attached` are the volumes of the pods on the node, each once, and those of VolumeAttachments to the
+node that no pod there uses. `new` are the pod's volumes that no pod there uses. The driver of a
+volume is that of its PersistentVolume or, if there is none yet, the provisioner of the claim's
+class; volumes of in-tree plugins count for the CSI driver that replaced them. A claim that does not
+exist rejects each node.
 """
 
 from collections import Counter

@@ -1,23 +1,26 @@
-"""A constraint counts the pods that its labelSelector (with the labels of matchLabelKeys) selects in the pod's namespace, without
-terminating pods, by domain. A domain is the set of nodes with the same value of the topologyKey. Nodes without all of the
-topologyKeys do not count, nor do nodes that the pod's nodeSelector and node affinity (nodeAffinityPolicy Honor) or its
-tolerations (nodeTaintsPolicy Honor) exclude. A selector without requirements counts nothing.
+"""A constraint counts the pods that its labelSelector (with the labels of matchLabelKeys) selects
+in the pod's namespace, without terminating pods, by domain. A domain is the set of nodes with the
+same value of the topologyKey. Nodes without all of the topologyKeys do not count, nor do nodes that
+the pod's nodeSelector and node affinity (nodeAffinityPolicy Honor) or its tolerations
+(nodeTaintsPolicy Honor) exclude. A selector without requirements counts nothing.
 
-A pod without constraints gets those of `default_constraints`: in the filter as DoNotSchedule, in the score as ScheduleAnyway. Their
-selector requires the labels that the pod's matching Services select, and what the selector of its controller requires (an existing
-ReplicationController, ReplicaSet or StatefulSet). Without any of these the pod has no constraints. `system` stands for
-kube-scheduler's defaults, hostname with maxSkew 3 and zone with maxSkew 5. With `system`, a node that lacks one of the labels still
-counts and is scored by the other constraint.
+A pod without constraints gets those of `default_constraints`: in the filter as DoNotSchedule, in
+the score as ScheduleAnyway. Their selector requires the labels that the pod's matching Services
+select, and what the selector of its controller requires (an existing ReplicationController,
+ReplicaSet or StatefulSet). Without any of these the pod has no constraints. `system` stands for
+kube-scheduler's defaults, hostname with maxSkew 3 and zone with maxSkew 5. With `system`, a node
+that lacks one of the labels still counts and is scored by the other constraint.
 
-Filter, for each DoNotSchedule constraint: the node has the topologyKey, and `count in its domain + 1 if the constraint
-selects the pod itself - least count in any domain <= maxSkew`. The least count is 0 if there are fewer domains than
-minDomains.
+Filter, for each DoNotSchedule constraint: the node has the topologyKey, and `count in its domain +
+1 if the constraint selects the pod itself - least count in any domain <= maxSkew`. The least count
+is 0 if there are fewer domains than minDomains.
 
-Score, for the ScheduleAnyway constraints: over the candidates that have all topologyKeys (others get 0), the sum of
-`count in its domain * ln(domains of the candidates + 2) + maxSkew - 1` in float64, rounded half up;
-`floor(100 * (max + min - sum) / max)`, or 100 for all if the maximum is 0. For `kubernetes.io/hostname`, each candidate is a domain
-and counts its own pods, whatever the policies are. With `system` all candidates are scored; nodes without a label form one more
-domain of it, and its constraint adds nothing to them. A pod without such a constraint is not scored.
+Score, for the ScheduleAnyway constraints: over the candidates that have all topologyKeys (others
+get 0), the sum of `count in its domain * ln(domains of the candidates + 2) + maxSkew - 1` in
+float64, rounded half up; `floor(100 * (max + min - sum) / max)`, or 100 for all if the maximum is
+0. For `kubernetes.io/hostname`, each candidate is a domain and counts its own pods, whatever the
+policies are. With `system` all candidates are scored; nodes without a label form one more domain of
+it, and its constraint adds nothing to them. A pod without such a constraint is not scored.
 """
 
 import math
@@ -129,7 +132,8 @@ def counts_by_domain(
     pod: Pod,
     facts: ClusterFacts,
 ) -> dict[str, int]:
-    """How many pods the constraint counts in each domain, of the nodes that all of the constraints have domains for."""
+    """How many pods the constraint counts in each domain, of the nodes that all of the constraints
+    have domains for."""
     counts: dict[str, int] = {}
     for node_info in facts.nodes.values():
         if has_all_keys(node_info.node, together) and is_counted(constraint, pod, node_info.node):

@@ -1,7 +1,8 @@
 """Filter: the pod tolerates every NoSchedule and NoExecute taint of the node.
 
-Score: the count of the node's PreferNoSchedule taints that no toleration of the pod for that effect (or for any effect) tolerates;
-`100 - floor(100 * count / max(count))` over the candidates, or 100 for all if no candidate has such a taint.
+Score: the count of the node's PreferNoSchedule taints that no toleration of the pod for that effect
+(or for any effect) tolerates; `100 - floor(100 * count / max(count))` over the candidates, or 100
+for all if no candidate has such a taint.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,7 +49,8 @@ def all_tolerated(pod: Pod, node: Node) -> bool:
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """An empty effect or key matches any. Source: `Toleration.ToleratesTaint` in k8s.io/api/core/v1."""
+    """An empty effect or key matches any. Source: `Toleration.ToleratesTaint` in
+    k8s.io/api/core/v1."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

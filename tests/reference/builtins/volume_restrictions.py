@@ -1,8 +1,10 @@
-"""Filter: no pod on the node mounts a disk of the pod, unless both mount it read-only. GCE disks are equal by name, AWS disks by
-ID (never shared), iSCSI disks by IQN, and RBD images by pool and name if their monitors overlap. A claim with the access mode
-ReadWriteOncePod is not used by a placed pod on any node.
+"""Filter: no pod on the node mounts a disk of the pod, unless both mount it read-only. GCE disks
+are equal by name, AWS disks by ID (never shared), iSCSI disks by IQN, and RBD images by pool and
+name if their monitors overlap. A claim with the access mode ReadWriteOncePod is not used by a
+placed pod on any node.
 
-A claim that does not exist rejects the pod on all nodes (the claim of an ephemeral volume is left to volume_binding).
+A claim that does not exist rejects the pod on all nodes (the claim of an ephemeral volume is left
+to volume_binding).
 """
 
 from policysched.cluster.volumes.binder import not_found_message

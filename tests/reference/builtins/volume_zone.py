@@ -1,10 +1,11 @@
-"""Filter, for each bound claim of the pod (without ephemeral volumes): if the volume has one of the labels
-`topology.kubernetes.io/zone` and `/region`, or the older `failure-domain.beta.kubernetes.io/zone` and `/region`, the node's label
-has one of its values (separated by `__`). A node without any of the four labels accepts every volume. For an older label of the
-volume, the node may have the newer label.
+"""Filter, for each bound claim of the pod (without ephemeral volumes): if the volume has one of the
+labels `topology.kubernetes.io/zone` and `/region`, or the older
+`failure-domain.beta.kubernetes.io/zone` and `/region`, the node's label has one of its values
+(separated by `__`). A node without any of the four labels accepts every volume. For an older label
+of the volume, the node may have the newer label.
 
-A pod is rejected on all nodes while a claim or its volume does not exist, or the claim is unbound and its class does not have the
-mode WaitForFirstConsumer.
+A pod is rejected on all nodes while a claim or its volume does not exist, or the claim is unbound
+and its class does not have the mode WaitForFirstConsumer.
 """
 
 from collections.abc import Mapping
