@@ -1,6 +1,7 @@
-"""The vocabulary of tests: pods, nodes and worlds in a few words.
+"""Builders of pods, nodes and cluster caches for tests.
 
-Everything goes through `kube.decode.core_objects` from a manifest, so that defaults are the real ones.
+Everything is decoded by `kube.decode.core_objects` from a manifest, so that defaults are the real
+ones.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,8 +43,9 @@ def pod_manifest(
     owner: tuple[str, str, str] | None = None,
     spec: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A v1 Pod. `tolerations` are written `key=value:Effect`, `key:Effect` (Exists) or `` (everything); `owner` is its
-    controller's apiVersion, kind and name; `spec` is laid over the rest."""
+    """A v1 Pod. `tolerations` are written `key=value:Effect`, `key:Effect` (Exists) or `` (all
+    taints). `owner` is its controller's apiVersion, kind and name. `spec` overrides other fields.
+    """
     requests = {
         **({"cpu": cpu} if cpu else {}),
         **({"memory": memory} if memory else {}),
@@ -123,12 +125,12 @@ def node_manifest(
 
 
 def pod(name: str = "p", **more: Any) -> Pod:
-    """A pod as scheduling sees it; the words are those of `pod_manifest`."""
+    """A decoded pod, with the arguments of `pod_manifest`."""
     return wire.decode_pod(pod_manifest(name, **more)).pod
 
 
 def node(name: str = "a", **more: Any) -> Node:
-    """A node as scheduling sees it; the words are those of `node_manifest`."""
+    """A decoded node, with the arguments of `node_manifest`."""
     return wire.decode_node(node_manifest(name, **more))
 
 
@@ -143,31 +145,31 @@ def service(name: str = "web", *, namespace: str = "default", **selector: str) -
 def pod_set(
     kind: PodSetKind, name: str, selector: Mapping[str, Any] | None, *, namespace: str = "default"
 ) -> PodSet:
-    """A Service or controller; `selector` as its kind writes it."""
+    """A Service or controller; `selector` in the form of its kind."""
     metadata = {"name": name, "namespace": namespace}
     return wire.decode_pod_set({"metadata": metadata, "spec": {"selector": selector}}, kind)
 
 
-def pending(one: Pod) -> ObservedPod:
-    return ObservedPod(one, node=None, phase="Pending", deleting=False, nominated_node=None)
+def pending(value: Pod) -> ObservedPod:
+    return ObservedPod(value, node=None, phase="Pending", deleting=False, nominated_node=None)
 
 
-def placed(one: Pod, on: str) -> ObservedPod:
-    return ObservedPod(one, node=NodeName(on), phase="Running", deleting=False, nominated_node=None)
+def placed(value: Pod, on: str) -> ObservedPod:
+    return ObservedPod(value, node=NodeName(on), phase="Running", deleting=False, nominated_node=None)
 
 
-def finished(one: Pod, on: str) -> ObservedPod:
-    return replace(placed(one, on), phase="Succeeded")
+def finished(value: Pod, on: str) -> ObservedPod:
+    return replace(placed(value, on), phase="Succeeded")
 
 
-def rejected(one: Pod, on: str, reason: str, message: str = "") -> ObservedPod:
-    """As the API server shows a pod that the kubelet of its node did not take; `message` is the kubelet's."""
+def rejected(value: Pod, on: str, reason: str, message: str = "") -> ObservedPod:
+    """A pod that the kubelet of its node rejected. `message` is the kubelet's."""
     status = {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {message}"}
-    return replace(placed(one, on), phase="Failed", rejection=decode_kubelet_rejection(status))
+    return replace(placed(value, on), phase="Failed", rejection=decode_kubelet_rejection(status))
 
 
 def too_little(resource: str, requested: int, used: int, capacity: int) -> str:
-    """A kubelet's words of what its node has too little of."""
+    """The kubelet's message for an insufficient resource."""
     return f"Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
 
 
@@ -177,16 +179,16 @@ def world(
     namespaces: Iterable[Namespace] = (Namespace("default", {}, {}),),
     pod_sets: Iterable[PodSet] = (),
 ) -> ClusterCache:
-    """A cache in which all of these have been seen."""
+    """A cache with these objects."""
     cache = ClusterCache()
     for space in namespaces:
         cache.put_namespace(space)
-    for one in nodes:
-        cache.put_node(one)
+    for item in nodes:
+        cache.put_node(item)
     for group in pod_sets:
         cache.put_pod_set(group)
-    for seen in pods:
-        cache.put_pod(seen)
+    for observed in pods:
+        cache.put_pod(observed)
     return cache
 
 

@@ -1,4 +1,5 @@
-"""The vocabulary of tests with devices, as `tests.builders` is for pods and nodes: everything goes through `kube.decode.devices`."""
+"""Builders of device objects for tests, like `tests.builders`. Everything is decoded by
+`kube.decode.devices`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
 def gpu(name: str, **more: Any) -> Json:
-    """A device. `attributes` as plain values, `capacity` as quantities; anything else as the API has it."""
+    """A device. `attributes` as plain values, `capacity` as quantities, other fields as in the API."""
     attributes, capacity = more.pop("attributes", {}), more.pop("capacity", {})
     return {
         "name": name,
@@ -54,7 +55,7 @@ def slice_manifest(
     version: int = 1,
     **spec: Any,
 ) -> Json:
-    """`node` None: `spec` says which nodes."""
+    """With `node` None, `spec` selects the nodes."""
     pool = pool or node or "shared"
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -71,7 +72,7 @@ def slice_manifest(
 
 
 def new(manifest: Json) -> Json:
-    """As it is written to a server, which gives out versions and UIDs itself."""
+    """The manifest to create, without the version and UID that the server assigns."""
     meta = {
         key: value for key, value in manifest["metadata"].items() if key not in ("resourceVersion", "uid")
     }
@@ -87,12 +88,12 @@ def class_manifest(name: str = "gpu", *selectors: str, created: str | None = Non
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
         "metadata": {"name": name, **({"creationTimestamp": created} if created else {})},
-        "spec": {"selectors": [{"cel": {"expression": one}} for one in selectors], **spec},
+        "spec": {"selectors": [{"cel": {"expression": expression}} for expression in selectors], **spec},
     }
 
 
 def device_class(name: str = "gpu", *selectors: str, **more: Any) -> DeviceClass:
-    """The words are those of `class_manifest`."""
+    """A decoded class, with the arguments of `class_manifest`."""
     return devices.decode_device_class(class_manifest(name, *selectors, **more))
 
 
@@ -102,7 +103,9 @@ def asking(name: str = "r", *selectors: str, of_class: str = "gpu", **exactly: A
 
 
 def ask(*selectors: str, of_class: str = "gpu", **more: Any) -> Json:
-    chosen = {"selectors": [{"cel": {"expression": one}} for one in selectors]} if selectors else {}
+    chosen = (
+        {"selectors": [{"cel": {"expression": expression}} for expression in selectors]} if selectors else {}
+    )
     return {"deviceClassName": of_class, **chosen, **more}
 
 
@@ -155,11 +158,11 @@ def given(
     reported: Mapping[str, str] | None = None,
     **result: Any,
 ) -> Json:
-    """A claim's status: these devices of this node's pool, reserved for pods of these names; given to it `at` a time, with these
-    conditions `reported` of each."""
+    """The status of a claim: allocated with these devices of the node's pool, and reserved for
+    these pods. `at` is the allocation timestamp, `reported` the conditions of each device."""
     results = [
-        {"request": request, "driver": DRIVER, "pool": node or "shared", "device": one, **result}
-        for one in gpus
+        {"request": request, "driver": DRIVER, "pool": node or "shared", "device": name, **result}
+        for name in gpus
     ]
     fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
     selector = {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]}} if node else {}
@@ -168,7 +171,8 @@ def given(
         for name, value in (reported or {}).items()
     ]
     devices_ = [
-        {"driver": DRIVER, "pool": node or "shared", "device": one, "conditions": conditions} for one in gpus
+        {"driver": DRIVER, "pool": node or "shared", "device": device, "conditions": conditions}
+        for device in gpus
     ]
     return {
         **({"devices": devices_} if conditions else {}),
@@ -177,21 +181,22 @@ def given(
             **selector,
             **({"allocationTimestamp": at} if at else {}),
         },
-        "reservedFor": [{"resource": "pods", "name": one, "uid": f"uid-{one}"} for one in reserved],
+        "reservedFor": [{"resource": "pods", "name": pod, "uid": f"uid-{pod}"} for pod in reserved],
     }
 
 
 def claiming(*claims: str) -> Json:
-    """What a pod's spec says of its claims."""
-    return {"resourceClaims": [{"name": one, "resourceClaimName": one} for one in claims]}
+    """The `resourceClaims` of a pod's spec."""
+    return {"resourceClaims": [{"name": name, "resourceClaimName": name} for name in claims]}
 
 
 def user(name: str, *claims: str, made: Mapping[str, str | None] | None = None, **spec: Any) -> Pod:
-    """A pod that uses these claims; `made` are those from templates, by the name of the claim (None: not to be made)."""
-    templates = [{"name": one, "resourceClaimTemplateName": one} for one in (made or {})]
+    """A pod with these claims. `made`: claims from templates by reference, with their names (None:
+    none is created)."""
+    templates = [{"name": name, "resourceClaimTemplateName": name} for name in (made or {})]
     statuses = [
-        {"name": one, **({"resourceClaimName": found} if found else {})}
-        for one, found in (made or {}).items()
+        {"name": name, **({"resourceClaimName": claim_name} if claim_name else {})}
+        for name, claim_name in (made or {}).items()
     ]
     return core_objects.decode_pod(
         {

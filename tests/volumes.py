@@ -1,4 +1,5 @@
-"""The vocabulary of tests with volumes, as `tests.builders` is for pods and nodes: everything goes through `kube.decode.storage`."""
+"""Builders of storage objects for tests, like `tests.builders`. Everything is decoded by
+`kube.decode.storage`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +33,8 @@ def volume(
     version: int = 1,
     spec: Mapping[str, Any] | None = None,
 ) -> PersistentVolume:
-    """`node`: it can be used there alone. `claim`: its claimRef, in the namespace `default`. `handle`: of csi.example.com."""
+    """`node`: the only node that can use it. `claim`: its claimRef, in the namespace `default`.
+    `handle`: of csi.example.com."""
     here = {"key": HOSTNAME, "operator": "In", "values": [node]}
     terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
     return storage.decode_persistent_volume(
@@ -71,7 +73,8 @@ def claim(
     version: int = 1,
     spec: Mapping[str, Any] | None = None,
 ) -> PersistentVolumeClaim:
-    """`bound_to`: its volume, and the binding is complete. `owner`: the UID of the pod that it was made for."""
+    """`bound_to`: its volume, and the binding is complete. `owner`: the UID of the pod that it was
+    made for."""
     annotations = {"volume.kubernetes.io/selected-node": selected} if selected else {}
     if bound_to:
         annotations["pv.kubernetes.io/bind-completed"] = "yes"
@@ -159,7 +162,8 @@ def attachment(name: str, *, node: str, volume: str) -> VolumeAttachment:
 
 
 def using(*claims: str, ephemeral: str | None = None) -> dict[str, Any]:
-    """For `pod(..., spec=using("data"))`. `ephemeral`: the name of a volume whose claim is made for the pod."""
+    """For `pod(..., spec=using("data"))`. `ephemeral`: the name of a volume whose claim is made for
+    the pod."""
     volumes: list[dict[str, Any]] = [
         {"name": f"v{place}", "persistentVolumeClaim": {"claimName": name}}
         for place, name in enumerate(claims)

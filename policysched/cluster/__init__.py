@@ -1,5 +1,15 @@
-"""The cluster in memory: typed values that hold only what scheduling reads, and the two classes that change.
+"""The cluster in memory: API objects as last observed, and what is assumed on top of them.
 
-`Ledger` knows what each node has left, `ClusterCache` applies one change at a time and remembers which nodes changed. No I/O,
-no clock; JSON becomes these values in `kube.decode.core_objects`, and inside nothing is checked twice.
+`ClusterCache` applies one change at a time, returns the cluster events that it causes, and records
+which nodes changed. Where a pod's room is counted:
+
+    resource                              owner
+    requests, host ports, pod count       Ledger -> NodeUsage (one per node)
+    namespace share of cpu and memory     Ledger -> NamespaceShares
+    room for a nominated pod              Nominations
+    volumes of a pod that is not bound    volumes.VolumeCache -> VolumeReservations
+    devices of claims                     devices.DeviceCache -> DeviceUsage, DeviceReservation
+
+This package does no I/O and reads no clock. `kube.decode` turns JSON into these values and
+validates them there.
 """

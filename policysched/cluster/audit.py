@@ -1,4 +1,4 @@
-"""Whether the cache still says what the API server says."""
+"""Compares the cluster cache with fresh lists from the API server."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,53 +12,59 @@ from policysched.model.pod_status import ObservedPod
 def find_cache_differences(
     cache: ClusterCache, *, pods: Iterable[ObservedPod], nodes: Iterable[Node]
 ) -> list[str]:
-    """Compare with fresh lists, whole and taken at one moment. One sentence a difference, none when all is well.
+    """Compare the cache with complete lists of one resource version. Returns one message per
+    difference.
 
-    A pod that we assumed may be shown as not bound yet; every other difference means that a change was lost.
+    An assumed pod may still be listed as not bound. Any other difference means that a change was
+    lost.
     """
-    found = list(cache.ledger.check())
-    # What custom resources say of a node is not the node's own.
+    differences = list(cache.ledger.check())
+    # The Node object itself does not have the custom resources of the node.
     fresh_nodes = {
         node.name: replace(node, objects=cache.nodes[node.name].objects) if node.name in cache.nodes else node
         for node in nodes
     }
     pods = list(pods)
-    ended = {seen.pod.uid: compact_ended_pod(seen.pod) for seen in pods if seen.finished or seen.deleting}
-    found += [
-        f"pod {uid}: of those that are done the census has {cache.ended_pods.pods.get(uid)}, should have {ended.get(uid)}"
+    ended = {pod.pod.uid: compact_ended_pod(pod.pod) for pod in pods if pod.finished or pod.deleting}
+    differences += [
+        f"ended pods: index has {cache.ended_pods.pods.get(uid)} for {uid}, expected {ended.get(uid)}"
         for uid in sorted(ended.keys() | cache.ended_pods.pods.keys())
         if cache.ended_pods.pods.get(uid) != ended.get(uid)
     ]
-    counted = {uid: seen.pod for uid, seen in cache.pods.items() if not seen.deleting}
-    found += [
-        f"pod {uid}: the census has {cache.active_pods.pods.get(uid)}, should have {counted.get(uid)}"
+    counted = {uid: pod.pod for uid, pod in cache.pods.items() if not pod.deleting}
+    differences += [
+        f"active pods: index has {cache.active_pods.pods.get(uid)} for {uid}, expected {counted.get(uid)}"
         for uid in sorted(counted.keys() | cache.active_pods.pods.keys())
         if cache.active_pods.pods.get(uid) != counted.get(uid)
     ]
     for name in sorted(fresh_nodes.keys() | cache.nodes.keys()):
         kept, fresh = cache.reported_node(name), fresh_nodes.get(name)
         if kept != fresh:
-            found.append(f"node {name}: {_difference(kept, fresh)}")
-    fresh_pods = {seen.pod.uid: seen for seen in pods if not seen.finished}
+            differences.append(f"node {name}: {_difference(kept, fresh)}")
+    fresh_pods = {pod.pod.uid: pod for pod in pods if not pod.finished}
     for uid in sorted(fresh_pods.keys() | cache.pods.keys()):
-        known, seen = cache.pods.get(uid), fresh_pods.get(uid)
-        if known != seen:
-            found.append(f"pod {uid}: {_difference(known, seen)}")
+        known, observed = cache.pods.get(uid), fresh_pods.get(uid)
+        if known != observed:
+            differences.append(f"pod {uid}: {_difference(known, observed)}")
         placement = cache.ledger.placement(uid)
-        promised = placement.node if placement else None
-        if seen is not None and seen.node is not None and promised != seen.node:
-            found.append(f"pod {seen.pod.full_name} is on {seen.node}, the ledger has it on {promised}")
-        if seen is None and placement is not None:
-            found.append(f"pod {placement.pod.full_name} is gone, the ledger still has it on {promised}")
-    return found
+        ledger_node = placement.node if placement else None
+        if observed is not None and observed.node is not None and ledger_node != observed.node:
+            differences.append(
+                f"pod {observed.pod.full_name} is on {observed.node}, but the ledger has it on {ledger_node}"
+            )
+        if observed is None and placement is not None:
+            differences.append(
+                f"pod {placement.pod.full_name} is deleted, but the ledger has it on {ledger_node}"
+            )
+    return differences
 
 
 def _difference(kept: object, fresh: object) -> str:
     if kept is None:
-        return "the cache does not have it"
+        return "missing from the cache"
     if fresh is None:
-        return "the cache has it, the server does not"
+        return "in the cache, but not on the API server"
     fields = [name for name in type(kept).__slots__ if getattr(kept, name) != getattr(fresh, name)]  # type: ignore[attr-defined]
     return ", ".join(
-        f"{name} is {getattr(kept, name)!r}, should be {getattr(fresh, name)!r}" for name in fields
+        f"{name} is {getattr(kept, name)!r}, expected {getattr(fresh, name)!r}" for name in fields
     )

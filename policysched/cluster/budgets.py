@@ -1,7 +1,7 @@
-"""PodDisruptionBudgets: whose eviction somebody asked to be spared.
+"""PodDisruptionBudgets: which evictions violate a budget.
 
-kube-scheduler prefers victims whose budget allows it and evicts others only where nothing else helps. Source of the
-counting: `filterPodsWithPDBViolation` in kubernetes' `pkg/scheduler/framework/plugins/defaultpreemption`.
+Preemption prefers victims whose eviction violates no budget. Source of the counting:
+`filterPodsWithPDBViolation` in kubernetes' `pkg/scheduler/framework/plugins/defaultpreemption`.
 """
 
 from collections.abc import Collection, Iterable
@@ -14,8 +14,8 @@ from policysched.model.workloads import DisruptionBudget
 def split_by_budget(
     pods: Iterable[Pod], budgets: Collection[DisruptionBudget]
 ) -> tuple[list[Pod], list[Pod]]:
-    """The pods whose eviction would break a budget, and the others, each in the order given. All are taken as evicted
-    together, in that order: each uses up one disruption of every budget that selects it."""
+    """The pods whose eviction violates a budget, and the others, in the given order. All pods count
+    as evicted together, in that order: each uses one disruption of every budget that selects it."""
     left = {id(budget): budget.disruptions_allowed for budget in budgets}
     violating: list[Pod] = []
     others: list[Pod] = []
@@ -32,18 +32,18 @@ def split_by_budget(
 def budgets_after_evicting(
     pods: Collection[Pod], budgets: Iterable[DisruptionBudget]
 ) -> list[DisruptionBudget]:
-    """What the budgets allow once these pods have gone."""
-    found = []
+    """The budgets after these pods are evicted."""
+    remaining = []
     for budget in budgets:
         used = sum(_budget_selects(budget, pod) for pod in pods)
         left = budget.disruptions_allowed - used
-        found.append(replace(budget, disruptions_allowed=left) if used else budget)
-    return found
+        remaining.append(replace(budget, disruptions_allowed=left) if used else budget)
+    return remaining
 
 
 def _budget_selects(budget: DisruptionBudget, pod: Pod) -> bool:
-    """An empty selector selects nothing here, as in kube-scheduler, and a pod without labels is in no budget. One
-    that the API server has already let go for this budget costs it nothing more."""
+    """As in kube-scheduler, an empty selector selects nothing and a pod without labels is in no
+    budget. A pod that the budget already lists as disrupted does not count again."""
     if budget.namespace != pod.namespace or budget.selector is None or not pod.labels:
         return False
     if not budget.selector.requirements or pod.name in budget.disrupted_pods:

@@ -1,7 +1,7 @@
-"""The cluster as last seen, one change at a time.
+"""The cluster cache: API objects as last observed, updated one change at a time.
 
-Every change answers which `ClusterEvent`s it amounts to, so that the queue knows whom it could help, and notes which
-nodes it touched, so that columns refresh those rows and no others.
+Every change returns the `ClusterEvent`s that it causes, by which the queue requeues pods, and
+records the nodes that it changes, so that columns refresh only those rows.
 """
 
 from collections.abc import Mapping
@@ -47,22 +47,23 @@ _NO_EVENTS: Events = frozenset()
 
 
 class ClusterCache:
-    """Nodes, namespaces and unfinished pods by their keys, and the ledger of who holds which room.
+    """Nodes, namespaces and unfinished pods by key, and the ledger of placements.
 
-    A pod's way through `put_pod`: not bound, then bound (the ledger confirms), then finished or dropped (the ledger
-    removes). An event that shows a bound pod as not bound is late and changes nothing: a binding is never undone under
-    one UID. A pod bound to a node that is not known is kept, and counted when its node comes.
+    The life of a pod in `put_pod`: not bound, then bound (the ledger confirms), then finished or
+    dropped (the ledger removes). An event that shows a bound pod as not bound is stale and is
+    ignored: a pod of one UID is never unbound. A pod bound to an unknown node is kept, and counts
+    as soon as the node is observed.
     """
 
     def __init__(self) -> None:
         self.nodes: dict[NodeName, Node] = {}
         self.namespaces: dict[str, Namespace] = {}
-        self.namespaces_version = 0  # moves with every change of one
+        self.namespaces_version = 0  # grows with each change of a namespace
         self.pods: dict[PodUid, ObservedPod] = {}
         self.budgets: dict[tuple[str, str], DisruptionBudget] = {}
         self.pod_sets = PodSets()
         self._nominations = Nominations()
-        # Nodes as they are shown, and what is held back of each.
+        # Nodes as observed, and by how much their allocatable is reduced.
         self._reduced_nodes: dict[NodeName, tuple[Node, Mapping[str, int]]] = {}
         self.ledger = Ledger()
         self.active_pods = PodIndex()
@@ -74,50 +75,51 @@ class ClusterCache:
         self._changed_nodes: set[NodeName] = set()
 
     def changed_nodes(self) -> set[NodeName]:
-        """The nodes that changed, came, went, or whose pods or devices did, since the last call."""
+        """Nodes that were added, changed or removed, or whose pods or devices changed, since the
+        last call."""
         changed, self._changed_nodes = self._changed_nodes, set()
         return changed | self.devices.stamps.changed_nodes()
 
     @property
     def shares(self) -> NamespaceShares:
-        """What each namespace holds of the cluster."""
+        """The share of the cluster that each namespace requests."""
         return self.ledger.shares
 
     @property
     def nominated(self) -> Mapping[PodUid, ObservedPod]:
-        """Pods on no node that are nominated to one, with `nominated_node` as it holds for us."""
+        """Pods that are nominated to a node, with their effective `nominated_node`."""
         return self._nominations.by_pod
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def put_pod(self, seen: ObservedPod) -> Events:
-        uid = seen.pod.uid
-        if seen.finished:
-            self.ended_pods.put(compact_ended_pod(seen.pod))
+    def put_pod(self, observed: ObservedPod) -> Events:
+        uid = observed.pod.uid
+        if observed.finished:
+            self.ended_pods.put(compact_ended_pod(observed.pod))
             return self._remove_pod(uid)
         known = self.pods.get(uid)
-        if known is not None and known == seen:
-            if known.version != seen.version:
-                # The value itself stays the same one, by which others tell that nothing changed.
-                self.pods[uid] = replace(known, version=seen.version, generation=seen.generation)
+        if known is not None and known == observed:
+            if known.version != observed.version:
+                # The Pod object stays the same: others compare it by identity.
+                self.pods[uid] = replace(known, version=observed.version, generation=observed.generation)
             return _NO_EVENTS
-        if known is not None and known.node is not None and seen.node is None:
+        if known is not None and known.node is not None and observed.node is None:
             return _NO_EVENTS
-        self.pods[uid] = seen
-        if seen.deleting:
+        self.pods[uid] = observed
+        if observed.deleting:
             self.active_pods.drop(uid)
-            self.ended_pods.put(compact_ended_pod(seen.pod))
+            self.ended_pods.put(compact_ended_pod(observed.pod))
         else:
-            self.active_pods.put(seen.pod)
+            self.active_pods.put(observed.pod)
             self.ended_pods.drop(uid)
-        if seen.node is None:
-            self._nominations.put_observed(seen)
+        if observed.node is None:
+            self._nominations.put_observed(observed)
             return frozenset({_UNSCHEDULED_UPDATE if known else ClusterEvent.UNSCHEDULED_POD_ADD})
         self._nominations.forget(uid)
-        return self._confirm(seen.pod, seen.node)
+        return self._confirm(observed.pod, observed.node)
 
     def drop_pod(self, uid: PodUid) -> Events:
-        """The pod is gone: it holds nothing any more."""
+        """The pod is deleted: it uses nothing any more."""
         self.ended_pods.drop(uid)
         return self._remove_pod(uid)
 
@@ -128,11 +130,13 @@ class ClusterCache:
         return self._placement_removed(self.ledger.remove(uid))
 
     def nominate(self, uid: PodUid, node: NodeName | None) -> Events:
-        """The pod is to have this node once there is room (None: it is not any more), whatever the watch still shows.
-        A nomination taken back may leave room for others."""
-        before, seen = self._nominations.nominated_node(uid), self.pods[uid]
-        assert seen.node is None, f"{seen.pod.full_name} is on {seen.node} and cannot be nominated"
-        self._nominations.set_nomination(seen, node)
+        """Nominate the pod to a node, or withdraw its nomination (None), whatever the watch still
+        shows. A withdrawn nomination may free room for other pods."""
+        before, observed = self._nominations.nominated_node(uid), self.pods[uid]
+        assert observed.node is None, (
+            f"{observed.pod.full_name} is on {observed.node} and cannot be nominated"
+        )
+        self._nominations.set_nomination(observed, node)
         return _NO_EVENTS if before in (None, node) else frozenset({ClusterEvent.ASSIGNED_POD_DELETE})
 
     def assume(self, pod: Pod, node: NodeName) -> Events:
@@ -144,7 +148,7 @@ class ClusterCache:
         self.ledger.mark_prebound(uid)
 
     def confirm(self, pod: Pod, node: NodeName) -> Events:
-        """A bind was answered with yes; the watch will show the same, before or after."""
+        """A bind succeeded. The watch reports the same, earlier or later."""
         return self._confirm(pod, node)
 
     def withdraw(self, uid: PodUid) -> Events:
@@ -175,29 +179,29 @@ class ClusterCache:
     # ── nodes and namespaces ───────────────────────────────────────────────────────────────────────────────────────
 
     def put_node(self, node: Node) -> Events:
-        """With what bears its name (custom resources, its storage), which may have come before it; a node of another cache
-        brings what it had there."""
+        """The node gets the custom resources and the storage of its name, which may have been
+        observed earlier."""
         node = replace(node, objects={**node.objects, **self._node_objects.get(node.name, {})})
         node = self._node_storage.with_storage(node)
-        _, held = self._reduced_nodes.get(node.name, (node, None))
-        if held is not None:
-            self._reduced_nodes[node.name] = node, held
-            node = _with_reduced_allocatable(node, held)
+        _, reduction = self._reduced_nodes.get(node.name, (node, None))
+        if reduction is not None:
+            self._reduced_nodes[node.name] = node, reduction
+            node = _with_reduced_allocatable(node, reduction)
         return self._put_node(node)
 
     def reduce_allocatable(self, name: NodeName, amounts: Mapping[str, int]) -> Events:
-        """The node counts as so much smaller than the API server shows it, by resource, until this is called anew."""
-        shown = self.reported_node(name)
-        if shown is None:
+        """Reduce the allocatable of the node by these amounts, until the next call."""
+        observed = self.reported_node(name)
+        if observed is None:
             return _NO_EVENTS
         if amounts:
-            self._reduced_nodes[name] = shown, dict(amounts)
-            return self._put_node(_with_reduced_allocatable(shown, amounts))
+            self._reduced_nodes[name] = observed, dict(amounts)
+            return self._put_node(_with_reduced_allocatable(observed, amounts))
         self._reduced_nodes.pop(name, None)
-        return self._put_node(shown)
+        return self._put_node(observed)
 
     def reported_node(self, name: NodeName) -> Node | None:
-        """The node as the API server shows it, with nothing held back."""
+        """The node as observed, without any reduction."""
         return self._reduced_nodes[name][0] if name in self._reduced_nodes else self.nodes.get(name)
 
     def _put_node(self, node: Node) -> Events:
@@ -214,39 +218,38 @@ class ClusterCache:
         return frozenset(event for event, differs in _NODE_DIFFERENCES if differs(known, node))
 
     def drop_node(self, name: NodeName) -> Events:
-        """A node that leaves helps nobody who was refused for want of room, but its domain may be gone with it, and so
-        may be what was placed in it."""
+        """Removing a node frees no room, but may remove a topology domain and the pods in it."""
         self._reduced_nodes.pop(name, None)
-        gone = self.nodes.pop(name, None)
-        if gone is None:
+        removed = self.nodes.pop(name, None)
+        if removed is None:
             return _NO_EVENTS
-        self.shares.adjust_total(gone.allocatable, -1)
+        self.shares.adjust_total(removed.allocatable, -1)
         self.devices.allocation_cache.forget_node(name)
         self._changed_nodes.add(name)
         return frozenset({ClusterEvent.NODE_DELETE})
 
     def put_node_object(self, kind: str, name: NodeName, text: str) -> Events:
-        """A custom resource that bears the node's name, as JSON. The node may be yet to come."""
+        """A custom resource with the name of a node, as JSON. The node may be observed later."""
         self._node_objects.setdefault(name, {})[kind] = text
         return self._refresh_node_objects(name)
 
     def drop_node_object(self, kind: str, name: NodeName) -> Events:
-        held = self._node_objects.get(name, {})
-        held.pop(kind, None)
-        if not held:
+        objects = self._node_objects.get(name, {})
+        objects.pop(kind, None)
+        if not objects:
             self._node_objects.pop(name, None)
         return self._refresh_node_objects(name)
 
     def _refresh_node_objects(self, name: NodeName) -> Events:
-        shown = self.reported_node(name)
-        return _NO_EVENTS if shown is None else self.put_node(replace(shown, objects={}))
+        observed = self.reported_node(name)
+        return _NO_EVENTS if observed is None else self.put_node(replace(observed, objects={}))
 
     def put_csi_node(self, csi: CsiNode) -> Events:
-        """Helps where a driver may attach more than before, or another plugin is left to its driver."""
+        """Causes an event if a driver can attach more volumes, or the migrated plugins change."""
         return self._storage_changed(csi.name, self._node_storage.put_csi(csi))
 
     def drop_csi_node(self, name: NodeName) -> Events:
-        """Wakes nobody in kube-scheduler, and nor here: the kubelet's CSINode goes with its node."""
+        """No event, as in kube-scheduler: a CSINode is deleted with its node."""
         return self._storage_changed(name, self._node_storage.drop_csi(name))
 
     def put_attachment(self, attachment: VolumeAttachment) -> Events:
@@ -261,33 +264,33 @@ class ClusterCache:
         )
 
     def _storage_changed(self, name: NodeName, events: Events) -> Events:
-        shown = self.reported_node(name)
-        if shown is not None:
-            self.put_node(replace(shown, csi=None, attachments=frozenset()))
+        observed = self.reported_node(name)
+        if observed is not None:
+            self.put_node(replace(observed, csi=None, attachments=frozenset()))
         return events
 
-    def put_storage(self, one: StorageObject | CsiNode) -> Events:
-        """Any object of storage, to where it belongs."""
-        match one:
+    def put_storage(self, storage_object: StorageObject | CsiNode) -> Events:
+        """Put an object of any storage kind."""
+        match storage_object:
             case PersistentVolume():
-                return self.volumes.put_volume(one)
+                return self.volumes.put_volume(storage_object)
             case PersistentVolumeClaim():
-                return self.volumes.put_claim(one)
+                return self.volumes.put_claim(storage_object)
             case StorageClass():
-                return self.volumes.put_class(one)
+                return self.volumes.put_class(storage_object)
             case CsiDriver():
-                return self.volumes.put_driver(one)
+                return self.volumes.put_driver(storage_object)
             case StorageCapacity():
-                return self.volumes.put_capacity(one)
+                return self.volumes.put_capacity(storage_object)
             case CsiNode():
-                return self.put_csi_node(one)
+                return self.put_csi_node(storage_object)
             case VolumeAttachment():
-                return self.put_attachment(one)
+                return self.put_attachment(storage_object)
             case _:
-                assert_never(one)
+                assert_never(storage_object)
 
     def drop_storage(self, kind: StorageKind, namespace: str, name: str) -> Events:
-        """`namespace` is empty for what has none."""
+        """`namespace` is empty for cluster-scoped kinds."""
         match kind:
             case "PersistentVolume":
                 return self.volumes.drop_volume(name)
@@ -306,20 +309,20 @@ class ClusterCache:
             case _:
                 assert_never(kind)
 
-    def put_device_object(self, one: DeviceObject) -> Events:
-        """A claim for devices, a slice of them, or a class."""
-        match one:
+    def put_device_object(self, device_object: DeviceObject) -> Events:
+        """Put a ResourceClaim, ResourceSlice or DeviceClass."""
+        match device_object:
             case ResourceClaim():
-                return self.devices.put_claim(one)
+                return self.devices.put_claim(device_object)
             case ResourceSlice():
-                return self.devices.put_slice(one)
+                return self.devices.put_slice(device_object)
             case DeviceClass():
-                return self.devices.put_class(one)
+                return self.devices.put_class(device_object)
             case _:
-                assert_never(one)
+                assert_never(device_object)
 
     def drop_device_object(self, kind: DeviceKind, namespace: str, name: str) -> Events:
-        """`namespace` is empty for what has none."""
+        """`namespace` is empty for cluster-scoped kinds."""
         match kind:
             case "ResourceClaim":
                 return self.devices.drop_claim(ResourceClaimKey(namespace, name))
@@ -345,9 +348,9 @@ class ClusterCache:
 
     # ── Services and controllers ───────────────────────────────────────────────────────────────────────────────────
 
-    def put_pod_set(self, one: PodSet) -> Events:
-        """Which pods belong together, and so are spread where they do not say how, may be others now."""
-        return frozenset({ClusterEvent.POD_SELECTOR_UPDATE}) if self.pod_sets.put(one) else _NO_EVENTS
+    def put_pod_set(self, pod_set: PodSet) -> Events:
+        """The default topology spread of pods without constraints may change."""
+        return frozenset({ClusterEvent.POD_SELECTOR_UPDATE}) if self.pod_sets.put(pod_set) else _NO_EVENTS
 
     def drop_pod_set(self, kind: PodSetKind, namespace: str, name: str) -> Events:
         return (
@@ -359,15 +362,17 @@ class ClusterCache:
     # ── budgets ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def put_budget(self, budget: DisruptionBudget) -> None:
-        """Wakes nobody: a budget says whom to evict rather, not who may go where."""
+        """No event: a budget affects the choice of victims, not where a pod fits."""
         self.budgets[budget.namespace, budget.name] = budget
 
     def drop_budget(self, namespace: str, name: str) -> None:
         self.budgets.pop((namespace, name), None)
 
 
-def _with_reduced_allocatable(node: Node, held: Mapping[str, int]) -> Node:
-    left = {resource: max(0, amount - held.get(resource, 0)) for resource, amount in node.allocatable.items()}
+def _with_reduced_allocatable(node: Node, reduction: Mapping[str, int]) -> Node:
+    left = {
+        resource: max(0, amount - reduction.get(resource, 0)) for resource, amount in node.allocatable.items()
+    }
     return replace(node, allocatable=left)
 
 

@@ -1,37 +1,55 @@
-"""What changed, in order, for those who keep results and catch up with the changes since they last looked.
+"""A log of changed keys, for caches that catch up with the changes since a version that they have
+applied."""
 
-A position is a number that grows with each change; one that lies further back than the log reaches cannot be caught up with,
-and whoever stands there starts over.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-Change = TypeVar("Change")
+Key = TypeVar("Key", bound=Hashable)
 
-_LENGTH_MAX = 20_000
+KEYS_MAX = 20_000
 
 
-class ChangeLog(Generic[Change]):
-    """`end` is the position behind the last change."""
+class ChangeLog(Generic[Key]):
+    """The last change of each key. `version` grows by one with each change.
 
-    __slots__ = ("_changes", "_start")
+    The log is bounded: beyond `keys_max` keys it forgets all changes. A reader at an older version
+    gets None and has to start over.
+    """
+
+    __slots__ = ("_oldest_version", "_versions", "version")
 
     def __init__(self) -> None:
-        self._changes: list[Change] = []
-        self._start = 0
+        self.version = 0
+        self._versions: dict[Key, int] = {}  # of the last change of each key, oldest first
+        self._oldest_version = 0  # changes up to here are forgotten
 
-    @property
-    def end(self) -> int:
-        return self._start + len(self._changes)
+    def __len__(self) -> int:
+        return len(self._versions)
 
-    def append(self, change: Change) -> None:
-        self._changes.append(change)
-        if len(self._changes) > _LENGTH_MAX:
-            half = _LENGTH_MAX // 2
-            del self._changes[:half]
-            self._start += half
+    def record(self, key: Key, *, keys_max: int = KEYS_MAX) -> None:
+        self.version += 1
+        self._versions.pop(key, None)
+        self._versions[key] = self.version
+        if len(self._versions) > keys_max:
+            self._forget()
 
-    def since(self, position: int) -> Sequence[Change] | None:
-        """The changes after a position; None: it is too far back."""
-        return None if position < self._start else self._changes[position - self._start :]
+    def record_all(self) -> None:
+        """Every key may have changed."""
+        self.version += 1
+        self._forget()
+
+    def since(self, version: int) -> list[Key] | None:
+        """The keys that changed after the version, each once, the latest first. None: the log does
+        not reach back that far."""
+        if version < self._oldest_version:
+            return None
+        keys = []
+        for key in reversed(self._versions):
+            if self._versions[key] <= version:
+                break
+            keys.append(key)
+        return keys
+
+    def _forget(self) -> None:
+        self._versions.clear()
+        self._oldest_version = self.version

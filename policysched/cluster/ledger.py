@@ -1,4 +1,4 @@
-"""Who is promised which room."""
+"""The ledger of placements: which pod is on which node, and what each node's pods request."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,31 +13,31 @@ from policysched.model.pods import Placement, Pod
 class PlacementState(Enum):
     UNKNOWN = "unknown"
     ASSUMED = "assumed"
-    PREBOUND = "prepared"
+    PREBOUND = "prebound"
     BOUND = "bound"
 
 
 class Ledger:
-    """What each node has left, counting the placements not yet confirmed.
+    """Placements and the totals of each node, including placements that are not confirmed yet.
 
-        unknown ──assume──► assumed ──prepare──► prepared ──confirm──► bound ──remove──► unknown
-                               └───────withdraw─────┴────────────────────────────────────┘
+        unknown ──assume──► assumed ──mark_prebound──► prebound ──confirm──► bound ──remove──► unknown
+                               └──────────withdraw────────┴───────────────────────────────────┘
 
-    `confirm` is also right for a pod that is only assumed (most need no preparing), that was never assumed (another
-    scheduler bound it), that is bound already (a relist shows it again, perhaps resized), and that was assumed
-    elsewhere: what the API server says is where it is.
+    `confirm` also accepts a pod that is only assumed (most need no PreBind), was never assumed
+    (another scheduler bound it), is bound already (a relist shows it again, perhaps resized), or
+    was assumed on another node: the API server decides where a pod is.
     """
 
     def __init__(self) -> None:
         self._placements: dict[PodUid, Placement] = {}
         self._states: dict[PodUid, PlacementState] = {}
         self._usage: dict[NodeName, NodeUsage] = {}
-        self._priorities: dict[int, int] = {}  # how many placed pods have each
+        self._priorities: dict[int, int] = {}  # number of placed pods by priority
         self.shares = NamespaceShares()
-        self._claims: dict[VolumeClaimKey, int] = {}  # how many volumes of placed pods are each
+        self._claims: dict[VolumeClaimKey, int] = {}  # number of volumes of placed pods by claim
 
     def assume(self, pod: Pod, node: NodeName) -> None:
-        """Promise room. The pod must hold none yet."""
+        """Count the pod on the node. It must not be placed yet."""
         state = self.state(pod.uid)
         assert state is PlacementState.UNKNOWN, (
             f"{pod.full_name} ({pod.uid}) is {state.value}, cannot be assumed"
@@ -45,13 +45,13 @@ class Ledger:
         self._put_placement(Placement(pod, node), PlacementState.ASSUMED)
 
     def mark_prebound(self, uid: PodUid) -> None:
-        """What the pod needs before its bind (volumes, claims) is done."""
+        """PreBind is done: the volumes and claims of the pod are written."""
         state = self.state(uid)
-        assert state is PlacementState.ASSUMED, f"pod {uid} is {state.value}, cannot be prepared"
+        assert state is PlacementState.ASSUMED, f"pod {uid} is {state.value}, cannot be marked as prebound"
         self._states[uid] = PlacementState.PREBOUND
 
     def confirm(self, pod: Pod, node: NodeName) -> None:
-        """The API server says that the pod is on the node."""
+        """The API server reports the pod on the node."""
         placement = Placement(pod, node)
         known = self._placements.get(pod.uid)
         if known == placement:
@@ -62,13 +62,13 @@ class Ledger:
         self._put_placement(placement, PlacementState.BOUND)
 
     def withdraw(self, uid: PodUid) -> Placement:
-        """Take a promise back that was not kept; answers what it was."""
+        """Remove a placement that was not confirmed, and return it."""
         state = self.state(uid)
         assert state in (PlacementState.ASSUMED, PlacementState.PREBOUND), f"pod {uid} is {state.value}"
         return self._remove_placement(uid)
 
     def remove(self, uid: PodUid) -> Placement | None:
-        """The pod is gone or finished, whatever it held; answers what it held."""
+        """Remove a pod that was deleted or has finished, and return its placement, if any."""
         return self._remove_placement(uid) if uid in self._placements else None
 
     def state(self, uid: PodUid) -> PlacementState:
@@ -78,17 +78,17 @@ class Ledger:
         return self._placements.get(uid)
 
     def usage(self, node: NodeName) -> NodeUsage:
-        """The node's totals, to be read only; empty where nothing is placed."""
+        """The totals of the node, read only; empty if no pod is placed there."""
         return self._usage.get(node) or NodeUsage()
 
     @property
     def nodes(self) -> Iterable[NodeName]:
-        """The nodes on which something is placed, also those that are not known."""
+        """Nodes with placed pods, including nodes that were not observed."""
         return self._usage
 
     @property
     def lowest_priority(self) -> int | None:
-        """The lowest priority of a placed pod; None where nothing is placed."""
+        """The lowest priority of a placed pod; None if no pod is placed."""
         return min(self._priorities, default=None)
 
     @property
@@ -97,45 +97,45 @@ class Ledger:
         return self._claims.keys()
 
     def claim_uses(self, claim: VolumeClaimKey) -> int:
-        """How many volumes of placed pods are this claim."""
+        """The number of volumes of placed pods that use this claim."""
         return self._claims.get(claim, 0)
 
     @property
     def unconfirmed(self) -> list[Placement]:
-        """Assumed and prepared placements."""
+        """Assumed and prebound placements."""
         return [
             self._placements[uid] for uid, state in self._states.items() if state is not PlacementState.BOUND
         ]
 
     def check(self) -> list[str]:
-        """Recount every total from the placements; one sentence a difference, none when all is well."""
+        """Recount all totals from the placements. Returns one message per difference."""
         fresh: dict[NodeName, NodeUsage] = {}
         for placement in self._placements.values():
             fresh.setdefault(placement.node, NodeUsage()).add(placement.pod)
-        found = []
+        differences = []
         if self._placements.keys() != self._states.keys():
-            found.append(
-                f"states without placements or the reverse: {self._placements.keys() ^ self._states.keys()}"
+            differences.append(
+                f"placements and states have different pods: {self._placements.keys() ^ self._states.keys()}"
             )
         priorities = Counter(placement.pod.priority for placement in self._placements.values())
         if priorities != self._priorities:
-            found.append(f"the ledger counts the priorities {self._priorities}, a recount {dict(priorities)}")
+            differences.append(f"ledger priorities: kept {self._priorities}, recounted {dict(priorities)}")
         held: dict[str, CpuMemory] = {}
         for pod in (placement.pod for placement in self._placements.values()):
             held[pod.namespace] = add_requests(held.get(pod.namespace, (0, 0)), pod.requests, 1)
-        counted_shares = {namespace: one for namespace, one in held.items() if one != (0, 0)}
+        counted_shares = {namespace: amounts for namespace, amounts in held.items() if amounts != (0, 0)}
         if counted_shares != self.shares.requested:
-            found.append(f"namespaces hold {self.shares.requested}, a recount says {counted_shares}")
-        claims = Counter(use.claim for one in self._placements.values() for use in one.pod.claims)
+            differences.append(
+                f"namespace requests: kept {self.shares.requested}, recounted {counted_shares}"
+            )
+        claims = Counter(use.claim for placement in self._placements.values() for use in placement.pod.claims)
         if claims != self._claims:
-            found.append(f"the ledger counts the claims {self._claims}, a recount {dict(claims)}")
+            differences.append(f"ledger claims: kept {self._claims}, recounted {dict(claims)}")
         for node in sorted(fresh.keys() | self._usage.keys()):
             kept, counted = self._usage.get(node, NodeUsage()), fresh.get(node, NodeUsage())
             if kept.nonzero() != counted.nonzero():
-                found.append(
-                    f"node {node}: the ledger says {kept.nonzero()}, a recount says {counted.nonzero()}"
-                )
-        return found
+                differences.append(f"node {node}: ledger has {kept.nonzero()}, recounted {counted.nonzero()}")
+        return differences
 
     def _put_placement(self, placement: Placement, state: PlacementState) -> None:
         self._usage.setdefault(placement.node, NodeUsage()).add(placement.pod)

@@ -1,6 +1,6 @@
-"""What other objects say of a node's storage: its CSINode, and the VolumeAttachments to it.
+"""The storage of nodes: CSINodes and VolumeAttachments, which become part of the `Node` value.
 
-They come by watches of their own, before the node or after it, and become part of it here.
+They have their own watches and may be observed before or after the node.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ class NodeStorage:
         self._nodes: dict[str, NodeName] = {}  # by the attachment's name
 
     def with_storage(self, node: Node) -> Node:
-        """The node with what is known of its storage."""
+        """The node with its CSINode and attachments."""
         csi, attachments = self._csi.get(node.name), self._attachments.get(node.name)
         if csi is None and attachments is None:
             return node
@@ -43,10 +43,12 @@ class NodeStorage:
     def attachment_node(self, attachment: str) -> NodeName | None:
         return self._nodes.get(attachment)
 
-    def put_attachment(self, one: VolumeAttachment) -> Events:
-        """Only takes room. Its spec never changes."""
-        self._nodes[one.name] = one.node
-        self._attachments.setdefault(one.node, {})[one.name] = CsiAttachment(one.attacher, one.volume)
+    def put_attachment(self, attachment: VolumeAttachment) -> Events:
+        """No event: an attachment only uses capacity, and its spec is immutable."""
+        self._nodes[attachment.name] = attachment.node
+        self._attachments.setdefault(attachment.node, {})[attachment.name] = CsiAttachment(
+            attachment.attacher, attachment.volume
+        )
         return _NO_EVENTS
 
     def drop_attachment(self, attachment: str) -> Events:

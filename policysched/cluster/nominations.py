@@ -1,10 +1,10 @@
-"""Who is to have which node once the pods there are gone: nominations, ours and those that the API server shows.
+"""Nominated nodes: pods that get a node once the victims of their preemption are gone.
 
-A nomination of ours counts from the moment we decide it; the watch shows it later, and what it shows of the pod before
-that is old news. So a promise (a node, or none where we took one back) stands until the server says the same.
+A nomination by this scheduler counts from the decision on. Until the watch shows the same node (or
+none, if the nomination was withdrawn), the local value overrides what the watch shows.
 
-    none ──promise(node)──► promised ──the server shows it──► shown ──the server shows none──► none
-      ▲                         └──────promise(None), forget──────┘
+    none ──set_nomination(node)──► unconfirmed ──put_observed, same node──► observed ──put_observed, no node──► none
+      ▲                                 └──────set_nomination(None), forget──────┘
 """
 
 from dataclasses import replace
@@ -14,41 +14,43 @@ from policysched.model.pod_status import ObservedPod
 
 
 class Nominations:
-    """`by_pod` has each nominated pod, with the node that it is nominated to; read only, and always the same dict."""
+    """`by_pod` has each nominated pod with its effective `nominated_node`; read only, always the
+    same dict."""
 
     def __init__(self) -> None:
         self.by_pod: dict[PodUid, ObservedPod] = {}
         self._unconfirmed: dict[PodUid, NodeName | None] = {}
 
-    def put_observed(self, seen: ObservedPod) -> None:
-        """The API server shows this pod, which is on no node."""
-        uid = seen.pod.uid
+    def put_observed(self, observed: ObservedPod) -> None:
+        """The API server reports this pod, which is not bound."""
+        uid = observed.pod.uid
         if uid in self._unconfirmed:
-            if self._unconfirmed[uid] == seen.nominated_node:
+            if self._unconfirmed[uid] == observed.nominated_node:
                 del self._unconfirmed[uid]
             else:
-                seen = replace(seen, nominated_node=self._unconfirmed[uid])
-        self._put(seen)
+                observed = replace(observed, nominated_node=self._unconfirmed[uid])
+        self._put(observed)
 
-    def set_nomination(self, seen: ObservedPod, node: NodeName | None) -> None:
-        """We nominate the pod, or take its nomination back (None), and are about to say so to the API server."""
-        if seen.nominated_node == node:
-            self._unconfirmed.pop(seen.pod.uid, None)
+    def set_nomination(self, observed: ObservedPod, node: NodeName | None) -> None:
+        """Nominate the pod, or withdraw its nomination (None). The caller writes it to the API
+        server."""
+        if observed.nominated_node == node:
+            self._unconfirmed.pop(observed.pod.uid, None)
         else:
-            self._unconfirmed[seen.pod.uid] = node
-        self._put(replace(seen, nominated_node=node))
+            self._unconfirmed[observed.pod.uid] = node
+        self._put(replace(observed, nominated_node=node))
 
     def forget(self, uid: PodUid) -> None:
-        """The pod is on a node, finished or gone."""
+        """The pod is bound, finished or deleted."""
         self.by_pod.pop(uid, None)
         self._unconfirmed.pop(uid, None)
 
     def nominated_node(self, uid: PodUid) -> NodeName | None:
-        found = self.by_pod.get(uid)
-        return None if found is None else found.nominated_node
+        observed = self.by_pod.get(uid)
+        return None if observed is None else observed.nominated_node
 
-    def _put(self, seen: ObservedPod) -> None:
-        if seen.nominated_node is None:
-            self.by_pod.pop(seen.pod.uid, None)
+    def _put(self, observed: ObservedPod) -> None:
+        if observed.nominated_node is None:
+            self.by_pod.pop(observed.pod.uid, None)
         else:
-            self.by_pod[seen.pod.uid] = seen
+            self.by_pod[observed.pod.uid] = observed

@@ -1,8 +1,9 @@
-"""Services and controllers as sets of pods: who belongs together, so that pods can be spread that do not say how.
+"""Services and controllers as selectors of pods, for the default topology spread of pods without
+constraints.
 
-A pod's siblings are the pods of its namespace that its Services and its controller (a ReplicationController, ReplicaSet
-or StatefulSet) select. Services are found by one of their labels, so that a pod is not held against all of them, and
-answers are kept until a set changes. Source of what selects: `DefaultSelector` in kubernetes'
+The default selector of a pod combines the selectors of its Services and its controller
+(ReplicationController, ReplicaSet or StatefulSet). Services are indexed by one of their labels;
+selectors are cached until a set changes. Source: `DefaultSelector` in kubernetes'
 `pkg/scheduler/framework/plugins/helper`.
 """
 
@@ -23,19 +24,20 @@ CONTROLLER_KINDS: Mapping[tuple[str, str], PodSetKind] = {
     ("apps/v1", "ReplicaSet"): "ReplicaSet",
     ("apps/v1", "StatefulSet"): "StatefulSet",
 }
-"""By apiVersion and kind of an owner: of a StatefulSet of another group nothing is known."""
+"""By apiVersion and kind of the owner. Kinds of other API groups are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultSelector:
-    """The pods of a pod's namespace that belong together with it. `selects_itself`: it has the labels of its siblings."""
+    """Selects the pods of a pod's namespace that it is spread with. `selects_itself`: the pod
+    matches its own selector."""
 
     label_selector: LabelSelector
     selects_itself: bool
 
 
 class PodSets:
-    """All sets by their keys; `version` moves with every change of one."""
+    """All sets by key. `version` grows with each change."""
 
     def __init__(self) -> None:
         self.by_key: dict[PodSetKey, PodSet] = {}
@@ -43,16 +45,16 @@ class PodSets:
         self._services: dict[tuple[str, str, str], dict[str, PodSet]] = {}  # by namespace and one label
         self._default_selectors: dict[Hashable, DefaultSelector | None] = {}
 
-    def put(self, one: PodSet) -> bool:
-        """Whether that changed anything."""
-        key = (one.kind, one.namespace, one.name)
+    def put(self, pod_set: PodSet) -> bool:
+        """Returns whether that changed anything."""
+        key = (pod_set.kind, pod_set.namespace, pod_set.name)
         before = self.by_key.get(key)
-        if before == one:
+        if before == pod_set:
             return False
         self._unindex(before)
-        self.by_key[key] = one
-        if (place := _index_key(one)) is not None:
-            self._services.setdefault(place, {})[one.name] = one
+        self.by_key[key] = pod_set
+        if (place := _index_key(pod_set)) is not None:
+            self._services.setdefault(place, {})[pod_set.name] = pod_set
         self._changed()
         return True
 
@@ -65,7 +67,7 @@ class PodSets:
         return True
 
     def default_selector(self, pod: Pod) -> DefaultSelector | None:
-        """None where nothing that selects is known of the pod."""
+        """None if no observed Service or controller selects the pod."""
         if not self.by_key:
             return None
         key = pod.namespace, pod.owner_api, pod.owner_kind, pod.owner_name, tuple(pod.labels.items())
@@ -74,8 +76,8 @@ class PodSets:
         except KeyError:
             if len(self._default_selectors) >= _SELECTORS_CACHED_MAX:
                 self._default_selectors.clear()
-            found = self._default_selectors[key] = self._default_selector(pod)
-            return found
+            selector = self._default_selectors[key] = self._default_selector(pod)
+            return selector
 
     def _default_selector(self, pod: Pod) -> DefaultSelector | None:
         labels: dict[str, str] = {}
@@ -88,16 +90,18 @@ class PodSets:
             labels.update(_selected_labels(owner))
         elif owner is not None and owner.selector is not None:
             more = owner.selector.requirements
-        found = tuple([SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels)]) + more
-        if not found:
+        requirements = (
+            tuple([SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels)]) + more
+        )
+        if not requirements:
             return None
-        selector = LabelSelector(found)
+        selector = LabelSelector(requirements)
         return DefaultSelector(selector, selector.selects(pod.labels))
 
     def _services_of(self, pod: Pod) -> Iterator[PodSet]:
         for key, value in pod.labels.items():
             for service in self._services.get((pod.namespace, key, value), {}).values():
-                assert service.selector is not None, f"{service} is filed under a label"
+                assert service.selector is not None, f"{service} is indexed without a selector"
                 if service.selector.selects(pod.labels):
                     yield service
 
@@ -112,14 +116,18 @@ class PodSets:
         self._default_selectors.clear()
 
 
-def _index_key(one: PodSet) -> tuple[str, str, str] | None:
-    """Under which label a Service is found: the first that it asks for. One that asks for none selects nothing."""
-    if one.kind != "Service" or one.selector is None or not one.selector.requirements:
+def _index_key(pod_set: PodSet) -> tuple[str, str, str] | None:
+    """Namespace and first label of a Service's selector. None: no Service, or it selects nothing."""
+    if pod_set.kind != "Service" or pod_set.selector is None or not pod_set.selector.requirements:
         return None
-    first = one.selector.requirements[0]
-    return one.namespace, first.key, first.values[0]
+    first = pod_set.selector.requirements[0]
+    return pod_set.namespace, first.key, first.values[0]
 
 
-def _selected_labels(one: PodSet) -> Mapping[str, str]:
-    """Of a Service or ReplicationController, which select by labels alone."""
-    return {} if one.selector is None else {each.key: each.values[0] for each in one.selector.requirements}
+def _selected_labels(pod_set: PodSet) -> Mapping[str, str]:
+    """The labels that a Service or ReplicationController selects; these select by equality only."""
+    return (
+        {}
+        if pod_set.selector is None
+        else {each.key: each.values[0] for each in pod_set.selector.requirements}
+    )

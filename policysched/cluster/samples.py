@@ -1,4 +1,4 @@
-"""Samples of metrics and rows of policy state, as rules read them."""
+"""Metric samples and policy state, as rules read them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,39 +9,46 @@ from policysched.model.identifiers import NodeName
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A metric's value for one node, in the held unit of the metric's type, and when it was true (ns)."""
+    """A metric's value for one node, in the stored unit of the metric's type, and its timestamp
+    (ns)."""
 
     value: float
     at_ns: int
 
 
 ALL_NODES = NodeName("")
-"""Under which a state keeps what is the same on all nodes. No node is called so."""
+"""Key of a state value that is the same on all nodes. Not a valid node name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateRow:
-    """A state's values for one key, by node; of a state that is the same on all nodes the one under `ALL_NODES`. Never changed:
-    what feeds a value makes another row, and two are the same row only where they are the same object."""
+    """The values of a state for one key, by node; a state that is the same on all nodes has one
+    entry, `ALL_NODES`.
+
+    Immutable: feeding a value creates a new row. Rows compare by identity."""
 
     values: Mapping[NodeName, float]
 
 
 PairEndpoint = tuple[str, str]
-"""A pod as the samples of a metric between pods call it: its namespace, and its name or what else the metric's `key` says."""
+"""A pod in the samples of a pair metric: its namespace, and its name or the value of the metric's
+`key`."""
 
 PairSamples = Mapping[PairEndpoint, Mapping[PairEndpoint, float | None]]
-"""What a metric has between two pods, both directions added up, in the held unit: `pairs[a][b]` equals `pairs[b][a]`. None: there
-are samples of the two, and they cannot be used."""
+"""Values of a pair metric, both directions added up, in the stored unit: `pairs[a][b]` equals
+`pairs[b][a]`. None: the samples of the pair cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSamples:
-    """All samples of one metric. What is NaN, infinite, doubled or outside its type was left out on arrival.
-    `polled_ns`: the last good poll. `assumed`: what is added to a node's sample for the pods that came since, in the held
-    unit. `recovering_until_ns`: the nodes that crossed a limit, and until when (ns) they are held for it. `state_rows` are those of a `state`, by key; it has nothing else,
-    and a metric between pods nothing but `pairs`.
-    `assumed` and `state_rows` alone are alive: an amount changes when pods come to the node or leave it, a row when its key is fed.
+    """All samples of one metric. Values that are NaN, infinite, duplicate or out of range are
+    dropped on arrival.
+
+    `polled_ns`: time of the last successful poll. `assumed`: load added to a node's sample for pods
+    placed since, in the stored unit. `recovering_until_ns`: nodes that crossed a limit, and when
+    (ns) their recovery ends. `state_rows`: rows of a `state` by key; a state has nothing else, and
+    a pair metric has only `pairs`. Only `assumed` and `state_rows` change after construction: when
+    pods are placed or removed, and when a key is fed.
     """
 
     values: Mapping[NodeName, Sample]
@@ -53,4 +60,4 @@ class MetricSamples:
 
 
 Samples = Mapping[str, MetricSamples]
-"""By the name of the metric or state; each policy has its own."""
+"""Samples by the name of the metric or state, per policy."""

@@ -1,4 +1,4 @@
-"""What the pods of one node take, as running totals."""
+"""Running totals of the pods on one node."""
 
 from dataclasses import dataclass, field
 
@@ -6,15 +6,16 @@ from policysched.model.identifiers import PodUid
 from policysched.model.pods import HostPort, Pod
 
 REQUESTED_MAX = 2**62 - 1
-"""Requests are counted up to here and not beyond, so that one more can be added to them without leaving int64."""
+"""Upper limit of a reported total, so that one more request can be added within int64."""
 
 
 @dataclass(slots=True)
 class NodeUsage:
-    """Totals over the pods assumed, prepared or bound on a node.
+    """Totals over the pods assumed, prebound or bound on a node.
 
-    `requested` sums `Pod.requests` by resource (zero entries may stand); `scoring_cpu_milli` and
-    `scoring_memory_bytes` sum `Pod.scoring_requests_placed`. `ports` counts holders of each host port.
+    `requested` sums `Pod.requests` by resource (entries may be zero); `scoring_cpu_milli` and
+    `scoring_memory_bytes` sum `Pod.scoring_requests_placed`. `ports` counts the pods on each host
+    port.
     """
 
     requested: dict[str, int] = field(default_factory=dict)
@@ -32,11 +33,12 @@ class NodeUsage:
         del self.pods[pod.uid]
 
     def requested_capped(self, resource: str) -> int:
-        """What rules see of `requested`: 0..COUNTED_MAX. The total itself is exact, for what was added is to be taken away again."""
+        """The total of a resource as rules read it, at most REQUESTED_MAX. The total itself stays
+        exact, so that pods can be subtracted again."""
         return min(self.requested.get(resource, 0), REQUESTED_MAX)
 
     def nonzero(self) -> tuple[object, ...]:
-        """All totals as one comparable value, without the zeros that running totals leave behind."""
+        """All totals as one comparable value, without entries that are zero."""
         requested = {resource: amount for resource, amount in self.requested.items() if amount}
         return requested, self.scoring_cpu_milli, self.scoring_memory_bytes, self.ports, self.pods.keys()
 

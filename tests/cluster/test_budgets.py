@@ -1,4 +1,4 @@
-"""Whose eviction would break a disruption budget."""
+"""Which evictions violate a disruption budget."""
 
 import pytest
 
@@ -32,33 +32,33 @@ def db(name: str, **more: object) -> Pod:
 
 def violating(pods: list[Pod], *budgets: DisruptionBudget) -> list[str]:
     first, others = split_by_budget(pods, budgets)
-    assert {one.uid for one in first} | {one.uid for one in others} == {one.uid for one in pods}
-    return [one.name for one in first]
+    assert {pod.uid for pod in first} | {pod.uid for pod in others} == {pod.uid for pod in pods}
+    return [pod.name for pod in first]
 
 
-def test_each_pod_in_order_uses_up_a_disruption() -> None:
+def test_each_evicted_pod_uses_one_disruption() -> None:
     assert violating([db("a"), db("b"), db("c")], budget(allowed=2)) == ["c"]
 
 
-def test_pods_of_another_namespace_or_other_labels_or_none_are_in_no_budget() -> None:
+def test_a_budget_selects_only_labelled_pods_of_its_namespace() -> None:
     pods = [db("a", namespace="other"), db("b", labels={"app": "web"}), db("c", labels={})]
 
     assert violating(pods, budget()) == []
 
 
-def test_a_pod_that_was_let_go_already_costs_nothing_more() -> None:
+def test_a_disrupted_pod_does_not_count_again() -> None:
     assert violating([db("a"), db("b")], budget(allowed=1, disrupted=("a",))) == []
 
 
-def test_an_empty_selector_or_none_selects_nobody() -> None:
+def test_an_empty_or_missing_selector_selects_no_pod() -> None:
     assert violating([db("a")], budget(labels={}), budget(selector=None)) == []
 
 
-def test_a_pod_of_two_budgets_violates_if_either_breaks() -> None:
+def test_a_pod_of_two_budgets_violates_if_either_is_exceeded() -> None:
     assert violating([db("a")], budget(allowed=1), budget(allowed=0)) == ["a"]
 
 
-def test_a_budget_that_is_not_shaped_as_one_is_malformed() -> None:
+def test_an_invalid_budget_is_malformed() -> None:
     with pytest.raises(Malformed):
         wire.decode_disruption_budget(
             {"metadata": {"name": "x"}, "spec": {"selector": {"matchLabels": "app"}}}

@@ -1,4 +1,4 @@
-"""What a change amounts to, and which nodes it touches."""
+"""Events and changed nodes of each change of the cluster cache."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from policysched.model.identifiers import NodeName
 from tests.builders import finished, node, pending, placed, pod, world
 
 
-def test_a_new_pending_pod_is_one_event_and_touches_no_node() -> None:
+def test_a_new_pending_pod_causes_one_event_and_changes_no_node() -> None:
     cache = world([node("a")])
     cache.changed_nodes()
 
@@ -19,7 +19,7 @@ def test_a_new_pending_pod_is_one_event_and_touches_no_node() -> None:
     assert cache.changed_nodes() == set()
 
 
-def test_the_same_object_again_is_nothing() -> None:
+def test_an_unchanged_object_causes_no_event() -> None:
     web = placed(pod("web", cpu="1"), "a")
     cache = world([node("a")], [web])
     cache.changed_nodes()
@@ -29,7 +29,7 @@ def test_the_same_object_again_is_nothing() -> None:
     assert cache.changed_nodes() == set()
 
 
-def test_a_late_event_that_shows_a_bound_pod_as_pending_changes_nothing() -> None:
+def test_a_stale_event_of_an_unbound_pod_does_not_undo_its_binding() -> None:
     web = pod("web", cpu="1")
     cache = world([node("a")], [placed(web, "a")])
 
@@ -39,7 +39,7 @@ def test_a_late_event_that_shows_a_bound_pod_as_pending_changes_nothing() -> Non
     assert cache.pods[web.uid].node == "a"
 
 
-def test_a_finished_pod_gives_its_room_back() -> None:
+def test_a_finished_pod_frees_its_requests() -> None:
     web = pod("web", cpu="1")
     cache = world([node("a")], [placed(web, "a")])
     cache.changed_nodes()
@@ -51,7 +51,7 @@ def test_a_finished_pod_gives_its_room_back() -> None:
     assert cache.changed_nodes() == {"a"}
 
 
-def test_a_terminating_pod_keeps_its_room_until_it_is_gone() -> None:
+def test_a_terminating_pod_keeps_its_requests_until_it_is_deleted() -> None:
     web = pod("web", cpu="1")
     cache = world([node("a")], [placed(web, "a")])
 
@@ -60,7 +60,7 @@ def test_a_terminating_pod_keeps_its_room_until_it_is_gone() -> None:
     assert cache.ledger.usage(NodeName("a")).requested == {"cpu": 1000}
 
 
-def test_the_confirmation_of_what_was_assumed_wakes_nobody() -> None:
+def test_confirming_an_assumed_pod_causes_no_event() -> None:
     web = pod("web", cpu="1")
     cache = world([node("a")], [pending(web)])
     cache.assume(web, NodeName("a"))
@@ -70,7 +70,7 @@ def test_the_confirmation_of_what_was_assumed_wakes_nobody() -> None:
     assert cache.changed_nodes() == set()
 
 
-def test_a_withdrawn_promise_is_room_for_others() -> None:
+def test_withdrawing_an_assumed_pod_frees_its_requests() -> None:
     web = pod("web", cpu="1")
     cache = world([node("a")], [pending(web)])
     cache.assume(web, NodeName("a"))
@@ -78,7 +78,7 @@ def test_a_withdrawn_promise_is_room_for_others() -> None:
     assert cache.withdraw(web.uid) == {ClusterEvent.ASSIGNED_POD_DELETE}
 
 
-def test_each_part_of_a_node_is_an_event_of_its_own() -> None:
+def test_each_kind_of_node_change_has_its_own_event() -> None:
     cache = world([node("a")])
     heartbeat_only = replace(node("a"), conditions={"Ready": "True", "MemoryPressure": "False"})
 
@@ -90,7 +90,7 @@ def test_each_part_of_a_node_is_an_event_of_its_own() -> None:
     }
 
 
-def test_a_pod_on_a_node_that_is_not_known_is_counted_when_the_node_comes() -> None:
+def test_a_pod_on_an_unknown_node_counts_when_the_node_is_observed() -> None:
     cache = world([], [placed(pod("web", cpu="1"), "late")])
 
     cache.put_node(node("late"))
@@ -99,7 +99,7 @@ def test_a_pod_on_a_node_that_is_not_known_is_counted_when_the_node_comes() -> N
     assert "late" in cache.changed_nodes()
 
 
-def test_a_pod_that_shrinks_in_place_is_room_for_others() -> None:
+def test_a_pod_resized_to_smaller_requests_frees_the_difference() -> None:
     cache = world([node("a")], [placed(pod("web", cpu="2"), "a")])
 
     events = cache.put_pod(placed(pod("web", cpu="1"), "a"))
@@ -107,19 +107,25 @@ def test_a_pod_that_shrinks_in_place_is_room_for_others() -> None:
     assert ClusterEvent.ASSIGNED_POD_DELETE in events
 
 
-def test_the_audit_says_what_was_lost() -> None:
+def test_the_audit_reports_lost_changes() -> None:
     web, db = placed(pod("web", cpu="1"), "a"), placed(pod("db"), "a")
     cache = world([node("a")], [web])
 
     assert find_cache_differences(cache, pods=[web], nodes=[node("a")]) == []
     assert any(
-        "uid-default-db" in one for one in find_cache_differences(cache, pods=[web, db], nodes=[node("a")])
+        "uid-default-db" in difference
+        for difference in find_cache_differences(cache, pods=[web, db], nodes=[node("a")])
     )
-    assert any("is gone" in one for one in find_cache_differences(cache, pods=[], nodes=[node("a")]))
-    assert any("cpu" in one for one in find_cache_differences(cache, pods=[web], nodes=[node("a", cpu="64")]))
+    assert any(
+        "is deleted" in difference for difference in find_cache_differences(cache, pods=[], nodes=[node("a")])
+    )
+    assert any(
+        "cpu" in difference
+        for difference in find_cache_differences(cache, pods=[web], nodes=[node("a", cpu="64")])
+    )
 
 
-def test_a_custom_resource_of_a_nodes_name_is_part_of_the_node_whichever_comes_first() -> None:
+def test_a_custom_resource_with_the_name_of_a_node_is_part_of_the_node_in_either_order() -> None:
     cache = ClusterCache()
     assert cache.put_node_object("scv", NodeName("a"), "1") == frozenset(), "there is no such node yet"
     cache.put_node(node("a"))
@@ -136,7 +142,7 @@ def test_a_custom_resource_of_a_nodes_name_is_part_of_the_node_whichever_comes_f
     assert cache.nodes[NodeName("a")].objects == {}
 
 
-def test_what_custom_resources_say_is_no_difference_to_the_servers_nodes() -> None:
+def test_the_audit_ignores_custom_resources_of_nodes() -> None:
     cache = ClusterCache()
     cache.put_node(node("a"))
     cache.put_node_object("scv", NodeName("a"), "1")

@@ -1,4 +1,4 @@
-"""Which devices claims get on a node, in kube-scheduler's order, and that no device is given to two."""
+"""The device search for claims, in kube-scheduler's order, and reservations of devices."""
 
 from typing import Any
 
@@ -31,31 +31,31 @@ from tests.devices import (
     user,
 )
 
-OURS = f'device.attributes["{DRIVER}"]'
+ATTRIBUTES = f'device.attributes["{DRIVER}"]'
 
 
 def world(*objects: object) -> DeviceCache:
-    """Slices, classes and claims; the class `gpu` is there."""
+    """A device cache with these objects and the class `gpu`."""
     devices = DeviceCache()
     devices.put_class(device_class())
-    for one in objects:
-        match one:
+    for item in objects:
+        match item:
             case ResourceClaim():
-                devices.put_claim(one)
-            case _ if hasattr(one, "selectors"):
-                devices.put_class(one)  # type: ignore[arg-type]
+                devices.put_claim(item)
+            case _ if hasattr(item, "selectors"):
+                devices.put_class(item)  # type: ignore[arg-type]
             case _:
-                devices.put_slice(one)  # type: ignore[arg-type]
+                devices.put_slice(item)  # type: ignore[arg-type]
     return devices
 
 
 def choose(devices: DeviceCache, pod: Pod, at: str = "a", **labels: str) -> DeviceChoice | str:
-    """What the pod gets on the node of this name, or why it cannot."""
-    found = pod_resource_claims(pod, AvailableDevices(devices))
+    """The choice for the pod on the named node, or the reason why it is infeasible."""
+    claims = pod_resource_claims(pod, AvailableDevices(devices))
     return (
-        found
-        if isinstance(found, str)
-        else choose_devices(pod, found, node(at, labels=labels), AvailableDevices(devices))
+        claims
+        if isinstance(claims, str)
+        else choose_devices(pod, claims, node(at, labels=labels), AvailableDevices(devices))
     )
 
 
@@ -63,7 +63,11 @@ def names(choice: DeviceChoice | str) -> list[str] | str:
     """The devices of all claims, each with its request."""
     if isinstance(choice, str):
         return choice
-    return [f"{one.request}:{one.device.device}" for _, found in choice.allocated for one in found.devices]
+    return [
+        f"{result.request}:{result.device.device}"
+        for _, allocation in choice.allocated
+        for result in allocation.devices
+    ]
 
 
 def got(devices: DeviceCache, *claims: str, at: str = "a", **labels: str) -> list[str] | str:
@@ -73,14 +77,14 @@ def got(devices: DeviceCache, *claims: str, at: str = "a", **labels: str) -> lis
 # ── the order ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_first_device_that_nobody_has_is_taken() -> None:
+def test_the_first_free_device_is_chosen() -> None:
     taken = claim("old", status=given("g0", reserved=["q"]))
     devices = world(device_slice("a", gpu("g0"), gpu("g1"), gpu("g2")), taken, claim("c"))
 
     assert got(devices, "c") == ["r:g1"]
 
 
-def test_pools_are_gone_through_by_driver_and_name_and_slices_by_name() -> None:
+def test_pools_are_searched_by_driver_and_name_and_slices_by_name() -> None:
     devices = world(
         device_slice("a", gpu("g"), name="1", driver="z.example.com", pool="a"),
         device_slice("a", gpu("h"), name="2", driver="b.example.com", pool="z", slices=2),
@@ -91,10 +95,10 @@ def test_pools_are_gone_through_by_driver_and_name_and_slices_by_name() -> None:
     assert got(devices, "c") == ["r:i", "r:h", "r:g"]
 
 
-def test_a_choice_with_which_the_rest_cannot_be_had_is_taken_back() -> None:
+def test_the_search_backtracks() -> None:
     devices = world(
         device_slice("a", gpu("g0", attributes={"big": True}), gpu("g1", attributes={"big": False})),
-        claim("c", asking("any"), asking("big", f"{OURS}.big")),
+        claim("c", asking("any"), asking("big", f"{ATTRIBUTES}.big")),
     )
 
     assert got(devices, "c") == ["any:g1", "big:g0"]
@@ -104,14 +108,14 @@ def test_requests_of_several_claims_are_satisfied_together() -> None:
     devices = world(
         device_slice("a", gpu("g0", attributes={"big": True}), gpu("g1", attributes={"big": False})),
         claim("first"),
-        claim("second", asking("r", f"{OURS}.big")),
+        claim("second", asking("r", f"{ATTRIBUTES}.big")),
     )
 
     assert got(devices, "first", "second") == ["r:g1", "r:g0"]
     assert got(devices, "first") == ["r:g0"]
 
 
-def test_more_than_there_are_cannot_be_had() -> None:
+def test_a_request_for_more_devices_than_exist_fails() -> None:
     devices = world(device_slice("a", gpu("g0")), claim("c", asking(count=2)))
 
     assert got(devices, "c") == "cannot allocate all claims"
@@ -120,19 +124,19 @@ def test_more_than_there_are_cannot_be_had() -> None:
 # ── what a request says ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_class_and_request_have_to_select_a_device() -> None:
+def test_a_device_must_match_the_selectors_of_class_and_request() -> None:
     devices = world(
-        device_class("fast", f"{OURS}.speed > 1"),
+        device_class("fast", f"{ATTRIBUTES}.speed > 1"),
         device_slice("a", *(gpu(f"g{n}", attributes={"speed": n, "even": n % 2 == 0}) for n in range(4))),
-        claim("c", asking("r", f"{OURS}.even", of_class="fast")),
+        claim("c", asking("r", f"{ATTRIBUTES}.even", of_class="fast")),
     )
 
     assert got(devices, "c") == ["r:g2"]
 
 
-def test_all_devices_means_all_that_are_selected_or_none() -> None:
+def test_a_request_for_all_devices_gets_all_selected_or_none() -> None:
     slices = device_slice("a", gpu("g0"), gpu("g1"), gpu("x", attributes={"x": 1}))
-    all_of_them = asking("r", f"!has({OURS}.x)", allocationMode="All")
+    all_of_them = asking("r", f"!has({ATTRIBUTES}.x)", allocationMode="All")
     taken = claim("old", status=given("g1"))
 
     assert got(world(slices, claim("c", all_of_them)), "c") == ["r:g0", "r:g1"]
@@ -140,13 +144,13 @@ def test_all_devices_means_all_that_are_selected_or_none() -> None:
     assert got(world(claim("c", all_of_them)), "c") == "cannot allocate all claims"
 
 
-def test_of_alternatives_the_first_that_can_be_had_is_taken_and_preferred_the_more_the_earlier() -> None:
+def test_the_first_possible_alternative_is_chosen_and_earlier_ones_score_higher() -> None:
     first = {
         "name": "r",
         "firstAvailable": [
-            {"name": "two", **ask(f"{OURS}.big", count=2)},
-            {"name": "one", **ask(f"{OURS}.big")},
-            {"name": "small", **ask(f"!{OURS}.big")},
+            {"name": "two", **ask(f"{ATTRIBUTES}.big", count=2)},
+            {"name": "one", **ask(f"{ATTRIBUTES}.big")},
+            {"name": "small", **ask(f"!{ATTRIBUTES}.big")},
         ],
     }
     big, small = gpu("big", attributes={"big": True}), gpu("small", attributes={"big": False})
@@ -155,10 +159,10 @@ def test_of_alternatives_the_first_that_can_be_had_is_taken_and_preferred_the_mo
 
     assert got(devices, "c", at="a") == ["r/one:big"]
     assert got(devices, "c", at="b") == ["r/small:small"]
-    assert [score_on(claims, node(one), AvailableDevices(devices)) for one in ("a", "b", "c")] == [7, 6, 0]
+    assert [score_on(claims, node(name), AvailableDevices(devices)) for name in ("a", "b", "c")] == [7, 6, 0]
 
 
-def test_alternatives_that_are_taken_already_count_beside_others_and_not_by_themselves() -> None:
+def test_allocated_alternatives_score_only_beside_unallocated_claims() -> None:
     either = {"name": "r", "firstAvailable": [{"name": "x", **ask()}, {"name": "y", **ask()}]}
     taken = claim("taken", either, status=given("g0", node=None, request="r/y", reserved=("other",)))
     devices = world(device_slice("a", gpu("g1")), taken, claim("open", either))
@@ -169,12 +173,12 @@ def test_alternatives_that_are_taken_already_count_beside_others_and_not_by_them
     assert isinstance(alone, PodResourceClaims)
     assert isinstance(beside, PodResourceClaims)
 
-    found = [score_on(one, node("a"), AvailableDevices(devices)) for one in (alone, beside)]
+    scores = [score_on(one, node("a"), AvailableDevices(devices)) for one in (alone, beside)]
 
-    assert found == [0, 7 + 8]
+    assert scores == [0, 7 + 8]
 
 
-def test_admin_access_is_beside_whoever_has_the_device() -> None:
+def test_admin_access_ignores_other_allocations() -> None:
     taken = claim("old", status=given("g0"))
     devices = world(device_slice("a", gpu("g0")), taken, claim("c", asking(adminAccess=True)))
     watcher = choose(devices, user("p", "c"))
@@ -185,7 +189,7 @@ def test_admin_access_is_beside_whoever_has_the_device() -> None:
     assert devices.check() == []
 
 
-def test_a_claim_has_no_more_devices_than_its_status_can_hold() -> None:
+def test_a_claim_gets_at_most_as_many_devices_as_its_status_can_list() -> None:
     many = device_slice("a", *(gpu(f"g{n:02}") for n in range(40)))
 
     assert got(world(many, claim("c", asking("x", count=20), asking("y", count=13))), "c") == (
@@ -193,7 +197,7 @@ def test_a_claim_has_no_more_devices_than_its_status_can_hold() -> None:
     )
 
 
-def test_a_taint_keeps_devices_from_those_who_do_not_tolerate_it() -> None:
+def test_a_tainted_device_needs_a_toleration() -> None:
     tainted = gpu("g0", taints=[{"key": "broken", "effect": "NoSchedule"}])
     noted = gpu("g1", taints=[{"key": "noted", "effect": "None"}])
     tolerant = asking(tolerations=[{"key": "broken", "operator": "Exists"}])
@@ -206,7 +210,7 @@ def test_a_taint_keeps_devices_from_those_who_do_not_tolerate_it() -> None:
 # ── constraints ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_devices_have_in_common_what_a_constraint_names() -> None:
+def test_a_match_constraint_requires_equal_attributes() -> None:
     offered = [gpu(f"g{n}", attributes={"rack": rack, "n": n}) for n, rack in enumerate("xyy")]
     constraint = {"constraints": [{"matchAttribute": f"{DRIVER}/rack"}]}
     devices = world(device_slice("a", *offered), claim("c", asking(count=2), **constraint))
@@ -214,7 +218,7 @@ def test_devices_have_in_common_what_a_constraint_names() -> None:
     assert got(devices, "c") == ["r:g1", "r:g2"]
 
 
-def test_a_constraint_holds_for_the_requests_that_it_names() -> None:
+def test_a_constraint_applies_to_the_requests_it_lists() -> None:
     offered = [gpu(f"g{n}", attributes={"rack": rack}) for n, rack in enumerate("xyx")]
     constraint = {"constraints": [{"matchAttribute": f"{DRIVER}/rack", "requests": ["one", "three"]}]}
     devices = world(
@@ -224,7 +228,7 @@ def test_a_constraint_holds_for_the_requests_that_it_names() -> None:
     assert got(devices, "c") == ["one:g0", "two:g1", "three:g2"]
 
 
-def test_devices_are_each_of_their_own_where_a_constraint_says_so() -> None:
+def test_a_distinct_constraint_requires_different_attributes() -> None:
     offered = [gpu(f"g{n}", attributes={"rack": rack}) for n, rack in enumerate("xxyx")]
     constraint = {"constraints": [{"distinctAttribute": f"{DRIVER}/rack"}]}
     devices = world(
@@ -240,7 +244,7 @@ def test_devices_are_each_of_their_own_where_a_constraint_says_so() -> None:
 # ── where devices are ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_devices_of_a_node_are_used_there_alone_and_others_where_they_can_be_reached() -> None:
+def test_local_devices_are_used_on_their_node_and_others_where_they_are_accessible() -> None:
     rack = {"key": "rack", "operator": "In", "values": ["7"]}
     selector = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [rack]}]}}
     devices = world(
@@ -261,7 +265,7 @@ def test_devices_of_a_node_are_used_there_alone_and_others_where_they_can_be_rea
     assert not allocation.usable_on(node("z"))
 
 
-def test_each_device_can_say_itself_where_it_is() -> None:
+def test_a_device_can_select_its_own_nodes() -> None:
     devices = world(
         device_slice(
             None,
@@ -277,7 +281,7 @@ def test_each_device_can_say_itself_where_it_is() -> None:
     assert got(devices, "c", at="b") == ["r:of-all"]
 
 
-def test_a_pool_counts_by_its_newest_generation_and_only_when_it_is_whole() -> None:
+def test_only_the_latest_complete_generation_of_a_pool_counts() -> None:
     old = device_slice("a", gpu("old"), name="old", generation=1)
     new = device_slice("a", gpu("new"), name="new", generation=2, slices=2)
     rest = device_slice("a", gpu("rest"), name="rest", generation=2, slices=2)
@@ -298,7 +302,7 @@ def test_a_newer_generation_elsewhere_makes_an_old_slice_obsolete() -> None:
     assert got(world(old, new, claim("c")), "c", at="b") == ["r:new"]
 
 
-def test_a_pool_with_two_devices_of_one_name_gives_none() -> None:
+def test_a_pool_with_duplicate_device_names_is_invalid() -> None:
     devices = world(device_slice("a", gpu("g"), gpu("g")), claim("c"))
 
     assert got(devices, "c") == "invalid resource pools were encountered"
@@ -316,7 +320,7 @@ def card(memory: str) -> Any:
     return device_slice("a", name="counters", slices=2, sharedCounters=counters)
 
 
-def test_partitions_take_of_the_counters_that_they_share() -> None:
+def test_partitions_consume_their_shared_counters() -> None:
     parts = device_slice(
         "a", counted("whole", "40Gi"), counted("h0", "20Gi"), counted("h1", "20Gi"), slices=2
     )
@@ -358,7 +362,7 @@ def test_several_claims_share_a_device_up_to_its_capacity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "pod", "words"),
+    ("objects", "pod", "message"),
     [
         ((), user("p", "c"), 'could not find ResourceClaim "default/c"'),
         ((), user("p", made={"t": "t-1"}), 'could not find ResourceClaim "default/t-1"'),
@@ -373,20 +377,22 @@ def test_several_claims_share_a_device_up_to_its_capacity() -> None:
          "resourceclaim in use"),
     ],
 )  # fmt: skip
-def test_a_pod_that_no_node_can_help(there: tuple[ResourceClaim, ...], pod: Pod, words: str) -> None:
-    devices = world(device_slice("a", gpu("g0")), *there)
+def test_a_pod_with_an_unusable_claim_is_rejected_on_all_nodes(
+    objects: tuple[ResourceClaim, ...], pod: Pod, message: str
+) -> None:
+    devices = world(device_slice("a", gpu("g0")), *objects)
 
-    assert choose(devices, pod) == words
+    assert choose(devices, pod) == message
 
 
-def test_a_claim_that_is_yet_to_be_made_is_waited_for_and_one_that_is_not_to_be_made_is_not() -> None:
+def test_a_pod_waits_for_a_claim_from_a_template_unless_none_is_created() -> None:
     waiting = user("p", resourceClaims=[{"name": "t", "resourceClaimTemplateName": "t"}])
 
     assert choose(world(), waiting) == 'pod "default/p": ResourceClaim not created yet'
     assert choose(world(), user("p", made={"t": None})) == DeviceChoice()
 
 
-def test_a_server_that_does_not_serve_devices_is_named_and_so_is_its_coming() -> None:
+def test_unserved_kinds_are_reported_until_they_are_served() -> None:
     devices = world(device_slice("a", gpu("g0")), claim("c"))
 
     devices.mark_kind_unserved("ResourceSlice")
@@ -398,16 +404,16 @@ def test_a_server_that_does_not_serve_devices_is_named_and_so_is_its_coming() ->
     assert got(devices, "c") == ["r:g0"]
 
 
-def test_a_selector_that_fails_refuses_the_node_in_its_words() -> None:
-    devices = world(device_class("odd", f"{OURS}.gone"), device_slice("a", gpu("g0")))
-    devices.put_claim(claim("c", asking("r", f"{OURS}.gone == 1")))
+def test_a_failing_selector_rejects_the_node_with_its_error() -> None:
+    devices = world(device_class("odd", f"{ATTRIBUTES}.gone"), device_slice("a", gpu("g0")))
+    devices.put_claim(claim("c", asking("r", f"{ATTRIBUTES}.gone == 1")))
     devices.put_claim(claim("d", asking(of_class="odd")))
 
     assert got(devices, "c") == "claim default/c: selector #0: CEL runtime error: no such key: gone"
     assert got(devices, "d") == "class odd: selector #0: CEL runtime error: no such key: gone"
 
 
-def test_devices_that_wait_to_be_bound_are_given_with_their_conditions() -> None:
+def test_the_allocation_contains_the_binding_conditions_of_its_devices() -> None:
     slow = gpu("g0", bindingConditions=["Attached"], bindingFailureConditions=["Failed"])
     devices = world(device_slice("a", slow), claim("c"))
 
@@ -415,34 +421,34 @@ def test_devices_that_wait_to_be_bound_are_given_with_their_conditions() -> None
 
     assert isinstance(choice, DeviceChoice)
     ((_, allocation),) = choice.allocated
-    (one,) = allocation.devices
-    assert (one.binding_conditions, one.binding_failure_conditions) == (("Attached",), ("Failed",))
+    (device,) = allocation.devices
+    assert (device.binding_conditions, device.binding_failure_conditions) == (("Attached",), ("Failed",))
     assert choice.awaiting_binding == (ResourceClaimKey("default", "c"),)
 
 
-def test_a_search_that_would_not_end_is_given_up() -> None:
+def test_a_search_beyond_the_step_limit_fails() -> None:
     offered = [gpu(f"g{n:02}", attributes={"n": n}) for n in range(30)]
     constraint = {"constraints": [{"matchAttribute": f"{DRIVER}/none", "requests": ["last"]}]}
     requests = [asking(f"r{n}") for n in range(12)]
     devices = world(device_slice("a", *offered), claim("c", *requests, asking("last"), **constraint))
 
-    assert got(devices, "c") == "the search for devices went past its bound of 10000 steps"
+    assert got(devices, "c") == "the device search exceeded its limit of 10000 steps"
 
 
-# ── what is promised ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── reservations ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def promised(devices: DeviceCache, name: str, *claims: str) -> DeviceChoice:
+def reserve(devices: DeviceCache, name: str, *claims: str) -> DeviceChoice:
     choice = choose(devices, user(name, *claims))
     assert isinstance(choice, DeviceChoice)
     devices.reserve(PodUid(name), choice)
     return choice
 
 
-def test_what_is_promised_is_taken_until_it_is_released() -> None:
+def test_reserved_devices_are_taken_until_they_are_unreserved() -> None:
     devices = world(device_slice("a", gpu("g0")), claim("c"), claim("d"))
 
-    choice = promised(devices, "p", "c")
+    choice = reserve(devices, "p", "c")
     meanwhile = got(devices, "d")
     freed = devices.unreserve(PodUid("p"), choice)
 
@@ -451,9 +457,9 @@ def test_what_is_promised_is_taken_until_it_is_released() -> None:
     assert got(devices, "d") == ["r:g0"]
 
 
-def test_what_is_written_stays_taken_until_the_watch_shows_it_and_then_as_it_says() -> None:
+def test_a_written_reservation_lasts_until_the_watch_shows_the_claim() -> None:
     devices = world(device_slice("a", gpu("g0")), claim("c"), claim("d"))
-    choice = promised(devices, "p", "c")
+    choice = reserve(devices, "p", "c")
 
     devices.mark_written(PodUid("p"), choice, {ResourceClaimKey("default", "c"): 7})
     assert devices.unreserve(PodUid("p"), choice) == frozenset()
@@ -468,11 +474,11 @@ def test_what_is_written_stays_taken_until_the_watch_shows_it_and_then_as_it_say
     assert devices.check() == []
 
 
-def test_pods_that_share_a_claim_share_its_promise() -> None:
+def test_pods_that_share_a_claim_share_its_reservation() -> None:
     devices = world(device_slice("a", gpu("g0")), device_slice("b", gpu("g0")), claim("c"))
 
-    first = promised(devices, "p", "c")
-    second = promised(devices, "q", "c")
+    first = reserve(devices, "p", "c")
+    second = reserve(devices, "q", "c")
 
     assert first.allocated == second.allocated
     assert got(devices, "c", at="b") == "resourceclaim not available on the node"
@@ -481,9 +487,9 @@ def test_pods_that_share_a_claim_share_its_promise() -> None:
     assert got(devices, "c", at="b") == ["r:g0"]
 
 
-def test_a_claim_that_is_another_one_of_that_name_is_promised_nothing() -> None:
+def test_a_new_claim_with_the_same_name_has_no_reservation() -> None:
     devices = world(device_slice("a", gpu("g0")), claim("c"), claim("d"))
-    promised(devices, "p", "c")
+    reserve(devices, "p", "c")
 
     devices.put_claim(claim("c", uid="another", version=3))
 
@@ -491,7 +497,7 @@ def test_a_claim_that_is_another_one_of_that_name_is_promised_nothing() -> None:
     assert devices.check() == []
 
 
-def test_an_allocated_claim_is_only_reserved_and_one_that_is_reserved_needs_nothing() -> None:
+def test_an_allocated_claim_is_reserved_for_the_pod_once() -> None:
     devices = world(device_slice("a", gpu("g0")), claim("c", status=given("g0", reserved=["q"])))
 
     assert choose(devices, user("p", "c")) == DeviceChoice(
@@ -500,7 +506,7 @@ def test_an_allocated_claim_is_only_reserved_and_one_that_is_reserved_needs_noth
     assert choose(devices, user("q", "c")) == DeviceChoice()
 
 
-def test_what_a_claim_and_its_class_configure_goes_with_the_allocation() -> None:
+def test_the_allocation_contains_the_configuration_of_claim_and_class() -> None:
     opaque = {"opaque": {"driver": DRIVER, "parameters": {"kind": "Sharing"}}}
     devices = world(
         device_class("gpu", config=[opaque]),
@@ -512,7 +518,7 @@ def test_what_a_claim_and_its_class_configure_goes_with_the_allocation() -> None
 
     assert isinstance(choice, DeviceChoice)
     ((_, allocation),) = choice.allocated
-    assert [(one.source, one.requests) for one in allocation.configs] == [
+    assert [(config.source, config.requests) for config in allocation.configs] == [
         ("FromClass", ("x", "y")),
         ("FromClaim", ("y",)),
         ("FromClaim", ()),
@@ -522,22 +528,22 @@ def test_what_a_claim_and_its_class_configure_goes_with_the_allocation() -> None
 # ── what is kept ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_claims_that_ask_the_same_cost_one_search_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_with_equal_specs_are_searched_once_per_node(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = world(
-        *(device_slice(one, gpu("g0"), gpu("g1")) for one in "abc"), *(claim(f"c{n}") for n in range(4))
+        *(device_slice(name, gpu("g0"), gpu("g1")) for name in "abc"), *(claim(f"c{n}") for n in range(4))
     )
     searched: list[NodeName] = []
     search = AllocationCache.search_uncached
 
-    def counting(self: AllocationCache, claims: Any, at: Any, laid: Any) -> Any:
+    def counting(self: AllocationCache, claims: Any, at: Any, overlay: Any) -> Any:
         searched.append(at.name)
-        return search(self, claims, at, laid)
+        return search(self, claims, at, overlay)
 
     monkeypatch.setattr(AllocationCache, "search_uncached", counting)
     for name in ("c0", "c1"):
         for at in "abc":
             got(devices, name, at=at)
-    promised(devices, "p", "c0")
+    reserve(devices, "p", "c0")
     for at in "abc":
         got(devices, "c2", at=at)
 

@@ -1,4 +1,4 @@
-"""Extended resources that devices stand for: which class has a name, and what the claim that is made asks for."""
+"""Extended resources that devices provide: their classes, and the requests of the created claim."""
 
 from typing import Any
 
@@ -20,28 +20,32 @@ NIC = "example.com/nic"
 
 
 def container(name: str, *, always: bool = False, **requests: str) -> dict[str, Any]:
-    """Requests by the last word of their name: `gpu`, `nic`, `cpu`."""
+    """Requests by the last part of the resource name: `gpu`, `nic`, `cpu`."""
     names = {"gpu": GPU, "nic": NIC}
-    asked = {names.get(word, word): amount for word, amount in requests.items()}
+    requested = {names.get(word, word): amount for word, amount in requests.items()}
     return {
         "name": name,
-        "resources": {"requests": asked},
+        "resources": {"requests": requested},
         **({"restartPolicy": "Always"} if always else {}),
     }
 
 
-def asked(
+def pod_spec(
     *containers: dict[str, Any], inits: tuple[dict[str, Any], ...] = ()
 ) -> tuple[ExtendedResourceRequest, ...]:
     return decode_extended_requests({"initContainers": list(inits), "containers": list(containers)})
 
 
 def counts(requests: tuple[DeviceRequest, ...]) -> dict[str, tuple[str, int]]:
-    return {one.name: (one.exactly.class_name, one.exactly.count) for one in requests if one.exactly}
+    return {
+        request.name: (request.exactly.class_name, request.exactly.count)
+        for request in requests
+        if request.exactly
+    }
 
 
-def test_each_container_has_a_request_named_for_its_place_and_the_place_of_the_resource_in_it() -> None:
-    spec = asked(container("a", cpu="1", gpu="2"), container("b", nic="1", gpu="3"))
+def test_requests_are_named_by_the_index_of_container_and_resource() -> None:
+    spec = pod_spec(container("a", cpu="1", gpu="2"), container("b", nic="1", gpu="3"))
 
     requests, mapped = requests_and_mappings(spec, {GPU: "gpu", NIC: "nic"})
 
@@ -57,20 +61,20 @@ def test_each_container_has_a_request_named_for_its_place_and_the_place_of_the_r
     )
 
 
-def test_requests_stand_in_the_order_of_their_names_as_text() -> None:
-    spec = asked(*(container(f"c{number}", gpu="1") for number in range(11)))
+def test_requests_are_sorted_by_name() -> None:
+    spec = pod_spec(*(container(f"c{number}", gpu="1") for number in range(11)))
 
     requests, _ = requests_and_mappings(spec, {GPU: "gpu"})
 
-    assert [one.name for one in requests][:3] == [
+    assert [request.name for request in requests][:3] == [
         "container-0-request-0",
         "container-1-request-0",
         "container-10-request-0",
     ]
 
 
-def test_an_init_container_uses_what_later_containers_will_have() -> None:
-    spec = asked(container("main", gpu="3"), inits=(container("first", gpu="2"),))
+def test_an_init_container_uses_the_devices_of_later_containers() -> None:
+    spec = pod_spec(container("main", gpu="3"), inits=(container("first", gpu="2"),))
 
     requests, mapped = requests_and_mappings(spec, {GPU: "gpu"})
 
@@ -81,9 +85,9 @@ def test_an_init_container_uses_what_later_containers_will_have() -> None:
     )
 
 
-def test_what_init_containers_need_beyond_that_is_one_request_for_the_greatest_of_them() -> None:
+def test_the_further_needs_of_init_containers_are_one_request_for_the_largest() -> None:
     inits = (container("first", gpu="3"), container("second", gpu="5"), container("third", gpu="4"))
-    spec = asked(container("main", gpu="1"), inits=inits)
+    spec = pod_spec(container("main", gpu="1"), inits=inits)
 
     requests, mapped = requests_and_mappings(spec, {GPU: "gpu"})
 
@@ -98,26 +102,26 @@ def test_what_init_containers_need_beyond_that_is_one_request_for_the_greatest_o
     )
 
 
-def test_a_sidecar_keeps_its_devices_and_lends_them_to_no_init_container_after_it() -> None:
+def test_init_containers_after_a_sidecar_cannot_use_its_devices() -> None:
     inits = (container("sidecar", always=True, gpu="1"), container("after", gpu="2"))
-    spec = asked(container("main", cpu="1"), inits=inits)
+    spec = pod_spec(container("main", cpu="1"), inits=inits)
 
     requests, _ = requests_and_mappings(spec, {GPU: "gpu"})
 
     assert counts(requests) == {"container-0-request-0": ("gpu", 1), "container-1-request-0": ("gpu", 2)}
 
 
-def test_a_resource_that_no_class_gives_is_left_out() -> None:
-    requests, mapped = requests_and_mappings(asked(container("a", gpu="1", nic="1")), {NIC: "nic"})
+def test_a_resource_without_a_class_is_left_out() -> None:
+    requests, mapped = requests_and_mappings(pod_spec(container("a", gpu="1", nic="1")), {NIC: "nic"})
 
     assert counts(requests) == {"container-0-request-1": ("nic", 1)}
     assert mapped == (ExtendedResourceMapping("a", NIC, "container-0-request-1"),)
 
 
 def test_a_limit_without_a_request_is_the_request() -> None:
-    found = decode_extended_requests({"containers": [{"name": "a", "resources": {"limits": {GPU: "2"}}}]})
+    decoded = decode_extended_requests({"containers": [{"name": "a", "resources": {"limits": {GPU: "2"}}}]})
 
-    assert found == (ExtendedResourceRequest("a", 0, False, GPU, 0, 2),)
+    assert decoded == (ExtendedResourceRequest("a", 0, False, GPU, 0, 2),)
 
 
 @pytest.mark.parametrize(
@@ -131,17 +135,20 @@ def test_a_limit_without_a_request_is_the_request() -> None:
         ("requests.example.com/gpu", False),
     ],
 )
-def test_extended_resources_and_those_of_classes_may_be_devices(resource: str, expected: bool) -> None:
+def test_extended_and_implicit_class_resources_may_be_devices(resource: str, expected: bool) -> None:
     assert may_be_device_resource(resource) is expected
 
 
-def test_a_class_has_the_resource_that_it_names_and_one_of_its_own() -> None:
-    one = device_class("gpu", extendedResourceName=GPU)
+def test_a_class_has_its_named_resource_and_its_implicit_one() -> None:
+    gpu_class = device_class("gpu", extendedResourceName=GPU)
 
-    assert classes_by_resource([one]) == {GPU: one, "deviceclass.resource.kubernetes.io/gpu": one}
+    assert classes_by_resource([gpu_class]) == {
+        GPU: gpu_class,
+        "deviceclass.resource.kubernetes.io/gpu": gpu_class,
+    }
 
 
-def test_of_classes_that_name_the_same_resource_the_newest_has_it_then_the_first_by_name() -> None:
+def test_the_newest_class_wins_a_resource_then_the_first_by_name() -> None:
     old = device_class("a", extendedResourceName=GPU, created="2026-01-01T00:00:00Z")
     new = device_class("c", extendedResourceName=GPU, created="2026-01-02T00:00:00Z")
     twin = device_class("b", extendedResourceName=GPU, created="2026-01-02T00:00:00Z")

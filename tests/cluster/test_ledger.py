@@ -1,4 +1,4 @@
-"""The ledger's states, its totals, and that its recount notices what is wrong."""
+"""The ledger's states and totals, and its recount."""
 
 import pytest
 from hypothesis import settings
@@ -13,7 +13,7 @@ from tests.builders import pod
 A, B = NodeName("a"), NodeName("b")
 
 
-def test_an_assumed_pod_holds_its_room_and_its_port() -> None:
+def test_an_assumed_pod_counts_with_its_requests_and_ports() -> None:
     ledger = Ledger()
 
     ledger.assume(pod("web", cpu="500m", memory="1Gi", host_ports=[80]), A)
@@ -36,7 +36,7 @@ def test_a_confirmed_pod_is_counted_once() -> None:
     assert ledger.state(web.uid) is PlacementState.BOUND
 
 
-def test_a_pod_bound_elsewhere_by_another_moves_there() -> None:
+def test_a_pod_bound_to_another_node_moves_there() -> None:
     ledger = Ledger()
     web = pod("web", cpu="500m")
     ledger.assume(web, A)
@@ -57,7 +57,7 @@ def test_a_resized_pod_is_counted_at_its_new_size() -> None:
     assert ledger.check() == []
 
 
-def test_a_bound_pod_cannot_be_withdrawn_and_a_known_one_not_assumed_again() -> None:
+def test_a_bound_pod_can_neither_be_withdrawn_nor_assumed() -> None:
     ledger = Ledger()
     web = pod("web")
     ledger.confirm(web, A)
@@ -68,12 +68,12 @@ def test_a_bound_pod_cannot_be_withdrawn_and_a_known_one_not_assumed_again() -> 
         ledger.assume(web, B)
 
 
-def test_removing_what_was_never_there_is_no_fault() -> None:
+def test_removing_an_unknown_pod_is_a_no_op() -> None:
     assert Ledger().remove(pod("web").uid) is None
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Any order of lawful steps; beside it a plain dictionary of who is where."""
+    """Any order of valid steps, compared with a plain dictionary of placements."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,9 +122,9 @@ TestLedgerMachine = LedgerMachine.TestCase
 TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
-def test_the_recount_catches_a_total_that_forgets_to_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(self: NodeUsage, one: object) -> None:
-        del self.pods[one.uid]  # type: ignore[attr-defined]
+def test_the_recount_finds_a_total_that_was_not_subtracted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(self: NodeUsage, removed: object) -> None:
+        del self.pods[removed.uid]  # type: ignore[attr-defined]
 
     ledger = Ledger()
     ledger.confirm(pod("stays", cpu="1"), A)

@@ -1,4 +1,4 @@
-"""Nominations of ours and those that the watch shows."""
+"""Nominations by this scheduler and those that the watch shows."""
 
 from dataclasses import replace
 
@@ -18,16 +18,16 @@ def shown(where: NodeName | None, **touched: str) -> ObservedPod:
     return replace(pending(pod("p", annotations=touched)), nominated_node=where)
 
 
-def cache_of(seen: ObservedPod) -> ClusterCache:
-    return world([node("a"), node("b")], [seen])
+def cache_of(observed: ObservedPod) -> ClusterCache:
+    return world([node("a"), node("b")], [observed])
 
 
 def nominated(cache: ClusterCache) -> NodeName | None:
-    found = cache.nominated.get(shown(None).pod.uid)
-    return None if found is None else found.nominated_node
+    observed = cache.nominated.get(shown(None).pod.uid)
+    return None if observed is None else observed.nominated_node
 
 
-def test_ours_stands_while_the_watch_shows_none_and_goes_when_the_server_takes_it_back() -> None:
+def test_a_nomination_stands_until_the_watch_shows_it_and_goes_when_the_server_clears_it() -> None:
     cache = cache_of(shown(None))
 
     cache.nominate(shown(None).pod.uid, A)
@@ -40,7 +40,7 @@ def test_ours_stands_while_the_watch_shows_none_and_goes_when_the_server_takes_i
     assert (late, confirmed, nominated(cache)) == (A, A, None)
 
 
-def test_one_taken_back_stays_so_while_the_watch_still_shows_it() -> None:
+def test_a_withdrawn_nomination_stays_withdrawn_while_the_watch_still_shows_it() -> None:
     cache = cache_of(shown(A))
 
     freed = cache.nominate(shown(None).pod.uid, None)
@@ -50,7 +50,7 @@ def test_one_taken_back_stays_so_while_the_watch_still_shows_it() -> None:
     assert freed == {ClusterEvent.ASSIGNED_POD_DELETE}, "its room is free for others"
 
 
-def test_another_node_replaces_it() -> None:
+def test_a_new_nomination_replaces_the_old_one() -> None:
     cache = cache_of(shown(A))
 
     cache.nominate(shown(None).pod.uid, B)
@@ -59,7 +59,7 @@ def test_another_node_replaces_it() -> None:
     assert nominated(cache) == B
 
 
-def test_a_pod_that_is_placed_or_gone_is_nominated_no_more() -> None:
+def test_a_placed_or_deleted_pod_is_not_nominated() -> None:
     bound, gone = cache_of(shown(None)), cache_of(shown(None))
     for cache in (bound, gone):
         cache.nominate(shown(None).pod.uid, A)
@@ -77,15 +77,15 @@ def test_a_placed_pod_cannot_be_nominated() -> None:
         cache.nominate(shown(None).pod.uid, B)
 
 
-def test_the_wire_says_when_a_pod_was_taken_up_and_what_ends_it() -> None:
+def test_start_time_and_preemption_are_decoded() -> None:
     manifest = pod_manifest("p")
     target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
     manifest["status"] = {"startTime": "2026-01-01T00:00:01Z", "conditions": [target]}
     evicted = {**manifest, "status": {"conditions": [{**target, "reason": "EvictionByEvictionAPI"}]}}
 
-    seen = core_objects.decode_pod(manifest)
+    observed = core_objects.decode_pod(manifest)
 
-    assert (seen.started_ns, seen.preempted) == (1_767_225_601 * 10**9, True)
+    assert (observed.started_ns, observed.preempted) == (1_767_225_601 * 10**9, True)
     assert (core_objects.decode_pod(evicted).started_ns, core_objects.decode_pod(evicted).preempted) == (
         None,
         False,

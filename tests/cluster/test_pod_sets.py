@@ -1,4 +1,4 @@
-"""Which pods belong together: what Services and controllers select."""
+"""Default selectors from Services and controllers."""
 
 from collections.abc import Callable
 
@@ -18,13 +18,13 @@ def labels(**pairs: str) -> tuple[SelectorRequirement, ...]:
 
 
 def known(*sets: object) -> PodSets:
-    found = PodSets()
-    for one in sets:
-        found.put(one)
-    return found
+    pod_sets = PodSets()
+    for item in sets:
+        pod_sets.put(item)
+    return pod_sets
 
 
-def test_siblings_are_what_all_services_of_the_pod_select_together() -> None:
+def test_the_default_selector_combines_all_services_of_the_pod() -> None:
     sets = known(
         service("by-app", app="web"),
         service("by-tier", tier="front"),
@@ -33,30 +33,30 @@ def test_siblings_are_what_all_services_of_the_pod_select_together() -> None:
         service("for-nobody"),
     )
 
-    found = sets.default_selector(pod(labels={**WEB, "index": "7"}))
+    selector = sets.default_selector(pod(labels={**WEB, "index": "7"}))
 
-    assert found == DefaultSelector(LabelSelector(labels(app="web", tier="front")), selects_itself=True)
+    assert selector == DefaultSelector(LabelSelector(labels(app="web", tier="front")), selects_itself=True)
 
 
 @pytest.mark.parametrize("api", ["apps/v1", "apps.kruise.io/v1beta1"])
-def test_a_controller_adds_what_it_selects_if_it_is_one_of_kubernetes(api: str) -> None:
+def test_a_native_controller_adds_its_selector(api: str) -> None:
     sets = known(service("web", app="web"), pod_set("StatefulSet", "db", {"matchLabels": {"tier": "front"}}))
 
-    found = sets.default_selector(pod(labels=WEB, owner=(api, "StatefulSet", "db")))
+    selector = sets.default_selector(pod(labels=WEB, owner=(api, "StatefulSet", "db")))
 
     more = labels(tier="front") if api == "apps/v1" else ()
-    assert found == DefaultSelector(LabelSelector((*labels(app="web"), *more)), selects_itself=True)
+    assert selector == DefaultSelector(LabelSelector((*labels(app="web"), *more)), selects_itself=True)
 
 
 def test_a_replication_controllers_labels_replace_those_of_services() -> None:
     sets = known(service("web", app="web"), pod_set("ReplicationController", "rc", {"app": "batch"}))
 
-    found = sets.default_selector(pod(labels=WEB, owner=("v1", "ReplicationController", "rc")))
+    selector = sets.default_selector(pod(labels=WEB, owner=("v1", "ReplicationController", "rc")))
 
-    assert found == DefaultSelector(LabelSelector(labels(app="batch")), selects_itself=False)
+    assert selector == DefaultSelector(LabelSelector(labels(app="batch")), selects_itself=False)
 
 
-def test_a_pod_that_nothing_selects_has_none() -> None:
+def test_a_pod_without_services_and_controller_has_no_default_selector() -> None:
     lonely = pod(labels=WEB, owner=("apps/v1", "ReplicaSet", "gone"))
 
     assert PodSets().default_selector(lonely) is None
@@ -65,14 +65,14 @@ def test_a_pod_that_nothing_selects_has_none() -> None:
     assert known(pod_set("ReplicaSet", "gone", {})).default_selector(lonely) is None
 
 
-def test_a_service_that_changes_or_goes_changes_the_siblings() -> None:
-    sets, one = known(service("web", app="web")), pod(labels=WEB)
-    before = sets.default_selector(one)
+def test_changing_or_deleting_a_service_changes_the_default_selector() -> None:
+    sets, web = known(service("web", app="web")), pod(labels=WEB)
+    before = sets.default_selector(web)
 
     sets.put(service("web", tier="front"))
-    changed = sets.default_selector(one)
+    changed = sets.default_selector(web)
     sets.drop("Service", "default", "web")
-    gone = sets.default_selector(one)
+    gone = sets.default_selector(web)
 
     assert [
         None if each is None else each.label_selector.requirements for each in (before, changed, gone)
@@ -84,7 +84,7 @@ def test_a_service_that_changes_or_goes_changes_the_siblings() -> None:
     assert not sets._services, "nothing is filed away of what is gone"
 
 
-def test_only_what_changes_siblings_is_an_event() -> None:
+def test_only_changes_of_selectors_cause_an_event() -> None:
     cache = world(pod_sets=[service("web", app="web")])
 
     assert cache.put_pod_set(service("web", app="web")) == frozenset()
@@ -96,11 +96,11 @@ def test_only_what_changes_siblings_is_an_event() -> None:
 @pytest.mark.parametrize(
     "check",
     [
-        test_siblings_are_what_all_services_of_the_pod_select_together,
-        test_a_service_that_changes_or_goes_changes_the_siblings,
+        test_the_default_selector_combines_all_services_of_the_pod,
+        test_changing_or_deleting_a_service_changes_the_default_selector,
     ],
 )
-def test_a_service_filed_under_the_wrong_label_is_noticed(
+def test_a_service_indexed_by_the_wrong_label_is_detected(
     check: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pod_sets, "_index_key", lambda _: ("default", "app", "db"))

@@ -9,7 +9,7 @@ from policysched.model.quantity import parse_milli_units, parse_whole_units
     ("text", "milli"),
     [("250m", 250), ("2", 2000), ("0.1", 100), ("1500u", 2), ("1e-1", 100), ("2e3", 2_000_000)],
 )
-def test_cpu_is_read_in_thousandths(text: str, milli: int) -> None:
+def test_cpu_is_read_in_milli_cores(text: str, milli: int) -> None:
     assert parse_milli_units(text) == milli
 
 
@@ -28,11 +28,11 @@ def test_memory_is_read_in_bytes_and_rounded_up(text: str, units: int) -> None:
     assert parse_whole_units(text) == units
 
 
-def test_what_does_not_fit_is_capped() -> None:
+def test_quantities_saturate_at_int64() -> None:
     assert parse_whole_units("100000Ei") == 2**63 - 1
 
 
 @pytest.mark.parametrize("text", ["", "abc", "1 Gi", "1gi", "--1", "1e", "0x10", "1Gi\n", "1e9999", "١"])
-def test_anything_else_is_refused_in_words(text: str) -> None:
+def test_an_invalid_quantity_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"quantity|suffix"):
         parse_whole_units(text)

@@ -1,4 +1,4 @@
-"""What a namespace holds of the cluster follows every placement, and says who moved."""
+"""Namespace shares follow every placement and report changed namespaces."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from policysched.cluster.shares import _CHANGES_KEPT_MAX, HypotheticalShares, Na
 from tests.builders import node, placed, pod, world
 
 
-def test_a_share_is_what_the_placed_pods_request_of_what_all_nodes_have() -> None:
+def test_a_share_is_the_requests_of_placed_pods_relative_to_all_nodes() -> None:
     cache = world(
         [node("a", cpu="6", memory="8Gi"), node("b", cpu="2", memory="8Gi")],
         [placed(pod("one", namespace="team", cpu="1", memory="4Gi"), "a")],
@@ -19,7 +19,7 @@ def test_a_share_is_what_the_placed_pods_request_of_what_all_nodes_have() -> Non
     assert cache.shares.share_of("elsewhere") == NamespaceShare(0.0, 0.0)
 
 
-def test_a_namespace_gives_back_what_leaves() -> None:
+def test_a_share_shrinks_when_pods_are_removed() -> None:
     cache = world([node("a", cpu="4")], [placed(pod("one", namespace="team", cpu="1"), "a")])
 
     cache.drop_pod(pod("one", namespace="team").uid)
@@ -36,7 +36,7 @@ def test_a_cluster_without_nodes_has_no_shares() -> None:
     assert cache.shares.share_of("team") == NamespaceShare(0.0, 0.0)
 
 
-def test_who_moved_since_a_number_is_said_once_each() -> None:
+def test_each_namespace_changed_since_a_version_is_reported_once() -> None:
     cache = world([node("a", cpu="4"), node("b", cpu="4")], [])
     before = cache.shares.version
 
@@ -50,14 +50,14 @@ def test_who_moved_since_a_number_is_said_once_each() -> None:
     assert list(cache.shares.changed_since(cache.shares.version) or []) == []
 
 
-def test_of_namespaces_beyond_a_number_it_is_not_known_which_moved() -> None:
+def test_the_change_log_of_namespaces_is_bounded() -> None:
     cache = world([node("a", cpu="4")], [])
     before = cache.shares.version
 
     for number in range(3 * _CHANGES_KEPT_MAX):
         cache.shares.adjust_requested(f"build-{number}", {"cpu": 1}, 1)
         cache.shares.adjust_requested(f"build-{number}", {"cpu": 1}, -1)
-        assert len(cache.shares._changed) <= _CHANGES_KEPT_MAX
+        assert len(cache.shares.changes) <= _CHANGES_KEPT_MAX
     cache.shares.adjust_requested("y", {"cpu": 1}, 1)
     between = cache.shares.version
     cache.shares.adjust_requested("x", {"cpu": 1}, 1)
@@ -66,7 +66,7 @@ def test_of_namespaces_beyond_a_number_it_is_not_known_which_moved() -> None:
     assert list(cache.shares.changed_since(between) or []) == ["x"]
 
 
-def test_a_node_more_moves_everybody() -> None:
+def test_adding_a_node_changes_all_shares() -> None:
     cache = world([node("a", cpu="4")], [])
     before = cache.shares.version
 
@@ -75,7 +75,7 @@ def test_a_node_more_moves_everybody() -> None:
     assert cache.shares.changed_since(before) is None
 
 
-def test_a_hypothetical_placement_leaves_the_real_share_alone() -> None:
+def test_a_hypothetical_placement_does_not_change_the_real_share() -> None:
     cache = world([node("a", cpu="4")], [placed(pod("one", namespace="team", cpu="1"), "a")])
     shares = HypotheticalShares(cache.shares)
 
@@ -85,7 +85,7 @@ def test_a_hypothetical_placement_leaves_the_real_share_alone() -> None:
     assert cache.shares.share_of("team").cpu == 0.25
 
 
-def test_the_ledger_recounts_what_namespaces_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ledger_recounts_namespace_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     hold = NamespaceShares.adjust_requested
     monkeypatch.setattr(
         NamespaceShares,
@@ -98,4 +98,4 @@ def test_the_ledger_recounts_what_namespaces_hold(monkeypatch: pytest.MonkeyPatc
 
     cache.drop_pod(pod("one", namespace="team").uid)
 
-    assert [one for one in cache.ledger.check() if "namespaces hold" in one]
+    assert [difference for difference in cache.ledger.check() if "namespace requests" in difference]

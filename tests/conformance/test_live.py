@@ -19,6 +19,7 @@ from policysched.builtins.volume_binding import kernel as volume_binding
 from policysched.cluster.devices import allocation, allocator, device_cache, pools
 from policysched.cluster.devices.cel_selectors import DeviceSelectors
 from policysched.cluster.devices.constraints import ConstraintChecker
+from policysched.cluster.devices.shared_counters import SharedCounters
 from policysched.cluster.devices.usage import DeviceUsage
 from policysched.evaluate import evaluator as evaluating
 from policysched.evaluate.columns import attached_volumes
@@ -156,7 +157,7 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
     "devices that are taken are free": (DeviceUsage, "add", lambda *_: None),
     "a device can be had twice": (allocator._DeviceSearch, "_is_free", lambda *_: True),
     "shares are without bounds": (allocator._DeviceSearch, "_has_capacity", lambda *_: True),
-    "counters do not run out": (allocator._DeviceSearch, "_counters_left", lambda *_: {}),
+    "counters do not run out": (SharedCounters, "_available_in", lambda *_: {}),
     "everybody tolerates taints of devices": (DeviceToleration, "tolerates", lambda *_: True),
     "nobody tolerates taints of devices": (DeviceToleration, "tolerates", lambda *_: False),
     "devices need nothing in common": (ConstraintChecker, "_allows", lambda *_: True),

@@ -1,16 +1,18 @@
-"""What a policy means, in plain Python: one pod, one node, one rule at a time.
+"""The reference implementation of the policy language, in plain Python: one pod, one node, one rule
+at a time.
 
-This package is the definition of the language. `plan` must agree with it on every node for every checked program, and
-tests say so; where they differ, this one is read first. It is written to be read, not to be fast, and it knows nothing
-of `plan`, of columns or of arrays.
+This package defines what a policy means. Tests compare `policysched.evaluate` with it on every node
+for every checked program. It is written to be read, not to be fast, and never imports
+`policysched.evaluate`. It shares the choice of volumes and devices (`cluster.volumes.binder`,
+`cluster.devices.pod_claims`) with the product, so it does not check those.
 
-    evaluate(program, pod, cache, ...)    every verdict, every score and the choice, as an Explanation
-    selected(totals, pod)                 the node that is chosen among these totals
-    judge(program, pod, cache, among)     the same on some nodes alone, as a Judgement
-    value(expr, context)                  what one expression is worth, or MISSING
-    order_key(program, pod, ...)          the pod's place in the queue
-    with_placed(program, samples, ...)    the samples with what their metrics assume of one more pod on a node
-    gang_terms(program, pod, namespace)   which gang it is in, and on what terms
+    evaluate(program, pod, cache, ...)             rejections, scores and the selected node, as a PlacementExplanation
+    select_node(totals, pod)                       the selected node for these totals
+    judge(program, pod, cache, among)              the verdict on a subset of the nodes
+    value(expr, context)                           the value of an expression, or MISSING
+    order_key(program, pod, ...)                   the sort key of the pod in the queue
+    samples_after_placement(program, samples, ..)  the samples with the assumed load of one more placed pod
+    gang_terms(program, pod, namespace)            the gang of the pod and its terms
 """
 
 from tests.reference.assumed_load import samples_after_placement

@@ -1,7 +1,8 @@
-"""Aggregates over the candidates by brute force: the list of values, and with the pod placed the list once more."""
+"""Aggregates over the candidates by brute force: from the list of current values, and of values
+after placement."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -15,66 +16,74 @@ from policysched.lang.ir.aggregates import (
 )
 from policysched.lang.ir.expr import Aggregate, Expr
 from policysched.model.identifiers import NodeName
-from tests.reference.context import ExpressionContext, placed_copy_uid
+from tests.reference.context import CandidateNodes, ExpressionContext, ValueFunction, placed_copy_uid
 from tests.reference.values import MISSING, Number, Value, finite, saturated
 
 
-def current_values(expr: Aggregate, context: ExpressionContext) -> dict[NodeName, Value]:
-    """Of the aggregate's expression at each candidate."""
-    return {name: _value_at(expr, at, context) for name, at in _candidate_contexts(context).items()}
-
-
-def values_after_placement(expr: Aggregate, context: ExpressionContext) -> dict[NodeName, Value]:
-    """The same, each with the pod on that candidate."""
+def _current_values(
+    expr: Aggregate, context: ExpressionContext, value: ValueFunction
+) -> dict[NodeName, Value]:
+    """The value of the aggregate's expression at each candidate."""
     return {
-        name: _value_at(expr, context_after_placement(at), context)
-        for name, at in _candidate_contexts(context).items()
+        name: _value_at(expr, candidate, context, value)
+        for name, candidate in _candidates(context).nodes.items()
     }
 
 
-def _candidate_contexts(context: ExpressionContext) -> Mapping[NodeName, ExpressionContext]:
-    assert context.candidates is not None, "an aggregate is asked for where there are no candidates"
-    return context.candidates.nodes
+def _values_after_placement(
+    expr: Aggregate, context: ExpressionContext, value: ValueFunction
+) -> dict[NodeName, Value]:
+    """The value at each candidate, with the pod placed on it."""
+    return {
+        name: _value_at(expr, context_after_placement(candidate), context, value)
+        for name, candidate in _candidates(context).nodes.items()
+    }
 
 
-def _aggregate_cache(context: ExpressionContext) -> dict[tuple[Expr, NodeName | None], Value]:
-    assert context.candidates is not None, "an aggregate is asked for where there are no candidates"
-    return context.candidates.aggregate_cache
+def _candidates(context: ExpressionContext) -> CandidateNodes:
+    assert context.candidates is not None, "an aggregate needs candidates"
+    return context.candidates
 
 
-def _value_at(expr: Aggregate, at: ExpressionContext, context: ExpressionContext) -> Value:
-    from tests.reference.expressions import value  # each is made of the other
-
+def _value_at(
+    expr: Aggregate, candidate: ExpressionContext, context: ExpressionContext, value: ValueFunction
+) -> Value:
     return value(
-        expr.body, replace(at, candidates=context.candidates, aggregate_values=context.aggregate_values)
+        expr.body,
+        replace(candidate, candidates=context.candidates, aggregate_values=context.aggregate_values),
     )
 
 
-def aggregate(expr: Aggregate, context: ExpressionContext) -> Value:
-    """The aggregate as it is seen from the context's node. Where the expression is missing, a candidate does not count."""
+def aggregate(expr: Aggregate, context: ExpressionContext, value: ValueFunction) -> Value:
+    """The aggregate for the context's node. Candidates whose value is missing do not count."""
     if expr in context.aggregate_values:
         return context.aggregate_values[expr]
-    assert context.node is not None and not context.after_placement, f"`{expr.span.text}` moves with the pod"
-    asked = (expr, context.node.name if expr.body_after_placement is not None else None)
-    answers = _aggregate_cache(context)
-    if asked not in answers:
-        given: dict[Expr, Value] = {one: _quantized(one, context) for one in nested_aggregates(expr)}
-        answers[asked] = _aggregate(expr, replace(context, aggregate_values=given))
-    return answers[asked]
+    assert context.node is not None and not context.after_placement, (
+        f"`{expr.span.text}` needs a node before placement"
+    )
+    key = (expr, context.node.name if expr.body_after_placement is not None else None)
+    cache = _candidates(context).aggregate_cache
+    if key not in cache:
+        nested: dict[Expr, Value] = {
+            inner: _quantized(inner, context, value) for inner in nested_aggregates(expr)
+        }
+        cache[key] = _aggregate(expr, replace(context, aggregate_values=nested), value)
+    return cache[key]
 
 
-def _quantized(inner: Aggregate, context: ExpressionContext) -> Value:
-    """What the candidate sees of it, or the step below or beside that where candidates see many numbers."""
-    own = aggregate(inner, context)
+def _quantized(inner: Aggregate, context: ExpressionContext, value: ValueFunction) -> Value:
+    """The inner aggregate for the context's node, rounded to a grid if it has many different values
+    over the candidates."""
+    own = aggregate(inner, context, value)
     if inner.body_after_placement is None or own is MISSING:
         return own
-    told = _numbers(
-        aggregate(inner, replace(at, candidates=context.candidates))
-        for at in _candidate_contexts(context).values()
+    numbers = _numbers(
+        aggregate(inner, replace(candidate, candidates=context.candidates), value)
+        for candidate in _candidates(context).nodes.values()
     )
-    if len(set(told)) <= 2**STEP_BITS:
+    if len(set(numbers)) <= 2**STEP_BITS:
         return own
-    exponent = grid_step_exponent(min(told), max(told))
+    exponent = grid_step_exponent(min(numbers), max(numbers))
     if exponent is None:
         return own
     assert isinstance(own, int | float), f"an aggregate that is {own!r}"
@@ -83,14 +92,14 @@ def _quantized(inner: Aggregate, context: ExpressionContext) -> Value:
     return math.ldexp(round(math.ldexp(own, -exponent)), exponent)
 
 
-def _aggregate(expr: Aggregate, context: ExpressionContext) -> Value:
-    now = current_values(expr, context)
-    later = values_after_placement(expr, context) if expr.body_after_placement is not None else {}
-    seen = dict(now)
+def _aggregate(expr: Aggregate, context: ExpressionContext, value: ValueFunction) -> Value:
+    now = _current_values(expr, context, value)
+    later = _values_after_placement(expr, context, value) if expr.body_after_placement is not None else {}
+    values = dict(now)
     if expr.body_after_placement is not None:
-        assert context.node is not None, "the pod is placed on a node"
-        seen[context.node.name] = later[context.node.name]
-    numbers = _numbers(seen.values())
+        assert context.node is not None, "a placement needs a node"
+        values[context.node.name] = later[context.node.name]
+    numbers = _numbers(values.values())
     if not numbers:
         return MISSING
     match expr.function:
@@ -100,28 +109,28 @@ def _aggregate(expr: Aggregate, context: ExpressionContext) -> Value:
             return min(numbers)
         case "sum" if not expr.floating:
             return saturated(sum(map(int, numbers)))
-    largest = max(abs(float(one)) for one in _numbers([*now.values(), *later.values()]))
+    largest = max(abs(float(number)) for number in _numbers([*now.values(), *later.values()]))
     bits = STDDEV_GRID_BITS if expr.function == "stddev" else GRID_BITS
     exponent = math.frexp(largest)[1] - bits
-    steps = [round(Fraction(float(one)) / Fraction(2) ** exponent) for one in numbers]
+    steps = [round(Fraction(float(number)) / Fraction(2) ** exponent) for number in numbers]
     match expr.function:
         case "sum":
-            found = float(sum(steps))
+            result = float(sum(steps))
         case "mean":
-            found = float(sum(steps)) / len(steps)
+            result = float(sum(steps)) / len(steps)
         case _:
-            squares = len(steps) * sum(one * one for one in steps) - sum(steps) ** 2
-            found = math.sqrt(float(squares)) / len(steps)
-    return _scaled(found, exponent)
+            squares = len(steps) * sum(step * step for step in steps) - sum(steps) ** 2
+            result = math.sqrt(float(squares)) / len(steps)
+    return _scaled(result, exponent)
 
 
 def _numbers(values: Iterable[Value]) -> list[Number]:
-    found: list[Number] = []
-    for one in values:
-        if one is not MISSING:
-            assert isinstance(one, int | float), f"an aggregate of {one!r}"
-            found.append(one)
-    return found
+    numbers: list[Number] = []
+    for item in values:
+        if item is not MISSING:
+            assert isinstance(item, int | float), f"an aggregate of {item!r}"
+            numbers.append(item)
+    return numbers
 
 
 def _scaled(number: float, exponent: int) -> float:
@@ -132,8 +141,8 @@ def _scaled(number: float, exponent: int) -> float:
 
 
 def context_after_placement(context: ExpressionContext) -> ExpressionContext:
-    """The context's node with one more pod, such as this one, on it."""
-    assert context.usage is not None, "the pod is placed on a node"
+    """The context with a copy of its pod placed on its node."""
+    assert context.usage is not None, "a placement needs a node"
     before = context.usage
     usage = NodeUsage(
         dict(before.requested),

@@ -1,6 +1,6 @@
-"""Where each built-in attribute of the language is found in a pod, a node or a namespace.
+"""The built-in attributes of pods, nodes and namespaces.
 
-A map (`labels`, `requests`, ...) is read by key: a resource that is not named is 0, a label that is not there is
+Maps (`labels`, `requests`, ...) are read by key: an absent resource is 0, an absent label is
 MISSING.
 """
 
@@ -61,14 +61,14 @@ def _pod_attribute(path: tuple[str, ...], pod: Pod, context: ExpressionContext) 
         case ("owner", "name"):
             return pod.owner_name
         case ("queued",):
-            assert context.queue_info is not None, "the checker lets nothing read the queue here"
+            assert context.queue_info is not None, "the checker rejects reading the queue here"
             return context.queue_info.queued_ns
         case ("attempts",):
-            assert context.queue_info is not None, "the checker lets nothing read the queue here"
+            assert context.queue_info is not None, "the checker rejects reading the queue here"
             return context.queue_info.attempts
         case ("waited",):
             assert context.queue_info is not None and context.now_ns is not None, (
-                "the checker lets nothing read the queue here"
+                "the checker rejects reading the queue here"
             )
             return saturated(context.now_ns - context.queue_info.queued_ns)
         case (name,):
@@ -112,7 +112,7 @@ def _node_attribute(path: tuple[str, ...], context: ExpressionContext) -> Value:
 
 
 def _requested(usage: NodeUsage, resource: str) -> int:
-    """Pods are a resource too, of which each takes one."""
+    """Each pod counts as one of the resource `pods`."""
     return len(usage.pods) if resource == "pods" else usage.requested_capped(resource)
 
 
@@ -125,7 +125,7 @@ def _namespace_attribute(path: tuple[str, ...], namespace: Namespace, cache: Clu
         case ("annotations", key):
             return _entry(namespace.annotations, key)
         case ("share", resource):
-            assert cache is not None, "what a namespace holds is asked where no cluster is known"
+            assert cache is not None, "a namespace share needs the cluster"
             share = namespace_share(namespace.name, cache)
             return share.cpu if resource == "cpu" else share.memory
         case _:

@@ -1,4 +1,4 @@
-"""What a plain built-in gets and gives: the values between `oracle` and `tests.reference.builtins`."""
+"""The interface between the reference implementation and its built-ins."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ MAX_SCORE = 100
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """A node as a built-in sees it."""
+    """A node and its usage."""
 
     node: Node
     usage: NodeUsage
@@ -26,7 +26,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class NodeScore:
-    """`raw` is what was counted, `score` the same on the scale from 0 to 100."""
+    """`raw` is the value before normalization, `score` is normalized to 0..100."""
 
     raw: int
     score: int
@@ -34,7 +34,7 @@ class NodeScore:
 
 @dataclass(frozen=True, slots=True)
 class FilterReasons:
-    """Why a built-in refuses a node; `resolvable` False: evicting pods would not help."""
+    """Why a built-in rejects a node. `resolvable` False: evicting pods cannot help."""
 
     texts: tuple[str, ...]
     resolvable: bool
@@ -42,10 +42,12 @@ class FilterReasons:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What is relative to all nodes, candidates or not. `nodes` are all of them with what is placed on them;
-    `pods_with_affinity` are the placed pods that have terms about other pods, with their nodes; `pod_sets` all Services and
-    controllers. `volumes` are the volumes and claims, `used_claims` those that placed pods use; `devices` the devices and claims
-    for them; `allocates_devices`: the policy has a filter that gives pods theirs."""
+    """What built-ins read of the whole cluster, candidates or not.
+
+    `pods_with_affinity`: placed pods with pod affinity terms, and their nodes. `pod_sets`: all
+    Services and controllers. `used_claims`: volume claims of placed pods. `allocates_devices`: the
+    policy has `filter dynamic_resources`.
+    """
 
     node_count: int
     nodes_with_image: Mapping[str, int]
@@ -63,7 +65,7 @@ class ClusterFacts:
 BuiltinParams = Mapping[str, BuiltinParamValue]
 FilterFunction = Callable[[Pod, NodeInfo, BuiltinParams, ClusterFacts], FilterReasons | None]
 PreFilterFunction = Callable[[Pod, ClusterFacts], str | None]
-"""Why the pod is refused whatever the node, or None."""
+"""Why the pod is rejected on all nodes, or None."""
 ScoreFunction = Callable[
     [Pod, Sequence[NodeInfo], BuiltinParams, ClusterFacts], Mapping[NodeName, NodeScore] | None
 ]

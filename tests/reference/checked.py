@@ -1,4 +1,5 @@
-"""Programs from policy texts, for tests that are about what a policy means and not about how it is checked."""
+"""Programs from policy texts, for tests that are about what a policy means and not about how it is
+checked."""
 
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Program
@@ -8,8 +9,8 @@ from policysched.text import Severity
 def program(*lines: str, name: str = "test") -> Program:
     """The policy of these lines, which must check."""
     checked = check_text("\n".join((f"policy {name} version 1", *lines, "")))
-    errors = [one for one in checked.diagnostics if one.severity is Severity.ERROR]
-    assert checked.program is not None, "\n".join(f"{one.code} {one.message}" for one in errors)
+    errors = [diagnostic for diagnostic in checked.diagnostics if diagnostic.severity is Severity.ERROR]
+    assert checked.program is not None, "\n".join(f"{error.code} {error.message}" for error in errors)
     return checked.program
 
 

@@ -1,6 +1,7 @@
-"""What an expression can look at: the pod, its namespace, a node with what is on it, the clock and the samples."""
+"""The context of an expression: the pod, its namespace, a node and its usage, the clock and the
+metric samples."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from policysched.cluster.cache import ClusterCache
@@ -20,8 +21,8 @@ from tests.reference.values import Value
 
 @dataclass(frozen=True, slots=True)
 class CandidateNodes:
-    """The nodes that pass the filters. An aggregate is asked again and again where it is in the value of another: `aggregate_cache` keeps what it
-    came to, with the node that it is seen from, None where that makes no difference."""
+    """The nodes that pass the filters. `aggregate_cache` has the values of aggregates for a node;
+    None: for all nodes."""
 
     nodes: "Mapping[NodeName, ExpressionContext]"
     aggregate_cache: dict[tuple[Expr, NodeName | None], Value] = field(default_factory=dict)
@@ -29,11 +30,18 @@ class CandidateNodes:
 
 @dataclass(frozen=True, slots=True)
 class ExpressionContext:
-    """`node` and `usage` are None where only the pod is looked at (order, gangs, layers). `other` is the pod being
-    counted inside `count(pods where ...)`, `victim` the one that preemption would evict. `element` is that of the list
-    which is being looked through. `candidates` are the nodes that pass the filters,
-    where a score looks at all of them; `after_placement`: the pod counts as if it were on the node; `aggregate_values` are aggregates that are one number for all nodes meanwhile. `cluster_facts` is what built-ins see of all nodes, beside `node`. `cache`, `now_ns` and `queue_info`
-    are None where nothing may read what namespaces hold or which pods there are, the clock or the queue (gangs)."""
+    """What an expression can read.
+
+    node, usage         None in expressions about the pod only (order, gangs, layers)
+    other               the counted pod inside of `count(pods where ...)`
+    victim              the pod that preemption would evict
+    element             the current element of a list
+    candidates          the nodes that pass the filters, for aggregates in scores
+    after_placement     whether the pod counts as placed on the node
+    aggregate_values    values of nested aggregates
+    cluster_facts       what built-ins read of all nodes
+    cache, now_ns, queue_info    None where the checker rejects reading the cluster, the clock or the queue
+    """
 
     program: Program
     pod: Pod
@@ -53,6 +61,10 @@ class ExpressionContext:
     cache: ClusterCache | None = None
 
 
+ValueFunction = Callable[[Expr, ExpressionContext], Value]
+"""`expressions.value`."""
+
+
 def pod_context(
     program: Program,
     pod: Pod,
@@ -63,18 +75,18 @@ def pod_context(
     samples: Samples | None = None,
     cache: ClusterCache | None = None,
 ) -> ExpressionContext:
-    """A context without a node. A namespace that has not been seen has no labels;"""
+    """A context without a node. A namespace that was not observed has no labels."""
     space = namespace or Namespace(pod.namespace, {}, {})
     return ExpressionContext(program, pod, space, now_ns, facts, samples or {}, cache=cache)
 
 
 def placed_copy_uid(pod: Pod) -> PodUid:
-    """What one more pod such as this one is called where it is thought to be on a node."""
+    """The UID of a hypothetical copy of the pod on a node."""
     return PodUid(f"{pod.uid} once more")
 
 
 def namespace_share(namespace: str, cache: ClusterCache) -> NamespaceShare:
-    """What the namespace's placed pods request of what all nodes have, counted anew."""
+    """The share of the namespace, recounted from its placed pods."""
     placed = [
         pod
         for node in cache.ledger.nodes

@@ -1,4 +1,5 @@
-"""One pod against every node: what refuses it where, how the rest score, and which node is chosen."""
+"""Evaluates a policy for one pod: rejections by node, scores of the candidates, and the selected
+node."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -18,17 +19,24 @@ from policysched.lang.ir.program import (
     RuleSet,
     ScoreRule,
     handles_resource_claims,
+    handles_volume_claims,
     rules_for,
 )
 from policysched.lang.ir.verdict import NodeRuleScore, PlacementExplanation
 from policysched.model.identifiers import NodeName
-from policysched.model.messages import OUTAGE_RULE, metric_outage_message
+from policysched.model.messages import (
+    NO_DEVICE_FILTER_MESSAGE,
+    NO_VOLUME_FILTER_MESSAGE,
+    OUTAGE_RULE,
+    metric_outage_message,
+    unsupported_message,
+)
 from policysched.model.pods import Pod, QueuedPodInfo
-from tests.reference.admission import pod_refusal
 from tests.reference.builtin_interface import ClusterFacts, NodeInfo
 from tests.reference.context import ExpressionContext, namespace_of, pod_context
 from tests.reference.expressions import holds
 from tests.reference.filters import prefilter_refusal, refusals
+from tests.reference.inputs import InputRefusal, read_input
 from tests.reference.metrics import metric_is_missing, metrics_read
 from tests.reference.scores import score_cells
 
@@ -43,8 +51,8 @@ def evaluate(
     samples: Samples | None = None,
     nominated_pods: Iterable[tuple[Pod, NodeName]] = (),
 ) -> PlacementExplanation:
-    """Everything that the policy has to say of the pod on the cluster as it stands, at this moment. A node where others
-    have nominated pods must pass the filters with them there, and without them."""
+    """Evaluate the pod on all nodes. `reserved`: pods nominated to nodes; a node must pass the
+    filters with and without them."""
     return evaluate_among(
         program, pod, cache, None, now_ns=now_ns, facts=facts, samples=samples, nominated_pods=nominated_pods
     )
@@ -61,7 +69,7 @@ def evaluate_among(
     samples: Samples | None = None,
     nominated_pods: Iterable[tuple[Pod, NodeName]] = (),
 ) -> PlacementExplanation:
-    """The same on these nodes alone (None: on all). The other nodes are no candidates; what is placed on them counts."""
+    """Evaluate the pod on a subset of the nodes (None: all). Pods on other nodes still count."""
     context = pod_context(
         program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}, cache=cache
     )
@@ -73,9 +81,9 @@ def evaluate_among(
         cluster_facts(cache), allocates_devices=handles_resource_claims(program), now_ns=now_ns
     )
     active = rules_for(program, active_layers(context))
-    beforehand = prefilter_refusal(active, replace(context, cluster_facts=facts_of_all))
-    if beforehand is not None:
-        rule_name, words = beforehand
+    rejection = prefilter_refusal(active, replace(context, cluster_facts=facts_of_all))
+    if rejection is not None:
+        rule_name, words = rejection
         return PlacementExplanation(words, (), {}, {}, {}, None, pod_refused_by=rule_name)
     nodes = {
         name: replace(context, node=node, usage=cache.ledger.usage(name), cluster_facts=facts_of_all)
@@ -95,9 +103,9 @@ def evaluate_among(
         if name in nodes
     }
     refused = {
-        name: found
+        name: node_refusals
         for name, at in nodes.items()
-        if (found := refusals(rules.filters, with_them.get(name, at)) or refusals(rules.filters, at))
+        if (node_refusals := refusals(rules.filters, with_them.get(name, at)) or refusals(rules.filters, at))
     }
     candidates = {name: at for name, at in nodes.items() if name not in refused}
     scores = _scores(rules, candidates, facts_of_all)
@@ -112,27 +120,45 @@ def evaluate_among(
     )
 
 
-def _pods_by_node(nominated_pods: Iterable[tuple[Pod, NodeName]]) -> dict[NodeName, list[Pod]]:
-    found: dict[NodeName, list[Pod]] = {}
-    for pod, node in nominated_pods:
-        found.setdefault(node, []).append(pod)
-    return found
+def pod_refusal(context: ExpressionContext) -> str | None:
+    """Why the pod is rejected on all nodes, by the first of: its inputs and those of its namespace,
+    in the order of declaration; features that no built-in covers; claims that no rule of the policy
+    handles."""
+    for declared in context.program.inputs.values():
+        if declared.owner != "node":
+            outcome = read_input(declared, context)
+            if isinstance(outcome, InputRefusal):
+                return outcome.text
+    if context.pod.uncovered:
+        return unsupported_message(context.pod.uncovered)
+    if context.pod.claims and not handles_volume_claims(context.program):
+        return NO_VOLUME_FILTER_MESSAGE
+    if context.pod.device_claims and not handles_resource_claims(context.program):
+        return NO_DEVICE_FILTER_MESSAGE
+    return None
+
+
+def _pods_by_node(reserved: Iterable[tuple[Pod, NodeName]]) -> dict[NodeName, list[Pod]]:
+    by_node: dict[NodeName, list[Pod]] = {}
+    for pod, node in reserved:
+        by_node.setdefault(node, []).append(pod)
+    return by_node
 
 
 def _with_reserved(at: ExpressionContext, pods: Iterable[Pod]) -> ExpressionContext:
-    """The node as if these were on it too."""
+    """The context with these pods placed on its node."""
     node, usage, cluster = at.node, deepcopy(at.usage), at.cluster_facts
-    assert node is not None and usage is not None and cluster is not None, "a node in its cluster"
-    for one in pods:
-        usage.add(one)
-    more = [(one, node) for one in pods if one.pod_affinity]
-    around = replace(
+    assert node is not None and usage is not None and cluster is not None, "reserved pods need a node"
+    for reserved_pod in pods:
+        usage.add(reserved_pod)
+    more = [(reserved_pod, node) for reserved_pod in pods if reserved_pod.pod_affinity]
+    cluster_after = replace(
         cluster,
         nodes={**cluster.nodes, node.name: NodeInfo(node, usage)},
         pods_with_affinity=[*cluster.pods_with_affinity, *more],
-        used_claims=cluster.used_claims | {use.claim for one in pods for use in one.claims},
+        used_claims=cluster.used_claims | {use.claim for reserved_pod in pods for use in reserved_pod.claims},
     )
-    return replace(at, usage=usage, cluster_facts=around)
+    return replace(at, usage=usage, cluster_facts=cluster_after)
 
 
 def active_layers(context: ExpressionContext) -> tuple[int, ...]:
@@ -148,7 +174,10 @@ def cluster_facts(cache: ClusterCache) -> ClusterFacts:
             nodes_with_image[image] = nodes_with_image.get(image, 0) + 1
     nodes = {name: NodeInfo(node, cache.ledger.usage(name)) for name, node in cache.nodes.items()}
     with_affinity = [
-        (pod, seen.node) for seen in nodes.values() for pod in seen.usage.pods.values() if pod.pod_affinity
+        (pod, node_info.node)
+        for node_info in nodes.values()
+        for pod in node_info.usage.pods.values()
+        if pod.pod_affinity
     ]
     return ClusterFacts(
         node_count=len(nodes),
@@ -166,8 +195,8 @@ def cluster_facts(cache: ClusterCache) -> ClusterFacts:
 def _metric_outages(
     program: Program, rules: RuleSet, nodes: Mapping[NodeName, ExpressionContext]
 ) -> tuple[int, dict[str, int]]:
-    """How many candidates there are, and how many of them lack each metric that too many lack. The candidates of this
-    question are the nodes that pass every filter that reads no metric."""
+    """The number of candidates, and for each metric in outage the number of candidates that lack
+    it. Candidates are here the nodes that pass every filter without metrics."""
     if program.outage is None:
         return 0, {}
     steady = [rule for rule in rules.filters if not metrics_read(rule_expressions(rule))]
@@ -182,7 +211,8 @@ def _metric_outages(
 def _awaited_metrics(
     rules: RuleSet, context: ExpressionContext, lacking: Mapping[str, int]
 ) -> dict[str, int]:
-    """Those metrics that a rule reads which applies to the pod: one whose `when` looks at the node does, whatever it says."""
+    """The metrics in outage that rules for this pod read. A rule whose `when` depends on the node
+    counts."""
     applying = [
         rule
         for rule in (*rules.filters, *rules.scores)
@@ -193,7 +223,7 @@ def _awaited_metrics(
 
 
 def _rules_without_metrics(rules: RuleSet, out: Collection[str]) -> RuleSet:
-    """Without those that read one of these metrics."""
+    """The rules that read none of these metrics."""
     out = set(out)
     return RuleSet(
         filters=tuple(
@@ -206,7 +236,7 @@ def _rules_without_metrics(rules: RuleSet, out: Collection[str]) -> RuleSet:
 
 
 def rule_expressions(rule: FilterRule | BuiltinFilter | ScoreRule | BuiltinScore) -> Sequence[Expr | None]:
-    """What decides about the rule (its words aside)."""
+    """The expressions that decide the rule, without those of its message."""
     match rule:
         case FilterRule():
             return (rule.when, rule.condition)
@@ -219,13 +249,13 @@ def rule_expressions(rule: FilterRule | BuiltinFilter | ScoreRule | BuiltinScore
 def _scores(
     rules: RuleSet, candidates: Mapping[NodeName, ExpressionContext], facts: ClusterFacts
 ) -> dict[str, Mapping[str, NodeRuleScore]]:
-    found = {rule.name: score_cells(rule, candidates, facts) for rule in rules.scores}
-    return {name: dict(column.items()) for name, column in found.items() if column is not None}
+    columns = {rule.name: score_cells(rule, candidates, facts) for rule in rules.scores}
+    return {name: dict(column.items()) for name, column in columns.items() if column is not None}
 
 
 def select_node(totals: Mapping[NodeName, int], pod: Pod) -> NodeName | None:
-    """The greatest total; among equals the greatest `node_hash XOR pod_hash`, which spreads pods over equal nodes and is
-    the same in every replay."""
+    """The node with the highest total. Ties are broken by the highest `node_hash XOR pod_hash`,
+    which spreads pods over equal nodes and is the same in every replay."""
     if not totals:
         return None
     return max(totals, key=lambda name: (totals[name], _hash(name) ^ _hash(pod.uid)))

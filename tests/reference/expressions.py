@@ -1,5 +1,8 @@
-"""What an expression is worth in a context. The rules stand in the docstring of `lang.ir.expr`; here they are carried out,
-one case a kind of node.
+"""The value of an expression in a context: one case for each kind of expression. `lang.ir.expr`
+documents the rules.
+
+`aggregates` and `traffic` evaluate expressions, too. They get `value` as an argument, so that they
+need not import this module.
 """
 
 import math
@@ -11,10 +14,13 @@ from zoneinfo import ZoneInfo
 from policysched.cluster.samples import ALL_NODES
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.distributions import beta_cdf, normal_cdf
+from policysched.lang.ir.program import Metric, Program
 from policysched.lang.types.kinds import FLOAT64_MAX
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 from tests.reference.aggregates import aggregate
 from tests.reference.attributes import attribute
-from tests.reference.context import ExpressionContext
+from tests.reference.context import ExpressionContext, pod_context
 from tests.reference.inputs import input_value
 from tests.reference.metrics import is_recovering, metric_value
 from tests.reference.traffic import traffic_to
@@ -31,7 +37,7 @@ from tests.reference.values import (
 
 
 def value(expr: e.Expr, context: ExpressionContext) -> Value:
-    """The value as its type is held, or MISSING. A flat table: a case for each kind of node, and no rule hidden behind another."""
+    """The value in the stored form of its type, or MISSING."""
     match expr:
         case e.Const():
             return expr.value
@@ -40,9 +46,9 @@ def value(expr: e.Expr, context: ExpressionContext) -> Value:
         case e.InputRef():
             return input_value(context.program.inputs[expr.name], _owner_context(expr.owner, context))
         case e.MetricRef():
-            return metric_value(context.program.metrics[expr.name], context)
+            return _metric(expr, context)
         case e.GangTraffic():
-            return traffic_to(expr, context)
+            return traffic_to(expr, context, value)
         case e.StateRef():
             return _state(expr, context)
         case e.Has():
@@ -73,7 +79,7 @@ def value(expr: e.Expr, context: ExpressionContext) -> Value:
         case e.NotRecovered():
             return is_recovering(expr.condition, context)
         case e.Aggregate():
-            return aggregate(expr, context)
+            return aggregate(expr, context, value)
         case e.CountPodsOnNode():
             return _count_pods(expr, context)
         case e.CountPodsInCluster():
@@ -85,7 +91,7 @@ def value(expr: e.Expr, context: ExpressionContext) -> Value:
         case e.ListFold():
             return _fold(expr, context)
         case e.Now():
-            assert context.now_ns is not None, "the checker lets nothing read the clock here"
+            assert context.now_ns is not None, "the checker rejects reading the clock here"
             return context.now_ns
         case e.WeeklyWindow():
             return _inside_window(expr, context)
@@ -94,12 +100,35 @@ def value(expr: e.Expr, context: ExpressionContext) -> Value:
 
 
 def holds(expr: e.Expr | None, context: ExpressionContext) -> bool:
-    """Whether a condition is True; no condition always is, a missing one is not."""
+    """Whether a condition is True. No condition counts as True, MISSING does not."""
     return expr is None or value(expr, context) is True
 
 
+def assumed_load(program: Program, metric: Metric, pod: Pod, namespace: Namespace | None) -> Number:
+    """The load that the metric assumes for a pod until a sample includes it, in the stored unit. 0
+    if it assumes none or has no value for this pod."""
+    if metric.assumed_load is None:
+        return 0
+    load = value(metric.assumed_load, pod_context(program, pod, namespace))
+    if load is MISSING:
+        return 0
+    assert isinstance(load, int | float), f"{metric.name} assumes {load!r} for {pod.full_name}"
+    return load
+
+
+def _metric(expr: e.MetricRef, context: ExpressionContext) -> Value:
+    metric = context.program.metrics[expr.name]
+    current = metric_value(metric, context)
+    if current is MISSING or not context.after_placement or metric.assumed_load is None:
+        return current
+    load = assumed_load(context.program, metric, context.pod, context.namespace)
+    floating = metric.type.is_float64
+    return arithmetic("+", _number(current), load if floating else int(load), floating=floating)
+
+
 def _kleene(items: list[Value], *, decisive: bool) -> Value:
-    """`and` with decisive False, `or` with decisive True: one decisive item settles it, whatever else is missing."""
+    """`and` with decisive False, `or` with decisive True: a decisive item decides even if other
+    items are missing."""
     if decisive in items:
         return decisive
     return MISSING if MISSING in items else not decisive
@@ -132,7 +161,7 @@ def _contains(expr: e.In, context: ExpressionContext) -> Value:
     item, options = value(expr.item, context), value(expr.options, context)
     if item is MISSING or options is MISSING:
         return MISSING
-    assert isinstance(options, tuple), f"`in` looks into a list, not into {options!r}"
+    assert isinstance(options, tuple), f"`in` needs a list, not {options!r}"
     element = e.type_of(expr.options).element
     if e.is_floating(expr.item) or (element is not None and element.is_float64):
         return float(_number(item)) in [float(_number(option)) for option in options]
@@ -156,10 +185,10 @@ def _negated(operand: Value) -> Value:
 def _call(expr: e.Call, context: ExpressionContext) -> Value:
     args: list[Number] = []
     for arg in expr.args:
-        found = value(arg, context)
-        if found is MISSING:
+        argument = value(arg, context)
+        if argument is MISSING:
             return MISSING
-        number = _number(found)
+        number = _number(argument)
         args.append(float(number) if expr.floating else number)
     match expr.function:
         case "min":
@@ -167,7 +196,7 @@ def _call(expr: e.Call, context: ExpressionContext) -> Value:
         case "max":
             return max(args)
         case "clamp":
-            # Where the bounds are the wrong way round the upper one wins.
+            # With low > high the upper bound wins.
             number, low, high = args
             return min(max(number, low), high)
         case "abs":
@@ -183,7 +212,7 @@ def _call(expr: e.Call, context: ExpressionContext) -> Value:
 
 
 def _rank(expr: e.Rank, context: ExpressionContext) -> Value:
-    """The place in the order; behind all of them what is not listed."""
+    """The index in the order; unlisted values come last."""
     item = value(expr.item, context)
     if item is MISSING:
         return MISSING
@@ -191,32 +220,34 @@ def _rank(expr: e.Rank, context: ExpressionContext) -> Value:
 
 
 def _with_fallback(expr: e.Else, context: ExpressionContext) -> Value:
-    found = value(expr.value, context)
-    if found is MISSING:
-        found = value(expr.fallback, context)
-    return float(_number(found)) if expr.floating and found is not MISSING else found
+    result = value(expr.value, context)
+    if result is MISSING:
+        result = value(expr.fallback, context)
+    return float(_number(result)) if expr.floating and result is not MISSING else result
 
 
 def _if(expr: e.If, context: ExpressionContext) -> Value:
-    """The branch that is not chosen is not looked at: what it lacks does not matter."""
+    """The other branch is not evaluated, so it may be missing."""
     condition = value(expr.condition, context)
     if condition is MISSING:
         return MISSING
-    found = value(expr.then if condition else expr.otherwise, context)
-    return float(_number(found)) if expr.floating and found is not MISSING else found
+    result = value(expr.then if condition else expr.otherwise, context)
+    return float(_number(result)) if expr.floating and result is not MISSING else result
 
 
 def _count_pods(expr: e.CountPodsOnNode, context: ExpressionContext) -> Value:
-    assert context.usage is not None, "only what looks at a node can count the pods on it"
+    assert context.usage is not None, "counting pods needs a node"
     return sum(holds(expr.where, replace(context, other=other)) for other in context.usage.pods.values())
 
 
 def _state(expr: e.StateRef, context: ExpressionContext) -> Value:
-    """What was fed under the pod's key on this node; `start` where nothing was."""
+    """The value that was fed under the pod's key on this node, or `start`."""
     key = value(expr.key, context)
     if key is MISSING:
         return MISSING
-    assert context.node is not None and isinstance(key, str), f"{expr.name} is read of a node, under {key!r}"
+    assert context.node is not None and isinstance(key, str), (
+        f"{expr.name} needs a node and a key, not {key!r}"
+    )
     node = ALL_NODES if expr.is_cluster_wide else context.node.name
     table = context.samples.get(expr.name)
     row = None if table is None else table.state_rows.get(key)
@@ -224,8 +255,10 @@ def _state(expr: e.StateRef, context: ExpressionContext) -> Value:
 
 
 def _count_anywhere(expr: e.CountPodsInCluster, context: ExpressionContext) -> Value:
-    assert context.cache is not None, "the checker lets nothing count the cluster's pods here"
-    pods = {seen.pod.uid: seen.pod for seen in context.cache.pods.values() if not seen.deleting}
+    assert context.cache is not None, "the checker rejects counting the cluster's pods here"
+    pods = {
+        observed.pod.uid: observed.pod for observed in context.cache.pods.values() if not observed.deleting
+    }
     if context.pod.uid not in context.cache.pods:
         pods[context.pod.uid] = context.pod
     if expr.include_finished:
@@ -234,7 +267,7 @@ def _count_anywhere(expr: e.CountPodsInCluster, context: ExpressionContext) -> V
 
 
 def _owner_context(of: e.Owner, context: ExpressionContext) -> ExpressionContext:
-    """For an input of the pod that is asked of another one."""
+    """The context of an input's owner: the pod itself, the counted pod or the victim."""
     match of:
         case "other":
             assert context.other is not None, "no pod is being counted here"
@@ -247,49 +280,49 @@ def _owner_context(of: e.Owner, context: ExpressionContext) -> ExpressionContext
 
 
 def _sum_pods(expr: e.SumPodsOnNode, context: ExpressionContext) -> Value:
-    assert context.usage is not None, "only what looks at a node can sum over the pods on it"
+    assert context.usage is not None, "summing over pods needs a node"
     total = 0
     for other in context.usage.pods.values():
-        found = value(expr.value, replace(context, other=other))
-        if found is not MISSING:
-            total += max(0, math.ceil(_number(found)))
+        amount = value(expr.value, replace(context, other=other))
+        if amount is not MISSING:
+            total += max(0, math.ceil(_number(amount)))
     return float(min(total, int(FLOAT64_MAX))) if expr.type.is_float64 else saturated(total)
 
 
 def _element_field(expr: e.ElementField, context: ExpressionContext) -> Value:
-    assert context.element is not None, f"{expr.name} is read where no list is looked through"
-    found = context.element[expr.index]
-    return MISSING if found is None else found
+    assert context.element is not None, f"{expr.name} is read outside of a list"
+    field = context.element[expr.index]
+    return MISSING if field is None else field
 
 
 def _fold(expr: e.ListFold, context: ExpressionContext) -> Value:
-    """Element after element; see `lang.ir.expr.Fold`."""
+    """See `lang.ir.expr.ListFold`."""
     items = value(expr.items, context)
     if items is MISSING:
         return MISSING
-    assert isinstance(items, tuple), f"{expr.items.name} is {items!r}, and no list"
-    found: list[Number] = []
+    assert isinstance(items, tuple), f"{expr.items.name} is {items!r}, not a list"
+    numbers: list[Number] = []
     count = 0
     for item in items:
-        assert isinstance(item, tuple), f"{item!r} is no record"
+        assert isinstance(item, tuple), f"{item!r} is not a record"
         inside = replace(context, element=item)
         if not holds(expr.where, inside):
             continue
         count += 1
-        one = MISSING if expr.value is None else value(expr.value, inside)
-        if one is not MISSING:
-            found.append(_number(one))
+        element = MISSING if expr.value is None else value(expr.value, inside)
+        if element is not MISSING:
+            numbers.append(_number(element))
     match expr.function:
         case "count":
             return count
         case "any":
             return count > 0
         case "min":
-            return min(found, default=MISSING)
+            return min(numbers, default=MISSING)
         case "max":
-            return max(found, default=MISSING)
+            return max(numbers, default=MISSING)
         case "sum":
-            return _sum(found, floating=expr.floating)
+            return _sum(numbers, floating=expr.floating)
 
 
 def _sum(numbers: list[Number], *, floating: bool) -> Number:
@@ -302,12 +335,12 @@ def _sum(numbers: list[Number], *, floating: bool) -> Number:
 
 
 def _inside_window(expr: e.WeeklyWindow, context: ExpressionContext) -> Value:
-    assert context.now_ns is not None, "the checker lets nothing read the clock here"
+    assert context.now_ns is not None, "the checker rejects reading the clock here"
     local = datetime.fromtimestamp(context.now_ns // 10**9, tz=UTC).astimezone(ZoneInfo(expr.time_zone))
     minute = local.weekday() * 24 * 60 + local.hour * 60 + local.minute
     return any(start <= minute < end for start, end in expr.minute_ranges)
 
 
-def _number(found: object) -> Number:
-    assert isinstance(found, int | float), f"{found!r} is not a number"
-    return found
+def _number(number: object) -> Number:
+    assert isinstance(number, int | float), f"{number!r} is not a number"
+    return number

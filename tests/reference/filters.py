@@ -1,63 +1,71 @@
-"""Which rules refuse a node, and in which words."""
+"""Rejections of a node by the filters of a policy, and their messages."""
 
 from collections.abc import Sequence
 
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.program import BuiltinFilter, FilterRule, RuleSet
+from policysched.lang.ir.program import BuiltinFilter, FilterRule, MessageTemplate, RuleSet
 from policysched.lang.ir.recovery import split_recovery_condition
 from policysched.lang.ir.verdict import NodeRefusal
-from policysched.model.messages import no_sample_reason, not_recovered_reason, unsatisfied_reason
+from policysched.lang.types.units import format_value
+from policysched.model.messages import (
+    MISSING_TEXT,
+    NODE_VALUE_PLACEHOLDER,
+    no_sample_reason,
+    not_recovered_reason,
+    unsatisfied_reason,
+)
 from tests.reference.builtin_interface import NodeInfo
 from tests.reference.builtins import FILTERS, PREFILTERS
 from tests.reference.context import ExpressionContext
 from tests.reference.expressions import holds, value
 from tests.reference.inputs import InputRefusal, read_input
 from tests.reference.metrics import metric_is_missing, metrics_read
-from tests.reference.templates import render, render_group
 from tests.reference.values import MISSING
 
 Filters = Sequence[FilterRule | BuiltinFilter]
 
 
 def refusals(filters: Filters, context: ExpressionContext) -> tuple[NodeRefusal, ...]:
-    """Every refusal of the context's node, the deciding one first: inputs of the node in the order in which they are
-    declared, then the filters in the order of the file.
+    """All rejections of the context's node, the deciding one first: node inputs in the order of
+    declaration, then filters in the order of the policy.
 
-    One exception, kube-scheduler's: the nodes that a pod does not name, where it names some by `metadata.name`, are
-    not looked at by any other rule before, so that refusal of node_affinity goes ahead of the others.
+    One exception, as in kube-scheduler: if the pod names nodes by `metadata.name`, the rejection of
+    other nodes by node_affinity comes first.
     """
-    found = [*_input_refusals(context)]
+    input_refusals = [*_input_refusals(context)]
     ruled = [refusal for rule in filters if (refusal := _refusal(rule, context)) is not None]
-    return tuple(found + sorted(ruled, key=lambda refusal: refusal.reasons != NOT_NAMED))
+    return tuple(input_refusals + sorted(ruled, key=lambda refusal: refusal.reasons != NOT_NAMED))
 
 
 NOT_NAMED = ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
 
 
 def prefilter_refusal(rules: RuleSet, context: ExpressionContext) -> tuple[str, str] | None:
-    """The first filter that refuses the pod whatever the node, and why. One whose `when` depends on the node says so of
-    each node instead."""
-    assert context.cluster_facts is not None, "claims and volumes are looked up"
+    """The first filter that rejects the pod on all nodes, and why. A filter whose `when` depends on
+    the node rejects node by node instead."""
+    assert context.cluster_facts is not None, "prefilters need the facts of the cluster"
     for rule in rules.filters:
         if isinstance(rule, BuiltinFilter) and rule.builtin in PREFILTERS:
             of_the_node = rule.when is not None and e.Stage.NODE in e.stage_of(rule.when)
             if not of_the_node and holds(rule.when, context):
-                words = PREFILTERS[rule.builtin](context.pod, context.cluster_facts)
-                if words is not None:
-                    return rule.name, words
+                message = PREFILTERS[rule.builtin](context.pod, context.cluster_facts)
+                if message is not None:
+                    return rule.name, message
     return None
 
 
 def _input_refusals(context: ExpressionContext) -> list[NodeRefusal]:
-    found = []
+    node_refusals = []
     for declared in context.program.inputs.values():
         if declared.owner == "node":
             outcome = read_input(declared, context)
             if isinstance(outcome, InputRefusal):
-                words = (outcome.text,)
-                found.append(NodeRefusal(declared.name, words, words, resolvable=False, scaleup=True))
-    return found
+                message = (outcome.text,)
+                node_refusals.append(
+                    NodeRefusal(declared.name, message, message, resolvable=False, scaleup=True)
+                )
+    return node_refusals
 
 
 def _refusal(rule: FilterRule | BuiltinFilter, context: ExpressionContext) -> NodeRefusal | None:
@@ -71,10 +79,10 @@ def _refusal(rule: FilterRule | BuiltinFilter, context: ExpressionContext) -> No
 
 
 def _builtin_refusal(rule: BuiltinFilter, context: ExpressionContext) -> NodeRefusal | None:
-    assert context.node is not None and context.usage is not None, "filters look at a node"
-    assert context.cluster_facts is not None, "and at the cluster around it"
-    seen = NodeInfo(context.node, context.usage)
-    reasons = FILTERS[rule.builtin](context.pod, seen, dict(rule.params), context.cluster_facts)
+    assert context.node is not None and context.usage is not None, "filters need a node"
+    assert context.cluster_facts is not None, "filters need the facts of the cluster"
+    node_info = NodeInfo(context.node, context.usage)
+    reasons = FILTERS[rule.builtin](context.pod, node_info, dict(rule.params), context.cluster_facts)
     if reasons is None:
         return None
     scaleup = BUILTINS[rule.builtin].scaleup
@@ -84,8 +92,7 @@ def _builtin_refusal(rule: BuiltinFilter, context: ExpressionContext) -> NodeRef
 def _expression_refusal(rule: FilterRule, context: ExpressionContext) -> NodeRefusal | None:
     answer = value(rule.condition, context)
     if answer is MISSING:
-        # Without a `missing` clause only a `reject` meets this (an absent label does not reject), or a node that an
-        # input has refused already.
+        # Without a `missing` clause this is a `reject` (an absent label does not reject), or a node that an input rejects.
         passes = rule.missing == "pass" or (rule.missing is None and rule.rejects)
     else:
         passes = answer is not rule.rejects
@@ -102,17 +109,41 @@ def _reason_and_group(rule: FilterRule, context: ExpressionContext, *, missing: 
                 return no_sample_reason(name), no_sample_reason(name)
     recovers = split_recovery_condition(rule.condition)
     if recovers is not None and value(recovers[0], context) is not rule.rejects:
-        words = not_recovered_reason(recovers[1].condition.metric)
-        return words, words
+        message = not_recovered_reason(recovers[1].condition.metric)
+        return message, message
     if rule.template is None:
         return unsatisfied_reason(rule.name), unsatisfied_reason(rule.name)
-    return render(rule.template, context), render_group(rule.template, context)
+    return _render(rule.template, context), _render_group(rule.template, context)
+
+
+def _render(template: MessageTemplate, context: ExpressionContext) -> str:
+    """The message with the values of this node."""
+    return "".join(part if isinstance(part, str) else _text(part, context) for part in template.parts)
+
+
+def _render_group(template: MessageTemplate, context: ExpressionContext) -> str:
+    """The message with a placeholder for values of the node, so that events group it by cause."""
+    return "".join(
+        part
+        if isinstance(part, str)
+        else (NODE_VALUE_PLACEHOLDER if e.Stage.NODE in e.stage_of(part) else _text(part, context))
+        for part in template.parts
+    )
+
+
+def _text(part: e.Expr, context: ExpressionContext) -> str:
+    part_value = value(part, context)
+    return MISSING_TEXT if part_value is MISSING else format_value(part_value, e.type_of(part))
 
 
 def is_resolvable_by_eviction(rule: FilterRule) -> bool:
-    """Only where the condition reads what placed pods take up."""
+    """Whether the condition reads what placed pods use."""
     return any(
-        isinstance(one, e.CountPodsOnNode | e.SumPodsOnNode)
-        or (isinstance(one, e.Attr) and one.owner == "node" and one.path[0] in ("free", "requested", "pods"))
-        for one in e.walk(rule.condition)
+        isinstance(part, e.CountPodsOnNode | e.SumPodsOnNode)
+        or (
+            isinstance(part, e.Attr)
+            and part.owner == "node"
+            and part.path[0] in ("free", "requested", "pods")
+        )
+        for part in e.walk(rule.condition)
     )

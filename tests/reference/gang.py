@@ -1,4 +1,4 @@
-"""Which gang a pod is in, and on what terms."""
+"""The gang of a pod and its terms."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ from tests.reference.values import MISSING
 
 @dataclass(frozen=True, slots=True)
 class GangTerms:
-    """`key` is namespace and group; `maximum` and `timeout_ns` None: there is none. `topology`: the key of the label that all
-    members' nodes have to agree on."""
+    """`key` is namespace and group. `maximum` and `timeout_ns`: None for no limit. `topology`: the
+    topology key whose value must be equal on the nodes of all members."""
 
     key: tuple[str, str]
     minimum: int
@@ -26,7 +26,7 @@ class GangTerms:
 
 
 def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangTerms | None:
-    """None: the pod goes alone, because the policy has no gangs or what they go by is missing."""
+    """None if the policy has no gangs, or the gang key of the pod is missing."""
     gang = program.gang
     if gang is None:
         return None
@@ -47,8 +47,8 @@ def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangT
 
 
 def _whole(expr: Expr | None, context: ExpressionContext) -> int | None:
-    found = MISSING if expr is None else value(expr, context)
-    if found is MISSING:
+    number = MISSING if expr is None else value(expr, context)
+    if number is MISSING:
         return None
-    assert isinstance(found, int), f"{found!r} is not a whole number"
-    return found
+    assert isinstance(number, int), f"{number!r} is not a whole number"
+    return number

@@ -14,22 +14,22 @@ from tests.reference.values import MISSING, Value
 
 @dataclass(frozen=True, slots=True)
 class InputRefusal:
-    """The pod, or the node, has not got what the policy demands of it."""
+    """The pod or the node lacks a required input, or its value is invalid."""
 
     text: str
 
 
 def read_input(declared: Input, context: ExpressionContext) -> Value | InputRefusal:
-    """The value; MISSING where it is optional and absent; or the refusal that the policy words.
+    """The value, MISSING if it is optional and absent, or the refusal with the policy's message.
 
     An invalid text under `invalid default` counts as absent.
     """
     text = _text(declared, context)
     if text is not None:
-        found = parse_typed_value(text, declared.type, declared.unit, declared.json_path)
-        if not isinstance(found, NoValueReason):
-            return found
-        if found is NoValueReason.INVALID and declared.invalid_text is not None:
+        parsed = parse_typed_value(text, declared.type, declared.unit, declared.json_path)
+        if not isinstance(parsed, NoValueReason):
+            return parsed
+        if parsed is NoValueReason.INVALID and declared.invalid_text is not None:
             return InputRefusal(declared.invalid_text)
     if declared.default is not None:
         return declared.default.value
@@ -39,7 +39,7 @@ def read_input(declared: Input, context: ExpressionContext) -> Value | InputRefu
 
 
 def input_value(declared: Input, context: ExpressionContext) -> Value:
-    """As `read_input`, for expressions: on a node that an input refuses, there is no value."""
+    """As `read_input`, for expressions. MISSING on a node that an input rejects."""
     outcome = read_input(declared, context)
     return MISSING if isinstance(outcome, InputRefusal) else outcome
 
@@ -51,8 +51,8 @@ def _text(declared: Input, context: ExpressionContext) -> str | None:
         "namespace": context.namespace,
     }[declared.owner]
     assert owner is not None, f"input {declared.name} is read where there is no {declared.owner}"
-    found: object = getattr(owner, declared.source_map)
+    source: object = getattr(owner, declared.source_map)
     if declared.source_key is None:
-        return str(found)
-    assert isinstance(found, Mapping), f"{declared.owner}.{declared.source_map} is no map"
-    return found.get(declared.source_key)
+        return str(source)
+    assert isinstance(source, Mapping), f"{declared.owner}.{declared.source_map} is not a map"
+    return source.get(declared.source_key)

@@ -1,7 +1,7 @@
-"""What a policy says of a pod on some nodes alone: what somebody else's scheduler asks (the extender protocol).
+"""The verdict of a policy on a subset of the nodes, as another scheduler requests it by the
+extender protocol.
 
-The others are refused ahead of all rules: they are no candidates. What is placed on them counts where a rule looks
-around.
+Other nodes are not candidates, but the pods on them count.
 """
 
 from collections.abc import Collection
@@ -27,17 +27,17 @@ def judge(
     facts: QueuedPodInfo,
     samples: Samples | None = None,
 ) -> NodeSubsetVerdict:
-    """Names of `among` that are no nodes are passed over."""
-    found = evaluate_among(program, pod, cache, among, now_ns=now_ns, facts=facts, samples=samples)
-    if found.pod_refusal is not None:
-        return NodeSubsetVerdict(found.pod_refusal, {}, {}, 0)
+    """Names in `among` that are not nodes are ignored."""
+    explanation = evaluate_among(program, pod, cache, among, now_ns=now_ns, facts=facts, samples=samples)
+    if explanation.pod_refusal is not None:
+        return NodeSubsetVerdict(explanation.pod_refusal, {}, {}, 0)
     context = pod_context(
         program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}, cache=cache
     )
     scores = rules_for(program, active_layers(context)).scores
     return NodeSubsetVerdict(
         pod_refusal=None,
-        totals=found.totals,
-        refusals={name: refusals[0] for name, refusals in found.refusals.items()},
+        totals=explanation.totals,
+        refusals={name: refusals[0] for name, refusals in explanation.refusals.items()},
         total_max=MAX_SCORE * sum(rule.weight for rule in scores),
     )

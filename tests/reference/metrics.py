@@ -1,6 +1,7 @@
-"""What a metric says of a node now: its sample, as long as it is fresh.
+"""Metric values of a node, as long as they are fresh.
 
-A sample is as old as the older of two things: the moment it was true, and the last poll that answered.
+The age of a sample counts from its timestamp or from the last successful poll, whichever is
+earlier.
 """
 
 from collections.abc import Iterable
@@ -14,33 +15,31 @@ from tests.reference.values import MISSING, Value, arithmetic, saturated
 
 
 def metric_value(metric: Metric, context: ExpressionContext) -> Value:
-    """The sample of the context's node, held as the metric's type is (a fraction is cut off), and what is assumed on top
-    of it for the pods that came since; or MISSING, whatever is assumed."""
-    assert context.node is not None and context.now_ns is not None, "a metric is read of a node, at a time"
-    found = context.samples.get(metric.name)
-    if found is None or _age_ns(found, context.node, context.now_ns) > metric.stale_after_ns:
+    """The sample of the context's node in the stored type (fractions are truncated), plus the load
+    that is assumed for pods placed since. MISSING without a fresh sample. A placement of the
+    context itself is not included."""
+    assert context.node is not None and context.now_ns is not None, "a metric needs a node and a time"
+    metric_samples = context.samples.get(metric.name)
+    if (
+        metric_samples is None
+        or _age_ns(metric_samples, context.node, context.now_ns) > metric.stale_after_ns
+    ):
         return MISSING
-    sample = found.values.get(context.node.name)
+    sample = metric_samples.values.get(context.node.name)
     if sample is None:
         return MISSING
     floating = metric.type.is_float64
-    held = sample.value if floating else saturated(int(sample.value))
-    known = arithmetic("+", held, found.assumed.get(context.node.name, 0), floating=floating)
-    if not context.after_placement or metric.assumed_load is None:
-        return known
-    from tests.reference.assumed_load import assumed_load  # each is made of the other
-
-    assert known is not MISSING, "a sum always has an answer"
-    amount = assumed_load(context.program, metric, context.pod, context.namespace)
-    return arithmetic("+", known, amount if floating else int(amount), floating=floating)
+    latest = sample.value if floating else saturated(int(sample.value))
+    return arithmetic("+", latest, metric_samples.assumed.get(context.node.name, 0), floating=floating)
 
 
-def is_recovering(watch: RecoveryCondition, context: ExpressionContext) -> Value:
-    """Whether the context's node crossed the limit and has not recovered; MISSING without a fresh sample."""
-    assert context.node is not None and context.now_ns is not None, "a metric is read of a node, at a time"
-    if metric_is_missing(watch.metric, context):
+def is_recovering(condition: RecoveryCondition, context: ExpressionContext) -> Value:
+    """Whether the context's node crossed the limit and has not recovered. MISSING without a fresh
+    sample."""
+    assert context.node is not None and context.now_ns is not None, "a metric needs a node and a time"
+    if metric_is_missing(condition.metric, context):
         return MISSING
-    until_ns = context.samples[watch.metric].recovering_until_ns.get(watch, {}).get(context.node.name)
+    until_ns = context.samples[condition.metric].recovering_until_ns.get(condition, {}).get(context.node.name)
     return until_ns is not None and context.now_ns < until_ns
 
 
@@ -52,25 +51,25 @@ def metric_is_missing(name: str, context: ExpressionContext) -> bool:
 
 
 def has_fresh_poll(metric: Metric, context: ExpressionContext) -> bool:
-    """Whether the last poll is fresh: all that a metric between pods can say of a node."""
-    assert context.now_ns is not None, "a metric is read at a time"
-    found = context.samples.get(metric.name)
-    return found is not None and context.now_ns - found.polled_ns <= metric.stale_after_ns
+    """Whether the last poll is fresh. This is all that a pair metric can tell about a node."""
+    assert context.now_ns is not None, "a metric needs a time"
+    metric_samples = context.samples.get(metric.name)
+    return metric_samples is not None and context.now_ns - metric_samples.polled_ns <= metric.stale_after_ns
 
 
 def metrics_read(exprs: Iterable[Expr | None]) -> tuple[str, ...]:
-    """The metrics that these expressions read, each once, in the order of the text."""
+    """The metrics that the expressions read, each once, in source order."""
     names = (
-        one.name
+        node_expr.name
         for expr in exprs
         if expr is not None
-        for one in walk(expr)
-        if isinstance(one, MetricRef | GangTraffic)
+        for node_expr in walk(expr)
+        if isinstance(node_expr, MetricRef | GangTraffic)
     )
     return tuple(dict.fromkeys(names))
 
 
-def _age_ns(found: MetricSamples, node: Node, now_ns: int) -> int:
-    sample = found.values.get(node.name)
-    at_ns = found.polled_ns if sample is None else min(found.polled_ns, sample.at_ns)
+def _age_ns(metric_samples: MetricSamples, node: Node, now_ns: int) -> int:
+    sample = metric_samples.values.get(node.name)
+    at_ns = metric_samples.polled_ns if sample is None else min(metric_samples.polled_ns, sample.at_ns)
     return now_ns - at_ns

@@ -1,4 +1,4 @@
-"""A pod's place in the queue of its policy."""
+"""The order of pods in the queue of their policy."""
 
 from dataclasses import dataclass
 from functools import total_ordering
@@ -15,7 +15,7 @@ from tests.reference.values import MISSING, Value
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=True)
 class OrderKeyValue:
-    """One key of the order: compares as the policy says, with what is missing behind everything."""
+    """One key of the order. MISSING sorts last, ascending or descending."""
 
     value: Value
     descending: bool
@@ -36,8 +36,8 @@ def order_key(
     now_ns: int,
     cache: ClusterCache | None = None,
 ) -> tuple[OrderKeyValue | str, ...]:
-    """Pods with smaller keys come first; the UID closes the order, so that it is total. Only an order that reads what
-    namespaces hold needs the cache."""
+    """Pods with smaller keys come first. The UID makes the order total. Only an order that reads
+    namespace shares needs the cache."""
     context = pod_context(program, pod, namespace, now_ns=now_ns, facts=facts, cache=cache)
     places = tuple(OrderKeyValue(value(key.value, context), key.descending) for key in program.queue)
     return (*places, pod.uid)

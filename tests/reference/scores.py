@@ -1,4 +1,4 @@
-"""The score of each candidate under one rule: whole numbers from 0 to 100, times the weight."""
+"""The score of each candidate by one rule: integers from 0 to 100, times the weight."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,8 +28,9 @@ NEUTRAL_SCORE_DEFAULT = 50
 def score_cells(
     rule: ScoreRule | BuiltinScore, candidates: Mapping[NodeName, ExpressionContext], facts: ClusterFacts
 ) -> ScoreCells | None:
-    """One cell a candidate, or None where the rule skips the pod: its `when` is True for no candidate, or a built-in
-    has nothing to score. Candidates for which `when` is not True get 0 and take no part in maxima and means."""
+    """One cell per candidate, or None if the rule skips the pod: its `when` is True for no
+    candidate, or a built-in has nothing to score. Candidates for which `when` is not True get 0 and
+    do not count in maxima and means."""
     scored = {name: context for name, context in candidates.items() if holds(rule.when, context)}
     if not scored:
         return None
@@ -37,13 +38,13 @@ def score_cells(
         built_in = _builtin_scores(rule, scored, facts)
         if built_in is None:
             return None
-        found: Mapping[NodeName, tuple[Number | None, int]] = {
-            name: (one.raw, one.score) for name, one in built_in.items()
+        scores: Mapping[NodeName, tuple[Number | None, int]] = {
+            name: (node_score.raw, node_score.score) for name, node_score in built_in.items()
         }
     else:
-        found = _expression_scores(rule, scored, candidates)
+        scores = _expression_scores(rule, scored, candidates)
     nothing: tuple[Number | None, int] = (None, 0)
-    return {name: _cell(*found.get(name, nothing), rule.weight) for name in candidates}
+    return {name: _cell(*scores.get(name, nothing), rule.weight) for name in candidates}
 
 
 def _cell(raw: Number | None, score: int, weight: int) -> NodeRuleScore:
@@ -54,12 +55,12 @@ def _cell(raw: Number | None, score: int, weight: int) -> NodeRuleScore:
 def _builtin_scores(
     rule: BuiltinScore, scored: Mapping[NodeName, ExpressionContext], facts: ClusterFacts
 ) -> Mapping[NodeName, NodeScore] | None:
-    seen = []
+    node_infos = []
     for context in scored.values():
         assert context.node is not None and context.usage is not None, "candidates are nodes"
-        seen.append(NodeInfo(context.node, context.usage))
+        node_infos.append(NodeInfo(context.node, context.usage))
     pod = next(iter(scored.values())).pod
-    return SCORES[rule.builtin](pod, seen, dict(rule.params), facts)
+    return SCORES[rule.builtin](pod, node_infos, dict(rule.params), facts)
 
 
 def _expression_scores(
@@ -71,7 +72,11 @@ def _expression_scores(
     values = {name: value(rule.value, replace(context, candidates=among)) for name, context in scored.items()}
     known: dict[NodeName, tuple[Number | None, int]]
     if rule.direction is Direction.PREFER:
-        known = {name: (None, MAX_SCORE if one else 0) for name, one in values.items() if one is not MISSING}
+        known = {
+            name: (None, MAX_SCORE if holds_there else 0)
+            for name, holds_there in values.items()
+            if holds_there is not MISSING
+        }
     else:
         known = _normalized(rule, _numbers(values))
     instead = _score_of_missing(rule, [score for _, score in known.values()])
@@ -80,15 +85,16 @@ def _expression_scores(
 
 def _numbers(values: Mapping[NodeName, Value]) -> dict[NodeName, Number]:
     numbers = {}
-    for name, one in values.items():
-        if one is not MISSING:
-            assert isinstance(one, int | float), f"a score of {one!r}"
-            numbers[name] = one
+    for name, number in values.items():
+        if number is not MISSING:
+            assert isinstance(number, int | float), f"a score of {number!r}"
+            numbers[name] = number
     return numbers
 
 
 def _score_of_missing(rule: ScoreRule, known: Sequence[int]) -> int:
-    """None as a clause: the value can be missing only where an input has refused the node, or nowhere."""
+    """None as a clause: the value can be missing only where an input has refused the node, or
+    nowhere."""
     if rule.missing == "neutral":
         return sum(known) // len(known) if known else NEUTRAL_SCORE_DEFAULT
     return rule.missing or 0
@@ -112,7 +118,7 @@ def _normalized(
                 return {name: (number, MAX_SCORE) for name, number in numbers.items()}
             marks = {name: scaled_score(number, least, most) for name, number in numbers.items()}
         case None:
-            raise AssertionError(f"score {rule.name} has no way to normalise its numbers")
+            raise AssertionError(f"score {rule.name} has no normalization")
     return {
         name: (number, MAX_SCORE - marks[name] if lower else marks[name]) for name, number in numbers.items()
     }
@@ -121,8 +127,8 @@ def _normalized(
 def scaled_score(number: Number, low: Number, high: Number) -> int:
     """`floor(100 * (number - low) / (high - low))`, clamped to 0..100.
 
-    Exact for whole numbers; where any of the three is held as float64, all are, and the operations are done in the
-    order written. The number is brought between the bounds first.
+    Exact for integers. If any of the three is a float64, all are, and the operations are done in
+    the order written.
     """
     if number <= low:
         return 0

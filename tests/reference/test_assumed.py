@@ -1,4 +1,4 @@
-"""What a metric assumes of pods that its samples do not have yet."""
+"""The assumed load of pods that samples do not include yet."""
 
 from policysched.cluster.samples import MetricSamples, Sample, Samples
 from policysched.lang.ir.program import Program
@@ -16,8 +16,8 @@ COOL = "filter cool require rx <= 100Mbps missing reject"
 
 
 def rx(**values: float) -> Samples:
-    found = {NodeName(name): Sample(value, NOW_NS) for name, value in values.items()}
-    return {"rx": MetricSamples(found, NOW_NS)}
+    samples = {NodeName(name): Sample(value, NOW_NS) for name, value in values.items()}
+    return {"rx": MetricSamples(samples, NOW_NS)}
 
 
 def feasible(policy: Program, samples: Samples, *names: str) -> tuple[str, ...]:
@@ -28,24 +28,26 @@ def feasible(policy: Program, samples: Samples, *names: str) -> tuple[str, ...]:
 
 
 def placed_on_a(policy: Program, samples: Samples, *pods: Pod) -> Samples:
-    for one in pods:
-        samples = samples_after_placement(policy, samples, one, NodeName("a"), Namespace("default", {}, {}))
+    for placed_pod in pods:
+        samples = samples_after_placement(
+            policy, samples, placed_pod, NodeName("a"), Namespace("default", {}, {})
+        )
     return samples
 
 
-def test_each_pod_on_a_node_adds_what_the_metric_assumes_of_it() -> None:
+def test_each_placed_pod_adds_its_assumed_load() -> None:
     policy = program(TRAFFIC, metric("rx", "bandwidth", "bit/s", "assume = traffic"), COOL)
     light, heavy = pod("light"), pod("heavy", annotations={"net": "70Mbps"})
 
-    one = placed_on_a(policy, rx(a=0.0, b=0.0), light)
-    both = placed_on_a(policy, rx(a=0.0, b=0.0), light, heavy)
+    after_light = placed_on_a(policy, rx(a=0.0, b=0.0), light)
+    after_both = placed_on_a(policy, rx(a=0.0, b=0.0), light, heavy)
 
-    assert one["rx"].assumed == {"a": 4e7}
-    assert feasible(policy, one, "a", "b") == ("a", "b")
-    assert feasible(policy, both, "a", "b") == ("b",)
+    assert after_light["rx"].assumed == {"a": 4e7}
+    assert feasible(policy, after_light, "a", "b") == ("a", "b")
+    assert feasible(policy, after_both, "a", "b") == ("b",)
 
 
-def test_a_missing_sample_stays_missing_whatever_is_assumed() -> None:
+def test_a_missing_sample_stays_missing_despite_assumed_load() -> None:
     policy = program(metric("rx", "bandwidth", "bit/s", "assume = 1Mbps"), COOL)
 
     samples = placed_on_a(policy, rx(b=0.0), pod("one"))
@@ -54,14 +56,14 @@ def test_a_missing_sample_stays_missing_whatever_is_assumed() -> None:
     assert feasible(policy, samples, "a", "b") == ("b",)
 
 
-def test_a_metric_that_assumes_nothing_stays_as_it_is() -> None:
+def test_a_metric_without_assumed_load_is_unchanged() -> None:
     policy = program(metric("rx", "bandwidth", "bit/s"), COOL)
     samples = rx(a=0.0)
 
     assert placed_on_a(policy, samples, pod("one")) == samples
 
 
-def test_whole_numbers_stop_at_their_end() -> None:
+def test_assumed_load_saturates_at_int64() -> None:
     policy = program(
         metric("rx", "int", "1", "assume = 9223372036854775807"),
         "filter cool require rx < 9223372036854775807 missing reject",

@@ -1,4 +1,4 @@
-"""Which pods need something of the kubelet, and which nodes have it."""
+"""Features that pods require, and nodes that declare them."""
 
 from typing import Any
 
@@ -32,25 +32,28 @@ KIND = {"name": "c", "image": "app:1"}
         ({"hostNetwork": True, "hostUsers": False, "containers": [{**KIND, **RULE}]}, {RESTARTS, USERS}),
     ],
 )
-def test_what_a_pod_needs_is_read_from_its_spec(spec: dict[str, Any], needs: set[str]) -> None:
+def test_required_features_are_derived_from_the_spec(spec: dict[str, Any], needs: set[str]) -> None:
     assert pod(spec=spec).required_features == needs
 
 
-def test_a_pod_goes_only_where_the_kubelet_declares_all_that_it_needs() -> None:
+def test_a_pod_fits_only_nodes_that_declare_all_required_features() -> None:
     cache = world([node("all", features=[RESTARTS, USERS]), node("some", features=[USERS]), node("none")])
-    both = {"hostNetwork": True, "hostUsers": False, "containers": [{**KIND, **RULE}]}
+    spec = {"hostNetwork": True, "hostUsers": False, "containers": [{**KIND, **RULE}]}
 
     policy = program("filter node_declared_features")
 
-    found = evaluate(policy, pod(spec=both), cache, now_ns=0, facts=QueuedPodInfo(0, 0))
+    explanation = evaluate(policy, pod(spec=spec), cache, now_ns=0, facts=QueuedPodInfo(0, 0))
 
-    assert found.feasible == ("all",)
+    assert explanation.feasible == ("all",)
     words = ("node(s) didn't match Pod's required features",)
-    assert {name: one[0].reasons for name, one in found.refusals.items()} == {"some": words, "none": words}
-    assert not any(one[0].resolvable for one in found.refusals.values())
+    assert {name: refusals[0].reasons for name, refusals in explanation.refusals.items()} == {
+        "some": words,
+        "none": words,
+    }
+    assert not any(refusals[0].resolvable for refusals in explanation.refusals.values())
 
 
-def test_a_kubelet_that_declares_more_is_an_event() -> None:
+def test_a_newly_declared_feature_causes_an_event() -> None:
     cache = world([node("a")])
 
     assert cache.put_node(node("a", features=[USERS])) == {ClusterEvent.NODE_FEATURE}

@@ -1,4 +1,4 @@
-"""What refuses a node, which of several refusals decides, and in which words."""
+"""Rejections of nodes, which of several decides, and their messages."""
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import MetricSamples, Sample, Samples
@@ -15,44 +15,44 @@ RX = metric("rx", "bandwidth", "bit/s")
 
 
 def decide(
-    policy: Program, one: Pod, cache: ClusterCache, samples: Samples | None = None
+    policy: Program, candidate: Pod, cache: ClusterCache, samples: Samples | None = None
 ) -> PlacementExplanation:
-    return evaluate(policy, one, cache, now_ns=NOW_NS, facts=QueuedPodInfo(0, 0), samples=samples or {})
+    return evaluate(policy, candidate, cache, now_ns=NOW_NS, facts=QueuedPodInfo(0, 0), samples=samples or {})
 
 
 def rx(values: dict[str, float], *, polled_s_ago: int = 0, true_s_ago: int = 0) -> Samples:
     at_ns = NOW_NS - true_s_ago * 10**9
-    found = {NodeName(name): Sample(value, at_ns) for name, value in values.items()}
-    return {"rx": MetricSamples(found, NOW_NS - polled_s_ago * 10**9)}
+    samples = {NodeName(name): Sample(value, at_ns) for name, value in values.items()}
+    return {"rx": MetricSamples(samples, NOW_NS - polled_s_ago * 10**9)}
 
 
 def reasons(explanation: PlacementExplanation, name: str) -> list[tuple[str, ...]]:
     return [refusal.reasons for refusal in explanation.refusals.get(name, ())]
 
 
-def test_every_refusal_is_listed_and_the_first_in_the_file_decides() -> None:
+def test_every_rejection_is_listed_and_the_first_in_the_policy_decides() -> None:
     policy = program(
         'filter no_red   reject node.labels["color"] == "red" else "red is out"',
         "filter only_big require node.allocatable.cpu >= 8",
     )
     cache = world([node("a", labels={"color": "red"}), node("b"), node("c", cpu="8")])
 
-    found = decide(policy, pod("p"), cache)
+    explanation = decide(policy, pod("p"), cache)
 
-    assert found.feasible == ("c",)
-    assert reasons(found, "a") == [("red is out",), ("node(s) didn't satisfy rule only_big",)]
-    assert reasons(found, "b") == [("node(s) didn't satisfy rule only_big",)]
+    assert explanation.feasible == ("c",)
+    assert reasons(explanation, "a") == [("red is out",), ("node(s) didn't satisfy rule only_big",)]
+    assert reasons(explanation, "b") == [("node(s) didn't satisfy rule only_big",)]
 
 
 def test_an_absent_node_label_does_not_reject() -> None:
     policy = program('filter rack_out reject node.labels["rack"] == "r17"')
 
-    found = decide(policy, pod("p"), world([node("a", labels={"rack": "r17"}), node("b")]))
+    explanation = decide(policy, pod("p"), world([node("a", labels={"rack": "r17"}), node("b")]))
 
-    assert found.feasible == ("b",)
+    assert explanation.feasible == ("b",)
 
 
-def test_a_filter_does_not_apply_where_its_when_is_not_true() -> None:
+def test_a_filter_applies_only_if_its_when_is_true() -> None:
     policy = program(
         "filter big when pod.requests.cpu > 1 require node.allocatable.cpu >= 8",
     )
@@ -62,7 +62,7 @@ def test_a_filter_does_not_apply_where_its_when_is_not_true() -> None:
     assert decide(policy, pod("large", cpu="2"), cache).feasible == ()
 
 
-def test_a_node_without_a_fresh_sample_is_refused_or_passed_as_the_rule_says() -> None:
+def test_a_node_without_a_fresh_sample_is_rejected_or_passes_by_the_missing_clause() -> None:
     strict = program(RX, "filter cool require rx < 800Mbps missing reject")
     lenient = program(RX, "filter cool require rx < 800Mbps missing pass")
     cache = world([node("a"), node("b")])
@@ -73,7 +73,7 @@ def test_a_node_without_a_fresh_sample_is_refused_or_passed_as_the_rule_says() -
     assert decide(lenient, pod("p"), cache, one_known).feasible == ("a", "b")
 
 
-def test_a_sample_is_as_old_as_the_older_of_its_own_time_and_the_last_poll() -> None:
+def test_the_age_of_a_sample_counts_from_the_earlier_of_timestamp_and_poll() -> None:
     policy = program(RX, "filter cool require rx < 800Mbps missing reject")
     cache = world([node("a")])
 
@@ -82,21 +82,21 @@ def test_a_sample_is_as_old_as_the_older_of_its_own_time_and_the_last_poll() -> 
     assert decide(policy, pod("p"), cache, rx({"a": 1.0}, polled_s_ago=91)).feasible == ()
 
 
-def test_words_carry_the_values_and_groups_leave_those_of_the_node_open() -> None:
+def test_messages_contain_values_and_groups_have_placeholders_for_node_values() -> None:
     policy = program(
         RX,
         "let hot: bandwidth = 800Mbps",
         'filter cool require rx < hot missing reject else "receiving {rx}, over {hot}"',
     )
 
-    found = decide(policy, pod("p"), world([node("a")]), rx({"a": 812e6}))
+    explanation = decide(policy, pod("p"), world([node("a")]), rx({"a": 812e6}))
 
-    (refusal,) = found.refusals["a"]
+    (refusal,) = explanation.refusals["a"]
     assert refusal.reasons == ("receiving 812Mbps, over 800Mbps",)
     assert refusal.event_reasons == ("receiving …, over 800Mbps",)
 
 
-def test_metric_rules_are_off_while_too_many_candidates_lack_the_metric() -> None:
+def test_metric_rules_are_disabled_while_too_many_candidates_lack_the_metric() -> None:
     policy = program(
         RX,
         "outage {\n above = 50%\n then = disable\n}",
@@ -130,45 +130,45 @@ def test_a_pod_waits_for_a_metric_that_too_many_candidates_lack_and_that_a_rule_
     assert other.feasible == enough.feasible == ("a", "b", "c", "d")
 
 
-def test_an_input_of_a_node_refuses_it_before_all_filters() -> None:
+def test_a_node_input_rejects_the_node_before_all_filters() -> None:
     policy = program(
         'input gen: int = node.labels["gen"] required "has no gen" invalid reject "has an odd gen"',
         "filter young require gen >= 3",
     )
     cache = world([node("a", labels={"gen": "x"}), node("b"), node("c", labels={"gen": "3"})])
 
-    found = decide(policy, pod("p"), cache)
+    explanation = decide(policy, pod("p"), cache)
 
-    assert found.feasible == ("c",)
-    assert reasons(found, "a")[0] == ("has an odd gen",)
-    assert reasons(found, "b")[0] == ("has no gen",)
-    assert found.refusals["a"][0].rule == "gen"
-    assert not found.refusals["a"][0].resolvable
+    assert explanation.feasible == ("c",)
+    assert reasons(explanation, "a")[0] == ("has an odd gen",)
+    assert reasons(explanation, "b")[0] == ("has no gen",)
+    assert explanation.refusals["a"][0].rule == "gen"
+    assert not explanation.refusals["a"][0].resolvable
 
 
-def test_an_input_of_the_pod_refuses_the_pod() -> None:
+def test_a_pod_input_rejects_the_pod() -> None:
     policy = program(
         'input least: int = pod.labels["least"] default 1 invalid reject "least must be a number"',
         "queue by least",
     )
 
-    found = decide(policy, pod("p", labels={"least": "eight"}), world([node("a")]))
+    explanation = decide(policy, pod("p", labels={"least": "eight"}), world([node("a")]))
 
-    assert found.pod_refusal == "least must be a number"
-    assert found.feasible == ()
+    assert explanation.pod_refusal == "least must be a number"
+    assert explanation.feasible == ()
 
 
-def test_a_pod_that_uses_what_nothing_covers_waits_and_says_so() -> None:
+def test_a_pod_with_an_unsupported_feature_is_rejected_with_a_reason() -> None:
     claims = {"resourceClaims": [{"name": "gpu"}]}
 
-    found = decide(program("include kube_default"), pod("p", spec=claims), world([node("a")]))
+    explanation = decide(program("include kube_default"), pod("p", spec=claims), world([node("a")]))
 
-    assert found.pod_refusal == (
+    assert explanation.pod_refusal == (
         "the pod uses spec.resourceClaims of an unknown kind, which this version does not cover yet"
     )
 
 
-def test_a_placed_pods_anti_affinity_keeps_a_pod_that_it_selects_off_its_domain() -> None:
+def test_anti_affinity_of_a_placed_pod_rejects_its_domain() -> None:
     term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
     guard = pod(
         "guard",
@@ -184,7 +184,7 @@ def test_a_placed_pods_anti_affinity_keeps_a_pod_that_it_selects_off_its_domain(
     assert decide(policy, pod("web", labels={"app": "web"}, namespace="other"), cache).feasible == ("a", "b")
 
 
-def test_a_policy_without_the_built_in_does_not_look_at_affinity_between_pods() -> None:
+def test_without_the_built_in_pod_affinity_is_ignored() -> None:
     term = {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"}
     guard = pod(
         "guard",
@@ -196,7 +196,7 @@ def test_a_policy_without_the_built_in_does_not_look_at_affinity_between_pods() 
     assert decide(program("filter inter_pod_affinity"), pod("p"), cache).feasible == ()
 
 
-def test_eviction_can_only_help_where_the_rule_reads_what_pods_take() -> None:
+def test_a_rejection_is_resolvable_only_if_the_rule_reads_usage() -> None:
     policy = program(
         "filter room  require node.free.cpu >= 8",
         "filter quiet require count(pods on node where other.priority < 5) == 0",
@@ -204,31 +204,31 @@ def test_eviction_can_only_help_where_the_rule_reads_what_pods_take() -> None:
     )
     cache = world([node("a", labels={"rack": "r1"})], [placed(pod("x"), "a")])
 
-    found = decide(policy, pod("p"), cache)
+    explanation = decide(policy, pod("p"), cache)
 
-    assert {one.rule: one.resolvable for one in found.refusals["a"]} == {
+    assert {refusal.rule: refusal.resolvable for refusal in explanation.refusals["a"]} == {
         "room": True,
         "quiet": True,
         "rack": False,
     }
 
 
-def test_nodes_that_a_pod_does_not_name_are_refused_for_that_first() -> None:
+def test_nodes_that_the_pod_does_not_name_are_rejected_first() -> None:
     named = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": named}}
     cache = world([node("a", taints=["x:NoSchedule"]), node("b")])
 
-    one = pod("p", spec={"affinity": {"nodeAffinity": terms}})
-    found = decide(program("include kube_default"), one, cache)
+    affine = pod("p", spec={"affinity": {"nodeAffinity": terms}})
+    explanation = decide(program("include kube_default"), affine, cache)
 
-    assert found.feasible == ("b",)
-    assert reasons(found, "a") == [
+    assert explanation.feasible == ("b",)
+    assert reasons(explanation, "a") == [
         ("node(s) didn't satisfy plugin(s) [NodeAffinity]",),
         ("node(s) had untolerated taint(s)",),
     ]
 
 
-def test_layers_apply_from_top_to_bottom_where_their_condition_is_true() -> None:
+def test_layers_with_a_true_condition_apply_from_top_to_bottom() -> None:
     policy = program(
         "filter big require node.allocatable.cpu >= 8",
         'layer lax when pod.namespace == "lax" {\n amend big require node.allocatable.cpu >= 4\n}',

@@ -1,4 +1,4 @@
-"""Who comes first, and who goes together."""
+"""The queue order, and gangs."""
 
 from policysched.lang.ir.program import GangMode, OnTimeout, Program
 from policysched.model.pods import Pod, QueuedPodInfo
@@ -10,14 +10,14 @@ NOW_NS = 100 * 10**9
 
 
 def in_order(policy: Program, *pods: Pod, waited_s: dict[str, int] | None = None) -> list[str]:
-    def key(one: Pod) -> tuple[object, ...]:
-        facts = QueuedPodInfo(NOW_NS - (waited_s or {}).get(one.name, 0) * 10**9, 0)
-        return order_key(policy, one, None, facts, NOW_NS)
+    def key(candidate: Pod) -> tuple[object, ...]:
+        facts = QueuedPodInfo(NOW_NS - (waited_s or {}).get(candidate.name, 0) * 10**9, 0)
+        return order_key(policy, candidate, None, facts, NOW_NS)
 
-    return [one.name for one in sorted(pods, key=key)]  # type: ignore[arg-type, return-value]
+    return [candidate.name for candidate in sorted(pods, key=key)]  # type: ignore[arg-type, return-value]
 
 
-def test_keys_compare_one_after_the_other_each_in_its_direction() -> None:
+def test_order_keys_compare_in_turn_each_in_its_direction() -> None:
     policy = program("queue by pod.priority desc, pod.requests.cpu asc")
 
     order = in_order(
@@ -27,7 +27,7 @@ def test_keys_compare_one_after_the_other_each_in_its_direction() -> None:
     assert order == ["small", "big", "low"]
 
 
-def test_what_is_missing_comes_last_in_either_direction() -> None:
+def test_missing_keys_sort_last_in_either_direction() -> None:
     for direction in ("asc", "desc"):
         policy = program(
             'input wanted: int = pod.labels["wanted"] optional invalid default',
@@ -39,13 +39,13 @@ def test_what_is_missing_comes_last_in_either_direction() -> None:
         assert order[-1] == "a"
 
 
-def test_the_uid_closes_the_order() -> None:
+def test_the_uid_breaks_ties() -> None:
     policy = program("queue by pod.priority desc")
 
     assert in_order(policy, pod("x", uid="2"), pod("y", uid="1")) == ["y", "x"]
 
 
-def test_without_a_clause_priority_and_then_time_in_the_queue_decide() -> None:
+def test_the_default_order_is_priority_then_queueing_time() -> None:
     policy = program("include kube_default")
 
     order = in_order(
@@ -62,14 +62,14 @@ GANG = (
 )
 
 
-def test_a_gang_is_named_by_namespace_and_key() -> None:
-    one = pod("p", labels={"team": "red", "least": "8"}, namespace="ml")
+def test_a_gang_is_identified_by_namespace_and_key() -> None:
+    member = pod("p", labels={"team": "red", "least": "8"}, namespace="ml")
 
-    terms = gang_terms(program(*GANG), one, namespace("ml"))
+    terms = gang_terms(program(*GANG), member, namespace("ml"))
 
     assert terms == GangTerms(("ml", "red"), 8, None, 300 * 10**9, OnTimeout.FAIL, GangMode.WHOLE)
 
 
-def test_a_pod_without_the_key_goes_alone() -> None:
+def test_a_pod_without_the_gang_key_is_in_no_gang() -> None:
     assert gang_terms(program(*GANG), pod("p"), None) is None
     assert gang_terms(program("include kube_default"), pod("p", labels={"team": "red"}), None) is None

@@ -1,4 +1,4 @@
-"""Whole numbers from 0 to 100, their sum, and who wins among equals."""
+"""Scores from 0 to 100, their weighted sum, and ties."""
 
 from hashlib import blake2b
 
@@ -20,9 +20,11 @@ def three_nodes() -> ClusterCache:
 def scored(
     *lines: str, cache: ClusterCache | None = None, rx: dict[str, float] | None = None
 ) -> dict[str, int]:
-    """The score of each node under the rule `s`, empty where the rule skipped the pod."""
-    samples = {"rx": MetricSamples({NodeName(name): Sample(one, 0) for name, one in (rx or {}).items()}, 0)}
-    found = evaluate(
+    """The score of each node by the rule `s`; empty if the rule skipped the pod."""
+    samples = {
+        "rx": MetricSamples({NodeName(name): Sample(number, 0) for name, number in (rx or {}).items()}, 0)
+    }
+    explanation = evaluate(
         program(*lines),
         pod("p"),
         cache or three_nodes(),
@@ -30,14 +32,14 @@ def scored(
         facts=QueuedPodInfo(0, 0),
         samples=samples,
     )
-    return {name: cell.score for name, cell in found.scores.get("s", {}).items()}
+    return {name: cell.score for name, cell in explanation.scores.get("s", {}).items()}
 
 
-def totals(rule: str, one: Pod, cache: ClusterCache) -> dict[str, int]:
-    return dict(evaluate(program(rule), one, cache, now_ns=0, facts=QueuedPodInfo(0, 0)).totals)
+def totals(rule: str, candidate: Pod, cache: ClusterCache) -> dict[str, int]:
+    return dict(evaluate(program(rule), candidate, cache, now_ns=0, facts=QueuedPodInfo(0, 0)).totals)
 
 
-def test_a_range_is_fixed_and_lower_is_what_is_left_of_a_hundred() -> None:
+def test_a_range_is_fixed_and_lower_inverts_the_score() -> None:
     higher = scored("score s weight 1 higher node.allocatable.cpu normalize range(2, 5)")
     lower = scored("score s weight 1 lower node.allocatable.cpu normalize range(2, 5)")
 
@@ -45,7 +47,7 @@ def test_a_range_is_fixed_and_lower_is_what_is_left_of_a_hundred() -> None:
     assert lower == {"a": 100, "b": 34, "c": 0}
 
 
-def test_max_divides_by_the_greatest_and_nothing_at_all_is_worst() -> None:
+def test_max_normalizes_by_the_largest_value() -> None:
     higher = scored("score s weight 1 higher node.allocatable.cpu normalize max")
     nothing = scored('score s weight 1 higher node.allocatable["gpu"] normalize max')
     nothing_lower = scored('score s weight 1 lower node.allocatable["gpu"] normalize max')
@@ -55,7 +57,7 @@ def test_max_divides_by_the_greatest_and_nothing_at_all_is_worst() -> None:
     assert nothing_lower == {"a": 100, "b": 100, "c": 100}
 
 
-def test_minmax_stretches_and_gives_everybody_full_marks_where_all_are_alike() -> None:
+def test_minmax_scales_between_the_extremes_and_equal_values_score_100() -> None:
     higher = scored("score s weight 1 higher node.allocatable.cpu normalize minmax")
     alike = scored("score s weight 1 lower node.allocatable.memory normalize minmax")
 
@@ -63,11 +65,11 @@ def test_minmax_stretches_and_gives_everybody_full_marks_where_all_are_alike() -
     assert alike == {"a": 100, "b": 100, "c": 100}
 
 
-def test_prefer_is_a_hundred_or_nothing() -> None:
+def test_prefer_scores_100_or_0() -> None:
     assert scored("score s weight 1 prefer node.allocatable.cpu >= 4") == {"a": 0, "b": 100, "c": 100}
 
 
-def test_a_missing_value_scores_what_the_rule_says() -> None:
+def test_a_missing_value_gets_the_score_of_the_missing_clause() -> None:
     line = "score s weight 1 lower rx normalize range(0Mbps, 1Gbps) missing"
     rx = {"a": 0.0, "b": 0.75e9}
 
@@ -78,7 +80,7 @@ def test_a_missing_value_scores_what_the_rule_says() -> None:
     assert scored(RX, f"{line} neutral", rx={}) == {"a": 50, "b": 50, "c": 50}
 
 
-def test_nodes_for_which_when_does_not_hold_get_nothing_and_do_not_count() -> None:
+def test_nodes_without_a_true_when_score_0_and_do_not_count() -> None:
     some = scored("score s weight 1 when node.allocatable.cpu < 8 higher node.allocatable.cpu normalize max")
     none = scored("score s weight 1 when pod.priority > 5 higher node.allocatable.cpu normalize max")
 
@@ -86,19 +88,19 @@ def test_nodes_for_which_when_does_not_hold_get_nothing_and_do_not_count() -> No
     assert none == {}
 
 
-def test_the_total_is_the_sum_of_weighted_scores_and_the_greatest_is_chosen() -> None:
+def test_the_node_with_the_highest_weighted_sum_is_selected() -> None:
     policy = program(
         "score big   weight 2 higher node.allocatable.cpu normalize max",
         "score small weight 3 lower  node.allocatable.cpu normalize max",
     )
 
-    found = evaluate(policy, pod("p"), three_nodes(), now_ns=0, facts=QueuedPodInfo(0, 0))
+    explanation = evaluate(policy, pod("p"), three_nodes(), now_ns=0, facts=QueuedPodInfo(0, 0))
 
-    assert found.totals == {"a": 2 * 25 + 3 * 75, "b": 2 * 50 + 3 * 50, "c": 200}
-    assert found.selected == "a"
+    assert explanation.totals == {"a": 2 * 25 + 3 * 75, "b": 2 * 50 + 3 * 50, "c": 200}
+    assert explanation.selected == "a"
 
 
-def test_equal_totals_are_settled_by_the_hashes_of_node_and_pod() -> None:
+def test_ties_are_broken_by_the_hashes_of_node_and_pod() -> None:
     policy = program("score s weight 1 prefer true")
     cache = world([node(f"n{index}") for index in range(20)])
 
@@ -114,7 +116,7 @@ def test_equal_totals_are_settled_by_the_hashes_of_node_and_pod() -> None:
     assert len(set(chosen.values())) > 3
 
 
-def test_the_image_of_a_volume_counts_unless_told_otherwise() -> None:
+def test_image_volumes_count_unless_disabled() -> None:
     cache = world([node("a", images={"data:1": 500 * 2**20}), node("b")])
     volumes = {"volumes": [{"name": "v", "image": {"reference": "data:1"}}]}
 
@@ -126,12 +128,14 @@ def test_the_image_of_a_volume_counts_unless_told_otherwise() -> None:
     assert not_counted == {"a": 0, "b": 0}
 
 
-def test_the_balance_alone_is_scored_where_the_formula_says_so() -> None:
+def test_the_formula_balance_scores_the_balance_only() -> None:
     cache = world([node("a", cpu="4", memory="4Gi")])
-    one = pod(cpu="2", memory="1Gi")
+    requesting = pod(cpu="2", memory="1Gi")
 
-    change = totals("score node_resources_balanced_allocation weight 1", one, cache)
-    balance = totals("score node_resources_balanced_allocation weight 1 { formula = balance }", one, cache)
+    change = totals("score node_resources_balanced_allocation weight 1", requesting, cache)
+    balance = totals(
+        "score node_resources_balanced_allocation weight 1 { formula = balance }", requesting, cache
+    )
 
     # Half of the cpu and a quarter of the memory: a deviation of 0.125.
     assert balance == {"a": 87}

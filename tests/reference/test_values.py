@@ -1,4 +1,4 @@
-"""Arithmetic that cannot fail, and the logic of what is missing."""
+"""Total arithmetic, and the logic of missing values."""
 
 import pytest
 
@@ -63,7 +63,9 @@ def worth(expr: Expr) -> object:
         (Else(ABSENT, Const("x", kinds.STRING, HERE), kinds.STRING, False, HERE), "x"),
     ],
 )
-def test_what_is_missing_stays_so_unless_it_cannot_matter(expr: Expr, expected: object) -> None:
+def test_a_missing_operand_makes_the_result_missing_unless_it_cannot_matter(
+    expr: Expr, expected: object
+) -> None:
     assert worth(expr) is expected or worth(expr) == expected
 
 
@@ -83,9 +85,7 @@ def test_what_is_missing_stays_so_unless_it_cannot_matter(expr: Expr, expected: 
         ("+", 2**53 + 1, 0, True, float(2**53)),
     ],
 )
-def test_numbers_stop_at_the_ends_of_what_holds_them(
-    op: str, left: float, right: float, floating: bool, expected: object
-) -> None:
+def test_arithmetic_saturates(op: str, left: float, right: float, floating: bool, expected: object) -> None:
     assert arithmetic(op, left, right, floating=floating) == expected
 
 
@@ -101,11 +101,11 @@ def test_numbers_stop_at_the_ends_of_what_holds_them(
         ("ceil", 7, 7),
     ],
 )
-def test_rounding_gives_whole_numbers_half_to_even(function: str, number: float, expected: int) -> None:
+def test_rounding_is_half_to_even(function: str, number: float, expected: int) -> None:
     assert rounded(function, number) == expected
 
 
-def test_functions_outside_their_domain_have_no_answer() -> None:
+def test_functions_outside_their_domain_are_missing() -> None:
     assert transcendental("log", 0.0) is MISSING
     assert transcendental("sqrt", -1.0) is MISSING
     assert transcendental("exp", 1000.0) == FLOAT64_MAX
@@ -122,7 +122,7 @@ def test_functions_outside_their_domain_have_no_answer() -> None:
         (0.5, 0.0, 1.0, 50),
     ],
 )
-def test_a_share_is_rounded_down_and_exact_for_whole_numbers(
+def test_scaled_scores_are_rounded_down_and_exact_for_integers(
     number: float, low: float, high: float, expected: int
 ) -> None:
     assert scaled_score(number, low, high) == expected

@@ -1,4 +1,4 @@
-"""What flows between a pod and the members of its gang: member after member, node after node."""
+"""Traffic between a pod and the placed members of its gang."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,16 +7,14 @@ from policysched.cluster.samples import PairSamples
 from policysched.lang.ir.arithmetic import exact_total
 from policysched.lang.ir.expr import GangTraffic
 from policysched.model.pods import Pod
-from tests.reference.context import ExpressionContext, placed_copy_uid
+from tests.reference.context import ExpressionContext, ValueFunction, placed_copy_uid
 from tests.reference.metrics import has_fresh_poll
 from tests.reference.values import MISSING, Value
 
 
-def traffic_to(expr: GangTraffic, context: ExpressionContext) -> Value:
-    """See `lang.ir.expr.TrafficTo`. In the held unit of the metric."""
-    from tests.reference.expressions import value  # each is made of the other
-
-    assert expr.gang_key is not None and context.node is not None, f"`{expr.span.text}` is asked of a node"
+def traffic_to(expr: GangTraffic, context: ExpressionContext, value: ValueFunction) -> Value:
+    """See `lang.ir.expr.GangTraffic`. In the stored unit of the metric."""
+    assert expr.gang_key is not None and context.node is not None, f"`{expr.span.text}` needs a node"
     floating = expr.type.is_float64
     if value(expr.gang_key, context) is MISSING:
         return 0.0 if floating else 0
@@ -26,53 +24,55 @@ def traffic_to(expr: GangTraffic, context: ExpressionContext) -> Value:
         return MISSING
     pairs = context.samples[expr.name].pairs
     assume: Value = MISSING if expr.assume is None else value(expr.assume, context)
-    if _pair_endpoint(expr, context) not in pairs and assume is MISSING:
+    if _pair_endpoint(expr, context, value) not in pairs and assume is MISSING:
         return MISSING
-    flows = [_between(expr, context, other, pairs, assume) for other in _members(expr, context)]
+    flows = [_between(expr, context, other, pairs, assume, value) for other in _members(expr, context, value)]
     if MISSING in flows:
         return MISSING
     numbers = [flow for flow in flows if isinstance(flow, int | float)]
-    return exact_total(numbers if floating else [int(one) for one in numbers], floating=floating)
+    return exact_total(numbers if floating else [int(number) for number in numbers], floating=floating)
 
 
-def _pair_endpoint(expr: GangTraffic, context: ExpressionContext) -> tuple[str, str]:
-    from tests.reference.expressions import value
-
+def _pair_endpoint(expr: GangTraffic, context: ExpressionContext, value: ValueFunction) -> tuple[str, str]:
     return context.pod.namespace, str(value(expr.pod_key, context))
 
 
 def _between(
-    expr: GangTraffic, context: ExpressionContext, other: Pod, pairs: PairSamples, assume: Value
+    expr: GangTraffic,
+    context: ExpressionContext,
+    other: Pod,
+    pairs: PairSamples,
+    assume: Value,
+    value: ValueFunction,
 ) -> Value:
-    one, two = _pair_endpoint(expr, context), _pair_endpoint(expr, replace(context, pod=other))
-    unknown = one not in pairs or two not in pairs
-    if one in pairs and two in pairs[one]:
-        found = pairs[one][two]
-        return MISSING if found is None else found
+    own = _pair_endpoint(expr, context, value)
+    peer = _pair_endpoint(expr, replace(context, pod=other), value)
+    unknown = own not in pairs or peer not in pairs
+    if own in pairs and peer in pairs[own]:
+        traffic = pairs[own][peer]
+        return MISSING if traffic is None else traffic
     return assume if unknown and assume is not MISSING else 0
 
 
-def _members(expr: GangTraffic, context: ExpressionContext) -> Iterator[Pod]:
+def _members(expr: GangTraffic, context: ExpressionContext, value: ValueFunction) -> Iterator[Pod]:
     """The other members of the pod's gang that are placed on the node, or in its domain."""
-    from tests.reference.expressions import value
-
     assert expr.gang_key is not None, f"`{expr.span.text}` of a policy without gangs"
     gang = value(expr.gang_key, context)
     for other in _pods_in_domain(expr, context):
-        ours = other.scheduler == context.program.name and other.namespace == context.pod.namespace
+        same_policy = other.scheduler == context.program.name and other.namespace == context.pod.namespace
         itself = other.uid in (context.pod.uid, placed_copy_uid(context.pod))
-        if not ours or itself or other.terminating:
+        if not same_policy or itself or other.terminating:
             continue
         if value(expr.gang_key, replace(context, pod=other)) == gang:
             yield other
 
 
 def _pods_in_domain(expr: GangTraffic, context: ExpressionContext) -> Iterator[Pod]:
-    assert context.node is not None and context.usage is not None, f"`{expr.span.text}` is asked of a node"
+    assert context.node is not None and context.usage is not None, f"`{expr.span.text}` needs a node"
     if expr.topology_key is None:
         yield from context.usage.pods.values()
         return
-    assert context.cluster_facts is not None, "domains are asked about in a cluster"
-    for seen in context.cluster_facts.nodes.values():
-        if seen.node.labels.get(expr.topology_key) == context.node.labels[expr.topology_key]:
-            yield from seen.usage.pods.values()
+    assert context.cluster_facts is not None, "a topology domain needs the facts of the cluster"
+    for node_info in context.cluster_facts.nodes.values():
+        if node_info.node.labels.get(expr.topology_key) == context.node.labels[expr.topology_key]:
+            yield from node_info.usage.pods.values()

@@ -1,7 +1,7 @@
-"""Values at run time, and the arithmetic that cannot fail.
+"""Runtime values and total arithmetic.
 
-Whole numbers live in int64 and stop at its ends; measured ones live in the finite part of float64. What has no answer
-at all (a division by zero, the logarithm of nothing) is MISSING, as an absent label is.
+Integers saturate at the limits of int64, floats at the largest finite float64. An undefined result
+(division by zero, logarithm of zero) is MISSING, like an absent label.
 """
 
 import math
@@ -16,7 +16,7 @@ from policysched.model.quantity import INT64_MAX, INT64_MIN
 
 
 class Missing(Enum):
-    """The one value that is no value. An enum, so that a type checker can tell it apart."""
+    """The type of MISSING; an enum, so that type checkers can narrow it."""
 
     MISSING = "missing"
 
@@ -32,7 +32,7 @@ Value = Present | Missing
 
 
 def saturated(number: int) -> int:
-    """The nearest whole number that an int64 holds."""
+    """The nearest integer within int64."""
     return max(INT64_MIN, min(INT64_MAX, number))
 
 
@@ -43,7 +43,8 @@ def finite(number: float) -> float:
 
 
 def arithmetic(op: str, left: Number, right: Number, *, floating: bool) -> Number | Missing:
-    """`left op right`, in float64 if `floating`, else in int64 where `/` rounds toward minus infinity."""
+    """`left op right`, in float64 if `floating`, else in int64 where `/` rounds toward minus
+    infinity."""
     if op == "/" and right == 0:
         return MISSING
     if floating:

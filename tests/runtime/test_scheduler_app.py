@@ -326,7 +326,7 @@ def test_asked_for_it_the_cache_is_compared_and_a_lost_change_is_found() -> None
             )  # the planted bug: a change that got lost
             found = await compare_with_server(app.scheduler, world.api())
 
-        assert any("the cache does not have it" in one for one in found)
+        assert any("missing from the cache" in one for one in found)
 
     on_virtual_time(scenario)
 

@@ -19,7 +19,7 @@ from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import Event, SamplesArrived
 from policysched.scheduler.scheduler import Scheduler
-from tests.reference.assumed_load import assumed_load
+from tests.reference.expressions import assumed_load
 from tests.simulation.texts import LOAD_HELD_NS, LOAD_LIMIT, WAITS_BELOW_RANK
 
 POLICY, METRIC = "alpha", "load"

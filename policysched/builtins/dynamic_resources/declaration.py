@@ -45,7 +45,7 @@ DECLARATION = BuiltinDeclaration(
         "claim {claim}: selector #{number}: CEL runtime error: {words}",
         "class {class}: selector #{number}: CEL runtime error: {words}",
         "claim {claim}, request {request}: asks for all devices, but resource pool {pool} is currently being updated",
-        "the search for devices went past its bound of 10000 steps",
+        "the device search exceeded its limit of 10000 steps",
     ),
     default_weight=2,
     scaleup=True,

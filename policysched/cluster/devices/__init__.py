@@ -1,1 +1,2 @@
-"""Devices (dynamic resource allocation) as last seen: slices, claims, allocation, and reservations for pods."""
+"""Dynamic resource allocation: slices, claims and classes as observed, the search for devices, and
+reservations for pods."""

@@ -1,4 +1,5 @@
-"""What was found for a claim, as its status will say it: devices, configurations, and where it can be used."""
+"""Turns a search result into the allocation in a claim's status: devices, configurations and node
+selector."""
 
 from hashlib import blake2b
 
@@ -18,42 +19,42 @@ FIRST_AVAILABLE_MAX = 8
 
 
 def build_allocation(
-    found: DeviceSearchResult, index: int, claim: ResourceClaim, node: Node
+    result: DeviceSearchResult, index: int, claim: ResourceClaim, node: Node
 ) -> DeviceAllocation:
-    """Of the claim at this place of the search."""
-    devices = found.devices[index]
+    """The allocation of the claim at this index of the search."""
+    devices = result.devices[index]
     return DeviceAllocation(
-        devices=tuple(_allocated_device(one, claim, place) for place, one in enumerate(devices)),
-        configs=(*_class_configs(found, index), *_claim_configs(found, index, claim)),
+        devices=tuple(_allocated_device(chosen, claim, place) for place, chosen in enumerate(devices)),
+        configs=(*_class_configs(result, index), *_claim_configs(result, index, claim)),
         node_selector_terms=_node_selector_terms(devices, node),
     )
 
 
-def _allocated_device(one: ChosenDevice, claim: ResourceClaim, place: int) -> AllocatedDevice:
+def _allocated_device(chosen: ChosenDevice, claim: ResourceClaim, place: int) -> AllocatedDevice:
     return AllocatedDevice(
-        request=one.option.full_name,
-        device=one.id,
-        admin_access=one.option.request.admin_access,
-        share_id="" if one.consumed_capacity is None else _share_id(claim, one, place),
-        consumed_capacity=tuple(sorted((one.consumed_capacity or {}).items())),
-        tolerations=one.option.request.tolerations_json,
-        binding_conditions=one.device.binding_conditions,
-        binding_failure_conditions=one.device.binding_failure_conditions,
+        request=chosen.option.full_name,
+        device=chosen.id,
+        admin_access=chosen.option.request.admin_access,
+        share_id="" if chosen.consumed_capacity is None else _share_id(claim, chosen, place),
+        consumed_capacity=tuple(sorted((chosen.consumed_capacity or {}).items())),
+        tolerations=chosen.option.request.tolerations_json,
+        binding_conditions=chosen.device.binding_conditions,
+        binding_failure_conditions=chosen.device.binding_failure_conditions,
     )
 
 
-def _share_id(claim: ResourceClaim, one: ChosenDevice, place: int) -> str:
-    """A UUID that nobody else has, and that is the same in every replay."""
-    told = f"{claim.uid or claim.key} {claim.version} {place} {one.option.full_name} {one.id}"
-    digits = blake2b(told.encode(), digest_size=16).hexdigest()
+def _share_id(claim: ResourceClaim, chosen: ChosenDevice, place: int) -> str:
+    """A unique UUID that is the same in every replay."""
+    identity = f"{claim.uid or claim.key} {claim.version} {place} {chosen.option.full_name} {chosen.id}"
+    digits = blake2b(identity.encode(), digest_size=16).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
 
 
-def _class_configs(found: DeviceSearchResult, index: int) -> list[DeviceAllocationConfig]:
-    """Each class's once, for all of the requests that name it."""
+def _class_configs(result: DeviceSearchResult, index: int) -> list[DeviceAllocationConfig]:
+    """The configurations of each class, once for all requests of the class."""
     requests: dict[str, list[str]] = {}
     configs: dict[str, tuple[str, ...]] = {}
-    for option in found.options[index]:
+    for option in result.options[index]:
         requests.setdefault(option.device_class.name, []).append(option.full_name)
         configs[option.device_class.name] = option.device_class.configs
     return [
@@ -64,40 +65,41 @@ def _class_configs(found: DeviceSearchResult, index: int) -> list[DeviceAllocati
 
 
 def _claim_configs(
-    found: DeviceSearchResult, index: int, claim: ResourceClaim
+    result: DeviceSearchResult, index: int, claim: ResourceClaim
 ) -> list[DeviceAllocationConfig]:
-    """Those for all requests, and for each request, or alternative that was taken, those that name it."""
+    """The configurations for all requests, and those that name a request or its chosen alternative."""
     configs = []
     for held in claim.configs:
         if not held.requests:
             configs.append(DeviceAllocationConfig("FromClaim", (), held.config))
-        for request, option in zip(claim.requests, found.options[index], strict=True):
+        for request, option in zip(claim.requests, result.options[index], strict=True):
             if request.name in held.requests or option.full_name in held.requests:
                 configs.append(DeviceAllocationConfig("FromClaim", held.requests, held.config))
     return configs
 
 
 def _node_selector_terms(devices: tuple[ChosenDevice, ...], node: Node) -> NodeSelectorTerms | None:
-    """The node alone where a device is its own or binds to it; else all that the devices ask of a node; None: nothing."""
+    """The node only, if a device is local or binds to it; else all terms of the devices. None:
+    every node."""
     expressions: list[SelectorRequirement] = []
     fields: list[SelectorRequirement] = []
-    for one in devices:
-        reach = one.slice.accessible_nodes_of(one.device)
-        if reach.node is not None or one.device.binds_to_node:
+    for chosen in devices:
+        reach = chosen.slice.accessible_nodes_of(chosen.device)
+        if reach.node is not None or chosen.device.binds_to_node:
             only = SelectorRequirement("metadata.name", "In", (str(node.name),))
             return (NodeSelectorTerm(expressions=(), fields=(only,)),)
         for term in reach.terms or ():
-            expressions += [asked for asked in term.expressions if asked not in expressions]
-            fields += [asked for asked in term.fields if asked not in fields]
+            expressions += [requirement for requirement in term.expressions if requirement not in expressions]
+            fields += [requirement for requirement in term.fields if requirement not in fields]
     if not expressions and not fields:
         return None
     return (NodeSelectorTerm(tuple(expressions), tuple(fields)),)
 
 
 def allocation_score(claim: ResourceClaim, given: DeviceAllocation) -> int:
-    """The earlier the alternatives that were taken stand in their lists, the more. Source: `computeScore` in kubernetes'
-    `pkg/scheduler/framework/plugins/dynamicresources`."""
-    taken = {one.request for one in given.devices}
+    """The score is higher for alternatives earlier in their lists. Source: `computeScore` in
+    kubernetes' `pkg/scheduler/framework/plugins/dynamicresources`."""
+    taken = {device.request for device in given.devices}
     return sum(
         FIRST_AVAILABLE_MAX - place
         for request in claim.requests
@@ -106,11 +108,11 @@ def allocation_score(claim: ResourceClaim, given: DeviceAllocation) -> int:
     )
 
 
-def search_result_score(found: DeviceSearchResult) -> int:
-    """The same of what was found and is not allocated yet."""
+def search_result_score(result: DeviceSearchResult) -> int:
+    """As `allocation_score`, for a search result that is not allocated yet."""
     return sum(
         FIRST_AVAILABLE_MAX - place
-        for options, places in zip(found.options, found.alternatives, strict=True)
+        for options, places in zip(result.options, result.alternatives, strict=True)
         for option, place in zip(options, places, strict=True)
         if option.parent_request
     )

@@ -1,21 +1,18 @@
-"""What could be found for claims on a node, kept until that node's devices change.
+"""Caches results of the device search by claim specs and node, until the devices of the node
+change.
 
-A pod from a template costs a look at the nodes that others went to: answers are kept by what claims ask for and by node, pools by
-node, and what a selector says of a device as long as its slice stands.
+For pods of one template, only nodes whose devices changed are searched again. Pools are cached by
+node, and the result of a selector for a device until its slice changes.
 """
 
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from policysched.cluster.devices.allocator import (
-    STEPS_EXCEEDED,
-    DeviceSearchFailed,
-    DeviceSearchResult,
-    search_devices,
-)
+from policysched.cluster.devices.allocator import STEPS_EXCEEDED, DeviceSearchResult, search_devices
 from policysched.cluster.devices.cel_selectors import CelSelectorError, DeviceSelectors
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
+from policysched.cluster.devices.device_requests import DeviceSearchFailed
 from policysched.cluster.devices.pools import DevicePool, pools_for
 from policysched.cluster.devices.slices import ResourceSliceIndex
 from policysched.cluster.devices.usage import DeviceUsage, TakenDevices
@@ -30,18 +27,18 @@ from policysched.model.identifiers import NodeName, ResourceClaimKey
 from policysched.model.nodes import Node
 
 _SPECS_CACHED_MAX = 16
-_MATCHES_CACHED_MAX = 4096  # of selectors, a slice
+_MATCHES_CACHED_MAX = 4096  # selector results per slice
 
 OVERRUNS_MAX = 8
-"""Nodes on which the search for the same claims may go past its bound; then no more are searched until something changes, so that
-no claim can hold up all others."""
+"""Nodes on which the search for the same claims may exceed its step limit. Then no more nodes are
+searched until a device changes, so that one claim cannot block all others."""
 
 SearchOutcome = DeviceSearchResult | DeviceSearchFailed | None
 
 
 @dataclass(slots=True)
 class _CachedOutcome:
-    """`stamp` and `labels` of the node for which it holds."""
+    """Valid as long as the node has this stamp and these labels."""
 
     stamp: Hashable
     labels: Mapping[str, str]
@@ -50,7 +47,7 @@ class _CachedOutcome:
 
 @dataclass(slots=True)
 class _OutcomesOfSpecs:
-    """`overruns` since the devices' stamp was `stamp`."""
+    """`overruns`: searches that exceeded the step limit since `stamp`."""
 
     by_node: dict[NodeName, _CachedOutcome] = field(default_factory=dict)
     stamp: Hashable = None
@@ -58,27 +55,27 @@ class _OutcomesOfSpecs:
 
 
 class _OutcomeCache:
-    """By what claims ask for and by node."""
+    """Search results by claim specs and by node."""
 
     def __init__(self) -> None:
         self._by_specs: OrderedDict[tuple[str, ...], _OutcomesOfSpecs] = OrderedDict()
 
     def of_claims(self, claims: Sequence[ResourceClaim]) -> _OutcomesOfSpecs:
         specs = tuple(claim.spec_text for claim in claims)
-        found = self._by_specs.get(specs)
-        if found is None:
-            found = self._by_specs[specs] = _OutcomesOfSpecs()
+        outcomes = self._by_specs.get(specs)
+        if outcomes is None:
+            outcomes = self._by_specs[specs] = _OutcomesOfSpecs()
             if len(self._by_specs) > _SPECS_CACHED_MAX:
                 self._by_specs.popitem(last=False)
         else:
             self._by_specs.move_to_end(specs)
-        return found
+        return outcomes
 
 
 @dataclass(slots=True)
 class DeviceOverlay:
-    """What is promised besides on a cluster that is not. `node_changes` counts changes of each node's devices, `shared_changes` those of devices
-    that several nodes can use."""
+    """Allocations of a hypothetical cluster on top of the real ones. `node_changes` counts changes
+    of each node's devices, `shared_changes` those of devices that several nodes can use."""
 
     allocations: dict[ResourceClaimKey, DeviceAllocation] = field(default_factory=dict)
     usage: DeviceUsage = field(default_factory=DeviceUsage)
@@ -88,7 +85,7 @@ class DeviceOverlay:
 
 
 class AllocationCache:
-    """Looks at slices, classes and use as they stand; changes none of them."""
+    """Reads slices, classes and usage; changes none of them."""
 
     def __init__(
         self,
@@ -109,7 +106,7 @@ class AllocationCache:
     def find(
         self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
     ) -> SearchOutcome:
-        """What there is for these claims on the node."""
+        """The devices for these claims on the node, from the cache if possible."""
         stamp: Hashable = self._stamps.of_node(node.name)
         kept = self._outcomes
         if overlay is not None and (overlay.shared_changes or overlay.node_changes.get(node.name)):
@@ -135,36 +132,42 @@ class AllocationCache:
     def search_uncached(
         self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
     ) -> SearchOutcome:
-        """The same, whatever is kept."""
+        """As `find`, without the cache."""
         taken = TakenDevices(self._usage) if overlay is None else TakenDevices(self._usage, overlay.usage)
         try:
             return search_devices(claims, node, self._pools_of(node), taken, self._classes, self._matches)
         except DeviceSearchFailed as failed:
-            return DeviceSearchFailed(failed.message, failed.claim_index)  # without the road that led there
+            return DeviceSearchFailed(
+                failed.message, failed.claim_index
+            )  # without the traceback, since it is cached
 
     def device_counts(
         self, of_class: DeviceClass, node: Node, overlay: DeviceOverlay | None
     ) -> tuple[int, int]:
-        """As kube-scheduler counts them in scores (`calculateDRAResourceTotals` in kubernetes'
-        `pkg/scheduler/framework/plugins/noderesources/resource_allocation.go`): of slices of any generation; none where a selector fails."""
+        """How many devices of the class the node can use, and how many of them are allocated.
+
+        As in kube-scheduler's scores, slices of all generations count, and nothing if a selector
+        fails. Source: `calculateDRAResourceTotals` in kubernetes'
+        `pkg/scheduler/framework/plugins/noderesources/resource_allocation.go`.
+        """
         taken = TakenDevices(self._usage) if overlay is None else TakenDevices(self._usage, overlay.usage)
-        there, gone = 0, 0
-        for one in self._slices.candidates_for(node.name):
-            for index, device in enumerate(one.devices):
-                if not one.accessible_nodes_of(device).includes(node):
+        total, in_use = 0, 0
+        for resource_slice in self._slices.candidates_for(node.name):
+            for index, device in enumerate(resource_slice.devices):
+                if not resource_slice.accessible_nodes_of(device).includes(node):
                     continue
                 try:
                     chosen = all(
-                        expression is None or self._matches(expression, one, index)
+                        expression is None or self._matches(expression, resource_slice, index)
                         for expression in of_class.selectors
                     )
                 except CelSelectorError:
                     return 0, 0
                 if chosen:
-                    there += 1
-                    device_id = DeviceId(*one.pool, device.name)
-                    gone += taken.is_taken_whole(device_id) or taken.is_shared(device_id)
-        return there, gone
+                    total += 1
+                    device_id = DeviceId(*resource_slice.pool, device.name)
+                    in_use += taken.is_taken_whole(device_id) or taken.is_shared(device_id)
+        return total, in_use
 
     def _pools_of(self, node: Node) -> tuple[DevicePool, ...]:
         stamp = self._stamps.of_slices(node.name)
@@ -175,26 +178,28 @@ class AllocationCache:
         self._pools[node.name] = stamp, node.labels, pools
         return pools
 
-    def _matches(self, expression: str, one: ResourceSlice, index: int) -> bool:
-        """Raises SelectorError. Asked once of each device as it stands in its slice."""
-        known = self._selected.setdefault(one.name, {})
-        found = known.get((expression, index))
-        if found is None:
+    def _matches(self, expression: str, resource_slice: ResourceSlice, index: int) -> bool:
+        """Evaluated once per device and slice version. Raises CelSelectorError."""
+        known = self._selected.setdefault(resource_slice.name, {})
+        matched = known.get((expression, index))
+        if matched is None:
             if len(known) >= _MATCHES_CACHED_MAX:
                 known.clear()
             try:
-                found = self.selectors.matches(expression, one.pool.driver, one.devices[index])
+                matched = self.selectors.matches(
+                    expression, resource_slice.pool.driver, resource_slice.devices[index]
+                )
             except CelSelectorError as error:
-                found = CelSelectorError(str(error.args[0]), compiling=error.is_compile_error)
-            known[expression, index] = found
-        if isinstance(found, CelSelectorError):
-            raise found
-        return found
+                matched = CelSelectorError(str(error.args[0]), compiling=error.is_compile_error)
+            known[expression, index] = matched
+        if isinstance(matched, CelSelectorError):
+            raise matched
+        return matched
 
     def forget_slice(self, name: str) -> None:
-        """It changed, or is gone: its devices are others."""
+        """The slice changed or was deleted."""
         self._selected.pop(name, None)
 
     def forget_node(self, name: NodeName) -> None:
-        """It is gone: what was kept of it is of no use."""
+        """The node was deleted."""
         self._pools.pop(name, None)

@@ -1,4 +1,5 @@
-"""The devices that there are to choose from, as kernels and the oracle see them."""
+"""The devices available to pods: as observed, minus reservations. Kernels and the reference
+implementation read this view."""
 
 from collections.abc import Hashable, Iterable, Sequence
 
@@ -11,18 +12,18 @@ from policysched.model.nodes import Node
 
 
 class AvailableDevices:
-    """What there is to choose from: devices and claims as seen, with everything that is promised, and with what else is
-    promised on a cluster that is not (`laid`)."""
+    """Observed devices and claims with all reservations, and optionally with those of a
+    hypothetical cluster (`overlay`)."""
 
-    __slots__ = ("_devices", "_fresh", "_overlay")
+    __slots__ = ("_devices", "_overlay", "_uncached")
 
     def __init__(
         self, devices: DeviceCache, overlay: DeviceOverlay | None = None, *, uncached: bool = False
     ) -> None:
-        """`uncached`: each search is made anew, to be held against what is kept."""
+        """`uncached`: search without the allocation cache, to verify it."""
         self._devices = devices
         self._overlay = overlay
-        self._fresh = uncached
+        self._uncached = uncached
 
     def with_overlay(self, overlay: DeviceOverlay) -> "AvailableDevices":
         return AvailableDevices(self._devices, overlay)
@@ -38,59 +39,63 @@ class AvailableDevices:
         return self._devices.classes.get(name)
 
     def class_of_resource(self, resource: str) -> DeviceClass | None:
-        """The class whose devices stand for the resource where nodes do not offer it."""
+        """The class whose devices provide the resource on nodes that do not offer it."""
         return self._devices.class_of_resource(resource)
 
     def has_extended_claim(self, pod: PodUid) -> bool:
-        """Whether a claim for its extended resources is there, or may be."""
+        """Whether a claim for the pod's extended resources exists, or may exist."""
         return bool(self._devices.extended_claims_of(pod))
 
     def allocation(self, key: ResourceClaimKey) -> DeviceAllocation | None:
-        """What the claim has, or is promised."""
-        found = self._devices.allocation(key)
-        return self._overlay.allocations.get(key) if found is None and self._overlay is not None else found
+        """The allocation of the claim: written, reserved, or in the overlay."""
+        allocation = self._devices.allocation(key)
+        return (
+            self._overlay.allocations.get(key)
+            if allocation is None and self._overlay is not None
+            else allocation
+        )
 
-    def device_counts(self, one: DeviceClass, node: Node) -> tuple[int, int]:
-        """How many devices of the class the node can use, and how many of these are taken."""
-        return self._devices.allocation_cache.device_counts(one, node, self._overlay)
+    def device_counts(self, device_class: DeviceClass, node: Node) -> tuple[int, int]:
+        """How many devices of the class the node can use, and how many of them are allocated."""
+        return self._devices.allocation_cache.device_counts(device_class, node, self._overlay)
 
     def find(self, claims: Sequence[ResourceClaim], node: Node) -> SearchOutcome:
-        if self._fresh:
+        if self._uncached:
             return self._devices.allocation_cache.search_uncached(claims, node, self._overlay)
         return self._devices.allocation_cache.find(claims, node, self._overlay)
 
     @property
     def stamp(self) -> int:
-        """Moves with each promise, among other things."""
+        """Grows with each reservation and other changes."""
         return self._devices.stamps.latest
 
     @property
     def shared_stamp(self) -> Hashable:
-        """Moves with what several nodes can use, and with classes."""
+        """Changes with devices that several nodes can use, with classes and with served kinds."""
         return self._devices.shared_stamp
 
     def stamps_of(self, keys: Iterable[ResourceClaimKey]) -> Hashable:
-        """Equal stamps, equal answers about these claims on every node whose own devices did not change: which did, `changed_nodes` says,
-        and the overlay."""
-        devices, laid = self._devices, self._overlay
+        """Equal stamps mean that cached results about these claims are valid on nodes whose own
+        devices did not change. Changed nodes are reported by `changed_nodes` and the overlay."""
+        devices, overlay = self._devices, self._overlay
         claims = tuple([devices.stamps.of_claim(key) for key in keys])
-        if laid is None:
+        if overlay is None:
             return devices.shared_stamp, claims
         return (
             devices.shared_stamp,
             claims,
-            laid.shared_changes,
-            tuple([key in laid.allocations for key in keys]),
+            overlay.shared_changes,
+            tuple([key in overlay.allocations for key in keys]),
         )
 
     def add_to_overlay(self, overlay: DeviceOverlay, choice: DeviceChoice) -> None:
-        """As if the devices were given away."""
-        for claim, given in choice.allocated:
+        """Add the allocations of the choice to the overlay."""
+        for claim, allocation in choice.allocated:
             if self.with_overlay(overlay).allocation(claim.key) is not None:
                 continue
-            overlay.allocations[claim.key] = given
-            overlay.usage.add(given)
-            for pool in {PoolId(one.device.driver, one.device.pool) for one in given.devices}:
+            overlay.allocations[claim.key] = allocation
+            overlay.usage.add(allocation)
+            for pool in {PoolId(device.device.driver, device.device.pool) for device in allocation.devices}:
                 node = self._devices.exclusive_node_of(pool)
                 if node is None:
                     overlay.shared_changes += 1

@@ -1,52 +1,62 @@
-"""Devices that take a while to be bound to a node: whether a claim's are ready, failed, or too late.
+"""Binding conditions of devices: whether the devices of a claim are ready, failed, or timed out.
 
-A device may name conditions that have to be True, and others that must not be, before pods may use it (a fabric attaches it
-first). They are reported in the claim's status, device by device. Source: `isClaimReadyForBinding` and `isClaimTimeout` in
-kubernetes' `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`.
+A device may declare conditions that must become True before the pod is bound, and failure
+conditions that must not (for example a fabric that attaches the device). The claim's status reports
+them by device. Source: `isClaimReadyForBinding` and `isClaimTimeout` in kubernetes'
+`pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`.
 """
 
 from policysched.model.devices import DeviceAllocation, DeviceCondition, ResourceClaim
 
 BINDING_TIMEOUT_S = 600
-"""Where nothing else is said. Source: `DynamicResourcesBindingTimeoutDefault` of kube-scheduler's configuration."""
+"""The default timeout. Source: `DynamicResourcesBindingTimeoutDefault` of kube-scheduler's
+configuration."""
 _SECOND_NS = 10**9
 
 
 class DeviceBindingFailed(Exception):
-    """A condition says so: in kube-scheduler's words."""
+    """A failure condition is True. The message is kube-scheduler's."""
 
 
 def has_binding_conditions(given: DeviceAllocation) -> bool:
-    """Whether a pod has to wait for the devices."""
-    return any(one.binding_conditions for one in given.devices)
+    """Whether the pod has to wait for the devices before it is bound."""
+    return any(device.binding_conditions for device in given.devices)
 
 
 def is_ready_for_binding(claim: ResourceClaim) -> bool:
-    """Whether all conditions are met that devices name. Of those that are missing none are looked at behind the first. Raises
-    BindingFailed."""
+    """Whether all binding conditions of all devices are True. Stops at the first device that is not
+    ready. Raises DeviceBindingFailed."""
     if claim.allocation is None:
         return False
-    for one in claim.allocation.devices:
-        if not one.binding_conditions:
+    for device in claim.allocation.devices:
+        if not device.binding_conditions:
             continue
-        status = next((seen for seen in claim.device_statuses if seen.device == one.device), None)
+        status = next(
+            (
+                device_status
+                for device_status in claim.device_statuses
+                if device_status.device == device.device
+            ),
+            None,
+        )
         if status is None:
             return False
         conditions = {condition.type: condition for condition in status.conditions}
-        for name in one.binding_failure_conditions:
+        for name in device.binding_failure_conditions:
             failed = conditions.get(name)
             if failed is not None and failed.status == "True":
                 raise DeviceBindingFailed(_failure_message(claim, failed))
         if any(
             conditions[name].status != "True" if name in conditions else True
-            for name in one.binding_conditions
+            for name in device.binding_conditions
         ):
             return False
     return True
 
 
 def binding_deadline_ns(claim: ResourceClaim, timeout_s: int) -> int | None:
-    """When it is too late for devices that are not ready; None: nobody waits for them, or nobody wrote since when."""
+    """When waiting for the devices times out. None: no binding conditions, or no allocation time is
+    known."""
     given = claim.allocation
     if given is None or given.allocated_ns is None or not has_binding_conditions(given):
         return None
@@ -54,7 +64,8 @@ def binding_deadline_ns(claim: ResourceClaim, timeout_s: int) -> int | None:
 
 
 def is_unbindable(claim: ResourceClaim, now_ns: int, timeout_s: int) -> bool:
-    """Whether the claim had better be given other devices."""
+    """Whether binding the devices of the claim failed or timed out, so that it should be
+    deallocated."""
     if claim.allocation is None:
         return False
     try:

@@ -1,6 +1,8 @@
-"""How much of a device's capacity a request takes, and whether so much is left: devices that several claims share.
+"""Consumable capacity: how much of a shared device a request consumes, and whether that much is
+left.
 
-Source: `consumable_capacity.go` in k8s.io/dynamic-resource-allocation v0.36.3, `structured/internal/incubating`.
+Source: `consumable_capacity.go` in k8s.io/dynamic-resource-allocation v0.36.3,
+`structured/internal/incubating`.
 """
 
 from collections.abc import Mapping
@@ -9,41 +11,43 @@ from fractions import Fraction
 from policysched.model.devices import Amounts, CapacityRequestPolicy, Device, DeviceCapacity
 
 
-def has_capacity(device: Device, asked: Amounts, consumed: Amounts) -> bool:
-    """Whether the device can give what is asked on top of what is consumed of it. What it does not have at all it cannot
-    give."""
-    if not asked.keys() <= device.capacity.keys():
+def has_capacity(device: Device, requested: Amounts, consumed: Amounts) -> bool:
+    """Whether the device has the requested capacity beside what is consumed. A capacity that it
+    does not declare is never available."""
+    if not requested.keys() <= device.capacity.keys():
         return False
     for name, capacity in device.capacity.items():
-        amount = consumed_amount(capacity, asked.get(name))
+        amount = consumed_amount(capacity, requested.get(name))
         if _violates_policy(amount, capacity.policy) or consumed.get(name, 0) + amount > capacity.amount:
             return False
     return True
 
 
-def capacity_consumption(device: Device, asked: Amounts) -> dict[str, Fraction]:
-    """What a share for this request takes of each capacity."""
-    return {name: consumed_amount(capacity, asked.get(name)) for name, capacity in device.capacity.items()}
+def capacity_consumption(device: Device, requested: Amounts) -> dict[str, Fraction]:
+    """How much of each capacity a share for this request consumes."""
+    return {
+        name: consumed_amount(capacity, requested.get(name)) for name, capacity in device.capacity.items()
+    }
 
 
-def consumed_amount(capacity: DeviceCapacity, asked: Fraction | None) -> Fraction:
-    """The amount that is asked, rounded up as the device's policy says; what it takes by default where none is."""
+def consumed_amount(capacity: DeviceCapacity, requested: Fraction | None) -> Fraction:
+    """The requested amount rounded up by the device's policy, or the default if none is requested."""
     policy = capacity.policy
-    if asked is None:
+    if requested is None:
         return policy.default if policy is not None and policy.default is not None else capacity.amount
     if policy is None:
-        return asked
+        return requested
     if policy.has_range and policy.range_min is not None:
-        return _rounded_up_to_step(asked, policy.range_min, policy.range_step)
-    return next((one for one in policy.valid_values if asked <= one), asked)
+        return _rounded_up_to_step(requested, policy.range_min, policy.range_step)
+    return next((value for value in policy.valid_values if requested <= value), requested)
 
 
-def _rounded_up_to_step(asked: Fraction, least: Fraction, step: Fraction | None) -> Fraction:
-    if asked < least:
+def _rounded_up_to_step(requested: Fraction, least: Fraction, step: Fraction | None) -> Fraction:
+    if requested < least:
         return least
     if step is None:
-        return asked
-    whole, base, width = _ceil(asked), _ceil(least), _ceil(step)
+        return requested
+    whole, base, width = _ceil(requested), _ceil(least), _ceil(step)
     return Fraction(base + width * -(-(whole - base) // width))
 
 
@@ -61,17 +65,17 @@ def _violates_policy(amount: Fraction, policy: CapacityRequestPolicy | None) -> 
 
 
 def _ceil(amount: Fraction) -> int:
-    """Rounded up, as `Quantity.Value`."""
+    """Round up to an integer, as `Quantity.Value` does."""
     return -(-amount.numerator // amount.denominator)
 
 
 def add_amounts(
-    one: Mapping[str, Fraction], other: Mapping[str, Fraction], times: int = 1
+    amounts: Mapping[str, Fraction], added: Mapping[str, Fraction], times: int = 1
 ) -> dict[str, Fraction]:
-    """The sum by name, without what comes to nothing."""
-    found = dict(one)
-    for name, amount in other.items():
-        total = found.pop(name, Fraction(0)) + times * amount
+    """The sum by name, without zeros."""
+    sums = dict(amounts)
+    for name, amount in added.items():
+        total = sums.pop(name, Fraction(0)) + times * amount
         if total:
-            found[name] = total
-    return found
+            sums[name] = total
+    return sums

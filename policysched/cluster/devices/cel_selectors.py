@@ -1,11 +1,12 @@
-"""Selectors over devices in CEL: does this device do?
+"""CEL selectors over devices.
 
     device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].memory.isGreaterThan(quantity("40Gi"))
 
-CEL is evaluated by cel-expr-python (the C++ runtime of CEL's authors), imported when the first selector is met. What is
-compiled is kept, the latest 256. What a hostile expression can cost is bounded: its length and the depth of its syntax,
-ten thousand steps of its comprehensions, regular expressions in linear time; that the API server has refused what it estimates to
-be dearer is not relied upon. Source: `cel/compile.go` in k8s.io/dynamic-resource-allocation v0.36.3.
+CEL is evaluated by cel-expr-python (the C++ runtime of CEL's authors), imported on first use. The
+latest 256 compiled expressions are cached. The cost of a hostile expression is bounded,
+independently of the API server's cost estimate: by its length, the depth of its syntax, ten
+thousand steps of comprehensions, and regular expressions in linear time. Source: `cel/compile.go`
+in k8s.io/dynamic-resource-allocation v0.36.3.
 """
 
 import re
@@ -26,10 +27,11 @@ _DOMAIN = re.compile(r"""(?:attributes|capacity)\s*\[\s*(?:"([^"\\]*)"|'([^'\\]*
 
 
 class CelSelectorError(Exception):
-    """The selector says nothing about the device. `is_compile_error`: it is no expression at all, whatever the device."""
+    """The selector cannot be evaluated for the device. `is_compile_error`: the expression is
+    invalid for every device."""
 
-    def __init__(self, words: str, *, compiling: bool) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, *, compiling: bool) -> None:
+        super().__init__(message)
         self.is_compile_error = compiling
 
     def __str__(self) -> str:
@@ -37,14 +39,14 @@ class CelSelectorError(Exception):
 
 
 class DeviceSelectors:
-    """`matches` asks one expression about one device."""
+    """Compiles and caches selectors."""
 
     def __init__(self) -> None:
         self._environment: Any = None
         self._compiled: OrderedDict[str, _Selector | CelSelectorError] = OrderedDict()
 
     def matches(self, expression: str, driver: str, device: Device) -> bool:
-        """Raises SelectorError."""
+        """Whether the expression selects the device. Raises CelSelectorError."""
         selector = self._compiled.get(expression)
         if selector is None:
             selector = self._compiled[expression] = self._compile(expression)
@@ -58,25 +60,31 @@ class DeviceSelectors:
 
     def _compile(self, expression: str) -> "_Selector | CelSelectorError":
         if len(expression) > LENGTH_MAX:
-            return CelSelectorError(f"longer than {LENGTH_MAX} characters", compiling=True)
+            return CelSelectorError(f"expression is longer than {LENGTH_MAX} characters", compiling=True)
         try:
             if self._environment is None:
                 self._environment = _environment()
             compiled = self._environment.compile(expression)
         except ImportError:
-            words = "selectors cannot be evaluated here, for the package cel-expr-python is not installed"
-            return CelSelectorError(words, compiling=True)
+            message = "selectors cannot be evaluated: the package cel-expr-python is not installed"
+            return CelSelectorError(message, compiling=True)
         except RuntimeError as error:
             return CelSelectorError(_compile_message(str(error)), compiling=True)
         returned = compiled.return_type().name()
         if returned not in ("BOOL", "DYN"):
-            words = f"must evaluate to bool or the unknown type, not {returned.lower()}"
-            return CelSelectorError(words, compiling=True)
-        return _Selector(compiled, frozenset(one or other for one, other in _DOMAIN.findall(expression)))
+            message = f"must evaluate to bool or the unknown type, not {returned.lower()}"
+            return CelSelectorError(message, compiling=True)
+        return _Selector(
+            compiled,
+            frozenset(
+                double_quoted or single_quoted for double_quoted, single_quoted in _DOMAIN.findall(expression)
+            ),
+        )
 
 
 class _Selector:
-    """`domains` are those that the expression names: a device that has nothing of one has an empty map there."""
+    """`domains`: domains that the expression names. A device without attributes of a domain has an
+    empty map there."""
 
     def __init__(self, compiled: Any, domains: frozenset[str]) -> None:
         self._compiled = compiled
@@ -84,10 +92,10 @@ class _Selector:
 
     def matches(self, driver: str, device: Device) -> bool:
         attributes = _by_domain(
-            driver, {name: _attribute(name, one) for name, one in device.attributes.items()}
+            driver, {name: _attribute(name, value) for name, value in device.attributes.items()}
         )
         capacity = _by_domain(
-            driver, {name: values.quantity_value(one.amount) for name, one in device.capacity.items()}
+            driver, {name: values.quantity_value(amount.amount) for name, amount in device.capacity.items()}
         )
         given = {
             "driver": driver,
@@ -96,19 +104,19 @@ class _Selector:
             "capacity": capacity,
         }
         for _ in range(1 + len(self._domains)):
-            kind, found = self._evaluate(given)
-            missing = _NO_KEY.match(str(found)) if kind == "ERROR" else None
+            kind, result = self._evaluate(given)
+            missing = _NO_KEY.match(str(result)) if kind == "ERROR" else None
             if missing is None or missing.group(1) not in self._domains:
                 break
-            # `"dom" in device.attributes` is to stay False, so this is done only where it was looked up.
+            # Only after a failed lookup, so that `"dom" in device.attributes` stays False.
             attributes.setdefault(missing.group(1), {})
             capacity.setdefault(missing.group(1), {})
         if kind == "ERROR":
-            raise CelSelectorError(_runtime_message(str(found)), compiling=False)
-        if not isinstance(found, bool):
-            words = f"CEL result of type {kind.lower()} could not be converted to bool"
-            raise CelSelectorError(words, compiling=False)
-        return found
+            raise CelSelectorError(_runtime_message(str(result)), compiling=False)
+        if not isinstance(result, bool):
+            message = f"CEL result of type {kind.lower()} could not be converted to bool"
+            raise CelSelectorError(message, compiling=False)
+        return result
 
     def _evaluate(self, given: Mapping[str, object]) -> tuple[str, object]:
         try:
@@ -131,22 +139,22 @@ def _attribute(name: str, attribute: DeviceAttribute) -> object:
     return attribute.value
 
 
-def _by_domain(driver: str, found: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """A name without a domain is of the driver's."""
+def _by_domain(driver: str, values: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """A name without a domain belongs to the driver's domain."""
     domains: dict[str, dict[str, object]] = {}
-    for name, value in found.items():
+    for name, value in values.items():
         domain, mark, own = name.partition("/")
         domains.setdefault(domain if mark else driver, {})[own if mark else name] = value
     return domains
 
 
 def _compile_message(error: str) -> str:
-    """The first line, without the runtime's codes."""
+    """The first line of the error, without status codes."""
     return "compilation failed: " + _STATUS.sub("", error.splitlines()[0]).removesuffix(" [INVALID_ARGUMENT]")
 
 
 def _runtime_message(error: str) -> str:
-    """In cel-go's words where people know them."""
+    """The error as cel-go words it, where it has a known message."""
     missing = _NO_KEY.match(error)
     if missing is not None:
         return f"no such key: {missing.group(1)}"
@@ -154,7 +162,7 @@ def _runtime_message(error: str) -> str:
 
 
 def _environment() -> Any:
-    """Raises ImportError where there is no CEL for this platform."""
+    """Raises ImportError if CEL is not installed."""
     from cel_expr_python import cel
     from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
 

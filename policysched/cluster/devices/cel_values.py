@@ -1,7 +1,8 @@
-"""Quantities and semantic versions as CEL selectors see them, and what can be asked of them.
+"""Quantities and semantic versions as values of CEL, and the functions on them.
 
-CEL here has no types of its own for them, so they are bytes of one canonical form: equal values are equal bytes, and
-no string function takes them for text. Source: `quantity.go` and `semverlib.go` in k8s.io/apiserver/pkg/cel/library.
+The CEL runtime has no types for them, so they are bytes in a canonical form: equal values are equal
+bytes, and string functions do not accept them. Source: `quantity.go` and `semverlib.go` in
+k8s.io/apiserver/pkg/cel/library.
 """
 
 import re
@@ -16,7 +17,7 @@ _SEMVER_TEXT = re.compile(
     rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?\Z", re.ASCII
 )
 _NUMERIC = re.compile(_NUMBER + r"\Z", re.ASCII)
-_PLACES_MAX = 9  # a quantity has no finer parts than billionths
+_PLACES_MAX = 9  # the resolution of a quantity is one billionth
 
 
 # ── to and from bytes ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -27,14 +28,15 @@ def quantity_value(amount: Fraction) -> bytes:
 
 
 def semver_value(text: str) -> bytes:
-    """Without build metadata, which takes no part in comparing. Raises ValueError where the text is no version."""
+    """Without build metadata, which comparisons ignore. Raises ValueError if the text is not a
+    version."""
     match = _SEMVER_TEXT.match(text)
     if match is None:
-        raise ValueError(f"`{text[:64]}` is no semantic version")
+        raise ValueError(f"`{text[:64]}` is not a semantic version")
     pre = match.group(4)
     for part in pre.split(".") if pre is not None else ():
         if not part or (part.isdigit() and not _NUMERIC.match(part)):
-            raise ValueError(f"`{text[:64]}` has a bad pre-release part")
+            raise ValueError(f"`{text[:64]}` has an invalid pre-release part")
     core = ".".join(match.group(1, 2, 3))
     return _SEMVER + (core if pre is None else f"{core}-{pre}").encode()
 
@@ -49,35 +51,36 @@ def _version(value: bytes) -> tuple[tuple[int, int, int], str]:
     if value[:1] != _SEMVER:
         raise ValueError("no such overload: not a semantic version")
     core, _, pre = value[1:].decode().partition("-")
-    major, minor, patch = (int(one) for one in core.split("."))
+    major, minor, patch = (int(part) for part in core.split("."))
     return (major, minor, patch), pre
 
 
-# ── both ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── comparison ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def compare_to(one: bytes, other: bytes) -> int:
-    if one[:1] == other[:1] == _QUANTITY:
-        return _sign(_amount(one) - _amount(other))
-    (left, left_pre), (right, right_pre) = _version(one), _version(other)
-    if left != right:
-        return 1 if left > right else -1
+def compare_to(left: bytes, right: bytes) -> int:
+    if left[:1] == right[:1] == _QUANTITY:
+        return _sign(_amount(left) - _amount(right))
+    (left_core, left_pre), (right_core, right_pre) = _version(left), _version(right)
+    if left_core != right_core:
+        return 1 if left_core > right_core else -1
     return _compare_pre(left_pre, right_pre)
 
 
-def is_greater_than(one: bytes, other: bytes) -> bool:
-    return compare_to(one, other) > 0
+def is_greater_than(left: bytes, right: bytes) -> bool:
+    return compare_to(left, right) > 0
 
 
-def is_less_than(one: bytes, other: bytes) -> bool:
-    return compare_to(one, other) < 0
+def is_less_than(left: bytes, right: bytes) -> bool:
+    return compare_to(left, right) < 0
 
 
-def _compare_pre(one: str, other: str) -> int:
-    """Semantic Versioning 2.0.0, 11: a pre-release comes before its release; numbers before words; fewer parts first."""
-    if not one or not other:
-        return bool(other) - bool(one)
-    left, right = one.split("."), other.split(".")
+def _compare_pre(left_pre: str, right_pre: str) -> int:
+    """Semantic Versioning 2.0.0, 11: a pre-release comes before its release; numbers before text;
+    fewer parts first."""
+    if not left_pre or not right_pre:
+        return bool(right_pre) - bool(left_pre)
+    left, right = left_pre.split("."), right_pre.split(".")
     for a, b in zip(left, right, strict=False):
         if a == b:
             continue
@@ -119,12 +122,12 @@ def as_approximate_float(value: bytes) -> float:
     return float(_amount(value))
 
 
-def add(one: bytes, other: bytes | int) -> bytes:
-    return quantity_value(_amount(one) + (other if isinstance(other, int) else _amount(other)))
+def add(left: bytes, right: bytes | int) -> bytes:
+    return quantity_value(_amount(left) + (right if isinstance(right, int) else _amount(right)))
 
 
-def sub(one: bytes, other: bytes | int) -> bytes:
-    return quantity_value(_amount(one) - (other if isinstance(other, int) else _amount(other)))
+def sub(left: bytes, right: bytes | int) -> bytes:
+    return quantity_value(_amount(left) - (right if isinstance(right, int) else _amount(right)))
 
 
 # ── semantic versions ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,7 +138,7 @@ def semver(text: str, normalize: bool = False) -> bytes:
 
 
 def is_semver(text: str, normalize: bool = False) -> bool:
-    return _is(lambda one: semver(one, normalize), text)
+    return _is(lambda text: semver(text, normalize), text)
 
 
 def major(value: bytes) -> int:
@@ -174,11 +177,11 @@ def _sign(number: Fraction) -> int:
     return (number > 0) - (number < 0)
 
 
-# ── as they are written ────────────────────────────────────────────────────────────────────────────────────────────
+# ── text ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def quantity_text(amount: Fraction) -> str:
-    """As a quantity that the API server takes: a whole number, or with the digits that a quantity can have."""
+    """A quantity that the API server accepts: an integer, or billionths rounded up."""
     if amount.denominator == 1:
         return str(amount.numerator)
     nano = -(-amount.numerator * 10**_PLACES_MAX // amount.denominator)

@@ -1,4 +1,5 @@
-"""When devices last changed, on one clock that counts changes: equal stamps, equal answers."""
+"""Change stamps of devices: numbers that grow with each change. Equal stamps mean that a cached
+result is still valid."""
 
 from collections.abc import Hashable
 
@@ -6,7 +7,8 @@ from policysched.model.identifiers import NodeName, ResourceClaimKey
 
 
 class DeviceChangeStamps:
-    """`latest` moves with every change of slices, classes, kinds and of what is taken; claims have stamps of their own beside it."""
+    """One counter for all stamps. `latest` is the stamp of the last change of slices, classes,
+    served kinds or usage; claims have their own stamps."""
 
     def __init__(self) -> None:
         self.latest = 0
@@ -17,7 +19,7 @@ class DeviceChangeStamps:
         self._claims: dict[ResourceClaimKey, int] = {}
         self._changed_nodes: set[NodeName] = set()
 
-    # ── what changed ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── changes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def claim_changed(self, key: ResourceClaimKey) -> None:
         self._claims[key] = self._next_stamp()
@@ -27,7 +29,8 @@ class DeviceChangeStamps:
         self._next_stamp()
 
     def pool_changed(self, node: NodeName | None) -> None:
-        """Slices of a pool, or what is taken of it. `node` alone can use it; None: several can."""
+        """Slices or usage of a pool changed. `node` is the only node that can use it; None: several
+        can."""
         stamp = self._advance_latest()
         if node is None:
             self._shared = stamp
@@ -49,24 +52,25 @@ class DeviceChangeStamps:
         self._last_stamp += 1
         return self._last_stamp
 
-    # ── when ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── stamps ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def of_node(self, node: NodeName) -> tuple[int, int, int]:
-        """Of all that a search on this node goes by: its own devices, those of several, and the classes."""
+        """The stamp of everything that a search on this node reads: its own devices, shared devices
+        and classes."""
         return self._nodes.get(node, 0), self._shared, self._classes
 
     def of_slices(self, node: NodeName) -> tuple[int, int]:
-        """The same without the classes."""
+        """The stamp of the devices that the node can use."""
         return self._nodes.get(node, 0), self._shared
 
     def of_shared_devices(self) -> Hashable:
-        """Of what more nodes than one can use, and of the classes."""
+        """The stamp of devices that several nodes can use, and of classes."""
         return self._shared, self._classes
 
     def of_claim(self, key: ResourceClaimKey) -> int:
         return self._claims.get(key, 0)
 
     def changed_nodes(self) -> set[NodeName]:
-        """Those whose own devices changed, or what is taken of them, since the last call."""
+        """Nodes whose own devices or their usage changed since the last call."""
         changed, self._changed_nodes = self._changed_nodes, set()
         return changed

@@ -1,31 +1,35 @@
-"""What the devices of a claim must have in common, or each for itself.
+"""Constraints between the devices of a claim: matchAttribute and distinctAttribute.
 
-An attribute is looked up by its full name, or by the part after the domain where the domain is the driver's. A device
-that does not have it satisfies no constraint. Different on purpose from kube-scheduler 1.36, whose distinctAttribute
-forgets a request's earlier devices: here all are held against each other.
+An attribute is looked up by its full name, or by the part after the domain if the domain is the
+driver's. A device without the attribute satisfies no constraint. Deliberately different from
+kube-scheduler 1.36, whose distinctAttribute forgets the earlier devices of a request: here all
+devices are compared.
 """
 
 from policysched.model.devices import Device, DeviceAttribute, DeviceConstraint
 
 
 class ConstraintChecker:
-    """`add` and `remove` in the order of a stack."""
+    """The devices that a constraint applies to so far. `remove` undoes the latest `add`."""
 
     def __init__(self, declared: DeviceConstraint) -> None:
+        assert declared.kind in ("match", "distinct"), f"a constraint of kind {declared.kind}"
         self._declared = declared
-        self._attributes: list[DeviceAttribute | None] = []  # None: of a request that it is not about
+        self._attributes: list[
+            DeviceAttribute | None
+        ] = []  # None: of a request that the constraint does not cover
 
     def add(self, request: str, full_name: str, driver: str, device: Device) -> bool:
-        """Whether the constraint holds with this device as well; then it counts from now on."""
-        about = self._declared.requests
-        if about and request not in about and full_name not in about:
+        """Add the device if the constraint holds with it. Returns whether it does."""
+        requests = self._declared.requests
+        if requests and request not in requests and full_name not in requests:
             self._attributes.append(None)
             return True
         attribute = _attribute(self._declared.attribute, driver, device)
         if attribute is None:
             return False
-        others = [one for one in self._attributes if one is not None]
-        if others and (attribute.kind == "other" or not self._allows(attribute, others)):
+        earlier = [known for known in self._attributes if known is not None]
+        if earlier and (attribute.kind == "other" or not self._allows(attribute, earlier)):
             return False
         self._attributes.append(attribute)
         return True
@@ -33,20 +37,15 @@ class ConstraintChecker:
     def remove(self) -> None:
         self._attributes.pop()
 
-    def _allows(self, attribute: DeviceAttribute, others: list[DeviceAttribute]) -> bool:
+    def _allows(self, attribute: DeviceAttribute, earlier: list[DeviceAttribute]) -> bool:
         if self._declared.kind == "match":
-            return attribute == others[0]
-        return attribute not in others
-
-
-def constraint_checker(declared: DeviceConstraint) -> ConstraintChecker:
-    assert declared.kind in ("match", "distinct"), f"a constraint of kind {declared.kind}"
-    return ConstraintChecker(declared)
+            return attribute == earlier[0]
+        return attribute not in earlier
 
 
 def _attribute(name: str, driver: str, device: Device) -> DeviceAttribute | None:
-    found = device.attributes.get(name)
-    if found is None:
+    value = device.attributes.get(name)
+    if value is None:
         domain, _, own = name.partition("/")
-        found = device.attributes.get(own) if own and domain == driver else None
-    return found
+        value = device.attributes.get(own) if own and domain == driver else None
+    return value

@@ -1,8 +1,10 @@
-"""Claims, slices and classes of devices as last seen, and which devices are promised to pods that are on their way.
+"""The cache of ResourceClaims, ResourceSlices and DeviceClasses, and the reservations of devices
+for assumed pods.
 
-No device that is one claim's is given to a second: what the claims' statuses say and what is promised are counted
-together. Pods that share a claim share its promise, which lasts until the writes for all of them are answered: one whose
-answer is missing may be repeated, also after the claim has given its devices back.
+`usage` counts the allocations in claim statuses and the reserved ones together, so that no device
+is allocated twice. Pods that share a claim share its reservation. It lasts until the writes for all
+of them are answered, because a write without an answer may be repeated, even after the claim was
+deallocated.
 """
 
 from collections import OrderedDict
@@ -31,8 +33,9 @@ _DELETED_CLAIMS_MAX = 1024
 
 
 class DeviceCache:
-    """`unserved_kinds`: kinds that the API server does not serve. Every `put_` and `drop_` answers whom it could help; a claim's own
-    events help those who use it, `DEVICES_FREED` whoever looks for devices."""
+    """Every `put_` and `drop_` returns the cluster events that it causes: events of a claim requeue
+    the pods that use it, `DEVICES_FREED` every pod that needs devices. `unserved_kinds`: kinds that
+    the API server does not serve."""
 
     def __init__(self) -> None:
         self.claims: dict[ResourceClaimKey, ResourceClaim] = {}
@@ -45,22 +48,22 @@ class DeviceCache:
         self._reservations: dict[ResourceClaimKey, DeviceReservation] = {}
         self._counted_allocations: dict[
             ResourceClaimKey, DeviceAllocation
-        ] = {}  # what `usage` has of each claim
-        # The claims that are made, or promised, for a pod's extended resources.
+        ] = {}  # what `usage` counts for each claim
+        # The claims for the extended resources of each pod, created or reserved.
         self._extended_claims: dict[PodUid, set[ResourceClaimKey]] = {}
         self._deleted_claims: OrderedDict[ResourceClaimKey, None] = (
             OrderedDict()
-        )  # what the watch has yet to find out
+        )  # deletions that the watch has not shown yet
         self._class_by_resource: dict[str, DeviceClass] = {}
 
     @property
     def slices(self) -> Mapping[str, ResourceSlice]:
         return self._slices.by_name
 
-    # ── what is served ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── served kinds ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def mark_kind_served(self, kind: DeviceKind) -> frozenset[ClusterEvent]:
-        """The API server has shown a whole list of them."""
+        """The API server returned a complete list of the kind."""
         if kind not in self.unserved_kinds:
             return _NO_EVENTS
         self.unserved_kinds -= {kind}
@@ -68,7 +71,7 @@ class DeviceCache:
         return frozenset({ClusterEvent.DEVICES_FREED})
 
     def mark_kind_unserved(self, kind: DeviceKind) -> None:
-        """The API server does not serve them."""
+        """The API server does not serve the kind."""
         self.unserved_kinds |= {kind}
         self.stamps.kinds_changed()
 
@@ -80,12 +83,12 @@ class DeviceCache:
             return _NO_EVENTS
         self.claims[claim.key] = claim
         if known is not None and known.controller_uid is not None:
-            # Another claim of the same name may have come.
+            # The claim may be another one with the same name.
             self._forget_extended_claim(known.controller_uid, claim.key)
         if claim.for_extended_resources and claim.controller_uid is not None:
             self._extended_claims.setdefault(claim.controller_uid, set()).add(claim.key)
-        promise = self._reservations.get(claim.key)
-        if promise is not None and promise.is_superseded(claim):
+        reservation = self._reservations.get(claim.key)
+        if reservation is not None and reservation.is_superseded(claim):
             del self._reservations[claim.key]
         self.stamps.claim_changed(claim.key)
         freed = self._recount(claim.key)
@@ -102,21 +105,21 @@ class DeviceCache:
         freed = self._recount(key)
         if known.for_extended_resources and known.controller_uid is not None:
             self._forget_extended_claim(known.controller_uid, key)
-            freed |= {ClusterEvent.DEVICES_FREED}  # its pod has waited for nothing else
+            freed |= {ClusterEvent.DEVICES_FREED}  # its pod is parked until this event
         return freed
 
     def mark_claim_deleted(self, key: ResourceClaimKey) -> frozenset[ClusterEvent]:
-        """A claim that was made for a pod is not there any more, or never came to be: whatever the watch is still to show of it
-        is over, for no claim gets its name again."""
+        """A claim for extended resources was deleted or never created. Later watch events of it are
+        stale and ignored: its name is unique."""
         self._deleted_claims[key] = None
         if len(self._deleted_claims) > _DELETED_CLAIMS_MAX:
             self._deleted_claims.popitem(last=False)
-        promise = self._reservations.pop(key, None)
+        reservation = self._reservations.pop(key, None)
         known = self.claims.pop(key, None)
-        if promise is None and known is None:
+        if reservation is None and known is None:
             return _NO_EVENTS
         for pod in (
-            *(() if promise is None else promise.pods),
+            *(() if reservation is None else reservation.pods),
             *(() if known is None else (known.controller_uid,)),
         ):
             if pod is not None:
@@ -131,61 +134,63 @@ class DeviceCache:
             self._extended_claims.pop(pod, None)
 
     def extended_claims_of(self, pod: PodUid) -> frozenset[ResourceClaimKey]:
-        """The claims for its extended resources that are there, or may be."""
+        """The claims for the pod's extended resources that exist, or may exist."""
         return frozenset(self._extended_claims.get(pod, ()))
 
     # ── slices and classes ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def put_slice(self, one: ResourceSlice) -> frozenset[ClusterEvent]:
-        known = self.slices.get(one.name)
-        if known == one:
+    def put_slice(self, resource_slice: ResourceSlice) -> frozenset[ClusterEvent]:
+        known = self.slices.get(resource_slice.name)
+        if known == resource_slice:
             return _NO_EVENTS
         if known is not None:
             self._remove_slice(known)
-        # Whose the pool was, and whose it is then.
-        self._pool_changed(one.pool)
-        self._slices.add(one)
-        self._pool_changed(one.pool)
+        # Mark the nodes that could use the pool before, and those that can now.
+        self._pool_changed(resource_slice.pool)
+        self._slices.add(resource_slice)
+        self._pool_changed(resource_slice.pool)
         return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE if known else ClusterEvent.RESOURCE_SLICE_ADD})
 
     def drop_slice(self, name: str) -> frozenset[ClusterEvent]:
-        """A slice of a new generation that goes may give the pool back to what is left; kube-scheduler waits for the next
-        other event."""
+        """Causes an event, since the remaining slices may form a complete pool. kube-scheduler
+        registers no event for this."""
         known = self.slices.get(name)
         if known is None:
             return _NO_EVENTS
         self._remove_slice(known)
         return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE})
 
-    def _remove_slice(self, one: ResourceSlice) -> None:
-        self._pool_changed(one.pool)
-        self._slices.remove(one)
-        self.allocation_cache.forget_slice(one.name)
+    def _remove_slice(self, resource_slice: ResourceSlice) -> None:
+        self._pool_changed(resource_slice.pool)
+        self._slices.remove(resource_slice)
+        self.allocation_cache.forget_slice(resource_slice.name)
 
-    def put_class(self, one: DeviceClass) -> frozenset[ClusterEvent]:
-        known = self.classes.get(one.name)
-        if known == one:
+    def put_class(self, device_class: DeviceClass) -> frozenset[ClusterEvent]:
+        known = self.classes.get(device_class.name)
+        if known == device_class:
             return _NO_EVENTS
-        self.classes[one.name] = one
+        self.classes[device_class.name] = device_class
         self._class_by_resource = classes_by_resource(self.classes.values())
         self.stamps.classes_changed()
         return frozenset({ClusterEvent.DEVICE_CLASS_UPDATE if known else ClusterEvent.DEVICE_CLASS_ADD})
 
     def drop_class(self, name: str) -> frozenset[ClusterEvent]:
-        """Wakes nobody: without its class a claim gets nothing."""
+        """No event: without its class a claim cannot be allocated."""
         if self.classes.pop(name, None) is not None:
             self._class_by_resource = classes_by_resource(self.classes.values())
             self.stamps.classes_changed()
         return _NO_EVENTS
 
-    # ── promises ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reservations ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def reserve(self, pod: PodUid, choice: DeviceChoice) -> None:
-        """From now on nobody else gets the devices."""
+        """Reserve the devices of the choice for the pod."""
         for claim, given in choice.allocated:
             known = self._reservations.get(claim.key)
             if known is not None and known.uid == claim.uid:
-                assert known.allocation == given, f"{claim.key} is promised {known.allocation}, not {given}"
+                assert known.allocation == given, (
+                    f"{claim.key} is reserved with {known.allocation}, not {given}"
+                )
                 self._reservations[claim.key] = replace(known, pods=known.pods | {pod})
             else:
                 self._reservations[claim.key] = DeviceReservation(frozenset({pod}), claim.uid, given)
@@ -197,7 +202,8 @@ class DeviceCache:
     def mark_written(
         self, pod: PodUid, choice: DeviceChoice, versions: Mapping[PrebindTarget, int]
     ) -> frozenset[ClusterEvent]:
-        """These versions of the claims say what was promised: the promise ends when the watch has come to them."""
+        """These versions of the claims contain the choice. The reservation is dropped when the
+        watch has reached them."""
         freed = _NO_EVENTS
         for claim, _ in choice.allocated:
             version = versions.get(claim.key)
@@ -206,8 +212,9 @@ class DeviceCache:
         return freed
 
     def unreserve(self, pod: PodUid, choice: DeviceChoice) -> frozenset[ClusterEvent]:
-        """The pod does not go there, and nothing of it is under way. What was written stays promised until the watch shows it, and
-        a claim that may have been made until it is `mark_claim_deleted`."""
+        """Drop what is not written; no write may be in flight. What was written stays reserved
+        until the watch shows it, and a claim that may have been created until `mark_claim_deleted`.
+        """
         freed = _NO_EVENTS
         for claim, _ in choice.allocated:
             freed |= self._write_answered(claim.key, pod, None)
@@ -216,80 +223,91 @@ class DeviceCache:
     def _write_answered(
         self, key: ResourceClaimKey, pod: PodUid, version: int | None
     ) -> frozenset[ClusterEvent]:
-        promise = self._reservations.get(key)
-        if promise is None or pod not in promise.pods:
+        reservation = self._reservations.get(key)
+        if reservation is None or pod not in reservation.pods:
             return _NO_EVENTS
-        if promise.uid:
-            promise = promise.with_write_answered(pod, version)
+        if reservation.uid:
+            reservation = reservation.with_write_answered(pod, version)
         elif version is None:
             return _NO_EVENTS
         else:
-            promise = replace(promise, written_version=version)
-        self._reservations[key] = promise
+            reservation = replace(reservation, written_version=version)
+        self._reservations[key] = reservation
         claim = self.claims.get(key)
-        if claim is not None and promise.is_superseded(claim):
+        if claim is not None and reservation.is_superseded(claim):
             del self._reservations[key]
         self.stamps.claim_changed(key)
         return self._recount(key)
 
     def unwritten_reservations(self) -> list[tuple[ResourceClaimKey, PodUid]]:
-        """What is promised to whom, without what is written already, or is to be taken back."""
-        return [(key, pod) for key, one in self._reservations.items() if one.uid for pod in sorted(one.pods)]
+        """Reservations that are not written yet, with their pods; without those of claims to
+        create."""
+        return [
+            (key, pod)
+            for key, reservation in self._reservations.items()
+            if reservation.uid
+            for pod in sorted(reservation.pods)
+        ]
 
     def allocation(self, key: ResourceClaimKey) -> DeviceAllocation | None:
-        """What the claim has, or is promised."""
-        claim, promise = self.claims.get(key), self._reservations.get(key)
+        """The allocation of the claim, written or reserved."""
+        claim, reservation = self.claims.get(key), self._reservations.get(key)
         if claim is not None and claim.allocation is not None:
             return claim.allocation
-        return None if promise is None else promise.allocation
+        return None if reservation is None else reservation.allocation
 
     def check(self) -> list[str]:
-        """Recount what is taken; one sentence a difference, none when all is well."""
+        """Recount the usage from claims and reservations. Returns one message per difference."""
         fresh, twice = DeviceUsage(), DeviceUsage()
         for key in self.claims.keys() | self._reservations.keys():
             given = self.allocation(key)
             if given is not None:
                 fresh.add(given)
-        for promise in self._reservations.values():
-            twice.add(promise.allocation)
-        found = []
+        for reservation in self._reservations.values():
+            twice.add(reservation.allocation)
+        differences = []
         if fresh != self.usage:
-            found.append(f"devices taken are counted as {self.usage}, a recount says {fresh}")
-        found += [
-            f"device {device} is promised and taken {fresh.whole[device]} times"
+            differences.append(f"device usage: kept {self.usage}, recounted {fresh}")
+        differences += [
+            f"device {device} is reserved and allocated {fresh.whole[device]} times"
             for device in twice.whole
             if fresh.whole[device] > 1
         ]
-        extended = {(pod, key) for key, one in self._reservations.items() if not one.uid for pod in one.pods}
+        extended = {
+            (pod, key)
+            for key, reservation in self._reservations.items()
+            if not reservation.uid
+            for pod in reservation.pods
+        }
         extended |= {
-            (one.controller_uid, key)
-            for key, one in self.claims.items()
-            if one.for_extended_resources and one.controller_uid is not None
+            (claim.controller_uid, key)
+            for key, claim in self.claims.items()
+            if claim.for_extended_resources and claim.controller_uid is not None
         }
         kept = {(pod, key) for pod, keys in self._extended_claims.items() for key in keys}
         if kept != extended:
-            found.append(
-                f"claims for extended resources are {sorted(kept)}, a recount says {sorted(extended)}"
+            differences.append(
+                f"claims for extended resources: kept {sorted(kept)}, recounted {sorted(extended)}"
             )
-        return found
+        return differences
 
-    # ── who can use what ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── access to devices ──────────────────────────────────────────────────────────────────────────────────────────
 
     def class_of_resource(self, resource: str) -> DeviceClass | None:
-        """The class whose devices stand for the resource."""
+        """The class whose devices provide the extended resource."""
         return self._class_by_resource.get(resource)
 
     @property
     def shared_stamp(self) -> Hashable:
-        """Of what more nodes than one can use, and of what all go by."""
+        """Grows with devices that several nodes can use, with classes and with served kinds."""
         return self.stamps.of_shared_devices(), self.unserved_kinds
 
     def exclusive_node_of(self, pool: PoolId) -> NodeName | None:
-        """The node that alone can use the pool's devices; None: several, or nobody knows."""
+        """The only node that can use the pool's devices; None: several can, or it is unknown."""
         return self._slices.exclusive_node_of(pool)
 
     def _recount(self, key: ResourceClaimKey) -> frozenset[ClusterEvent]:
-        """Count what the claim has now instead of what it had."""
+        """Replace the counted allocation of the claim by its current one."""
         before, after = self._counted_allocations.get(key), self.allocation(key)
         if before == after:
             return _NO_EVENTS
@@ -299,8 +317,10 @@ class DeviceCache:
         if after is not None:
             self._counted_allocations[key] = after
             self.usage.add(after)
-        changed = {one.device for given in (before, after) if given is not None for one in given.devices}
-        for pool in {PoolId(one.driver, one.pool) for one in changed}:
+        changed = {
+            device.device for given in (before, after) if given is not None for device in given.devices
+        }
+        for pool in {PoolId(device.driver, device.pool) for device in changed}:
             self._pool_changed(pool)
         return _NO_EVENTS if before is None else frozenset({ClusterEvent.DEVICES_FREED})
 

@@ -1,9 +1,11 @@
-"""Extended resources that devices stand for: a DeviceClass names one (`extendedResourceName`), and each has one of its own.
+"""Extended resources that devices provide: a DeviceClass may name one (`extendedResourceName`), and
+each has an implicit one.
 
-A pod asks for them in its containers' `resources`, as of a device plugin. Where the node does not offer the resource
-itself, its devices are asked for in a claim that the scheduler makes for the pod: a request for what each container needs
-that runs on, and one for all init containers that end before, which first use what later containers will have.
-Source: `createRequestsAndMappings` in kubernetes' `pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go`.
+A pod requests them in its containers' `resources`, as for a device plugin. If the node does not
+offer the resource itself, the scheduler creates a claim for the pod: one request per container that
+keeps running, and one for all init containers that run to completion, which first use the devices
+of later containers. Source: `createRequestsAndMappings` in kubernetes'
+`pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,12 +15,13 @@ from policysched.model.devices import DeviceClass, DeviceRequest, ExactDeviceReq
 from policysched.model.pods import ExtendedResourceRequest
 
 CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""Before a class's name: the resource of its own."""
+"""Prefix of the implicit resource of a class, followed by the class name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtendedResourceMapping:
-    """Which request of the claim gives a container its resource: the pod's status says so to the kubelet."""
+    """Which request of the claim provides a container's resource. Written to the pod's status for
+    the kubelet."""
 
     container: str
     resource: str
@@ -26,36 +29,48 @@ class ExtendedResourceMapping:
 
 
 def may_be_device_resource(resource: str) -> bool:
-    """Names that are not Kubernetes' own have a slash."""
+    """Whether the name is an extended resource: with a domain, and not a native Kubernetes
+    resource."""
     if resource.startswith(CLASS_RESOURCE_PREFIX):
         return True
     return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
 
 
 def classes_by_resource(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass]:
-    """Of classes that name the same resource the newest has it, of equally new ones the first by name."""
-    found: dict[str, DeviceClass] = {}
-    for one in sorted(classes, key=lambda one: (-one.created_ns, one.name)):
-        if one.extended_resource_name:
-            found.setdefault(one.extended_resource_name, one)
-        found[f"{CLASS_RESOURCE_PREFIX}{one.name}"] = one
-    return found
+    """If several classes name a resource, the newest wins, then the first by name."""
+    by_resource: dict[str, DeviceClass] = {}
+    for device_class in sorted(classes, key=lambda one: (-one.created_ns, one.name)):
+        if device_class.extended_resource_name:
+            by_resource.setdefault(device_class.extended_resource_name, device_class)
+        by_resource[f"{CLASS_RESOURCE_PREFIX}{device_class.name}"] = device_class
+    return by_resource
 
 
 def requests_and_mappings(
-    asked: Sequence[ExtendedResourceRequest], classes: Mapping[str, str]
+    resource_requests: Sequence[ExtendedResourceRequest], classes: Mapping[str, str]
 ) -> tuple[tuple[DeviceRequest, ...], tuple[ExtendedResourceMapping, ...]]:
-    """For the resources of `classes`, each by its class's name: the claim's requests, in their order, and which container
-    uses which."""
+    """The requests of the claim in their order, and which container uses which. `classes`: class
+    names by resource."""
     counts: dict[str, tuple[str, int]] = {}
     mapped: list[ExtendedResourceMapping] = []
     for resource in sorted(classes):
-        lasting = [one for one in asked if one.resource == resource and not one.runs_to_completion]
-        mapped += [ExtendedResourceMapping(one.container, resource, _request_name(one)) for one in lasting]
-        passing = [one for one in asked if one.resource == resource and one.runs_to_completion]
+        lasting = [
+            request
+            for request in resource_requests
+            if request.resource == resource and not request.runs_to_completion
+        ]
+        mapped += [
+            ExtendedResourceMapping(request.container, resource, _request_name(request))
+            for request in lasting
+        ]
+        passing = [
+            request
+            for request in resource_requests
+            if request.resource == resource and request.runs_to_completion
+        ]
         more, used = _init_container_requests(passing, lasting)
         mapped += used
-        for name, count in (*((_request_name(one), one.amount) for one in lasting), *more):
+        for name, count in (*((_request_name(request), request.amount) for request in lasting), *more):
             counts[name] = classes[resource], count
     requests = tuple(_device_request(name, *counts[name]) for name in sorted(counts))
     return requests, tuple(mapped)
@@ -64,28 +79,28 @@ def requests_and_mappings(
 def _init_container_requests(
     passing: Sequence[ExtendedResourceRequest], lasting: Sequence[ExtendedResourceRequest]
 ) -> tuple[list[tuple[str, int]], list[ExtendedResourceMapping]]:
-    """They run one after the other, so the greatest of their requests is enough for all."""
+    """Init containers run one after the other, so the largest of their requests serves all."""
     used: list[ExtendedResourceMapping] = []
     own: dict[str, int] = {}
-    for one in passing:
-        missing = one.amount
+    for request in passing:
+        missing = request.amount
         for later in lasting:
-            if later.container_index < one.container_index or missing <= 0:
+            if later.container_index < request.container_index or missing <= 0:
                 continue
-            used.append(ExtendedResourceMapping(one.container, one.resource, _request_name(later)))
+            used.append(ExtendedResourceMapping(request.container, request.resource, _request_name(later)))
             missing -= later.amount
         if missing > 0:
-            own[_request_name(one)] = missing
-            used.append(ExtendedResourceMapping(one.container, one.resource, _request_name(one)))
+            own[_request_name(request)] = missing
+            used.append(ExtendedResourceMapping(request.container, request.resource, _request_name(request)))
     if not own:
         return [], used
     greatest = max(own, key=lambda name: own[name])
-    shared = [replace(one, request=greatest) if one.request in own else one for one in used]
+    shared = [replace(mapping, request=greatest) if mapping.request in own else mapping for mapping in used]
     return [(greatest, own[greatest])], shared
 
 
-def _request_name(one: ExtendedResourceRequest) -> str:
-    return f"container-{one.container_index}-request-{one.resource_index}"
+def _request_name(request: ExtendedResourceRequest) -> str:
+    return f"container-{request.container_index}-request-{request.resource_index}"
 
 
 def _device_request(name: str, class_name: str, count: int) -> DeviceRequest:

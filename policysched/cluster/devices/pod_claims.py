@@ -1,8 +1,10 @@
-"""What a pod's resource claims need on a node, and why there is none of it: kube-scheduler's DynamicResources for one node.
+"""Chooses devices for a pod's claims on a node, or says why it cannot: kube-scheduler's
+DynamicResources for one node.
 
-A claim has its devices already (and says on which nodes they can be used), or gets them when the pod gets its node.
-For extended resources that a device class gives, and the node itself does not, there is one claim more, which is made then.
-Source: `pkg/scheduler/framework/plugins/dynamicresources` of kubernetes v1.36.3.
+A claim is allocated already (and its allocation limits the nodes), or is allocated when the pod
+gets its node. Extended resources that a device class provides and the node does not offer need one
+more claim, which is created then. Source: `pkg/scheduler/framework/plugins/dynamicresources` of
+kubernetes v1.36.3.
 """
 
 from collections.abc import Collection, Hashable
@@ -10,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from policysched.cluster.devices.allocation import allocation_score, build_allocation, search_result_score
-from policysched.cluster.devices.allocator import CLAIM_PLACEHOLDER, DeviceSearchFailed, DeviceSearchResult
+from policysched.cluster.devices.allocator import DeviceSearchResult
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.binding_conditions import has_binding_conditions, is_unbindable
+from policysched.cluster.devices.device_requests import CLAIM_PLACEHOLDER, DeviceSearchFailed
 from policysched.cluster.devices.extended_resources import ExtendedResourceMapping, requests_and_mappings
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.model.devices import (
@@ -34,8 +37,11 @@ RESOURCE_NOT_OFFERED = "cannot fit resource"
 
 @dataclass(frozen=True, slots=True)
 class PodExtendedResources:
-    """What of the extended resources that a pod asks for device classes give (`device_classes`, by resource: some), and what none does
-    (`without_class`). `has_stale_claim`: a claim of an earlier attempt is still there."""
+    """Extended resources of a pod, of which at least one is provided by a device class.
+
+    `device_classes`: class names by resource. `without_class`: resources that no class provides.
+    `has_stale_claim`: the claim of an earlier attempt still exists.
+    """
 
     namespace: str
     requests: tuple[ExtendedResourceRequest, ...]
@@ -45,33 +51,39 @@ class PodExtendedResources:
     _claims: dict[frozenset[str], ResourceClaim] = field(default_factory=dict, compare=False)
 
     def claim_on(self, node: Node) -> ResourceClaim | str | None:
-        """The claim that there would be for the node, which differs by what the node offers itself; None: no need of one.
-        Or why the node cannot be it."""
+        """The claim to create for the node, which depends on the resources that the node offers
+        itself; None if none is needed. Or the reason why the node is infeasible."""
         if self.has_stale_claim:
             return STALE_EXTENDED_CLAIM
-        if any(one not in node.allocatable for one in self.without_class):
+        if any(resource not in node.allocatable for resource in self.without_class):
             return RESOURCE_NOT_OFFERED
-        return self._claim(frozenset(one for one in self.device_classes if not node.allocatable.get(one)))
+        return self._claim(
+            frozenset(resource for resource in self.device_classes if not node.allocatable.get(resource))
+        )
 
     def _claim(self, resources: frozenset[str]) -> ResourceClaim | None:
         if not resources:
             return None
-        found = self._claims.get(resources)
-        if found is None:
+        claim = self._claims.get(resources)
+        if claim is None:
             requests, _ = requests_and_mappings(
-                self.requests, {one: self.device_classes[one] for one in resources}
+                self.requests, {resource: self.device_classes[resource] for resource in resources}
             )
-            found = self._claims[resources] = _claim_to_create(self.namespace, requests)
-        return found
+            claim = self._claims[resources] = _claim_to_create(self.namespace, requests)
+        return claim
 
     def mappings_on(self, node: Node) -> tuple[ExtendedResourceMapping, ...]:
-        """How the containers use the claim that is made for the node."""
-        wanted = {one: name for one, name in self.device_classes.items() if not node.allocatable.get(one)}
+        """How the containers use the claim that is created for the node."""
+        wanted = {
+            resource: name
+            for resource, name in self.device_classes.items()
+            if not node.allocatable.get(resource)
+        }
         return requests_and_mappings(self.requests, wanted)[1]
 
 
 _PLACEHOLDER_NAME = "<extended-resources>"
-"""Of a claim that is not made yet: no claim can have it."""
+"""The name of a claim that is not created yet. Not a valid object name."""
 _NAME_LENGTH_MAX = 63
 _SUFFIX_BYTES = 5
 
@@ -94,17 +106,18 @@ def _claim_to_create(namespace: str, requests: tuple[DeviceRequest, ...]) -> Res
     )
 
 
-def _with_unique_name(claim: ResourceClaim, pod: Pod, stock: AvailableDevices) -> ResourceClaim:
-    """As it is to be made for this pod, this time: a name that was never used means that a late answer means nobody else."""
-    mark = blake2b(f"{pod.uid} {stock.stamp}".encode(), digest_size=_SUFFIX_BYTES).hexdigest()
+def _with_unique_name(claim: ResourceClaim, pod: Pod, available: AvailableDevices) -> ResourceClaim:
+    """The claim to create for this attempt. Its name is never reused, so that a late answer cannot
+    refer to another claim."""
+    suffix = blake2b(f"{pod.uid} {available.stamp}".encode(), digest_size=_SUFFIX_BYTES).hexdigest()
     base = f"{pod.name}-extended-resources-"[: _NAME_LENGTH_MAX - 2 * _SUFFIX_BYTES]
-    return replace(claim, key=ResourceClaimKey(pod.namespace, f"{base}{mark}"), controller_uid=pod.uid)
+    return replace(claim, key=ResourceClaimKey(pod.namespace, f"{base}{suffix}"), controller_uid=pod.uid)
 
 
 @dataclass(frozen=True, slots=True)
 class PodResourceClaims:
-    """The pod's claims, each once, in its order, and what it asks of extended resources (None: of none that a class gives). `unbindable` are
-    claims whose devices could not be bound in time, or at all."""
+    """The claims of the pod, each once, in its order. `extended`: its extended resources, if a
+    class provides any. `unbindable`: claims whose device binding failed or timed out."""
 
     claims: tuple[ResourceClaim, ...]
     extended: PodExtendedResources | None = None
@@ -120,71 +133,71 @@ class PodResourceClaims:
 
 
 def uses_devices(pod: Pod) -> bool:
-    """Whether it may: for most pods nothing of this is looked at."""
+    """Whether the pod may use devices. Most pods do not."""
     return bool(pod.device_claims or pod.extended)
 
 
 def _pod_extended_resources(
-    pod: Pod, stock: AvailableDevices, *, left_over: bool
+    pod: Pod, available: AvailableDevices, *, has_stale_claim: bool
 ) -> PodExtendedResources | None:
-    resources = sorted({one.resource for one in pod.extended})
-    found = {one: stock.class_of_resource(one) for one in resources}
-    classes = {one: given.name for one, given in found.items() if given is not None}
+    resources = sorted({request.resource for request in pod.extended})
+    class_of = {resource: available.class_of_resource(resource) for resource in resources}
+    classes = {resource: given.name for resource, given in class_of.items() if given is not None}
     if not classes:
         return None
-    others = tuple(one for one in resources if one not in classes)
-    return PodExtendedResources(pod.namespace, pod.extended, classes, others, left_over)
+    others = tuple(resource for resource in resources if resource not in classes)
+    return PodExtendedResources(pod.namespace, pod.extended, classes, others, has_stale_claim)
 
 
 def pod_resource_claims(
-    pod: Pod, stock: AvailableDevices, *, has_stale_claim: bool = False
+    pod: Pod, available: AvailableDevices, *, has_stale_claim: bool = False
 ) -> PodResourceClaims | str:
-    """The pod's claims, or why there is no sense in looking at any node. `has_stale_claim`: one that was made for its extended resources
-    is there already, or may be."""
+    """The pod's claims, or the reason why it fits no node. `has_stale_claim`: a claim for its
+    extended resources exists already, or may exist."""
     if not pod.device_claims:
-        return PodResourceClaims((), _pod_extended_resources(pod, stock, left_over=has_stale_claim))
-    if stock.unserved_kinds:
-        kinds = ", ".join(sorted(stock.unserved_kinds))
+        return PodResourceClaims((), _pod_extended_resources(pod, available, has_stale_claim=has_stale_claim))
+    if available.unserved_kinds:
+        kinds = ", ".join(sorted(available.unserved_kinds))
         return f"the API server does not serve resource.k8s.io/v1 ({kinds}), which the pod's resource claims need"
-    found: dict[str, ResourceClaim] = {}
+    claims: dict[str, ResourceClaim] = {}
     for use in pod.device_claims:
         if use.claim is None:
             return f'pod "{pod.namespace}/{pod.name}": ResourceClaim not created yet'
-        claim = stock.claim(use.claim)
+        claim = available.claim(use.claim)
         if claim is None:
             return f'could not find ResourceClaim "{use.claim}"'
         if claim.deleting:
             return f'resourceclaim "{claim.key.name}" is being deleted'
         if use.owner_pod not in (None, claim.controller_uid):
             return f"ResourceClaim {use.claim} was not created for Pod {pod.full_name} (Pod is not owner)"
-        found[claim.key.name] = claim
-    for claim in found.values():
-        refusal = _claim_refusal(pod, claim, stock)
+        claims[claim.key.name] = claim
+    for claim in claims.values():
+        refusal = _claim_refusal(pod, claim, available)
         if refusal is not None:
             return refusal
     return PodResourceClaims(
-        tuple(found.values()), _pod_extended_resources(pod, stock, left_over=has_stale_claim)
+        tuple(claims.values()), _pod_extended_resources(pod, available, has_stale_claim=has_stale_claim)
     )
 
 
-def _claim_refusal(pod: Pod, claim: ResourceClaim, stock: AvailableDevices) -> str | None:
+def _claim_refusal(pod: Pod, claim: ResourceClaim, available: AvailableDevices) -> str | None:
     if claim.allocation is not None:
         if not claim.is_reserved_for(pod.uid) and len(claim.reserved_for) >= RESERVED_FOR_MAX:
             return "resourceclaim in use"
         return None
     for request in claim.requests:
-        asks: list[tuple[str, ExactDeviceRequest]] = [
+        exact_requests: list[tuple[str, ExactDeviceRequest]] = [
             (f"{request.name}/{ask.name}", ask) for ask in request.first_available
         ]
         if request.exactly is not None:
-            asks = [(request.name, request.exactly)]
-        if not asks:
+            exact_requests = [(request.name, request.exactly)]
+        if not exact_requests:
             return f"resource claim {claim.key}, request {request.name}: unknown request type"
-        for name, ask in asks:
-            if not ask.class_name:
+        for name, exact_request in exact_requests:
+            if not exact_request.class_name:
                 return f"request {name}: unsupported request type"
-            if stock.device_class(ask.class_name) is None:
-                return f"request {name}: device class {ask.class_name} does not exist"
+            if available.device_class(exact_request.class_name) is None:
+                return f"request {name}: device class {exact_request.class_name} does not exist"
     return None
 
 
@@ -193,60 +206,61 @@ ClaimAllocations = tuple[tuple[ResourceClaim, DeviceAllocation | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class ClaimsOnNode:
-    """What a node has for the pod: what each claim has already, and what is found for the others (in their order)."""
+    """The existing allocation of each claim, and the search result for the others, in their order."""
 
     allocations: ClaimAllocations
     search_result: DeviceSearchResult | None
 
 
-def evaluate_node(devices: PodResourceClaims, node: Node, stock: AvailableDevices) -> ClaimsOnNode | str:
-    """What the node has for the claims, or the reason why it cannot be it."""
-    found = _evaluate_node(devices, node, stock)
-    if isinstance(found, ClaimsOnNode):
-        return found
-    return fill_claim_name(found[0], found[1])
+def evaluate_node(devices: PodResourceClaims, node: Node, available: AvailableDevices) -> ClaimsOnNode | str:
+    """The devices for the claims on the node, or the reason why the node is infeasible."""
+    outcome = _evaluate_node(devices, node, available)
+    if isinstance(outcome, ClaimsOnNode):
+        return outcome
+    return fill_claim_name(outcome[0], outcome[1])
 
 
-def fill_claim_name(words: str, about: ResourceClaimKey | None) -> str:
-    return words if about is None else words.replace(CLAIM_PLACEHOLDER, str(about))
+def fill_claim_name(message: str, claim: ResourceClaimKey | None) -> str:
+    return message if claim is None else message.replace(CLAIM_PLACEHOLDER, str(claim))
 
 
-def node_independent_key(devices: PodResourceClaims, stock: AvailableDevices) -> Hashable | None:
-    """What a node's answer depends on besides the node itself; None where that is more: what one of the claims has."""
-    if devices.unbindable or any(stock.allocation(one.key) is not None for one in devices.claims):
+def node_independent_key(devices: PodResourceClaims, available: AvailableDevices) -> Hashable | None:
+    """A key of everything but the node that the result depends on. None if that includes the
+    allocation of a claim."""
+    if devices.unbindable or any(available.allocation(claim.key) is not None for claim in devices.claims):
         return None
     more = devices.extended
-    asked = (
+    requested = (
         ()
         if more is None
         else (more.requests, tuple(more.device_classes.items()), more.without_class, more.has_stale_claim)
     )
-    return tuple([one.spec_text for one in devices.claims]), asked
+    return tuple([claim.spec_text for claim in devices.claims]), requested
 
 
-def claim_index(devices: PodResourceClaims, about: ResourceClaimKey) -> int:
-    """The claim's place among those that the pod has, or would have."""
-    return next((at for at, one in enumerate(devices.claims) if one.key == about), len(devices.claims))
+def claim_index(devices: PodResourceClaims, key: ResourceClaimKey) -> int:
+    """The index of the claim; the claim to create comes last."""
+    return next((at for at, claim in enumerate(devices.claims) if claim.key == key), len(devices.claims))
 
 
-def claim_key_at(devices: PodResourceClaims, place: int) -> ResourceClaimKey:
-    """The claim at that place."""
-    if place < len(devices.claims):
-        return devices.claims[place].key
-    assert devices.extended is not None, f"{devices} has no claim {place}"
+def claim_key_at(devices: PodResourceClaims, index: int) -> ResourceClaimKey:
+    """The key of the claim at that index."""
+    if index < len(devices.claims):
+        return devices.claims[index].key
+    assert devices.extended is not None, f"{devices} has no claim {index}"
     return ResourceClaimKey(devices.extended.namespace, _PLACEHOLDER_NAME)
 
 
 def node_refusal(
-    devices: PodResourceClaims, node: Node, stock: AvailableDevices
+    devices: PodResourceClaims, node: Node, available: AvailableDevices
 ) -> tuple[str, ResourceClaimKey | None] | None:
-    """Why the node cannot be it, and about which claim that is said; None: it can."""
-    found = _evaluate_node(devices, node, stock)
-    return None if isinstance(found, ClaimsOnNode) else found
+    """Why the node is infeasible, and the claim that the message names; None if it is feasible."""
+    outcome = _evaluate_node(devices, node, available)
+    return None if isinstance(outcome, ClaimsOnNode) else outcome
 
 
 def _evaluate_node(
-    devices: PodResourceClaims, node: Node, stock: AvailableDevices
+    devices: PodResourceClaims, node: Node, available: AvailableDevices
 ) -> ClaimsOnNode | tuple[str, ResourceClaimKey | None]:
     claims: Collection[ResourceClaim] = devices.claims
     if devices.extended is not None:
@@ -254,46 +268,46 @@ def _evaluate_node(
         if isinstance(more, str):
             return more, None
         claims = claims if more is None else (*claims, more)
-    given = tuple((claim, stock.allocation(claim.key)) for claim in claims)
+    given = tuple((claim, available.allocation(claim.key)) for claim in claims)
     unallocated = [claim for claim, known in given if known is None]
-    outcome = stock.find(unallocated, node) if unallocated else None
+    outcome = available.find(unallocated, node) if unallocated else None
     if unallocated and outcome is None:
         return CANNOT_ALLOCATE_ALL, None
     if isinstance(outcome, DeviceSearchFailed):
-        about = None if outcome.claim_index is None else unallocated[outcome.claim_index].key
-        return outcome.message, about
+        claim_key = None if outcome.claim_index is None else unallocated[outcome.claim_index].key
+        return outcome.message, claim_key
     if devices.unbindable or any(known is not None and not known.usable_on(node) for _, known in given):
         return NOT_AVAILABLE_ON_NODE, None
     return ClaimsOnNode(given, outcome)
 
 
-def score_on(devices: PodResourceClaims, node: Node, stock: AvailableDevices) -> int:
-    """The more, the earlier the alternatives that the claims get there, or have, stand in their lists; 0 where the node is none, and
-    where all have their devices already."""
-    seen = evaluate_node(devices, node, stock)
-    if isinstance(seen, str) or seen.search_result is None:
+def score_on(devices: PodResourceClaims, node: Node, available: AvailableDevices) -> int:
+    """Higher for alternatives earlier in their lists. 0 if the node is infeasible, or if all claims
+    are allocated already."""
+    outcome = evaluate_node(devices, node, available)
+    if isinstance(outcome, str) or outcome.search_result is None:
         return 0
-    return search_result_score(seen.search_result) + sum(
-        allocation_score(claim, known) for claim, known in seen.allocations if known is not None
+    return search_result_score(outcome.search_result) + sum(
+        allocation_score(claim, known) for claim, known in outcome.allocations if known is not None
     )
 
 
 def choose_devices(
-    pod: Pod, devices: PodResourceClaims, node: Node, stock: AvailableDevices
+    pod: Pod, devices: PodResourceClaims, node: Node, available: AvailableDevices
 ) -> DeviceChoice | str:
-    """What has to happen to the claims if the pod goes to the node, or the reason why it cannot."""
-    seen = evaluate_node(devices, node, stock)
-    if isinstance(seen, str):
-        return seen
+    """What the claims need on the node, or the reason why the node is infeasible."""
+    outcome = evaluate_node(devices, node, available)
+    if isinstance(outcome, str):
+        return outcome
     allocated, reserved, awaited, place = [], [], [], 0
     mapped: tuple[ExtendedResourceMapping, ...] = ()
-    for claim, known in seen.allocations:
+    for claim, known in outcome.allocations:
         if known is None:
-            assert seen.search_result is not None, f"{claim.key} has nothing"
+            assert outcome.search_result is not None, f"no devices were searched for {claim.key}"
             if not claim.uid:
-                assert devices.extended is not None, f"{claim.key} is for nothing"
-                claim, mapped = _with_unique_name(claim, pod, stock), devices.extended.mappings_on(node)
-            known = build_allocation(seen.search_result, place, claim, node)
+                assert devices.extended is not None, f"{claim.key} has no extended resources"
+                claim, mapped = _with_unique_name(claim, pod, available), devices.extended.mappings_on(node)
+            known = build_allocation(outcome.search_result, place, claim, node)
             place += 1
         if claim.allocation is None:
             allocated.append((claim, known))
@@ -305,15 +319,15 @@ def choose_devices(
 
 
 def unbindable_claims(devices: PodResourceClaims, now_ns: int, timeout_s: int) -> frozenset[ResourceClaimKey]:
-    """Those whose devices could not be bound in time, or at all."""
+    """Claims whose device binding failed or timed out."""
     return frozenset(claim.key for claim in devices.claims if is_unbindable(claim, now_ns, timeout_s))
 
 
 def claim_to_deallocate(pod: Pod, devices: PodResourceClaims) -> ResourceClaim | None:
-    """Of a pod that finds no node: a claim whose devices nobody but this pod uses, so that it may be given others. First one whose
-    devices cannot be bound."""
-    for claim in sorted(devices.claims, key=lambda one: one.key not in devices.unbindable):
-        others = [one for one in claim.reserved_for if one.uid != pod.uid]
+    """For a pod that fits no node: a claim used by no other pod, to be allocated again elsewhere.
+    Unbindable claims come first."""
+    for claim in sorted(devices.claims, key=lambda candidate: candidate.key not in devices.unbindable):
+        others = [consumer for consumer in claim.reserved_for if consumer.uid != pod.uid]
         if claim.allocation is None or others:
             continue
         if claim.allocation.node_selector_terms is not None or claim.key in devices.unbindable:

@@ -1,8 +1,9 @@
-"""Devices that a pod is to get: chosen for it on its node, and promised to it until they are its own.
+"""Reservations of devices, from the assume of a pod until the watch shows the allocation in the
+claim's status.
 
-asked for ──promise (a pod is assumed)──► promised ──written──► the watch shows it: the claim itself says so
-    ▲                                        │ release, or the claim is another
-    └────────────────────────────────────────┘
+unallocated ──reserve (a pod is assumed)──► reserved ──mark_written──► written ──the watch shows it──► dropped
+    ▲                                          │ unreserve, or another claim with the same name
+    └──────────────────────────────────────────┘
 """
 
 from dataclasses import dataclass, replace
@@ -14,10 +15,13 @@ from policysched.model.identifiers import PodUid, ResourceClaimKey
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """What has to happen to a pod's claims on its node: those that get `allocated` (with what), and those that have their
-    devices and get `reserved` for it besides. Empty: nothing. One of the allocated may have to be made first, for the pod's
-    extended resources; `extended_resource_mappings` says how its containers use it. `awaiting_binding` are those whose devices have to be bound before the pod
-    is."""
+    """What a pod's claims need on its node. False if nothing.
+
+    `allocated`: claims to allocate, with their allocations; one may have to be created first, for
+    extended resources. `reserved`: allocated claims to reserve for the pod.
+    `extended_resource_mappings`: how the containers use the created claim. `awaiting_binding`:
+    claims whose devices must be bound before the pod is.
+    """
 
     allocated: tuple[tuple[ResourceClaim, DeviceAllocation], ...] = ()
     reserved: tuple[ResourceClaim, ...] = ()
@@ -29,15 +33,18 @@ class DeviceChoice:
 
     @property
     def claim_to_create(self) -> tuple[ResourceClaim, DeviceAllocation] | None:
-        """The claim that is not there yet."""
-        return next((one for one in self.allocated if not one[0].uid), None)
+        """The claim for extended resources that does not exist yet."""
+        return next((entry for entry in self.allocated if not entry[0].uid), None)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceReservation:
-    """`pods` are those whose writes are not answered yet: several may share the claim. `written_version`: the youngest version that an
-    answer says it stands in; None: no answer does. `uid` "": the claim is yet to be made, for one pod, and the promise lasts
-    until it is shown or gone."""
+    """An allocation that is reserved for a claim.
+
+    `pods`: pods that share the claim and whose writes are not answered yet. `written_version`: the
+    latest version that an answer reports; None without an answer. `uid` is "" for a claim to create
+    for one pod: its reservation lasts until the watch shows the claim or it is deleted.
+    """
 
     pods: frozenset[PodUid]
     uid: str
@@ -56,5 +63,5 @@ class DeviceReservation:
         return self.written_version is None or claim.version >= self.written_version
 
     def with_write_answered(self, pod: PodUid, version: int | None) -> "DeviceReservation":
-        known = [one for one in (self.written_version, version) if one is not None]
+        known = [written for written in (self.written_version, version) if written is not None]
         return replace(self, pods=self.pods - {pod}, written_version=max(known, default=None))

@@ -1,4 +1,4 @@
-"""Slices of devices as last seen, by their pool and by who can use them."""
+"""ResourceSlices as observed, indexed by pool and by the nodes that can use them."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,8 @@ from policysched.model.identifiers import NodeName
 
 
 class ResourceSliceIndex:
-    """A slice is one node's where all of its devices are and nothing is counted across nodes; any other may be for several."""
+    """A slice belongs to one node if all its devices do and it has no shared counters. Any other
+    slice may be used by several."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, ResourceSlice] = {}
@@ -15,40 +16,44 @@ class ResourceSliceIndex:
         self._by_node: dict[NodeName, dict[str, ResourceSlice]] = {}
         self._of_several_nodes: dict[str, ResourceSlice] = {}
 
-    def add(self, one: ResourceSlice) -> None:
-        self.by_name[one.name] = one
-        self._by_pool.setdefault(one.pool, {})[one.name] = one
-        if _exclusive_node(one) is None or one.counters:
-            self._of_several_nodes[one.name] = one
+    def add(self, resource_slice: ResourceSlice) -> None:
+        self.by_name[resource_slice.name] = resource_slice
+        self._by_pool.setdefault(resource_slice.pool, {})[resource_slice.name] = resource_slice
+        if _exclusive_node(resource_slice) is None or resource_slice.counters:
+            self._of_several_nodes[resource_slice.name] = resource_slice
         else:
-            assert one.accessible_nodes.node is not None, f"{one.name} is of no node"
-            self._by_node.setdefault(one.accessible_nodes.node, {})[one.name] = one
+            assert resource_slice.accessible_nodes.node is not None, (
+                f"{resource_slice.name} belongs to no node"
+            )
+            self._by_node.setdefault(resource_slice.accessible_nodes.node, {})[resource_slice.name] = (
+                resource_slice
+            )
 
-    def remove(self, one: ResourceSlice) -> None:
-        del self.by_name[one.name]
-        self._of_several_nodes.pop(one.name, None)
-        if one.accessible_nodes.node is not None:
-            of_node = self._by_node.get(one.accessible_nodes.node, {})
-            of_node.pop(one.name, None)
+    def remove(self, resource_slice: ResourceSlice) -> None:
+        del self.by_name[resource_slice.name]
+        self._of_several_nodes.pop(resource_slice.name, None)
+        if resource_slice.accessible_nodes.node is not None:
+            of_node = self._by_node.get(resource_slice.accessible_nodes.node, {})
+            of_node.pop(resource_slice.name, None)
             if not of_node:
-                self._by_node.pop(one.accessible_nodes.node, None)
-        pool = self._by_pool[one.pool]
-        del pool[one.name]
+                self._by_node.pop(resource_slice.accessible_nodes.node, None)
+        pool = self._by_pool[resource_slice.pool]
+        del pool[resource_slice.name]
         if not pool:
-            del self._by_pool[one.pool]
+            del self._by_pool[resource_slice.pool]
 
     def of_pool(self, pool: PoolId) -> Iterable[ResourceSlice]:
         return self._by_pool.get(pool, {}).values()
 
     def candidates_for(self, node: NodeName) -> tuple[ResourceSlice, ...]:
-        """The node's own, and those that several can use, this one perhaps among them."""
+        """The slices of the node, and all slices that several nodes may use."""
         return (*self._by_node.get(node, {}).values(), *self._of_several_nodes.values())
 
     def exclusive_node_of(self, pool: PoolId) -> NodeName | None:
-        """The node that alone can use the pool's devices; None: several, or nobody knows."""
-        nodes = {_exclusive_node(one) for one in self.of_pool(pool)}
+        """The only node that can use the pool's devices; None: several can, or it is unknown."""
+        nodes = {_exclusive_node(resource_slice) for resource_slice in self.of_pool(pool)}
         return nodes.pop() if len(nodes) == 1 else None
 
 
-def _exclusive_node(one: ResourceSlice) -> NodeName | None:
-    return None if one.per_device_node_selection else one.accessible_nodes.node
+def _exclusive_node(resource_slice: ResourceSlice) -> NodeName | None:
+    return None if resource_slice.per_device_node_selection else resource_slice.accessible_nodes.node

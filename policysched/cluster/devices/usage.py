@@ -1,4 +1,5 @@
-"""Which devices are taken: whole ones by one claim, shared ones by shares of their capacity."""
+"""Which devices are allocated: whole devices to one claim, shared devices by shares of their
+capacity."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,33 +14,36 @@ _NONE: Mapping[str, Fraction] = {}
 
 @dataclass(slots=True)
 class DeviceUsage:
-    """`is_taken_whole` and `shares` count allocations by device (more than one of a whole device is somebody's mistake, and both are to be
-    taken back some day); `consumed_capacity` sums what shares take. What is used with admin access is not taken."""
+    """`whole` and `shares` count allocations by device; `consumed` sums what shares consume.
+    Allocations with admin access do not count. A whole device that is allocated twice by mistake
+    counts twice, so that both can be removed."""
 
     whole: Counter[DeviceId] = field(default_factory=Counter)
     shares: Counter[DeviceId] = field(default_factory=Counter)
     consumed: dict[DeviceId, dict[str, Fraction]] = field(default_factory=dict)
 
     def add(self, allocation: DeviceAllocation, times: int = 1) -> None:
-        """Or take it back, with `times` -1."""
-        for one in allocation.devices:
-            if one.admin_access:
+        """Add the allocation, or remove it with `times` -1."""
+        for device in allocation.devices:
+            if device.admin_access:
                 continue
-            counted = self.shares if one.share_id else self.whole
-            counted[one.device] += times
-            if not counted[one.device]:
-                del counted[one.device]
-            if one.share_id and one.consumed_capacity:
-                left = add_amounts(self.consumed.pop(one.device, {}), dict(one.consumed_capacity), times)
+            counted = self.shares if device.share_id else self.whole
+            counted[device.device] += times
+            if not counted[device.device]:
+                del counted[device.device]
+            if device.share_id and device.consumed_capacity:
+                left = add_amounts(
+                    self.consumed.pop(device.device, {}), dict(device.consumed_capacity), times
+                )
                 if left:
-                    self.consumed[one.device] = left
+                    self.consumed[device.device] = left
 
     def remove(self, allocation: DeviceAllocation) -> None:
         self.add(allocation, -1)
 
 
 class TakenDevices:
-    """The sum of several uses (what the API server shows and what is promised; what is laid on an overlay)."""
+    """The sum of several usages: that of the cluster, and that of an overlay."""
 
     __slots__ = ("_uses",)
 
@@ -53,8 +57,8 @@ class TakenDevices:
         return any(device in use.shares for use in self._uses)
 
     def consumed_capacity(self, device: DeviceId) -> Mapping[str, Fraction]:
-        found = _NONE
+        consumed = _NONE
         for use in self._uses:
             if device in use.consumed:
-                found = add_amounts(found, use.consumed[device])
-        return found
+                consumed = add_amounts(consumed, use.consumed[device])
+        return consumed

@@ -1,1 +1,2 @@
-"""Volumes, claims and classes as last seen, and which of them are reserved for pods that are not bound yet."""
+"""PersistentVolumes, claims and classes as observed, and reservations for pods that are not bound
+yet."""

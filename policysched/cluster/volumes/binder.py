@@ -1,7 +1,9 @@
-"""Which volumes a pod's claims get on a node, and why there are none: kube-scheduler's VolumeBinding for one node.
+"""Chooses volumes for a pod's claims on a node, or says why it cannot: kube-scheduler's
+VolumeBinding for one node.
 
-A pod's claims are bound already, wait for the node to be chosen (their class says WaitForFirstConsumer), or are none
-of a scheduler's business. Source: `pkg/scheduler/framework/plugins/volumebinding/binder.go` of kubernetes v1.36.3, and
+A claim is bound already, or is bound when the pod gets its node (its class has the mode
+WaitForFirstConsumer), or rejects the pod until another controller binds it. Source:
+`pkg/scheduler/framework/plugins/volumebinding/binder.go` of kubernetes v1.36.3, and
 `FindMatchingVolume` in k8s.io/component-helpers/storage/volume.
 """
 
@@ -29,29 +31,29 @@ UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 
 
 FindFreeVolume = Callable[[PersistentVolumeClaim, Node, Sequence[str]], PersistentVolume | None]
-"""The smallest volume that nobody has and that would do for a claim on a node, without those of some names."""
+"""Finds the smallest available volume that fits a claim on a node, without the excluded names."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodVolumeClaims:
-    """A claim that the pod names twice is here twice, as in kube-scheduler."""
+    """A claim that the pod uses twice is listed twice, as in kube-scheduler."""
 
     bound: tuple[PersistentVolumeClaim, ...]
     delayed: tuple[PersistentVolumeClaim, ...]
 
 
-def pod_volume_claims(pod: Pod, stock: AvailableVolumes) -> PodVolumeClaims | str:
-    """The pod's claims sorted by what is to be done about them, or why there is no sense in looking at any node."""
-    refusal = _claims_refusal(pod, stock)
+def pod_volume_claims(pod: Pod, available: AvailableVolumes) -> PodVolumeClaims | str:
+    """The pod's claims, bound and delayed, or the reason why the pod fits no node."""
+    refusal = _claims_refusal(pod, available)
     if refusal is not None:
         return refusal
     bound, delayed = [], []
     for use in pod.claims:
-        claim = stock.claim(use.claim)
-        assert claim is not None, f"{use.claim} was there a moment ago"
+        claim = available.claim(use.claim)
+        assert claim is not None, f"{use.claim} is missing"
         if claim.fully_bound:
             bound.append(claim)
-        elif _waits_for_first_consumer(claim, stock) and not claim.volume_name:
+        elif _waits_for_first_consumer(claim, available) and not claim.volume_name:
             delayed.append(claim)
         else:
             return UNBOUND_IMMEDIATE
@@ -59,13 +61,13 @@ def pod_volume_claims(pod: Pod, stock: AvailableVolumes) -> PodVolumeClaims | st
 
 
 def not_found_message(kind: str, name: str) -> str:
-    """As the API says it: `persistentvolumeclaim "data" not found`."""
+    """The message of the API: `persistentvolumeclaim "data" not found`."""
     return f'{kind} "{name}" not found'
 
 
-def _claims_refusal(pod: Pod, stock: AvailableVolumes) -> str | None:
+def _claims_refusal(pod: Pod, available: AvailableVolumes) -> str | None:
     for use in pod.claims:
-        name, claim = use.claim.name, stock.claim(use.claim)
+        name, claim = use.claim.name, available.claim(use.claim)
         if claim is None:
             if use.owner_pod is not None:
                 return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
@@ -83,20 +85,20 @@ def _claims_refusal(pod: Pod, stock: AvailableVolumes) -> str | None:
     return None
 
 
-def _waits_for_first_consumer(claim: PersistentVolumeClaim, stock: AvailableVolumes) -> bool:
-    found = stock.storage_class(claim.class_name) if claim.class_name else None
-    return found is not None and found.waits_for_first_consumer
+def _waits_for_first_consumer(claim: PersistentVolumeClaim, available: AvailableVolumes) -> bool:
+    storage_class = available.storage_class(claim.class_name) if claim.class_name else None
+    return storage_class is not None and storage_class.waits_for_first_consumer
 
 
 def choose_volumes(
-    claims: PodVolumeClaims, node: Node, stock: AvailableVolumes, free: FindFreeVolume | None = None
+    claims: PodVolumeClaims, node: Node, available: AvailableVolumes, free: FindFreeVolume | None = None
 ) -> VolumeChoice | tuple[str, ...]:
-    """What has to happen to the claims if the pod goes to the node, or the reasons why it cannot. `free` answers what
-    `find_free_volume` does, where somebody knows it quicker."""
+    """The volumes for the claims on the node, or the reasons why the node is infeasible. `free` is
+    a faster equivalent of `find_free_volume`."""
     reasons = _RefusalReasons()
-    _check_bound(claims.bound, node, stock, reasons)
+    _check_bound(claims.bound, node, available, reasons)
     choice = _choose_delayed(
-        claims.delayed, node, stock, free or partial(find_free_volume, stock=stock), reasons
+        claims.delayed, node, available, free or partial(find_free_volume, available=available), reasons
     )
     return reasons.in_order() or choice
 
@@ -107,16 +109,18 @@ class _RefusalReasons:
 
     def in_order(self) -> tuple[str, ...]:
         return tuple(
-            one for one in (NODE_CONFLICT, NO_VOLUME, NO_SPACE, VOLUME_NOT_FOUND) if one in self.texts
+            reason
+            for reason in (NODE_CONFLICT, NO_VOLUME, NO_SPACE, VOLUME_NOT_FOUND)
+            if reason in self.texts
         )
 
 
 def _check_bound(
-    bound: Iterable[PersistentVolumeClaim], node: Node, stock: AvailableVolumes, reasons: _RefusalReasons
+    bound: Iterable[PersistentVolumeClaim], node: Node, available: AvailableVolumes, reasons: _RefusalReasons
 ) -> None:
-    """Up to the first that does not hold."""
+    """Stops at the first claim that does not fit."""
     for claim in bound:
-        volume = stock.volume(claim.volume_name)
+        volume = available.volume(claim.volume_name)
         if volume is None:
             reasons.texts.add(VOLUME_NOT_FOUND)
             return
@@ -126,7 +130,7 @@ def _check_bound(
 
 
 def node_affinity_on(volume: PersistentVolume, node: Node) -> NodeSelectorTerms | None:
-    """The volume's node affinity as the node's kubelet sees the volume."""
+    """The volume's node affinity, after the CSI migration of the node."""
     migration = volume.migration
     if migration is not None and node.csi is not None and migration.plugin in node.csi.migrated_plugins:
         return migration.node_affinity_terms
@@ -136,55 +140,56 @@ def node_affinity_on(volume: PersistentVolume, node: Node) -> NodeSelectorTerms 
 def _choose_delayed(
     delayed: Sequence[PersistentVolumeClaim],
     node: Node,
-    stock: AvailableVolumes,
+    available: AvailableVolumes,
     free: FindFreeVolume,
     reasons: _RefusalReasons,
 ) -> VolumeChoice:
-    to_match, to_make = [], []
+    to_match, to_provision = [], []
     for claim in delayed:
-        selected = stock.selected_node(claim)
+        selected = available.selected_node(claim)
         if selected is None:
             to_match.append(claim)
         elif selected == node.name:
-            to_make.append(claim)
+            to_provision.append(claim)
         else:
             reasons.texts.add(NO_VOLUME)
             return VolumeChoice()
     static: list[tuple[PersistentVolumeClaim, PersistentVolume]] = []
     for claim in sorted(
-        to_match, key=lambda one: one.request_bytes or 0
-    ):  # the smallest first, for the closest fit
-        volume = _matching_volume(claim, node, stock, free, [chosen.name for _, chosen in static])
+        to_match, key=lambda claim: claim.request_bytes or 0
+    ):  # smallest first, for the tightest fit
+        volume = _matching_volume(claim, node, available, free, [chosen.name for _, chosen in static])
         if volume is None:
-            to_make.append(claim)
+            to_provision.append(claim)
         else:
             static.append((claim, volume))
-    for claim in to_make:
-        reason = provisioning_refusal(claim, node, stock)
+    for claim in to_provision:
+        reason = provisioning_refusal(claim, node, available)
         if reason is not None:
             reasons.texts.add(reason)
             break
-    return VolumeChoice(tuple(static), tuple(to_make))
+    return VolumeChoice(tuple(static), tuple(to_provision))
 
 
 def _matching_volume(
     claim: PersistentVolumeClaim,
     node: Node,
-    stock: AvailableVolumes,
+    available: AvailableVolumes,
     free: FindFreeVolume,
     excluded: Sequence[str],
 ) -> PersistentVolume | None:
-    """One that is meant for the claim, or else the smallest that would do; None where there is none."""
-    for volume in stock.volumes_for_claim(claim):
+    """The volume that is bound or reserved for the claim, or else the smallest that fits; None if
+    there is none."""
+    for volume in available.volumes_for_claim(claim):
         if volume.name not in excluded and matches_claim_spec(volume, claim):
             return volume if volume_fits_labels(volume.node_affinity_terms, node.labels) else None
     return free(claim, node, excluded)
 
 
 def find_free_volume(
-    claim: PersistentVolumeClaim, node: Node, excluded: Sequence[str], stock: AvailableVolumes
+    claim: PersistentVolumeClaim, node: Node, excluded: Sequence[str], available: AvailableVolumes
 ) -> PersistentVolume | None:
-    for volume in stock.free_volumes(claim.class_name):
+    for volume in available.free_volumes(claim.class_name):
         if (
             volume.name not in excluded
             and matches_claim_spec(volume, claim)
@@ -196,7 +201,7 @@ def find_free_volume(
 
 
 def matches_claim_spec(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """What even a volume that is meant for the claim has to fulfil."""
+    """Conditions that also hold for a volume that is reserved for the claim."""
     return (
         volume.capacity_bytes >= (claim.request_bytes or 0)
         and volume.is_block == claim.is_block
@@ -206,7 +211,7 @@ def matches_claim_spec(volume: PersistentVolume, claim: PersistentVolumeClaim) -
 
 
 def is_available(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """What a volume that nobody has must fulfil besides."""
+    """Further conditions for a volume that is not reserved for the claim."""
     return (
         volume.phase == "Available"
         and (claim.selector is None or claim.selector.selects(volume.labels))
@@ -214,21 +219,22 @@ def is_available(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool
     )
 
 
-def provisioning_refusal(claim: PersistentVolumeClaim, node: Node, stock: AvailableVolumes) -> str | None:
-    """Why no volume can be made for the claim on the node; None where one can."""
-    found = stock.storage_class(claim.class_name)
-    assert found is not None, f"{claim.key} waits without a class"
-    if found.provisioner in ("", NO_PROVISIONER):
+def provisioning_refusal(claim: PersistentVolumeClaim, node: Node, available: AvailableVolumes) -> str | None:
+    """Why no volume can be provisioned for the claim on the node; None if one can."""
+    storage_class = available.storage_class(claim.class_name)
+    assert storage_class is not None, f"{claim.key} is delayed without a class"
+    if storage_class.provisioner in ("", NO_PROVISIONER):
         return NO_VOLUME
-    if found.allowed_topologies and not any(
-        term and all(requirement_holds(one, node.labels) for one in term) for term in found.allowed_topologies
+    if storage_class.allowed_topologies and not any(
+        term and all(requirement_holds(requirement, node.labels) for requirement in term)
+        for term in storage_class.allowed_topologies
     ):
         return NO_VOLUME
     size = claim.request_bytes
-    if size is None or not stock.tracks_capacity(found.provisioner):
+    if size is None or not available.tracks_capacity(storage_class.provisioner):
         return None
-    for one in stock.capacities(found.name):
-        enough = one.limit_bytes is not None and one.limit_bytes >= size
-        if enough and one.topology is not None and one.topology.selects(node.labels):
+    for capacity in available.capacities(storage_class.name):
+        enough = capacity.limit_bytes is not None and capacity.limit_bytes >= size
+        if enough and capacity.topology is not None and capacity.topology.selects(node.labels):
             return None
     return NO_SPACE

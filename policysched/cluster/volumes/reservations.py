@@ -1,12 +1,12 @@
-"""Volumes that a pod is to get: chosen for it on its node, and promised to it until they are its own.
+"""Reservations of volumes, from the assume of a pod until the watch shows the written objects.
 
-    free ──promise (a pod is assumed)──► promised ──written──► the watch shows it: the object itself says so
-      ▲                                     │ release, or a version that is not ours
+    free ──reserve (a pod is assumed)──► reserved ──mark_written──► written ──the watch shows it──► dropped
+      ▲                                     │ unreserve, or a version that another client wrote
       └─────────────────────────────────────┘
 
-A promise stands between the decision and the moment at which the watch shows what was written, so that a volume is not
-given out twice and a claim is not sent to two nodes. A version of the object that somebody else wrote ends it: what
-the API server says is so. Source: the assume caches of kube-scheduler's VolumeBinding.
+A reservation keeps a volume from being bound twice, and a claim from being provisioned on two
+nodes. A version that another client wrote drops it: the API server decides. Source: the assume
+caches of kube-scheduler's VolumeBinding.
 """
 
 from collections.abc import Set
@@ -20,8 +20,10 @@ _NO_NAMES: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class VolumeChoice:
-    """What has to happen to a pod's claims on its node: those that are bound to volumes that are there, and those whose
-    volumes are to be made. Empty: nothing."""
+    """What a pod's claims need on its node: bindings to existing volumes, and volumes to provision.
+    False if nothing.
+
+    Upstream: `PodVolumes`."""
 
     static_bindings: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
     dynamic_provisions: tuple[PersistentVolumeClaim, ...] = ()
@@ -31,7 +33,7 @@ class VolumeChoice:
 
     @property
     def reservation_keys(self) -> "tuple[VolumeReservationKey, ...]":
-        """What it takes: the volumes, and the claims whose volumes are to be made."""
+        """What it reserves: volumes by name, and claims whose volumes are provisioned."""
         return (
             *(volume.name for _, volume in self.static_bindings),
             *(claim.key for claim in self.dynamic_provisions),
@@ -40,8 +42,9 @@ class VolumeChoice:
 
 @dataclass(frozen=True, slots=True)
 class VolumeReservation:
-    """`target` is promised on top of version `base_version`, for pods that may share the claim. `written_version`: the version that says it,
-    once it is written."""
+    """`target` is reserved for `pods`, which share the claim. `base_version`: the version of the
+    object when it was reserved. `written_version`: the version that this scheduler wrote, if it
+    did."""
 
     pods: frozenset[PodUid]
     target: ClaimRef | NodeName
@@ -55,12 +58,12 @@ class VolumeReservation:
 
 
 VolumeReservationKey = str | VolumeClaimKey
-"""What can be promised: a volume, by its name, or where a claim's volume is to be made."""
+"""A volume by its name, or a claim whose volume is provisioned for a node."""
 
 
 @dataclass(slots=True)
 class VolumeReservations:
-    """`by_key` is to be read only. `add_count` counts calls of `add`."""
+    """`by_key` is read only. `add_count` counts calls of `add`."""
 
     by_key: dict[VolumeReservationKey, VolumeReservation] = field(default_factory=dict)
     add_count: int = 0
@@ -85,14 +88,14 @@ class VolumeReservations:
             self._volumes_by_claim.setdefault(value.claim, set()).add(key)
 
     def drop(self, key: VolumeReservationKey) -> None:
-        """Nothing happens where nothing is promised."""
-        promise = self.by_key.pop(key, None)
-        if promise is not None and isinstance(key, str) and isinstance(promise.target, ClaimRef):
-            volumes = self._volumes_by_claim[promise.target.claim]
+        """No-op if nothing is reserved."""
+        reservation = self.by_key.pop(key, None)
+        if reservation is not None and isinstance(key, str) and isinstance(reservation.target, ClaimRef):
+            volumes = self._volumes_by_claim[reservation.target.claim]
             volumes.remove(key)
             if not volumes:
-                del self._volumes_by_claim[promise.target.claim]
+                del self._volumes_by_claim[reservation.target.claim]
 
     def volumes_reserved_for(self, claim: VolumeClaimKey) -> Set[str]:
-        """The names of the volumes that are promised to the claim."""
+        """The names of the volumes that are reserved for the claim."""
         return self._volumes_by_claim.get(claim, _NO_NAMES)

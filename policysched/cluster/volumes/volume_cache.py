@@ -1,4 +1,5 @@
-"""Claims, volumes, classes, drivers and capacities as last seen, and what of them is promised to pods that are on their way."""
+"""The cache of claims, volumes, classes, drivers and capacities, and the reservations of assumed
+pods."""
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence, Set
@@ -20,14 +21,15 @@ _NO_EVENTS: frozenset[ClusterEvent] = frozenset()
 _NO_NAMES: frozenset[str] = frozenset()
 
 CsiVolumeChange = VolumeClaimKey | str | None
-"""What may have other volumes attached for it now: a claim, what refers to a volume by its name, or (None) everything."""
+"""What may have other volumes attached now: a claim, references to a volume by name, or (None)
+everything."""
 
 
 class VolumeCache:
-    """Claims, volumes, classes, drivers and capacities by their keys. Every `put_` and `drop_` answers whom it could help.
+    """Storage objects by key. Every `put_` and `drop_` returns the cluster events that it causes.
 
-    Stamps are numbers that grow with each change: `stamp(claim)` and so on let those who keep results know when to ask
-    again.
+    Stamps grow with each change of an object: equal stamps mean that a cached result is still
+    valid.
     """
 
     def __init__(self) -> None:
@@ -46,9 +48,9 @@ class VolumeCache:
         self._volume_stamps: dict[str, int] = {}
         self._class_volumes_stamps: dict[str, int] = {}
         self.catalogue_stamp = 0
-        """Moves when a class, a driver or a capacity changes."""
+        """Grows when a class, a driver or a capacity changes."""
         self.volume_changes: ChangeLog[str] = ChangeLog()
-        """Names of volumes that changed, or were promised or given back."""
+        """Names of volumes that changed, or were reserved or unreserved."""
         self.csi_volume_changes: ChangeLog[CsiVolumeChange] = ChangeLog()
 
     # ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -61,15 +63,15 @@ class VolumeCache:
         self._drop_if_superseded(claim.key, claim.version)
         self._claim_stamps[claim.key] = self._next_stamp()
         if known is None or _attachment_key(known) != _attachment_key(claim):
-            self.csi_volume_changes.append(claim.key)
+            self.csi_volume_changes.record(claim.key)
         return frozenset({ClusterEvent.CLAIM_UPDATE if known else ClusterEvent.CLAIM_ADD})
 
     def drop_claim(self, key: VolumeClaimKey) -> frozenset[ClusterEvent]:
-        """Wakes nobody: without its claim a pod cannot go anywhere."""
+        """No event: without its claim a pod fits no node."""
         if self.claims.pop(key, None) is not None:
             self.reservations.drop(key)
             self._claim_stamps.pop(key, None)
-            self.csi_volume_changes.append(key)
+            self.csi_volume_changes.record(key)
         return _NO_EVENTS
 
     # ── volumes ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -89,7 +91,7 @@ class VolumeCache:
         self._drop_if_superseded(volume.name, volume.version)
         self._mark_volume_changed(volume)
         if known is None or (known.csi_volume, known.is_csi) != (volume.csi_volume, volume.is_csi):
-            self.csi_volume_changes.append(volume.name)
+            self.csi_volume_changes.record(volume.name)
         return frozenset({ClusterEvent.VOLUME_UPDATE if known else ClusterEvent.VOLUME_ADD})
 
     def drop_volume(self, name: str) -> frozenset[ClusterEvent]:
@@ -99,7 +101,7 @@ class VolumeCache:
             self.reservations.drop(name)
             self._mark_volume_changed(known)
             del self._volume_stamps[name]
-            self.csi_volume_changes.append(name)
+            self.csi_volume_changes.record(name)
         return _NO_EVENTS
 
     def volume_names_for_claim(self, claim: VolumeClaimKey) -> Set[str]:
@@ -107,14 +109,14 @@ class VolumeCache:
         return self._names_by_claim.get(claim, _NO_NAMES)
 
     def unclaimed_volumes(self, class_name: str) -> Sequence[PersistentVolume]:
-        """Volumes of the class without a `claimRef`, the smallest first, of equal ones by their names."""
+        """Volumes of the class without a `claimRef`, sorted by size and name."""
         return self._unclaimed.get(class_name, ())
 
     def _unindex_volume(self, volume: PersistentVolume) -> None:
         if volume.claim_ref is None:
             free = self._unclaimed[volume.class_name]
             place = bisect_left(free, _by_size(volume), key=_by_size)
-            assert free[place] is volume, f"{volume.name} is not where its size puts it"
+            assert free[place] is volume, f"{volume.name} is not at the index of its size"
             del free[place]
             if not free:
                 del self._unclaimed[volume.class_name]
@@ -125,65 +127,66 @@ class VolumeCache:
                 del self._names_by_claim[volume.claim_ref.claim]
 
     def _mark_volume_changed(self, volume: PersistentVolume) -> None:
-        self.volume_changes.append(volume.name)
+        self.volume_changes.record(volume.name)
         self._volume_stamps[volume.name] = self._class_volumes_stamps[volume.class_name] = self._next_stamp()
 
     # ── classes, drivers, capacities ───────────────────────────────────────────────────────────────────────────────
 
-    def put_class(self, one: StorageClass) -> frozenset[ClusterEvent]:
-        """Of a class that is there already, only where its volumes can be made may change."""
-        known = self.classes.get(one.name)
-        if known == one:
+    def put_class(self, storage_class: StorageClass) -> frozenset[ClusterEvent]:
+        """Of an existing class, only the allowed topologies can change."""
+        known = self.classes.get(storage_class.name)
+        if known == storage_class:
             return _NO_EVENTS
-        self.classes[one.name] = one
+        self.classes[storage_class.name] = storage_class
         self.catalogue_stamp = self._next_stamp()
-        self.csi_volume_changes.append(None)
+        self.csi_volume_changes.record(None)
         if known is None:
             return frozenset({ClusterEvent.STORAGE_CLASS_ADD})
         return (
             frozenset({ClusterEvent.STORAGE_CLASS_UPDATE})
-            if known.allowed_topologies != one.allowed_topologies
+            if known.allowed_topologies != storage_class.allowed_topologies
             else _NO_EVENTS
         )
 
     def drop_class(self, name: str) -> frozenset[ClusterEvent]:
         if self.classes.pop(name, None) is not None:
             self.catalogue_stamp = self._next_stamp()
-            self.csi_volume_changes.append(None)
+            self.csi_volume_changes.record(None)
         return _NO_EVENTS
 
-    def put_driver(self, one: CsiDriver) -> frozenset[ClusterEvent]:
-        """Helps where the driver leaves off tracking what room it has."""
-        known = self.drivers.get(one.name)
-        if known == one:
+    def put_driver(self, driver: CsiDriver) -> frozenset[ClusterEvent]:
+        """Causes an event if the driver stops tracking capacity."""
+        known = self.drivers.get(driver.name)
+        if known == driver:
             return _NO_EVENTS
-        self.drivers[one.name] = one
+        self.drivers[driver.name] = driver
         self.catalogue_stamp = self._next_stamp()
-        left_off = known is not None and known.tracks_capacity and not one.tracks_capacity
+        left_off = known is not None and known.tracks_capacity and not driver.tracks_capacity
         return frozenset({ClusterEvent.CSI_DRIVER_UPDATE}) if left_off else _NO_EVENTS
 
     def drop_driver(self, name: str) -> frozenset[ClusterEvent]:
-        """Without the driver nobody asks for room any more. kube-scheduler waits for the next other event."""
+        """Without the driver, capacity is not checked any more. kube-scheduler registers no event
+        for this."""
         known = self.drivers.pop(name, None)
         if known is None:
             return _NO_EVENTS
         self.catalogue_stamp = self._next_stamp()
         return frozenset({ClusterEvent.CSI_DRIVER_UPDATE}) if known.tracks_capacity else _NO_EVENTS
 
-    def put_capacity(self, one: StorageCapacity) -> frozenset[ClusterEvent]:
-        """Helps where there is more room than before."""
-        key = one.namespace, one.name
+    def put_capacity(self, capacity: StorageCapacity) -> frozenset[ClusterEvent]:
+        """Causes an event if the capacity grows."""
+        key = capacity.namespace, capacity.name
         known = self.capacities.get(key)
-        if known == one:
+        if known == capacity:
             return _NO_EVENTS
         if known is not None:
             self._unindex_capacity(known)
-        self.capacities[key] = one
-        self._capacities_of.setdefault(one.class_name, {})[key] = one
-        self._mark_capacity_changed(one)
+        self.capacities[key] = capacity
+        self._capacities_of.setdefault(capacity.class_name, {})[key] = capacity
+        self._mark_capacity_changed(capacity)
         if known is None:
             return frozenset({ClusterEvent.STORAGE_CAPACITY_ADD})
-        before, after = known.limit_bytes, one.limit_bytes
+        before, after = known.limit_bytes, capacity.limit_bytes
         more = after is not None and (before is None or after > before)
         return frozenset({ClusterEvent.STORAGE_CAPACITY_UPDATE}) if more else _NO_EVENTS
 
@@ -197,63 +200,64 @@ class VolumeCache:
     def capacities_of(self, class_name: str) -> Collection[StorageCapacity]:
         return self._capacities_of.get(class_name, {}).values()
 
-    def _unindex_capacity(self, one: StorageCapacity) -> None:
-        there = self._capacities_of[one.class_name]
-        del there[one.namespace, one.name]
-        if not there:
-            del self._capacities_of[one.class_name]
+    def _unindex_capacity(self, capacity: StorageCapacity) -> None:
+        of_class = self._capacities_of[capacity.class_name]
+        del of_class[capacity.namespace, capacity.name]
+        if not of_class:
+            del self._capacities_of[capacity.class_name]
 
-    def _mark_capacity_changed(self, one: StorageCapacity) -> None:
-        self.catalogue_stamp = self._capacity_stamps[one.class_name] = self._next_stamp()
+    def _mark_capacity_changed(self, capacity: StorageCapacity) -> None:
+        self.catalogue_stamp = self._capacity_stamps[capacity.class_name] = self._next_stamp()
 
-    # ── promises ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reservations ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def reserve(self, pod: PodUid, choice: VolumeChoice, node: NodeName) -> None:
-        """From now on nobody else gets the volumes, and the claims go to this node."""
+        """Reserve the volumes for the pod, and the node for the claims to provision."""
         self.reservations.add(pod, choice, node)
         self._mark_choice_changed(choice)
 
     def mark_written(self, pod: PodUid, choice: VolumeChoice, versions: Mapping[PrebindTarget, int]) -> None:
-        """These versions of the objects say what was promised: the promise ends when the watch has come to them."""
+        """These versions of the objects contain the choice. The reservation is dropped when the
+        watch has reached them."""
         for key in choice.reservation_keys:
-            promise = self.reservations.by_key.get(key)
-            if promise is not None and pod in promise.pods and key in versions:
-                self.reservations.by_key[key] = replace(promise, written_version=versions[key])
+            reservation = self.reservations.by_key.get(key)
+            if reservation is not None and pod in reservation.pods and key in versions:
+                self.reservations.by_key[key] = replace(reservation, written_version=versions[key])
                 self._drop_if_superseded(key, self._observed_version(key))
         self._mark_choice_changed(choice)
 
     def unreserve(self, pod: PodUid, choice: VolumeChoice) -> frozenset[ClusterEvent]:
-        """The pod does not go there. What was written stays promised until the watch shows it."""
+        """Drop what is not written yet. What was written stays reserved until the watch shows it."""
         freed = False
         for key in choice.reservation_keys:
-            promise = self.reservations.by_key.get(key)
-            if promise is None or pod not in promise.pods or promise.written_version is not None:
+            reservation = self.reservations.by_key.get(key)
+            if reservation is None or pod not in reservation.pods or reservation.written_version is not None:
                 continue
-            if promise.pods == {pod}:
+            if reservation.pods == {pod}:
                 self.reservations.drop(key)
                 freed = True
             else:
-                self.reservations.by_key[key] = replace(promise, pods=promise.pods - {pod})
+                self.reservations.by_key[key] = replace(reservation, pods=reservation.pods - {pod})
         self._mark_choice_changed(choice)
         return frozenset({ClusterEvent.VOLUME_UPDATE}) if freed else _NO_EVENTS
 
     def unwritten_reservations(self) -> list[tuple[VolumeReservationKey, PodUid]]:
-        """What is promised to whom, without what is written already."""
+        """Reservations that are not written yet, with their pods."""
         return [
             (key, pod)
-            for key, one in self.reservations.by_key.items()
-            if one.written_version is None
-            for pod in sorted(one.pods)
+            for key, reservation in self.reservations.by_key.items()
+            if reservation.written_version is None
+            for pod in sorted(reservation.pods)
         ]
 
     def _drop_if_superseded(self, key: VolumeReservationKey, version: int) -> None:
-        promise = self.reservations.by_key.get(key)
-        if promise is not None and promise.is_superseded(version):
+        reservation = self.reservations.by_key.get(key)
+        if reservation is not None and reservation.is_superseded(version):
             self.reservations.drop(key)
 
     def _observed_version(self, key: VolumeReservationKey) -> int:
-        found = self.volumes.get(key) if isinstance(key, str) else self.claims.get(key)
-        return 0 if found is None else found.version
+        known = self.volumes.get(key) if isinstance(key, str) else self.claims.get(key)
+        return 0 if known is None else known.version
 
     def _mark_choice_changed(self, choice: VolumeChoice) -> None:
         for _, volume in choice.static_bindings:
@@ -272,11 +276,11 @@ class VolumeCache:
         return self._volume_stamps.get(name, 0)
 
     def capacity_stamp(self, class_name: str) -> int:
-        """Moves when a capacity of the class does."""
+        """Grows when a capacity of the class changes."""
         return self._capacity_stamps.get(class_name, 0)
 
     def class_volumes_stamp(self, name: str) -> int:
-        """Moves when any volume of the class does."""
+        """Grows when a volume of the class changes."""
         return self._class_volumes_stamps.get(name, 0)
 
     def _next_stamp(self) -> int:
@@ -285,7 +289,7 @@ class VolumeCache:
 
 
 def _attachment_key(claim: PersistentVolumeClaim) -> tuple[object, ...]:
-    """What decides which volume is attached for the claim, and for whom."""
+    """The fields that decide which volume is attached for the claim, and for which pod."""
     return claim.volume_name, claim.class_name, claim.controller_uid
 
 

@@ -91,7 +91,7 @@ class AttachedVolumes:
         self._rows_by_mount: dict[CsiVolume, set[int]] = {}
         self._rows_by_claim: dict[VolumeClaimKey, set[int]] = {}
         self._rows_by_volume: dict[str, set[int]] = {}
-        self._position = volumes.csi_volume_changes.end
+        self._position = volumes.csi_volume_changes.version
 
     def counts(self, driver: str) -> Numbers:
         """int64 by row."""
@@ -125,9 +125,9 @@ class AttachedVolumes:
     def catch_up(self) -> None:
         """Count the rows again behind whose claims or attachments there may be other volumes now."""
         log = self._volumes.csi_volume_changes
-        if self._position == log.end:
+        if self._position == log.version:
             return
-        changes, self._position = log.since(self._position), log.end
+        changes, self._position = log.since(self._position), log.version
         if changes is None or None in changes:
             rows = set(self._rows)
         else:

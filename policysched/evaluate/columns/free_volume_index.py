@@ -223,12 +223,12 @@ class FreeVolumeIndexCache:
             found, position, coded = kept
             changes = log.since(position) if coded == coding else None
             if changes is not None and self._apply_changes(found, claim, changes):
-                self._indexes[wanted] = found, log.end, coding
+                self._indexes[wanted] = found, log.version, coding
                 return found
         stock = AvailableVolumes(self._volumes)
         suiting = [one for one in stock.free_volumes(claim.class_name) if _is_candidate(one, claim)]
         found = FreeVolumeIndex(suiting)
-        self._indexes[wanted] = found, log.end, coding
+        self._indexes[wanted] = found, log.version, coding
         if len(self._indexes) > _CACHED_INDEXES_MAX:
             self._indexes.popitem(last=False)
         return found

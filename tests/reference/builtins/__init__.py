@@ -1,8 +1,9 @@
-"""The built-ins of kube-scheduler, one plain module each, under the names that `builtins.registry` declares.
+"""The reference implementation of kube-scheduler's built-ins: one module each, named as in
+`builtins.registry`.
 
-A module that filters has `refuse`, one that scores has `score`; `refuse_pod` says why a pod is refused whatever the
-node, and `refuse` says the same of each. Each docstring gives the formula, and
-`docs/builtins.md` is made from it.
+A filter has `filter_node`, a score has `score`; `prefilter` says why a pod is rejected on all
+nodes, and `filter_node` then rejects each node with the same reason. The docstrings state the
+rules; `docs/builtins.md` is generated from them.
 """
 
 from importlib import import_module
@@ -13,10 +14,10 @@ from tests.reference.builtin_interface import FilterFunction, PreFilterFunction,
 _MODULES = {name: import_module(f"{__name__}.{name}") for name in BUILTINS}
 
 FILTERS: dict[str, FilterFunction] = {
-    name: module.refuse for name, module in _MODULES.items() if BUILTINS[name].filters
+    name: module.filter_node for name, module in _MODULES.items() if BUILTINS[name].filters
 }
 PREFILTERS: dict[str, PreFilterFunction] = {
-    name: module.refuse_pod for name, module in _MODULES.items() if hasattr(module, "refuse_pod")
+    name: module.prefilter for name, module in _MODULES.items() if hasattr(module, "prefilter")
 }
 SCORES: dict[str, ScoreFunction] = {
     name: module.score for name, module in _MODULES.items() if BUILTINS[name].scores

@@ -1,26 +1,31 @@
 """Filter, for the pod's resource claims:
 
-- a claim that has its devices can be used on the nodes that its allocation selects; on none once a condition says that these cannot be bound, or
-  they were not `binding_timeout_seconds` after they were given to it;
-- extended resources that a DeviceClass stands for and the node does not offer itself are one claim more, which is made for the
-  pod: a request for what each container asks of each, and one for the most that an init container needs beside what
-  containers after it will have; a node that lacks another of the extended resources altogether is refused, and every node while a claim of
-  an earlier attempt is there;
-- the others get theirs on the node: of the pools there (of a pool only the slices of its newest generation, and none
-  while some are missing), gone through by driver and name, the first devices that the class's and the request's CEL selectors
-  choose, that nobody has (`adminAccess` does not ask), whose taints are tolerated, whose counters and capacity suffice, and that
-  keep the claim's constraints, so that all requests of all claims get what they ask for.
+- An allocated claim can be used on the nodes that its allocation selects. It can be used on no node
+  if a binding failure condition of its devices is True, or if they are not ready
+  `binding_timeout_seconds` after the allocation.
+- Extended resources that a DeviceClass provides and the node does not offer itself need one more
+  claim, which is created for the pod. It has a request for each container and resource, and one for
+  the most that an init container needs beside the devices of later containers. A node that lacks
+  another extended resource of the pod is rejected, and every node is rejected while the claim of an
+  earlier attempt exists.
+- Other claims are allocated on the node. Pools are searched by driver and name; of each pool only
+  the slices of the latest generation count, and none while some are missing. Each request gets the
+  first devices that match the CEL selectors of the class and the request, are not allocated
+  (`adminAccess` ignores this), have only tolerated taints, have enough counters and capacity, and
+  satisfy the claim's constraints, so that all requests of all claims are satisfied.
 
-A pod is refused before any node is looked at while a claim is not there, is being deleted, was made for another pod, is
-reserved for 256 already, or names a class that is not there. A selector that cannot be evaluated refuses the node in
-its own words.
+A pod is rejected on all nodes while a claim does not exist, is being deleted, was created for
+another pod, is reserved for 256 pods already, or names a class that does not exist. A selector that
+cannot be evaluated rejects the node, with the CEL error as the reason.
 
-Where it refuses nobody and the pod gets a node, the devices are promised to the claims, their finalizer, allocation and
-reservation are written, and the pod is bound once the conditions are met that devices name for that (`bindingConditions`). If one of
-`bindingFailureConditions` comes instead, or the time is over, the pod is tried again; if that leaves it no node, the claim gives its devices back.
+When the pod gets a node, the devices are reserved for the claims. PreBind writes their finalizer,
+allocation and reservation, and waits until the `bindingConditions` of the devices are True. If one
+of `bindingFailureConditions` becomes True or the time is over, the pod is tried again; if it then
+fits no node, the claim is deallocated.
 
-Score: for each request with alternatives (`firstAvailable`) 8 less the place of the one that is taken, summed, as a share of
-the greatest sum; nothing where all claims have their devices already."""
+Score: for each request with alternatives (`firstAvailable`), 8 minus the index of the chosen
+alternative; the sum, as a percentage of the largest sum. A pod whose claims are all allocated
+scores 0."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -44,19 +49,21 @@ from tests.reference.builtin_interface import (
 )
 
 
-def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:
+def prefilter(pod: Pod, facts: ClusterFacts) -> str | None:
     devices = _devices(pod, facts)
     return devices if isinstance(devices, str) else None
 
 
-def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     devices = _devices(pod, facts)
     if not isinstance(devices, str):
         timeout_s = params["binding_timeout_seconds"]
-        assert isinstance(timeout_s, int), f"a time-out of {timeout_s!r}"
+        assert isinstance(timeout_s, int), f"a timeout of {timeout_s!r}"
         devices = replace(devices, unbindable=unbindable_claims(devices, facts.now_ns, timeout_s))
-    found = devices if isinstance(devices, str) else evaluate_node(devices, seen.node, facts.devices)
-    return FilterReasons((found,), resolvable=False) if isinstance(found, str) else None
+    outcome = devices if isinstance(devices, str) else evaluate_node(devices, node_info.node, facts.devices)
+    return FilterReasons((outcome,), resolvable=False) if isinstance(outcome, str) else None
 
 
 def score(
@@ -66,10 +73,14 @@ def score(
         return None
     devices = _devices(pod, facts)
     if isinstance(devices, str):
-        return {seen.node.name: NodeScore(0, 0) for seen in candidates}  # only where the filter is left out
-    raw = {seen.node.name: score_on(devices, seen.node, facts.devices) for seen in candidates}
+        return {
+            node_info.node.name: NodeScore(0, 0) for node_info in candidates
+        }  # only where the filter is left out
+    raw = {node_info.node.name: score_on(devices, node_info.node, facts.devices) for node_info in candidates}
     most = max(raw.values())
-    return {name: NodeScore(one, MAX_SCORE * one // most if most else 0) for name, one in raw.items()}
+    return {
+        name: NodeScore(number, MAX_SCORE * number // most if most else 0) for name, number in raw.items()
+    }
 
 
 def _devices(pod: Pod, facts: ClusterFacts) -> PodResourceClaims | str:

@@ -1,5 +1,6 @@
-"""Score: for every container (init containers included) and every volume of an image that the node has, `size * nodes
-that have it / all nodes`, rounded down; the sum, held between 23 MiB and 1000 MiB a container, mapped to 0..100."""
+"""Score: for every container (init containers included) and every image volume whose image the node
+has, `size * nodes that have it / all nodes`, rounded down. The sum is clamped between 23 MiB and
+1000 MiB per container and mapped to 0..100."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,13 +25,15 @@ def score(
     most = _SIZE_PER_CONTAINER_MAX * len(pod.images)
     images = pod.images + (pod.image_volumes if params["image_volumes"] == "yes" else ())
     scores = {}
-    for seen in candidates:
-        total = sum(_spread_size(image, seen, facts) for image in images if image in seen.node.images)
+    for node_info in candidates:
+        total = sum(
+            _spread_size(image, node_info, facts) for image in images if image in node_info.node.images
+        )
         held = max(_SIZE_MIN, min(most, total))
-        scores[seen.node.name] = NodeScore(total, MAX_SCORE * (held - _SIZE_MIN) // (most - _SIZE_MIN))
+        scores[node_info.node.name] = NodeScore(total, MAX_SCORE * (held - _SIZE_MIN) // (most - _SIZE_MIN))
     return scores
 
 
-def _spread_size(image: str, seen: NodeInfo, facts: ClusterFacts) -> int:
+def _spread_size(image: str, node_info: NodeInfo, facts: ClusterFacts) -> int:
     spread = facts.nodes_with_image[image] / facts.node_count
-    return int(seen.node.images[image] * spread)
+    return int(node_info.node.images[image] * spread)

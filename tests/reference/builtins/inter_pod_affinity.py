@@ -1,18 +1,23 @@
-"""A term selects placed pods by their labels, in the namespaces that it names or whose labels its namespaceSelector
-matches (in the pod's own where it has neither). A node's domain under a term is all nodes with the same value of its
-topologyKey. Terms of placed pods are read the same way, as selecting the pod that is to be placed.
+"""A term selects placed pods by their labels, in the namespaces that it lists or that its
+namespaceSelector matches (in the pod's own namespace if it has neither). A node's domain under a
+term is the set of nodes with the same value of the topologyKey. Terms of placed pods are evaluated
+the same way for the pod to schedule.
 
 Filter, in this order:
 
-- required affinity: the node has every topologyKey, and in its domain of each is a placed pod that all required terms
-  select. Where there is no such pod in any domain, a pod that its own terms select may be the first;
-- required anti-affinity: no placed pod that a term selects is in the node's domain of that term;
-- no required anti-affinity of a placed pod selects the pod in a domain in which the node is.
+- Required affinity: the node has every topologyKey, and its domain of each contains a placed pod
+  that all required terms select. If no domain contains such a pod, a pod that its own terms select
+  is allowed.
+- Required anti-affinity: the node's domain of each term contains no placed pod that the term
+  selects.
+- Required anti-affinity of placed pods: no such term selects the pod in a domain that contains the
+  node.
 
-Score: over all placed pods, the weight of each preferred term that selects them (less that of each preferred
-anti-affinity term) and of each such term of theirs that selects the pod, and `hard_pod_affinity_weight` for each of
-their required affinity terms that does, in the domains of each; `floor(100 * (sum - min) / (max - min))` over the
-candidates in float64, 0 for all where the sums are equal. A pod that no term of this kind is about is not scored.
+Score: over all placed pods and the domains of each term, the sum of the weights of preferred terms
+that select them (minus those of preferred anti-affinity terms), of such terms of placed pods that
+select the pod, and `hard_pod_affinity_weight` for each required affinity term of placed pods that
+selects the pod; `floor(100 * (sum - min) / (max - min))` over the candidates in float64, or 0 for
+all if the sums are equal. A pod without a matching term is not scored.
 """
 
 from collections import Counter
@@ -37,8 +42,10 @@ Domain = tuple[str, str]
 """A topology key and its value."""
 
 
-def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
-    own, node = pod.pod_affinity or _NO_TERMS, seen.node
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
+    own, node = pod.pod_affinity or _NO_TERMS, node_info.node
     if not _affinity_holds(own, pod, node, facts):
         return FilterReasons(("node(s) didn't match pod affinity rules",), resolvable=False)
     if any(_placed_in_domain((term,), node, facts) for term in own.required_anti):
@@ -58,30 +65,31 @@ def _affinity_holds(own: PodAffinity, pod: Pod, node: Node, facts: ClusterFacts)
         return False
     if all(_placed_in_domain(terms, node, facts, within=term) for term in terms):
         return True
-    nobody = not any(
+    no_pod_selected = not any(
         term.topology_key in home.labels for term in terms for _, home in _selected_by_all(terms, facts)
     )
-    return nobody and own.selects_itself and all(in_scope(term.pods, pod, facts) for term in terms)
+    return no_pod_selected and own.selects_itself and all(in_scope(term.pods, pod, facts) for term in terms)
 
 
 def _placed_in_domain(
     terms: Sequence[PodAffinityTerm], node: Node, facts: ClusterFacts, within: PodAffinityTerm | None = None
 ) -> bool:
-    """Whether a placed pod that all the terms select is in the node's domain of `within` (of the first of them)."""
+    """Whether a placed pod that all the terms select is in the node's domain of `within` (of the
+    first of them)."""
     where = within or terms[0]
     return any(_same_domain(where, home, node) for _, home in _selected_by_all(terms, facts))
 
 
 def _selected_by_all(terms: Sequence[PodAffinityTerm], facts: ClusterFacts) -> Iterable[tuple[Pod, Node]]:
-    for seen in facts.nodes.values():
-        for placed in seen.usage.pods.values():
+    for node_info in facts.nodes.values():
+        for placed in node_info.usage.pods.values():
             if all(selects(term.pods, placed, facts) for term in terms):
-                yield placed, seen.node
+                yield placed, node_info.node
 
 
-def _same_domain(term: PodAffinityTerm, one: Node, other: Node) -> bool:
-    value = one.labels.get(term.topology_key)
-    return value is not None and value == other.labels.get(term.topology_key)
+def _same_domain(term: PodAffinityTerm, left: Node, right: Node) -> bool:
+    value = left.labels.get(term.topology_key)
+    return value is not None and value == right.labels.get(term.topology_key)
 
 
 def _affinity_of(pod: Pod) -> PodAffinity:
@@ -94,7 +102,8 @@ def selects(selector: PodSelector, pod: Pod, facts: ClusterFacts) -> bool:
 
 
 def in_scope(selector: PodSelector, pod: Pod, facts: ClusterFacts) -> bool:
-    """Whether the pod's namespace is meant. One that has not been seen matches no selector with requirements."""
+    """Whether the selector covers the namespace of the pod. One that was not observed matches no
+    selector with requirements."""
     if pod.namespace in selector.namespaces:
         return True
     elsewhere = selector.namespace_selector
@@ -115,7 +124,8 @@ def score(
     if not weights:
         return None
     sums = {
-        seen.node.name: sum(weights[domain] for domain in seen.node.labels.items()) for seen in candidates
+        node_info.node.name: sum(weights[domain] for domain in node_info.node.labels.items())
+        for node_info in candidates
     }
     least, most = min(sums.values()), max(sums.values())
     return {
@@ -125,25 +135,26 @@ def score(
 
 
 def _weights(pod: Pod, hard_weight: int, facts: ClusterFacts) -> Counter[Domain]:
-    """What each domain adds; one that terms are about is there even where their weights cancel each other."""
-    found: Counter[Domain] = Counter()
+    """What each domain adds; one that terms are about is there even where their weights cancel each
+    other."""
+    weights: Counter[Domain] = Counter()
 
     def add(term: PodAffinityTerm, home: Node, weight: int) -> None:
         value = home.labels.get(term.topology_key)
         if value is not None:
-            found[term.topology_key, value] += weight
+            weights[term.topology_key, value] += weight
 
     own = _affinity_of(pod).preferred
-    for seen in facts.nodes.values():
-        for placed in seen.usage.pods.values() if own else ():
-            for one in own:
-                if selects(one.term.pods, placed, facts):
-                    add(one.term, seen.node, one.weight)
+    for node_info in facts.nodes.values():
+        for placed in node_info.usage.pods.values() if own else ():
+            for weighted in own:
+                if selects(weighted.term.pods, placed, facts):
+                    add(weighted.term, node_info.node, weighted.weight)
     for holder, home in facts.pods_with_affinity:
         for term in _affinity_of(holder).required if hard_weight else ():
             if selects(term.pods, pod, facts):
                 add(term, home, hard_weight)
-        for one in _affinity_of(holder).preferred:
-            if selects(one.term.pods, pod, facts):
-                add(one.term, home, one.weight)
-    return found
+        for weighted in _affinity_of(holder).preferred:
+            if selects(weighted.term.pods, pod, facts):
+                add(weighted.term, home, weighted.weight)
+    return weights

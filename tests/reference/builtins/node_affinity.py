@@ -1,8 +1,9 @@
-"""Filter: all labels of `spec.nodeSelector`, and one of the required terms of `spec.affinity.nodeAffinity`. Where every
-required term names nodes by `metadata.name`, the others are not even looked at.
+"""Filter: the node has all labels of `spec.nodeSelector` and matches one of the required terms of
+`spec.affinity.nodeAffinity`. If every required term names nodes by `metadata.name`, other nodes are
+rejected first.
 
-Score: the sum of the weights of the preferred terms that match, as `floor(100 * sum / max(sum))` over the candidates;
-0 for all where none matches. A pod that prefers nothing is not scored.
+Score: the sum of the weights of the preferred terms that match, as `floor(100 * sum / max(sum))`
+over the candidates, or 0 for all if none matches. A pod without preferred terms is not scored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +22,13 @@ from tests.reference.builtin_interface import (
 )
 
 
-def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     named = named_nodes(pod)
-    if named and seen.node.name not in named:
+    if named and node_info.node.name not in named:
         return FilterReasons(("node(s) didn't satisfy plugin(s) [NodeAffinity]",), resolvable=False)
-    if required_matches(pod, seen.node):
+    if required_matches(pod, node_info.node):
         return None
     return FilterReasons(("node(s) didn't match Pod's node affinity/selector",), resolvable=False)
 
@@ -37,8 +40,8 @@ def score(
     if not preferred:
         return None
     sums = {
-        seen.node.name: sum(one.weight for one in preferred if term_matches(one.term, seen.node))
-        for seen in candidates
+        node_info.node.name: sum(term.weight for term in preferred if term_matches(term.term, node_info.node))
+        for node_info in candidates
     }
     most = max(sums.values())
     return {
@@ -56,13 +59,15 @@ def required_matches(pod: Pod, node: Node) -> bool:
 
 
 def named_nodes(pod: Pod) -> frozenset[str]:
-    """The nodes that the required terms name, if every term names some; else (also where the names of each term
-    contradict each other) nothing."""
+    """The nodes that the required terms name, if every term names some; else (also where the names
+    of each term contradict each other) nothing."""
     required = pod.affinity.required if pod.affinity else None
     names: set[str] = set()
     for term in required or ():
         lists = [
-            set(one.values) for one in term.fields if one.key == "metadata.name" and one.operator == "In"
+            set(requirement.values)
+            for requirement in term.fields
+            if requirement.key == "metadata.name" and requirement.operator == "In"
         ]
         if not lists:
             return frozenset()
@@ -74,6 +79,6 @@ def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
     """All expressions and all fields; a term with neither matches nothing."""
     if not term.expressions and not term.fields:
         return False
-    labels = all(requirement_holds(one, node.labels) for one in term.expressions)
-    fields = all(requirement_holds(one, {"metadata.name": node.name}) for one in term.fields)
+    labels = all(requirement_holds(requirement, node.labels) for requirement in term.expressions)
+    fields = all(requirement_holds(requirement, {"metadata.name": node.name}) for requirement in term.fields)
     return labels and fields

@@ -1,14 +1,17 @@
-"""Every feature that the pod needs is in the node's `status.declaredFeatures`.
+"""Filter: every feature that the pod requires is in the node's `status.declaredFeatures`.
 
-A pod needs `RestartAllContainersOnContainerExits` if one of its containers, or init containers, has a rule in
-`restartPolicyRules` with the action RestartAllContainers, and `UserNamespacesHostNetworkSupport` if it has `hostNetwork`
-and says `hostUsers: false`. What else kubelets declare concerns changes of running pods."""
+A pod requires `RestartAllContainersOnContainerExits` if a container or init container has a rule in
+`restartPolicyRules` with the action RestartAllContainers, and `UserNamespacesHostNetworkSupport` if
+it has `hostNetwork` and `hostUsers: false`. Other declared features concern updates of running
+pods."""
 
 from policysched.model.pods import Pod
 from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 
-def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
-    if pod.required_features <= seen.node.declared_features:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
+    if pod.required_features <= node_info.node.declared_features:
         return None
     return FilterReasons(("node(s) didn't match Pod's required features",), resolvable=False)

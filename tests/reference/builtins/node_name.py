@@ -1,10 +1,12 @@
-"""A pod whose `spec.nodeName` is set goes to that node and no other. A pod with a node is placed and not decided any
-more, so among the pods that are decided nobody is refused; the rule stands here so that the list of kube-scheduler's
-filters is whole."""
+"""Filter: a pod whose `spec.nodeName` is set fits on that node only. Such a pod is placed already
+and not scheduled, so this filter never rejects a node. It exists for completeness of
+kube-scheduler's filters."""
 
 from policysched.model.pods import Pod
 from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 
-def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     return None

@@ -1,5 +1,5 @@
-"""No two pods on a node hold the same host port: same protocol, same port, and the same address or either of them on
-every address (`0.0.0.0`)."""
+"""Filter: no pod on the node uses a host port of the pod. Host ports conflict if protocol and port
+are equal, and the addresses are equal or one is `0.0.0.0`."""
 
 from policysched.model.pods import HostPort, Pod
 from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
@@ -7,8 +7,10 @@ from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, Filte
 _EVERY_ADDRESS = "0.0.0.0"
 
 
-def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
-    if any(_ports_conflict(wanted, held) for wanted in pod.host_ports for held in seen.usage.ports):
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
+    if any(_ports_conflict(wanted, held) for wanted in pod.host_ports for held in node_info.usage.ports):
         return FilterReasons(("node(s) didn't have free ports for the requested pod ports",), resolvable=True)
     return None
 

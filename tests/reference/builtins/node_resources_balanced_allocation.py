@@ -1,10 +1,10 @@
-"""Score: how much better balanced the node's resources are with the pod than without it.
+"""Score: how much the pod improves the balance of the node's resources.
 
-The balance of a node is `int(100 * (1 - s))`, `s` the standard deviation of `requested / allocatable` (at most 1) over
-`resources`, those left out of which the node has none, and an extended one that the pod does not request. The score is
-`50 + floor((50 + balance with the pod - balance without it) / 2)`: 75 where nothing changes; with `formula = balance`
-it is the balance with the pod. A pod that requests none
-of the resources is not scored.
+The balance of a node is `int(100 * (1 - s))`, with `s` the standard deviation of `requested /
+allocatable` (at most 1) over `resources`. A resource that the node does not have is left out, and
+so is an extended resource that the pod does not request. The score is `50 + floor((50 + balance
+with the pod - balance without it) / 2)`, which is 75 for no change. With `formula = balance` the
+score is the balance with the pod. A pod that requests none of the resources is not scored.
 """
 
 import math
@@ -31,41 +31,46 @@ def score(
     resources = _names(params["resources"])
     if not any(pod.requests.get(resource, 0) for resource in resources):
         return None
-    counted = [one for one in resources if one in _ALWAYS_COUNTED or pod.requests.get(one, 0)]
+    counted = [
+        resource for resource in resources if resource in _ALWAYS_COUNTED or pod.requests.get(resource, 0)
+    ]
     scores = {}
-    for seen in candidates:
-        there = {one: capacity_and_requested(pod, seen, one, facts) for one in counted}
-        mark = _balance(there, pod.requests)
+    for node_info in candidates:
+        amounts = {resource: capacity_and_requested(pod, node_info, resource, facts) for resource in counted}
+        mark = _balance(amounts, pod.requests)
         if params["formula"] == "change":
-            mark = _HALF + (_HALF + mark - _balance(there, {})) // 2
-        scores[seen.node.name] = NodeScore(mark, mark)
+            mark = _HALF + (_HALF + mark - _balance(amounts, {})) // 2
+        scores[node_info.node.name] = NodeScore(mark, mark)
     return scores
 
 
-def _balance(there: Mapping[str, tuple[int, int]], more: Mapping[str, int]) -> int:
+def _balance(amounts: Mapping[str, tuple[int, int]], more: Mapping[str, int]) -> int:
     fractions = []
-    for resource, (capacity, requested) in there.items():
+    for resource, (capacity, requested) in amounts.items():
         if capacity:
             fractions.append(min(1.0, (requested + more.get(resource, 0)) / capacity))
     return int((1 - _deviation(fractions)) * MAX_SCORE)
 
 
 def _deviation(fractions: Sequence[float]) -> float:
-    """The order of the additions matters to the last bit: that of `resources`, as kube-scheduler has it."""
+    """The order of the additions matters to the last bit: that of `resources`, as kube-scheduler
+    has it."""
     match fractions:
         case [] | [_]:
             return 0.0
-        case [one, other]:
-            return abs((one - other) / 2)
+        case [first, second]:
+            return abs((first - second) / 2)
         case _:
             mean = sum_in_order(fractions) / len(fractions)
             return math.sqrt(
-                sum_in_order([(one - mean) * (one - mean) for one in fractions]) / len(fractions)
+                sum_in_order([(fraction - mean) * (fraction - mean) for fraction in fractions])
+                / len(fractions)
             )
 
 
 def sum_in_order(numbers: Sequence[float]) -> float:
-    """A plain running sum. Python's own `sum` of floats compensates for rounding from 3.12 on, Go's does not."""
+    """A plain running sum. Python's own `sum` of floats compensates for rounding from 3.12 on, Go's
+    does not."""
     total = 0.0
     for number in numbers:
         total += number

@@ -1,17 +1,20 @@
-"""Filter: one more pod, and each requested resource, must fit into what the node can allocate less what is requested
-on it, but for extended resources that `ignored_resources` or `ignored_resource_groups` (what stands before the slash) name.
-A request that exceeds even the allocatable amount cannot be helped by evicting. Where the policy has `filter dynamic_resources`,
-an extended resource that the node does not offer and for which a DeviceClass stands is left to that.
+"""Filter: the node's allocatable minus what is requested on it fits one more pod and each requested
+resource, except extended resources listed in `ignored_resources` or `ignored_resource_groups` (the
+part before the slash). Eviction cannot help if the request exceeds the allocatable amount. If the
+policy has `filter dynamic_resources`, an extended resource that the node does not offer and a
+DeviceClass provides is left to that filter.
 
-Score, by `strategy`, the weighted mean over `resources` (a resource of which the node has none is left out, and so is
-an extended one that the pod does not request; of one that is left to devices, devices are counted). cpu and memory count 100m and 200 MiB for containers that name none.
+Score, by `strategy`: the weighted mean over `resources`. A resource that the node does not have is
+left out, and so is an extended resource that the pod does not request. For an extended resource
+provided by devices, devices are counted. A container without requests counts as 100m cpu and 200
+MiB memory.
 
-- `least_allocated`: `floor(100 * (capacity - requested) / capacity)`, 0 where more is requested than there is; the
-  mean is rounded down.
+- `least_allocated`: `floor(100 * (capacity - requested) / capacity)`, 0 if more is requested than
+  the capacity; the mean is rounded down.
 - `most_allocated`: `floor(100 * requested / capacity)`, at most 100; the mean is rounded down.
-- `requested_to_capacity_ratio`: the utilisation `floor(100 * requested / capacity)`, 100 where more is requested than
-  there is, read off the straight lines between the points of `shape` (times 10, rounded toward zero); the mean, over
-  the resources that score above 0, is rounded half up.
+- `requested_to_capacity_ratio`: the utilization `floor(100 * requested / capacity)`, at most 100,
+  mapped by linear interpolation between the points of `shape` (times 10, rounded toward zero); the
+  mean over the resources that score above 0 is rounded half up.
 """
 
 import math
@@ -35,16 +38,18 @@ _NATIVE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _SHAPE_SCALE = 10  # the points of a shape score from 0 to 10
 
 
-def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
-    allocatable = seen.node.allocatable
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
+    allocatable = node_info.node.allocatable
     texts, resolvable = [], True
-    if len(seen.usage.pods) + 1 > allocatable.get("pods", 0):
+    if len(node_info.usage.pods) + 1 > allocatable.get("pods", 0):
         texts.append("Too many pods")
     for resource in requested_resources(pod.requests):
-        if _is_ignored(resource, params) or device_class_for(pod, seen, resource, facts) is not None:
+        if _is_ignored(resource, params) or device_class_for(pod, node_info, resource, facts) is not None:
             continue
         wanted = pod.requests[resource]
-        if wanted > allocatable.get(resource, 0) - seen.usage.requested_capped(resource):
+        if wanted > allocatable.get(resource, 0) - node_info.usage.requested_capped(resource):
             texts.append(f"Insufficient {resource}")
             resolvable = resolvable and wanted <= allocatable.get(resource, 0)
     return FilterReasons(tuple(texts), resolvable) if texts else None
@@ -63,8 +68,10 @@ def _is_ignored(resource: str, params: BuiltinParams) -> bool:
 
 def requested_resources(requests: Mapping[str, int]) -> list[str]:
     """The resources really requested: kube-scheduler's native ones first, then the others by name."""
-    asked = {resource for resource, amount in requests.items() if amount > 0}
-    return [one for one in _NATIVE_RESOURCES if one in asked] + sorted(asked.difference(_NATIVE_RESOURCES))
+    requested = {resource for resource, amount in requests.items() if amount > 0}
+    return [resource for resource in _NATIVE_RESOURCES if resource in requested] + sorted(
+        requested.difference(_NATIVE_RESOURCES)
+    )
 
 
 def score(
@@ -72,32 +79,33 @@ def score(
 ) -> Mapping[NodeName, NodeScore] | None:
     rate = _STRATEGIES[str(params["strategy"])]
     scores = {}
-    for seen in candidates:
-        mean = rate(_shares(pod, seen, params, facts), params)
-        scores[seen.node.name] = NodeScore(mean, mean)
+    for node_info in candidates:
+        mean = rate(_shares(pod, node_info, params, facts), params)
+        scores[node_info.node.name] = NodeScore(mean, mean)
     return scores
 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """One resource of a node: what would be requested with the pod on it, of how much, and how much that matters."""
+    """One resource of a node: what would be requested with the pod on it, of how much, and how much
+    that matters."""
 
     requested: int
     capacity: int
     weight: int
 
 
-def _shares(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> list[_Share]:
+def _shares(pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> list[_Share]:
     shares = []
     for resource, weight in _pairs(params["resources"]):
-        capacity, held = capacity_and_requested(pod, seen, resource, facts)
+        capacity, held = capacity_and_requested(pod, node_info, resource, facts)
         if capacity == 0:
             continue
         match resource:
             case "cpu":
-                requested = seen.usage.scoring_cpu_milli + pod.scoring_requests[0]
+                requested = node_info.usage.scoring_cpu_milli + pod.scoring_requests[0]
             case "memory":
-                requested = seen.usage.scoring_memory_bytes + pod.scoring_requests[1]
+                requested = node_info.usage.scoring_memory_bytes + pod.scoring_requests[1]
             case _:
                 wanted = pod.requests.get(resource, 0)
                 if wanted == 0 and resource != "ephemeral-storage":

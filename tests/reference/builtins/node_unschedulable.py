@@ -1,4 +1,4 @@
-"""A node with `spec.unschedulable` takes only pods that tolerate the taint
+"""Filter: a node with `spec.unschedulable` accepts only pods that tolerate the taint
 `node.kubernetes.io/unschedulable:NoSchedule`."""
 
 from policysched.model.nodes import Taint
@@ -9,7 +9,11 @@ from tests.reference.builtins.taint_toleration import tolerates
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
-def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
-    if not seen.node.unschedulable or any(tolerates(one, UNSCHEDULABLE) for one in pod.tolerations):
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
+    if not node_info.node.unschedulable or any(
+        tolerates(toleration, UNSCHEDULABLE) for toleration in pod.tolerations
+    ):
         return None
     return FilterReasons(("node(s) were unschedulable",), resolvable=False)

@@ -1,24 +1,26 @@
-"""A constraint counts the pods of the pod's namespace that its labelSelector (with what matchLabelKeys adds) selects,
-without those that are being deleted, in domains: nodes with the same value of its topologyKey. Nodes without all of
-the topologyKeys are not counted, nor are those that the pod's nodeSelector and node affinity (nodeAffinityPolicy
-Honor) or its tolerations (nodeTaintsPolicy Honor) rule out. A selector without requirements counts nothing.
+"""A constraint counts the pods that its labelSelector (with the labels of matchLabelKeys) selects
+in the pod's namespace, without terminating pods, by domain. A domain is the set of nodes with the
+same value of the topologyKey. Nodes without all of the topologyKeys do not count, nor do nodes that
+the pod's nodeSelector and node affinity (nodeAffinityPolicy Honor) or its tolerations
+(nodeTaintsPolicy Honor) exclude. A selector without requirements counts nothing.
 
-A pod without constraints of its own has those of `default_constraints`: the filter's as DoNotSchedule, the score's as
-ScheduleAnyway. Their selector asks for the labels that the pod's Services (of its namespace, whose selector its labels
-match) ask for, and for what its controller's selector says, where that is a ReplicationController, ReplicaSet or
-StatefulSet that exists; without any of these the pod has none. `system` stands for kube-scheduler's own, hostname with
-maxSkew 3 and zone with 5, and is kinder: a node that lacks one of the labels is counted and scored by the other.
+A pod without constraints gets those of `default_constraints`: in the filter as DoNotSchedule, in
+the score as ScheduleAnyway. Their selector requires the labels that the pod's matching Services
+select, and what the selector of its controller requires (an existing ReplicationController,
+ReplicaSet or StatefulSet). Without any of these the pod has no constraints. `system` stands for
+kube-scheduler's defaults, hostname with maxSkew 3 and zone with maxSkew 5. With `system`, a node
+that lacks one of the labels still counts and is scored by the other constraint.
 
-Filter, each DoNotSchedule constraint: the node has the topologyKey, and `count in its domain + 1 if the constraint
-selects the pod itself - least count in any domain <= maxSkew`. The least count is 0 where there are fewer domains than
-minDomains.
+Filter, for each DoNotSchedule constraint: the node has the topologyKey, and `count in its domain +
+1 if the constraint selects the pod itself - least count in any domain <= maxSkew`. The least count
+is 0 if there are fewer domains than minDomains.
 
-Score, the ScheduleAnyway constraints: over the candidates that have all topologyKeys (the others get 0), the sum of
-`count in its domain * ln(domains of the candidates + 2) + maxSkew - 1` in float64, rounded half up;
-`floor(100 * (max + min - sum) / max)`, 100 for all where the maximum is 0. For `kubernetes.io/hostname` the count is
-that of the node alone, whatever the policies say, and each candidate is a domain. Under `system` all candidates are
-scored; those without a label are one more domain of it, and its constraint adds nothing to them. A pod without such a
-constraint is not scored.
+Score, for the ScheduleAnyway constraints: over the candidates that have all topologyKeys (others
+get 0), the sum of `count in its domain * ln(domains of the candidates + 2) + maxSkew - 1` in
+float64, rounded half up; `floor(100 * (max + min - sum) / max)`, or 100 for all if the maximum is
+0. For `kubernetes.io/hostname`, each candidate is a domain and counts its own pods, whatever the
+policies are. With `system` all candidates are scored; nodes without a label form one more domain of
+it, and its constraint adds nothing to them. A pod without such a constraint is not scored.
 """
 
 import math
@@ -49,18 +51,23 @@ _CONTROLLERS = (
 )
 
 
-def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
     hard = constraints(pod, params, facts, hard=True)
-    for one in hard:
-        value = seen.node.labels.get(one.topology_key)
+    for constraint in hard:
+        value = node_info.node.labels.get(constraint.topology_key)
         if value is None:
-            words = "node(s) didn't match pod topology spread constraints (missing required label)"
-            return FilterReasons((words,), resolvable=False)
-        counts = counts_by_domain(one, hard, pod, facts)
+            message = "node(s) didn't match pod topology spread constraints (missing required label)"
+            return FilterReasons((message,), resolvable=False)
+        counts = counts_by_domain(constraint, hard, pod, facts)
         least = min(counts.values(), default=None)
-        if len(counts) < one.min_domains:
+        if len(counts) < constraint.min_domains:
             least = 0
-        if least is not None and counts.get(value, 0) + one.selects_itself - least > one.max_skew:
+        if (
+            least is not None
+            and counts.get(value, 0) + constraint.selects_itself - least > constraint.max_skew
+        ):
             return FilterReasons(("node(s) didn't match pod topology spread constraints",), resolvable=True)
     return None
 
@@ -70,21 +77,21 @@ def constraints(
 ) -> list[TopologySpreadConstraint]:
     """The pod's own of this kind or, where it has none of either kind, the default ones."""
     if pod.spread:
-        return [one for one in pod.spread if one.hard is hard]
+        return [constraint for constraint in pod.spread if constraint.hard is hard]
     given = params["default_constraints"]
     skews = {"none": (), "system": _SYSTEM}[given] if isinstance(given, str) else given
     assert isinstance(skews, tuple), f"constraints {given!r}"
-    together = default_selector(pod, facts)
-    if not together.requirements:
+    selector = default_selector(pod, facts)
+    if not selector.requirements:
         return []
-    itself = together.selects(pod.labels)
+    itself = selector.selects(pod.labels)
     return [
         TopologySpreadConstraint(
             str(key),
             int(skew),
             min_domains=1,
             hard=hard,
-            label_selector=together,
+            label_selector=selector,
             honors_affinity=True,
             honors_taints=False,
             selects_itself=itself,
@@ -94,53 +101,65 @@ def constraints(
 
 
 def default_selector(pod: Pod, facts: ClusterFacts) -> LabelSelector:
-    """The pods that belong together with this one; without requirements where nothing is known of that."""
-    near = [one for one in facts.pod_sets if one.namespace == pod.namespace and one.selector is not None]
+    """The default selector of the pod, without requirements if no Service or controller selects it."""
+    pod_sets = [
+        pod_set
+        for pod_set in facts.pod_sets
+        if pod_set.namespace == pod.namespace and pod_set.selector is not None
+    ]
     labels: dict[str, str] = {}
     requirements: list[SelectorRequirement] = []
-    for one in near:
-        if one.kind == "Service" and one.selector is not None and one.selector.selects(pod.labels):
-            labels |= {each.key: each.values[0] for each in one.selector.requirements}
-    for one in near if (pod.owner_api, pod.owner_kind) in _CONTROLLERS else ():
-        if (one.kind, one.name) == (pod.owner_kind, pod.owner_name) and one.selector is not None:
-            if one.kind == "ReplicationController":
-                labels |= {each.key: each.values[0] for each in one.selector.requirements}
+    for pod_set in pod_sets:
+        if (
+            pod_set.kind == "Service"
+            and pod_set.selector is not None
+            and pod_set.selector.selects(pod.labels)
+        ):
+            labels |= {each.key: each.values[0] for each in pod_set.selector.requirements}
+    for pod_set in pod_sets if (pod.owner_api, pod.owner_kind) in _CONTROLLERS else ():
+        if (pod_set.kind, pod_set.name) == (pod.owner_kind, pod.owner_name) and pod_set.selector is not None:
+            if pod_set.kind == "ReplicationController":
+                labels |= {each.key: each.values[0] for each in pod_set.selector.requirements}
             else:
-                requirements += one.selector.requirements
+                requirements += pod_set.selector.requirements
     by_labels = [SelectorRequirement(key, "In", (value,)) for key, value in sorted(labels.items())]
     return LabelSelector((*by_labels, *requirements))
 
 
 def counts_by_domain(
-    one: TopologySpreadConstraint, together: Sequence[TopologySpreadConstraint], pod: Pod, facts: ClusterFacts
+    constraint: TopologySpreadConstraint,
+    together: Sequence[TopologySpreadConstraint],
+    pod: Pod,
+    facts: ClusterFacts,
 ) -> dict[str, int]:
-    """How many pods the constraint counts in each domain, of the nodes that all of the constraints have domains for."""
+    """How many pods the constraint counts in each domain, of the nodes that all of the constraints
+    have domains for."""
     counts: dict[str, int] = {}
-    for seen in facts.nodes.values():
-        if has_all_keys(seen.node, together) and is_counted(one, pod, seen.node):
-            value = seen.node.labels.get(one.topology_key, "")
-            counts[value] = counts.get(value, 0) + count_on(one, pod, seen)
+    for node_info in facts.nodes.values():
+        if has_all_keys(node_info.node, together) and is_counted(constraint, pod, node_info.node):
+            value = node_info.node.labels.get(constraint.topology_key, "")
+            counts[value] = counts.get(value, 0) + count_on(constraint, pod, node_info)
     return counts
 
 
 def has_all_keys(node: Node, constraints: Sequence[TopologySpreadConstraint]) -> bool:
-    return all(one.topology_key in node.labels for one in constraints)
+    return all(constraint.topology_key in node.labels for constraint in constraints)
 
 
-def is_counted(one: TopologySpreadConstraint, pod: Pod, node: Node) -> bool:
-    if one.honors_affinity and not required_matches(pod, node):
+def is_counted(constraint: TopologySpreadConstraint, pod: Pod, node: Node) -> bool:
+    if constraint.honors_affinity and not required_matches(pod, node):
         return False
-    return not one.honors_taints or all_tolerated(pod, node)
+    return not constraint.honors_taints or all_tolerated(pod, node)
 
 
-def count_on(one: TopologySpreadConstraint, pod: Pod, seen: NodeInfo) -> int:
-    if one.label_selector is None or not one.label_selector.requirements:
+def count_on(constraint: TopologySpreadConstraint, pod: Pod, node_info: NodeInfo) -> int:
+    if constraint.label_selector is None or not constraint.label_selector.requirements:
         return 0
     return sum(
         placed.namespace == pod.namespace
         and not placed.terminating
-        and one.label_selector.selects(placed.labels)
-        for placed in seen.usage.pods.values()
+        and constraint.label_selector.selects(placed.labels)
+        for placed in node_info.usage.pods.values()
     )
 
 
@@ -152,21 +171,21 @@ def score(
         return None
     # kube-scheduler's own defaults want hostnames spread even where nodes have no zone.
     needed = [] if not pod.spread and params["default_constraints"] == "system" else soft
-    scored = [seen for seen in candidates if has_all_keys(seen.node, needed)]
-    sums = dict.fromkeys((seen.node.name for seen in scored), 0.0)
-    for one in soft:
-        own_domains = one.topology_key == _HOSTNAME
-        found = {seen.node.labels.get(one.topology_key, "") for seen in scored}
-        weight = math.log((len(scored) if own_domains else len(found)) + 2)
-        counts = counts_by_domain(one, needed, pod, facts)
-        for seen in scored:
-            value = seen.node.labels.get(one.topology_key)
+    scored = [node_info for node_info in candidates if has_all_keys(node_info.node, needed)]
+    sums = dict.fromkeys((node_info.node.name for node_info in scored), 0.0)
+    for constraint in soft:
+        own_domains = constraint.topology_key == _HOSTNAME
+        domains = {node_info.node.labels.get(constraint.topology_key, "") for node_info in scored}
+        weight = math.log((len(scored) if own_domains else len(domains)) + 2)
+        counts = counts_by_domain(constraint, needed, pod, facts)
+        for node_info in scored:
+            value = node_info.node.labels.get(constraint.topology_key)
             if value is not None:
-                count = count_on(one, pod, seen) if own_domains else counts.get(value, 0)
-                sums[seen.node.name] += count * weight + (one.max_skew - 1)
+                count = count_on(constraint, pod, node_info) if own_domains else counts.get(value, 0)
+                sums[node_info.node.name] += count * weight + (constraint.max_skew - 1)
     rounded = {name: _rounded(total) for name, total in sums.items()}
     least, most = min(rounded.values(), default=0), max(rounded.values(), default=0)
-    marks = {seen.node.name: NodeScore(0, 0) for seen in candidates}
+    marks = {node_info.node.name: NodeScore(0, 0) for node_info in candidates}
     for name, total in rounded.items():
         marks[name] = NodeScore(total, MAX_SCORE * (most + least - total) // most if most else MAX_SCORE)
     return marks

@@ -1,9 +1,10 @@
-"""Filter: no placed pod of the node mounts a disk that the pod names, unless both only read it. GCE disks are the same by
-their name, AWS disks by their ID (and are never shared), iSCSI by the IQN, RBD images by pool and name where the
-monitors overlap. A claim with the access mode ReadWriteOncePod is used by no placed pod, on whatever node.
+"""Filter: no pod on the node mounts a disk of the pod, unless both mount it read-only. GCE disks
+are equal by name, AWS disks by ID (never shared), iSCSI disks by IQN, and RBD images by pool and
+name if their monitors overlap. A claim with the access mode ReadWriteOncePod is not used by a
+placed pod on any node.
 
-A claim that does not exist refuses the pod before any node is looked at (that of an ephemeral volume is left to
-volume_binding).
+A claim that does not exist rejects the pod on all nodes (the claim of an ephemeral volume is left
+to volume_binding).
 """
 
 from policysched.cluster.volumes.binder import not_found_message
@@ -15,19 +16,21 @@ _DISK_CONFLICT = "node(s) had no available disk"
 _IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
 
 
-def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:
+def prefilter(pod: Pod, facts: ClusterFacts) -> str | None:
     for use in pod.claims:
         if use.owner_pod is None and facts.volumes.claim(use.claim) is None:
             return not_found_message("persistentvolumeclaim", use.claim.name)
     return None
 
 
-def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
-    absent = refuse_pod(pod, facts)
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
+    absent = prefilter(pod, facts)
     if absent is not None:
         return FilterReasons((absent,), resolvable=False)
-    held = [disk for placed in seen.usage.pods.values() for disk in placed.disks]
-    if any(disks_conflict(wanted, one) for wanted in pod.disks for one in held):
+    held = [disk for placed in node_info.usage.pods.values() for disk in placed.disks]
+    if any(disks_conflict(wanted, disk) for wanted in pod.disks for disk in held):
         return FilterReasons((_DISK_CONFLICT,), resolvable=True)
     for use in pod.claims:
         claim = facts.volumes.claim(use.claim) if use.owner_pod is None else None

@@ -1,10 +1,11 @@
-"""Filter: for each bound claim of the pod (without those of ephemeral volumes), and each of the labels
-`topology.kubernetes.io/zone` and `/region` and the older `failure-domain.beta.kubernetes.io/zone` and `/region` that
-its volume has, the node's label has one of the values (several stand with `__` between them). A node without any of
-the four labels takes every volume; for an older label of the volume the node may have the newer one.
+"""Filter, for each bound claim of the pod (without ephemeral volumes): if the volume has one of the
+labels `topology.kubernetes.io/zone` and `/region`, or the older
+`failure-domain.beta.kubernetes.io/zone` and `/region`, the node's label has one of its values
+(separated by `__`). A node without any of the four labels accepts every volume. For an older label
+of the volume, the node may have the newer label.
 
-A pod is refused before any node is looked at while a claim or its volume does not exist, or the claim is unbound and
-its class does not wait for the first consumer.
+A pod is rejected on all nodes while a claim or its volume does not exist, or the claim is unbound
+and its class does not have the mode WaitForFirstConsumer.
 """
 
 from collections.abc import Mapping
@@ -21,46 +22,50 @@ from policysched.model.volume_topology import (
 from tests.reference.builtin_interface import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 
-def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:
-    found = pod_topologies(pod, facts.volumes)
-    return found if isinstance(found, str) else None
+def prefilter(pod: Pod, facts: ClusterFacts) -> str | None:
+    topologies = pod_topologies(pod, facts.volumes)
+    return topologies if isinstance(topologies, str) else None
 
 
-def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
-    found = pod_topologies(pod, facts.volumes)
-    if isinstance(found, str):
-        return FilterReasons((found,), resolvable=False)
-    labels = seen.node.labels
-    if all(label not in labels for label in TOPOLOGY_LABELS) or all(_is_in(one, labels) for one in found):
+def filter_node(
+    pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
+) -> FilterReasons | None:
+    topologies = pod_topologies(pod, facts.volumes)
+    if isinstance(topologies, str):
+        return FilterReasons((topologies,), resolvable=False)
+    labels = node_info.node.labels
+    if all(label not in labels for label in TOPOLOGY_LABELS) or all(
+        _is_in(topology, labels) for topology in topologies
+    ):
         return None
     return FilterReasons(("node(s) had no available volume zone",), resolvable=False)
 
 
-def _is_in(one: VolumeTopology, labels: Mapping[str, str]) -> bool:
-    label = one.label if one.label in labels else newer_label(one.label)
-    return labels.get(label) in one.values
+def _is_in(topology: VolumeTopology, labels: Mapping[str, str]) -> bool:
+    label = topology.label if topology.label in labels else newer_label(topology.label)
+    return labels.get(label) in topology.values
 
 
-def pod_topologies(pod: Pod, stock: AvailableVolumes) -> list[VolumeTopology] | str:
-    """What the labels of the pod's volumes ask for, or why there is no sense in looking at any node."""
-    found: list[VolumeTopology] = []
+def pod_topologies(pod: Pod, volumes: AvailableVolumes) -> list[VolumeTopology] | str:
+    """The topology that the labels of the pod's volumes require, or why the pod fits no node."""
+    topologies: list[VolumeTopology] = []
     for use in pod.claims:
         if use.owner_pod is not None:
             continue
-        claim = stock.claim(use.claim)
+        claim = volumes.claim(use.claim)
         if claim is None:
             return not_found_message("persistentvolumeclaim", use.claim.name)
         if claim.volume_name:
-            volume = stock.volume(claim.volume_name)
+            volume = volumes.volume(claim.volume_name)
             if volume is None:
                 return not_found_message("persistentvolume", claim.volume_name)
-            found += volume_topologies(volume.labels)
+            topologies += volume_topologies(volume.labels)
             continue
         if not claim.class_name:
             return "PersistentVolumeClaim had no pv name and storageClass name"
-        storage_class = stock.storage_class(claim.class_name)
+        storage_class = volumes.storage_class(claim.class_name)
         if storage_class is None:
             return not_found_message("storageclass.storage.k8s.io", claim.class_name)
         if not storage_class.waits_for_first_consumer:
             return "PersistentVolume had no name"
-    return found
+    return topologies

@@ -1,4 +1,4 @@
-"""Which pods there are, and which of them moved."""
+"""The pod indexes of the cluster cache and their change log."""
 
 from dataclasses import replace
 
@@ -11,10 +11,10 @@ from tests.builders import finished, pending, placed, pod
 
 
 def names(cache: ClusterCache) -> set[str]:
-    return {one.name for one in cache.active_pods.pods.values()}
+    return {pod.name for pod in cache.active_pods.pods.values()}
 
 
-def test_pods_count_on_a_node_and_on_none_until_they_finish_or_are_to_end() -> None:
+def test_active_pods_are_bound_or_unbound_but_not_finished_or_terminating() -> None:
     cache = ClusterCache()
     cache.put_pod(pending(pod("waits")))
     cache.put_pod(placed(pod("runs"), "a"))
@@ -29,7 +29,7 @@ def test_pods_count_on_a_node_and_on_none_until_they_finish_or_are_to_end() -> N
     assert names(cache) == {"runs"}
 
 
-def test_who_is_done_is_remembered_until_deleted_without_what_placing_reads() -> None:
+def test_ended_pods_are_kept_compacted_until_they_are_deleted() -> None:
     cache, big = ClusterCache(), pod("done", labels={"app": "x"}, gates=["x"])
     cache.put_pod(placed(big, "a"))
     cache.put_pod(placed(pod("ends"), "a"))
@@ -41,7 +41,7 @@ def test_who_is_done_is_remembered_until_deleted_without_what_placing_reads() ->
     cache.drop_pod(pod("stranger").uid)
 
     assert before == set()
-    assert {one.name for one in cache.ended_pods.pods.values()} == {"done", "ends"}
+    assert {ended.name for ended in cache.ended_pods.pods.values()} == {"done", "ends"}
     assert (cache.ended_pods.pods[big.uid].labels, cache.ended_pods.pods[big.uid].gates) == ({"app": "x"}, ())
     assert (
         find_cache_differences(
@@ -51,7 +51,7 @@ def test_who_is_done_is_remembered_until_deleted_without_what_placing_reads() ->
     )
 
 
-def test_a_pod_that_is_bound_is_the_same_pod() -> None:
+def test_binding_a_pod_does_not_change_it_in_the_index() -> None:
     cache = ClusterCache()
     cache.put_pod(pending(pod("web")))
     before = cache.active_pods.version
@@ -61,31 +61,31 @@ def test_a_pod_that_is_bound_is_the_same_pod() -> None:
     assert cache.active_pods.version == before
 
 
-def test_whoever_asks_is_told_who_moved_since() -> None:
-    census = PodIndex()
-    census.put(pod("first"))
-    first = census.version
-    census.put(pod("second"))
-    census.drop(pod("first").uid)
+def test_the_index_reports_pods_changed_since_a_version() -> None:
+    index = PodIndex()
+    index.put(pod("first"))
+    first = index.version
+    index.put(pod("second"))
+    index.drop(pod("first").uid)
 
-    assert list(census.changed_since(first) or ()) == [pod("first").uid, pod("second").uid]
-    assert list(census.changed_since(census.version) or ()) == []
+    assert list(index.changed_since(first) or ()) == [pod("first").uid, pod("second").uid]
+    assert list(index.changed_since(index.version) or ()) == []
 
 
-def test_pods_that_are_gone_are_forgotten_in_the_end() -> None:
-    census = PodIndex()
+def test_changes_of_removed_pods_are_forgotten_beyond_the_limit() -> None:
+    index = PodIndex()
     for number in range(3000):
-        census.put(pod(f"p{number}"))
-        census.drop(pod(f"p{number}").uid)
+        index.put(pod(f"p{number}"))
+        index.drop(pod(f"p{number}").uid)
 
-    assert census.changed_since(0) is None
-    assert len(census._changed) <= 1001
+    assert index.changed_since(0) is None
+    assert len(index.changes) <= 1001
 
 
-def test_a_census_that_overlooks_a_pod_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_finds_a_pod_missing_from_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PodIndex, "put", lambda *_: None)
-    cache, one = ClusterCache(), pending(pod("web"))
+    cache, observed = ClusterCache(), pending(pod("web"))
 
-    cache.put_pod(one)
+    cache.put_pod(observed)
 
-    assert len(find_cache_differences(cache, pods=[one], nodes=[])) == 1
+    assert len(find_cache_differences(cache, pods=[observed], nodes=[])) == 1

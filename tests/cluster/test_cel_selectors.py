@@ -1,4 +1,4 @@
-"""CEL selectors say of devices what kube-scheduler's say, and cost no more than they may."""
+"""CEL selectors match devices as kube-scheduler's do, with bounded cost."""
 
 import pytest
 
@@ -7,12 +7,12 @@ from policysched.cluster.devices.cel_selectors import CelSelectorError, DeviceSe
 from policysched.kube.decode import devices
 from tests.devices import DRIVER, gpu, slice_manifest
 
-OURS = f'device.attributes["{DRIVER}"]'
+ATTRIBUTES = f'device.attributes["{DRIVER}"]'
 ROOM = f'device.capacity["{DRIVER}"]'
 
 
-def asked(expression: str) -> bool | str:
-    """The answer about one device, or the words why there is none."""
+def evaluate(expression: str) -> bool | str:
+    """Whether the selector matches the test device, or the error."""
     offered = gpu(
         "gpu-0",
         attributes={
@@ -25,9 +25,9 @@ def asked(expression: str) -> bool | str:
         capacity={"memory": "80Gi", "half": "500m"},
         allowMultipleAllocations=True,
     )
-    one = devices.decode_resource_slice(slice_manifest("a", offered)).devices[0]
+    device = devices.decode_resource_slice(slice_manifest("a", offered)).devices[0]
     try:
-        return DeviceSelectors().matches(expression, DRIVER, one)
+        return DeviceSelectors().matches(expression, DRIVER, device)
     except CelSelectorError as error:
         return str(error)
 
@@ -36,59 +36,62 @@ def asked(expression: str) -> bool | str:
     "expression",
     [
         f'device.driver == "{DRIVER}"',
-        f'{OURS}.model == "a100" && {OURS}.index > 2 && {OURS}.on',
+        f'{ATTRIBUTES}.model == "a100" && {ATTRIBUTES}.index > 2 && {ATTRIBUTES}.on',
         'device.attributes["other.example.com"].index == 7',
-        f'"model" in {OURS} && !has({OURS}.gone) && !("gone.example.com" in device.attributes)',
+        f'"model" in {ATTRIBUTES} && !has({ATTRIBUTES}.gone) && !("gone.example.com" in device.attributes)',
         '!has(device.attributes["gone.example.com"].model)',
         f'{ROOM}.memory == quantity("81920Mi") && {ROOM}.memory.compareTo(quantity("79Gi")) == 1',
         f'{ROOM}.memory.isGreaterThan(quantity("40Gi")) && {ROOM}.half.isLessThan(quantity("1"))',
         f"!{ROOM}.half.isInteger() && {ROOM}.half.asApproximateFloat() == 0.5 && {ROOM}.half.sign() == 1",
         f'{ROOM}.half.add(quantity("1500m")).asInteger() == 2 && {ROOM}.half.sub(1).sign() == -1',
         'isQuantity("1.5Gi") && !isQuantity("much")',
-        f'{OURS}.driverVersion.isLessThan(semver("1.10.0")) && {OURS}.driverVersion.minor() == 10',
-        f'{OURS}.driverVersion == semver("1.10.0-rc.1") && {OURS}.driverVersion != "1.10.0-rc.1"',
+        f'{ATTRIBUTES}.driverVersion.isLessThan(semver("1.10.0")) && {ATTRIBUTES}.driverVersion.minor() == 10',
+        f'{ATTRIBUTES}.driverVersion == semver("1.10.0-rc.1") && {ATTRIBUTES}.driverVersion != "1.10.0-rc.1"',
         'semver("v01.2", true) == semver("1.2.0") && !isSemver("1.2") && isSemver("1.2", true)',
         'semver("1.0.0-alpha.2").isLessThan(semver("1.0.0-alpha.10"))',
-        f"cel.bind(dra, {OURS}, dra.on && dra.index in [1, 3])",
-        f'{OURS}.?gone.orValue("none") == "none"',
-        f'{OURS}.model.matches("^a[0-9]+$") && {OURS}.model.startsWith("a")',
+        f"cel.bind(dra, {ATTRIBUTES}, dra.on && dra.index in [1, 3])",
+        f'{ATTRIBUTES}.?gone.orValue("none") == "none"',
+        f'{ATTRIBUTES}.model.matches("^a[0-9]+$") && {ATTRIBUTES}.model.startsWith("a")',
         "device.allowMultipleAllocations",
     ],
 )
-def test_a_selector_that_holds(expression: str) -> None:
-    answer, otherwise = asked(expression), asked(f"!({expression})")
+def test_a_selector_matches_the_device(expression: str) -> None:
+    answer, otherwise = evaluate(expression), evaluate(f"!({expression})")
 
     assert (answer, otherwise) == (True, False)
 
 
 @pytest.mark.parametrize(
-    ("expression", "words"),
+    ("expression", "message"),
     [
-        (f"{OURS}.gone == 1", "CEL runtime error: no such key: gone"),
+        (f"{ATTRIBUTES}.gone == 1", "CEL runtime error: no such key: gone"),
         ('device.attributes["gone.example.com"].model == "x"', "CEL runtime error: no such key: model"),
-        (f'{OURS}.model.isGreaterThan(quantity("1"))', "CEL runtime error: No matching overloads"),
+        (f'{ATTRIBUTES}.model.isGreaterThan(quantity("1"))', "CEL runtime error: No matching overloads"),
         (f'{ROOM}.memory.isGreaterThan(semver("1.0.0"))', "CEL runtime error: no such overload"),
-        (f"{OURS}.model", "CEL runtime error: CEL result of type string could not be converted to bool"),
+        (
+            f"{ATTRIBUTES}.model",
+            "CEL runtime error: CEL result of type string could not be converted to bool",
+        ),
         ("1 + 1", "CEL compile error: must evaluate to bool or the unknown type, not int"),
         ("nothing.of.this", "CEL compile error: compilation failed: ERROR: <input>:1:"),
         ("device.driver ==", "CEL compile error: compilation failed: ERROR: <input>:1:17: Syntax error"),
         ('ip("1.2.3.4") == ip("1.2.3.4")', "CEL compile error: compilation failed"),
     ],
 )
-def test_a_selector_that_says_nothing_says_why(expression: str, words: str) -> None:
-    answer = asked(expression)
+def test_a_selector_that_cannot_be_evaluated_reports_why(expression: str, message: str) -> None:
+    answer = evaluate(expression)
 
     assert isinstance(answer, str)
-    assert answer.startswith(words)
+    assert answer.startswith(message)
 
 
-def test_an_attribute_of_a_kind_that_is_not_read_is_an_error_and_no_answer() -> None:
-    one = devices.decode_resource_slice(
+def test_an_attribute_of_an_unsupported_kind_is_an_error() -> None:
+    device = devices.decode_resource_slice(
         slice_manifest("a", gpu("g", attributes={"list": {"ints": [1]}}))
     ).devices[0]
 
     with pytest.raises(CelSelectorError, match="attribute list: unsupported attribute value"):
-        DeviceSelectors().matches("true", DRIVER, one)
+        DeviceSelectors().matches("true", DRIVER, device)
 
 
 TEN = "[1,2,3,4,5,6,7,8,9,10]"
@@ -104,29 +107,29 @@ TEN = "[1,2,3,4,5,6,7,8,9,10]"
     ],
     ids=["a million steps", "deep", "long", "longer than it may be"],
 )
-def test_an_expression_that_could_hold_us_up_ends(expression: str) -> None:
-    answer = asked(expression)
+def test_an_expensive_expression_is_stopped(expression: str) -> None:
+    answer = evaluate(expression)
 
     assert answer is True or (isinstance(answer, str) and answer.startswith("CEL "))
 
 
-def test_what_is_compiled_is_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_compiled_selectors_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cel_selectors, "COMPILED_MAX", 3)
-    one = devices.decode_resource_slice(slice_manifest("a", gpu("g"))).devices[0]
+    device = devices.decode_resource_slice(slice_manifest("a", gpu("g"))).devices[0]
     selectors = DeviceSelectors()
 
-    answers = [selectors.matches(f"{number} == 4", DRIVER, one) for number in (*range(8), 4)]
+    answers = [selectors.matches(f"{number} == 4", DRIVER, device) for number in (*range(8), 4)]
 
     assert answers == [False] * 4 + [True] + [False] * 3 + [True]
     assert len(selectors._compiled) == 3
 
 
-def test_without_the_library_selectors_are_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_cel_package_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> object:
         raise ImportError("no module")
 
     monkeypatch.setattr(cel_selectors, "_environment", missing)
 
-    assert asked("true") == (
-        "CEL compile error: selectors cannot be evaluated here, for the package cel-expr-python is not installed"
+    assert evaluate("true") == (
+        "CEL compile error: selectors cannot be evaluated: the package cel-expr-python is not installed"
     )
