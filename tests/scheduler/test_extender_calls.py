@@ -89,8 +89,8 @@ def test_a_new_policy_that_asks_somebody_unknown_is_refused_and_the_others_run()
     rig.settle()
 
     (said,) = [one.message for one in rig.of(c.ReportPolicyEvent) if one.reason == "PolicyRejected"]
-    assert said.startswith("a.policy:4:10 PS906 extender `gpu` is not named in the settings")
-    assert said.endswith("; nothing runs in its place")
+    assert said.startswith("a.policy:4:10 PS906 extender `gpu` is not configured in the settings")
+    assert said.endswith("; no version of this policy is active")
     assert rig.where() == {"web": "a"}
     assert {one.name: one.phase for one in rig.scheduler.policies()} == {
         "plain": "active",
@@ -325,7 +325,7 @@ def test_a_pod_that_an_extender_has_a_say_about_evicts_nobody_and_others_of_the_
 @pytest.mark.parametrize(
     ("statement", "terms", "words"),
     [
-        ("extender npu", {}, "extender `npu` is not named in the settings (they name: gpu)"),
+        ("extender npu", {}, "extender `npu` is not configured in the settings (configured: gpu)"),
         (
             "extender gpu weight 1 missing worst",
             {"gpu": replace(BOTH, scores=False)},

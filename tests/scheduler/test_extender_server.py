@@ -248,7 +248,7 @@ def test_a_pod_that_binds_through_us_counts_at_once_and_no_more_once_that_failed
 
     command = asked.bind(mine, "a")
     while_it_is_under_way = asked.filtered("racks", other, "a")[1]
-    with pytest.raises(ExtenderServerError, match="an earlier bind to a is not answered yet"):
+    with pytest.raises(ExtenderServerError, match="an earlier bind to a is still in flight"):
         asked.bind(mine, "b")
     asked.tell(e.BindRefused(mine.uid, "gated"))
 

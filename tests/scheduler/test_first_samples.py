@@ -95,7 +95,7 @@ def test_what_the_pod_waits_for_is_said_meanwhile() -> None:
     why = rig.scheduler.pending_status(rig.seen(pod("web").uid).pod.uid)
 
     assert why is not None
-    assert (why.state, why.message) == ("active", "policy test waits for the first samples of heat, load")
+    assert (why.state, why.message) == ("active", "policy test is waiting for the first samples of heat, load")
 
 
 def test_a_pod_that_waits_longer_than_a_moment_is_told_once_for_which_metrics_of_which_source() -> None:
@@ -110,7 +110,7 @@ def test_a_pod_that_waits_longer_than_a_moment_is_told_once_for_which_metrics_of
     assert (said.name, said.reason, said.message) == (
         "web",
         "PolicyPending",
-        "0/2 nodes are available: policy test waits for the first samples of heat (source main), load (source main).",
+        "0/2 nodes are available: policy test is waiting for the first samples of heat (source main), load (source main).",
     )
 
 
@@ -268,7 +268,7 @@ def test_another_scheduler_is_told_to_come_back_while_the_first_samples_are_wait
         answering.handle(event, START_NS)
     question = ExtenderQuery("test", pod("web"), (NodeName("a"),), None)
 
-    with pytest.raises(ExtenderServerError, match="waits for the first samples of load") as refused:
+    with pytest.raises(ExtenderServerError, match="is waiting for the first samples of load") as refused:
         answering.filter(question, START_NS)
     answering.advance(START_NS + 11 * 10**9)
 

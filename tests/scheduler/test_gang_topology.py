@@ -96,7 +96,7 @@ def test_nodes_without_the_label_are_no_domain() -> None:
     assert rig.where() == {}
     assert rig.words("m0") == (
         "gang default/g: 0 of 2 members fit now: 0/1 nodes are available: "
-        "1 node(s) in no domain of rack that has room for the gang."
+        "1 node(s) in no rack domain with enough capacity for the gang."
     )
 
 

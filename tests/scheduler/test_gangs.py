@@ -157,7 +157,7 @@ def test_a_gang_never_has_more_members_placed_than_its_maximum() -> None:
     assert len(first) == 4
     assert len(rig.where()) == 5
     waiting = {one.message for one in rig.of(c.ReportPending)}
-    assert "gang default/train has as many members as it may have, 4" in waiting
+    assert "gang default/train is at its maximum of 4 members" in waiting
 
 
 def test_the_gang_stands_at_its_first_members_place() -> None:

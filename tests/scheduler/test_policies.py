@@ -268,8 +268,8 @@ def test_a_policy_renamed_under_its_key_runs_beside_its_old_name() -> None:
     (event,) = rig.of(c.ReportPolicyEvent)
     assert (
         event.reason == "PolicyMissing"
-        and "ConfigMap ns/policies does not have it any more" in event.message
-        and "delete it from ConfigMap ns/kept too" in event.message
+        and "ConfigMap ns/policies no longer contains it" in event.message
+        and "delete it from ConfigMap ns/kept as well" in event.message
     )
 
 
@@ -322,13 +322,13 @@ def test_a_start_without_any_policy_is_fatal() -> None:
     empty.offer({})
     broken.offer(BROKEN)
 
-    kept = "ConfigMap ns/kept has no last known good policy: nothing to run"
-    assert absent.scheduler.startup_error == f"ConfigMap ns/policies does not exist, and {kept}"
+    saved = "ConfigMap ns/kept has no last known good policy"
+    assert absent.scheduler.startup_error == f"no policy to run: ConfigMap ns/policies does not exist, and {saved}"
     assert (
         empty.scheduler.startup_error
-        == f"there is no policy in ConfigMap ns/policies (they are called NAME.policy), and {kept}"
+        == f"no policy to run: ConfigMap ns/policies has no key named NAME.policy, and {saved}"
     )
-    assert f"no policy in ConfigMap ns/policies can run, and {kept}. main.policy:2:" in str(
+    assert f"no policy to run: no policy in ConfigMap ns/policies is valid, and {saved}. main.policy:2:" in str(
         broken.scheduler.startup_error
     )
 
@@ -340,7 +340,7 @@ def test_a_start_with_one_valid_policy_is_not_fatal_and_the_broken_one_is_reject
     (rejected,) = [one for one in rig.scheduler.policies() if one.key == "a.policy"]
     assert (rejected.name, rejected.phase, rejected.sha256) == ("test", "rejected", None)
     (event,) = rig.of(c.ReportPolicyEvent)
-    assert event.message.endswith("nothing runs in its place")
+    assert event.message.endswith("no version of this policy is active")
 
 
 def test_a_restart_with_a_broken_key_runs_what_was_kept() -> None:

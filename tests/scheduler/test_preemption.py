@@ -378,7 +378,7 @@ def test_where_evicting_is_forbidden_it_is_said_once_and_the_pod_waits_with_word
 
     assert [one.reason for one in rig.of(c.ReportPolicyEvent)] == ["PreemptionForbidden"]
     assert len(evictions(rig)) == 1
-    assert "preemption: not carried out, for the API server does not let us evict: pods is forbidden" in str(
+    assert "preemption: forbidden by the API server: pods is forbidden" in str(
         rig.words("h1")
     )
 

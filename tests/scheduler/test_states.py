@@ -70,7 +70,7 @@ def test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_
     rig.tell(e.PodDeleted(whole.pod.uid))
 
     assert values(rig) == {("web", "a"): 0.75}
-    assert rig.scheduler._core.policy_states._policies["test"].moments_by_pod == {}
+    assert rig.scheduler._core.policy_states._policies["test"].events_by_pod == {}
 
 
 def test_only_the_policys_own_pods_on_a_node_feed_it_and_only_what_it_says() -> None:
