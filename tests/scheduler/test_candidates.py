@@ -242,9 +242,9 @@ def check_the_best(by: Program, scene: Scene, started: list[int | None]) -> None
 @pytest.mark.parametrize(
     ("part", "planted"),
     [
-        ("_how_many", lambda pods, *_: 1 + len(list(pods)) // 2),
-        ("_how_high", lambda ascending, *_: list(ascending)[-1].priority),
-        ("by_importance", lambda pods, _: list(pods)[:1]),
+        ("_victim_count_min", lambda pods, *_: 1 + len(list(pods)) // 2),
+        ("_victim_priority_min", lambda ascending, *_: list(ascending)[-1].priority),
+        ("sorted_by_importance", lambda pods, _: list(pods)[:1]),
     ],
     ids=["too many are wanted", "too important ones are wanted", "only one may go"],
 )
@@ -263,8 +263,8 @@ def test_a_bound_that_is_too_high_is_found(part: str, planted: Any, monkeypatch:
 @pytest.mark.parametrize(
     ("part", "planted", "check"),
     [
-        ("_lift", lambda *_: None, check_that_none_is_overlooked),
-        ("by_importance", lambda pods, _: list(pods)[:1], check_that_none_is_overlooked),
+        ("_remove_pods", lambda *_: None, check_that_none_is_overlooked),
+        ("sorted_by_importance", lambda pods, _: list(pods)[:1], check_that_none_is_overlooked),
         ("split_by_budget", lambda pods, _: ([], list(pods)[1:]), check_that_it_fits),
     ],
     ids=["nobody is lifted", "only one is lifted", "one is forgotten"],

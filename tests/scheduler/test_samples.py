@@ -243,7 +243,7 @@ def test_what_becomes_of_pods_is_said_when_a_metric_is_out() -> None:
     (report,) = rig.of(c.ReportPolicyEvent)
     assert report.message == (
         "policy `test`: 1 of 1 nodes have no fresh sample of `cpu_util`; "
-        "pods to which a rule applies that reads it wait until they have"
+        "pods to which such a rule applies wait until samples return"
     )
 
 

@@ -76,7 +76,7 @@ def test_members_of_one_trial_see_each_other() -> None:
 
 def test_planted_members_of_a_trial_that_are_overlooked_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HypotheticalGangMembers, "catch_up", lambda *_: None)
-    monkeypatch.setattr(HypotheticalGangMembers, "rows_of", lambda self, gang: self._members.of(gang))
+    monkeypatch.setattr(HypotheticalGangMembers, "rows_of", lambda self, gang: self._members.rows_of(gang))
 
     assert a_trial().where()["w2"] != "d"
 
