@@ -329,9 +329,9 @@ def test_a_pod_that_an_extender_has_a_say_about_evicts_nobody_and_others_of_the_
         (
             "extender gpu weight 1 missing worst",
             {"gpu": replace(BOTH, scores=False)},
-            "no verb to ask it for scores",
+            "has a weight, but the settings configure no prioritize verb for it",
         ),
-        ("extender gpu", {"gpu": replace(BOTH, filters=False)}, "for nothing"),
+        ("extender gpu", {"gpu": replace(BOTH, filters=False)}, "has no effect: it has no weight"),
     ],
 )
 def test_a_policy_whose_extender_cannot_be_asked_does_not_take_over(
@@ -376,7 +376,7 @@ def test_a_start_where_the_last_known_good_text_asks_in_vain_too_has_nothing_to_
     alone.offer(ASKING, last_good={"test.policy": ASKING})
     beside.offer({"a.policy": ASKING, "b.policy": plain}, last_good={"test.policy": ASKING})
 
-    assert "extender `gpu` is not named" in (alone.scheduler.startup_error or "")
+    assert "extender `gpu` is not configured" in (alone.scheduler.startup_error or "")
     assert beside.scheduler.startup_error is None
     (kept,) = beside.of(c.SavePolicyTexts)
     assert kept.texts.keys() == {"plain", "test"}

@@ -154,7 +154,7 @@ def test_nothing_is_answered_before_the_first_lists_nor_for_a_policy_that_is_non
 
     with pytest.raises(ExtenderServerError, match="first lists") as too_early:
         early.filtered("racks", pod(), "a")
-    with pytest.raises(ExtenderServerError, match=r"no policy `rucks` \(active: racks\)") as unknown:
+    with pytest.raises(ExtenderServerError, match=r"unknown policy `rucks` \(active: racks\)") as unknown:
         later.filtered("rucks", pod(), "a")
 
     assert (too_early.value.ready, unknown.value.ready) == (False, True)
