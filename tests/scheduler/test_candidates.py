@@ -95,7 +95,7 @@ def judged(scene: Scene, by: Program, one: Pod, gone: Iterable[PodUid] = ()) -> 
 
 
 def uids(pods: Iterable[Pod]) -> list[PodUid]:
-    return [one.uid for one in pods]
+    return [pod.uid for pod in pods]
 
 
 def stuck(scene: Scene, by: Program) -> Pod | None:

@@ -72,8 +72,8 @@ def test_what_cannot_be_written_is_given_back_and_who_waits_for_it_is_tried() ->
     rig.tell(e.PrebindRefused(WEB, "claim default/c got deleted in the meantime", {}))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
-    assert any("got deleted in the meantime" in one.message for one in rig.of(c.ReportPending))
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web", "other"]
+    assert any("got deleted in the meantime" in report.message for report in rig.of(c.ReportPending))
     assert rig.of(c.Unreserve) == []
     assert agreed(rig)
 
@@ -106,7 +106,7 @@ def gone_while_it_is_written() -> Rig:
 def test_what_may_be_written_yet_for_a_pod_that_is_gone_is_nobody_elses() -> None:
     rig = gone_while_it_is_written()
 
-    assert [one.name for one in rig.of(c.Prebind)] == ["web"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web"]
     assert agreed(rig)
 
 
@@ -118,7 +118,7 @@ def test_a_pod_that_is_gone_meanwhile_leaves_its_devices_to_others_once_they_are
     rig.tell(e.PrebindRefused(WEB, "claim default/c got deleted in the meantime", {}))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web", "other"]
     assert agreed(rig)
 
 
@@ -127,13 +127,13 @@ def test_what_was_written_for_a_pod_that_is_gone_is_its_claims_until_that_gives_
 
     rig.tell(e.PrebindWritten(WEB, {C: 5}))
     rig.settle()
-    before = [one.name for one in rig.of(c.Prebind)]
+    before = [prebind.name for prebind in rig.of(c.Prebind)]
     rig.tell(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
     rig.tell(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
 
     assert before == ["web"]
-    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web", "other"]
     assert agreed(rig)
 
 
@@ -143,12 +143,12 @@ def test_devices_that_a_claim_gave_back_before_its_write_is_answered_are_nobodys
     rig.tell(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
     rig.tell(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
-    before = [one.name for one in rig.of(c.Prebind)]
+    before = [prebind.name for prebind in rig.of(c.Prebind)]
     rig.tell(e.PrebindWritten(WEB, {C: 5}))
     rig.settle()
 
     assert before == ["web"]
-    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web", "other"]
     assert agreed(rig)
 
 
@@ -163,13 +163,13 @@ def test_a_shared_claims_devices_are_its_own_until_the_writes_for_all_its_pods_a
     rig.tell(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
     rig.tell(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
-    before = {one.name for one in rig.of(c.Prebind)}
+    before = {prebind.name for prebind in rig.of(c.Prebind)}
     rig.tell(e.PrebindRefused(PodUid("uid-default-mate"), "no", {}))
     rig.tell(e.PodDeleted(PodUid("uid-default-mate")))
     rig.settle()
 
     assert before == {"web", "mate"}
-    assert {one.name for one in rig.of(c.Prebind)} == {"web", "mate", "other"}
+    assert {prebind.name for prebind in rig.of(c.Prebind)} == {"web", "mate", "other"}
     assert agreed(rig)
 
 
@@ -182,7 +182,7 @@ def test_time_that_is_over_gives_no_devices_back_that_may_be_written_yet() -> No
 
     rig.pass_time(1000)
     rig.settle()
-    before = [one.name for one in rig.of(c.Prebind)]
+    before = [prebind.name for prebind in rig.of(c.Prebind)]
     rig.tell(e.PrebindWritten(WEB, {C: 5}))
     rig.settle()
 
@@ -235,7 +235,7 @@ def test_a_pod_waits_for_its_claim_and_for_no_others() -> None:
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     )
     assert tried == 1
-    assert [one.name for one in rig.of(c.Prebind)] == ["web"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web"]
 
 
 def test_a_slice_wakes_those_who_found_no_device() -> None:
@@ -246,7 +246,7 @@ def test_a_slice_wakes_those_who_found_no_device() -> None:
     rig.tell(e.DeviceObjectUpdated(device_slice("a", gpu("g0"))))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prebind)] == ["web"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web"]
 
 
 def test_a_claim_that_keeps_its_pod_from_every_node_gives_its_devices_back() -> None:
@@ -266,7 +266,7 @@ def test_a_claim_that_keeps_its_pod_from_every_node_gives_its_devices_back() -> 
     assert rig.of(c.Deallocate) == [c.Deallocate(C, "uid-c", 7)]
     assert "1 resourceclaim not available on the node" in report.message
     assert "deallocation of ResourceClaim completed, preemption:" in report.message
-    assert [one.node for one in rig.of(c.Prebind)] == ["b"]
+    assert [prebind.node for prebind in rig.of(c.Prebind)] == ["b"]
 
 
 def test_a_claim_that_others_use_keeps_its_devices() -> None:
@@ -312,7 +312,7 @@ def test_a_cluster_that_does_not_serve_devices_holds_up_nobody_else() -> None:
 
     assert rig.where() == {"plain": "a"}
     assert "the API server does not serve resource.k8s.io/v1 (ResourceClaim)" in report.message
-    assert [one.name for one in rig.of(c.Prebind)] == ["web"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web"]
 
 
 def test_a_policy_without_the_rule_leaves_pods_with_claims_pending_and_says_why() -> None:

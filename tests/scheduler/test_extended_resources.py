@@ -85,7 +85,7 @@ def test_the_resource_of_the_class_s_own_name_does_as_well() -> None:
     rig.see(asking_for("web", resource="deviceclass.resource.kubernetes.io/gpu"))
     rig.settle()
 
-    assert [one.node for one in rig.of(c.Prebind)] == ["a"]
+    assert [prebind.node for prebind in rig.of(c.Prebind)] == ["a"]
 
 
 def test_a_device_that_was_promised_is_no_second_pods() -> None:
@@ -160,7 +160,7 @@ def test_a_claim_that_cannot_be_written_is_taken_away_and_its_device_is_free_onc
 
     assert rig.of(c.DeleteExtendedClaim) == [c.DeleteExtendedClaim(wanted.claim, WEB)]
     assert before == 1
-    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web", "other"]
     assert agreed(rig)
 
 
@@ -226,7 +226,7 @@ def test_a_claim_that_is_left_keeps_back_nobody_else() -> None:
     rig.see(asking_for("web"), asking_for("other"))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prebind)] == ["other"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["other"]
 
 
 def test_a_pod_that_goes_while_its_claim_is_written_leaves_no_claim() -> None:
@@ -267,7 +267,7 @@ def test_a_gang_gets_its_claims_whole_or_not_at_all() -> None:
     rig.tell(e.DeviceObjectUpdated(device_slice("a", gpu("g0"), gpu("g1"), version=2)))
     rig.settle()
 
-    names = {one.claim_to_create.claim for one in rig.of(c.Prebind) if one.claim_to_create is not None}
+    names = {prebind.claim_to_create.claim for prebind in rig.of(c.Prebind) if prebind.claim_to_create is not None}
     assert before == []
     assert len(names) == 2
     assert agreed(rig)

@@ -88,7 +88,7 @@ def test_a_new_policy_that_asks_somebody_unknown_is_refused_and_the_others_run()
 
     rig.settle()
 
-    (said,) = [one.message for one in rig.of(c.ReportPolicyEvent) if one.reason == "PolicyRejected"]
+    (said,) = [report.message for report in rig.of(c.ReportPolicyEvent) if report.reason == "PolicyRejected"]
     assert said.startswith("a.policy:4:10 PS906 extender `gpu` is not configured in the settings")
     assert said.endswith("; no version of this policy is active")
     assert rig.where() == {"web": "a"}
@@ -319,7 +319,7 @@ def test_a_pod_that_an_extender_has_a_say_about_evicts_nobody_and_others_of_the_
 
     assert nobody == []
     assert (rig.words("asks") or "").endswith("not tried, for extender gpu has a say about this pod.")
-    assert [one.name for one in rig.of(c.Evict)] == ["plain"]
+    assert [eviction.name for eviction in rig.of(c.Evict)] == ["plain"]
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_pods_of_a_service_are_spread_by_default_here_too() -> None:
 
 
 def victims(*pods: Pod, whole: bool = True) -> NodeVictims:
-    return NodeVictims(tuple(one.uid for one in pods), {one.uid: one for one in pods} if whole else {})
+    return NodeVictims(tuple(pod.uid for pod in pods), {pod.uid: pod for pod in pods} if whole else {})
 
 
 def test_a_node_is_kept_where_all_victims_may_go_and_the_pod_then_fits() -> None:

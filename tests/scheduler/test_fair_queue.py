@@ -153,7 +153,7 @@ def always_the_first(seed: int) -> list[str]:
                 key=lambda one: order_key(program, one.pod, None, one.facts, rig.now_ns, core.cache),
             )
             binds = [one for one in rig.scheduler.decide(rig.now_ns) if isinstance(one, c.Bind)]
-            if [one.uid for one in binds] != [first.uid]:
+            if [bind.uid for bind in binds] != [first.uid]:
                 found.append(f"step {step}: {binds}, first was {first}")
     return found
 

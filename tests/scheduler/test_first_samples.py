@@ -59,7 +59,7 @@ def test_a_metric_that_was_asked_for_in_vain_is_not_waited_for_and_its_outage_is
     rig.settle()
 
     assert rig.where().keys() == {"web"}
-    assert [one.reason for one in rig.of(c.ReportPolicyEvent) if one.type == "Warning"] == ["MetricOutage"]
+    assert [report.reason for report in rig.of(c.ReportPolicyEvent) if report.type == "Warning"] == ["MetricOutage"]
 
 
 def test_all_metrics_are_waited_for() -> None:
@@ -82,7 +82,7 @@ def test_a_source_that_hangs_is_waited_for_no_longer_than_the_longest_and_a_line
     before = rig.where()
     rig.pass_time(0.2)
 
-    late = [one for one in rig.of(c.Log) if one.level == "warning"]
+    late = [log for log in rig.of(c.Log) if log.level == "warning"]
     assert before == {}
     assert rig.where().keys() == {"web"}
     assert [one.fields for one in late] == [{"policy": "test", "metrics": "load"}]
@@ -121,7 +121,7 @@ def test_a_pod_that_comes_while_others_wait_is_told_as_well() -> None:
     rig.see(pod("late"))
     rig.pass_time(1)
 
-    assert [one.name for one in rig.of(c.ReportPending)] == ["web", "late"]
+    assert [report.name for report in rig.of(c.ReportPending)] == ["web", "late"]
 
 
 def test_whoever_has_its_samples_soon_is_told_nothing() -> None:
@@ -146,7 +146,7 @@ def test_each_member_of_a_gang_is_told() -> None:
 
     rig.pass_time(4)
 
-    assert sorted(one.name for one in rig.of(c.ReportPending)) == ["one", "two"]
+    assert sorted(report.name for report in rig.of(c.ReportPending)) == ["one", "two"]
 
 
 def test_of_a_great_many_only_so_many_are_told_in_a_second_and_none_twice() -> None:

@@ -38,7 +38,7 @@ def low(name: str, on: str, **more: object) -> ObservedPod:
 
 def victims(rig: Rig) -> dict[str, str]:
     """Everybody who was told to go, and for whom."""
-    return {one.name: evict.name for evict in rig.of(c.Evict) for one in evict.victims}
+    return {victim.name: evict.name for evict in rig.of(c.Evict) for victim in evict.victims}
 
 
 def nominations(rig: Rig) -> dict[str, str]:
@@ -47,7 +47,7 @@ def nominations(rig: Rig) -> dict[str, str]:
 
 
 def answer(rig: Rig, evict: c.Evict) -> None:
-    rig.tell(e.Evicted(evict.uid, tuple(one.uid for one in evict.victims)))
+    rig.tell(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
 
 
 def carry_out(rig: Rig) -> None:
@@ -56,7 +56,7 @@ def carry_out(rig: Rig) -> None:
         answer(rig, evict)
     for evict in rig.of(c.Evict):
         rig.tell(
-            *[e.PodDeleted(one.uid) for one in evict.victims if one.uid in rig.scheduler._core.cache.pods]
+            *[e.PodDeleted(victim.uid) for victim in evict.victims if victim.uid in rig.scheduler._core.cache.pods]
         )
 
 
@@ -150,7 +150,7 @@ def test_a_gang_whose_victims_take_their_time_evicts_nobody_else() -> None:
     first, kept = victims(rig), nominations(rig)
     for evict in rig.of(c.Evict):
         answer(rig, evict)
-    gone, slow = (one for evict in rig.of(c.Evict) for one in evict.victims)
+    gone, slow = (victim for evict in rig.of(c.Evict) for victim in evict.victims)
     rig.tell(e.PodDeleted(gone.uid))
     rig.see(replace(rig.seen(slow.uid), deleting=True, preempted=True))
     rig.pass_time(30)
@@ -193,7 +193,7 @@ def test_a_gang_that_fails_while_room_is_made_for_it_is_not_tried_when_the_room_
     rig.settle()
 
     rig.pass_time(60)
-    rig.tell(*[e.PodDeleted(one.uid) for evict in rig.of(c.Evict) for one in evict.victims])
+    rig.tell(*[e.PodDeleted(victim.uid) for evict in rig.of(c.Evict) for victim in evict.victims])
     for evict in rig.of(c.Evict):
         answer(rig, evict)
     rig.pass_time(60)

@@ -23,7 +23,7 @@ def timed(on_timeout: str) -> str:
 
 def new(pods: list[Pod]) -> list[Pod]:
     """Created just now."""
-    return [replace(one, created_ns=START_NS) for one in pods]
+    return [replace(pod, created_ns=START_NS) for pod in pods]
 
 
 def members(count: int, *, least: int = 3, **more: object) -> list[Pod]:
@@ -36,7 +36,7 @@ def test_a_gang_that_fits_is_bound_in_one_step() -> None:
     rig.see(*members(3))
     said = rig.scheduler.decide(rig.now_ns)
 
-    assert sorted(one.name for one in said if isinstance(one, c.Bind)) == ["w0", "w1", "w2"]
+    assert sorted(command.name for command in said if isinstance(command, c.Bind)) == ["w0", "w1", "w2"]
 
 
 def test_a_gang_that_does_not_fit_whole_holds_nothing() -> None:
@@ -71,8 +71,8 @@ def test_a_gang_that_still_gathers_says_how_many_exist_and_asks_for_no_new_nodes
 
     reports = rig.of(c.ReportPending)
     assert at_once == [], "a gang usually completes within moments"
-    assert {one.message for one in reports} == {"gang default/train: 2 of 3 members needed exist"}
-    assert {one.reason for one in reports} == {"PolicyPending"}
+    assert {report.message for report in reports} == {"gang default/train: 2 of 3 members needed exist"}
+    assert {report.reason for report in reports} == {"PolicyPending"}
     assert rig.counts() == {"gated": 2}
 
 
@@ -130,7 +130,7 @@ def test_members_that_disagree_take_the_largest_minimum_and_one_event_says_so() 
     rig.settle()
 
     assert before == {} and len(rig.where()) == 4
-    (event,) = [one for one in rig.of(c.ReportPodEvent) if one.reason == "GangDisagrees"]
+    (event,) = [command for command in rig.of(c.ReportPodEvent) if command.reason == "GangDisagrees"]
     assert event.message == "members of gang default/train disagree on its minimum: 2, 4; the largest counts"
 
 
@@ -156,7 +156,7 @@ def test_a_gang_never_has_more_members_placed_than_its_maximum() -> None:
 
     assert len(first) == 4
     assert len(rig.where()) == 5
-    waiting = {one.message for one in rig.of(c.ReportPending)}
+    waiting = {report.message for report in rig.of(c.ReportPending)}
     assert "gang default/train is at its maximum of 4 members" in waiting
 
 
@@ -224,7 +224,7 @@ def test_a_member_whose_bind_was_refused_is_tried_again_and_its_gang_keeps_its_p
     rig.tell(e.BindRefused(lost.uid, "conflict"))
     rig.pass_time(2)
 
-    assert [one.name for one in rig.of(c.Bind)].count(lost.name) == 2
+    assert [bind.name for bind in rig.of(c.Bind)].count(lost.name) == 2
     assert len(rig.of(c.Bind)) == 4
 
 
@@ -234,7 +234,7 @@ def test_a_gang_whose_time_is_up_starts_anew_behind_others() -> None:
     rig.settle()
 
     rig.pass_time(301)
-    (event,) = [one for one in rig.of(c.ReportPodEvent) if one.reason == "GangTimedOut"]
+    (event,) = [command for command in rig.of(c.ReportPodEvent) if command.reason == "GangTimedOut"]
     rig.see(node("b", cpu="1"))
     rig.settle()
 
@@ -250,7 +250,7 @@ def test_a_gang_that_starts_anew_lets_those_who_wait_go_first_once() -> None:
 
     rig.see(pod("web", cpu="3"))
     rig.settle()
-    once = [one.pod for one in rig.scheduler.decisions if one.at_ns == rig.now_ns]
+    once = [decision.pod for decision in rig.scheduler.decisions if decision.at_ns == rig.now_ns]
     rig.see(node("b", cpu="3"))
     rig.settle()
 
@@ -320,7 +320,7 @@ def test_a_gang_of_a_thousand_that_arrives_one_by_one_is_placed_and_said_little_
 
     assert rig.scheduler.check() == []
     assert rig.scheduler.counters.attempts["unschedulable", "test"] == 1000
-    assert len([one for one in said if isinstance(one, c.ReportPending)]) == 1000
+    assert len([command for command in said if isinstance(command, c.ReportPending)]) == 1000
     assert rig.where() == {}
 
 
@@ -356,4 +356,4 @@ def test_a_gang_whose_key_is_a_whole_annotation_is_named_in_few_words() -> None:
     words = rig.words("w0") or ""
     assert words.startswith("gang default/xxx")
     assert len(words) < 600
-    assert all(len(one.gang or "") < 300 for one in rig.scheduler.decisions)
+    assert all(len(decision.gang or "") < 300 for decision in rig.scheduler.decisions)

@@ -113,7 +113,7 @@ def test_the_time_is_bounded_and_twice_as_long_when_it_comes_to_that_again() -> 
     rig.pass_time(2)
 
     assert (waits, rig.where()["job-3"]) == (False, "a")
-    assert len([one for one in rig.of(c.Log) if one.fields.get("reason") == "OutOfcpu"]) == 2
+    assert len([log for log in rig.of(c.Log) if log.fields.get("reason") == "OutOfcpu"]) == 2
 
 
 def test_nothing_is_held_for_longer_than_the_longest_time_and_then_it_is_forgotten() -> None:
@@ -141,7 +141,7 @@ def test_binds_that_were_on_their_way_are_noted_and_said_once() -> None:
         bounce(rig, job(number))
 
     assert rig.scheduler.counters.kubelet_rejections == {("OutOfcpu", "test"): 3}
-    assert len([one for one in rig.of(c.Log) if one.fields.get("reason") == "OutOfcpu"]) == 1
+    assert len([log for log in rig.of(c.Log) if log.fields.get("reason") == "OutOfcpu"]) == 1
     assert rig.scheduler.nodes_with_capacity_holds == ["a"]
 
 

@@ -174,7 +174,7 @@ class Cluster(RuleBasedStateMachine):
         self.leaving[uid] = self.pods[uid].group
         self.change(uid, replace(self.pods[uid].observed, deleting=True))
 
-    @precondition(lambda self: any(one.observed.node for one in self.pods.values()))
+    @precondition(lambda self: any(pod.observed.node for pod in self.pods.values()))
     @rule(data=st.data())
     def a_pod_finishes(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(uid for uid, one in self.pods.items() if one.observed.node)))

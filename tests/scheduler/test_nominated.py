@@ -124,10 +124,10 @@ def check_who_makes_room(by: Program, case: Case) -> None:
         pods = [one.uid for one in on_it if allowed(one)]
         if refusal.resolvable and pods and refusal_at(case, by, name, pods) is None:
             possible.add(name)
-    assert {one.node for one in found.candidates} == possible
-    for one in found.candidates:
-        gone = [victim.uid for victim in one.victims]
-        assert refusal_at(case, by, one.node, gone) is None, f"{one} does not do"
+    assert {candidate.node for candidate in found.candidates} == possible
+    for candidate in found.candidates:
+        gone = [victim.uid for victim in candidate.victims]
+        assert refusal_at(case, by, candidate.node, gone) is None, f"{candidate} does not do"
 
 
 def searched(case: Case, by: Program) -> tuple[CandidateSearchResult, Callable[[Pod], bool]]:
@@ -209,4 +209,4 @@ def test_who_makes_room_is_not_asked_of_those_who_are_nominated_elsewhere_in_the
     rig.see(pod("web", cpu="1", priority=100, spec=away_from("db")))
     rig.settle()
 
-    assert [(one.name, one.node) for one in rig.of(c.Evict)] == [("web", "a")]
+    assert [(eviction.name, eviction.node) for eviction in rig.of(c.Evict)] == [("web", "a")]

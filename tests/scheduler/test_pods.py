@@ -41,7 +41,7 @@ def test_scheduled_is_said_of_a_pod_that_ended_before_its_bind_was_answered() ->
     rig.see(finished(short, "a"))
     rig.tell(e.BindConfirmed(short.uid, NodeName("a")))
 
-    assert [one.name for one in rig.of(c.ReportScheduled)] == ["short"]
+    assert [command.name for command in rig.of(c.ReportScheduled)] == ["short"]
     assert rig.scheduler.counters.attempts["scheduled", "test"] == 1
     assert rig.scheduler.check() == []
 
@@ -431,7 +431,7 @@ def test_a_count_that_moves_is_not_said_at_every_attempt_but_the_last_word_is_th
     for number in range(1, 30):
         rig.see(node(f"n{number}", cpu="1"))
         rig.pass_time(0.1)
-    said = [one for one in rig.of(c.ReportPending) if one.name == "web"]
+    said = [report for report in rig.of(c.ReportPending) if report.name == "web"]
     rig.pass_time(20)
 
     assert len(said) <= 3
@@ -450,7 +450,7 @@ def test_hundreds_of_pods_that_agree_cost_one_attempt_an_event() -> None:
     assert tried == 1
     assert rig.scheduler.counters.attempts["unschedulable", "test"] == 2
     assert rig.counts() == {"unschedulable": 300}
-    assert len({one.name for one in rig.of(c.ReportPending)}) == 300
+    assert len({report.name for report in rig.of(c.ReportPending)}) == 300
 
 
 def test_when_room_comes_the_pods_that_agree_follow_one_another_in_order() -> None:
@@ -485,7 +485,7 @@ def test_decisions_and_why_say_what_was_decided_and_what_is_waited_for() -> None
     rig.settle()
 
     why = rig.scheduler.pending_status(big.uid)
-    by_pod = {one.pod: one for one in rig.scheduler.decisions}
+    by_pod = {decision.pod: decision for decision in rig.scheduler.decisions}
 
     assert why is not None and why.state == "unschedulable" and "NodeAdd" in why.requeue_events
     assert by_pod["default/small"].node == "a" and by_pod["default/small"].feasible_count == 1
@@ -528,7 +528,7 @@ def test_what_was_withheld_about_a_pod_is_not_said_after_it_was_bound() -> None:
     said = rig.pass_time(60)
 
     assert rig.where() == {"web": "big"}
-    assert [one for one in said if isinstance(one, c.ReportPending)] == []
+    assert [command for command in said if isinstance(command, c.ReportPending)] == []
 
 
 def test_pods_that_agree_learn_in_time_what_the_one_that_was_tried_found() -> None:

@@ -43,7 +43,7 @@ def status(rig: Rig, name: str = "test") -> PolicyStatus:
 
 
 def events(rig: Rig) -> list[tuple[str, str]]:
-    return [(one.type, one.reason) for one in rig.of(c.ReportPolicyEvent)]
+    return [(report.type, report.reason) for report in rig.of(c.ReportPolicyEvent)]
 
 
 def active_texts(rig: Rig) -> dict[str, str]:
@@ -70,7 +70,7 @@ def test_a_text_that_becomes_active_is_logged_once_with_its_hash() -> None:
     rig.offer(f"{OTHER}# a comment changes nothing\n")
     rig.settle()
 
-    said = [one.message for one in rig.of(c.Log)]
+    said = [log.message for log in rig.of(c.Log)]
     other = status(rig).sha256
     assert [words.partition(", sha ")[0] for words in said] == ["main.policy: policy `test` version 1"] * 2
     assert other is not None and said[-1].endswith(f", sha {other[:6]}, is active")
@@ -189,7 +189,7 @@ def test_warnings_about_a_policy_that_runs_are_kept_with_its_status() -> None:
     rig = Rig(unused)
 
     assert status(rig).phase == "active"
-    assert any("never_read" in one.message for one in status(rig).diagnostics)
+    assert any("never_read" in diagnostic.message for diagnostic in status(rig).diagnostics)
 
 
 def test_a_comment_changes_nothing() -> None:
@@ -294,9 +294,9 @@ def test_a_key_that_sorts_before_does_not_take_a_running_policy_over() -> None:
 
     assert active_texts(rig) == before
     assert status(rig).phase == "last_known_good"
-    messages = [one.message for one in rig.of(c.ReportPolicyEvent)]
+    messages = [report.message for report in rig.of(c.ReportPolicyEvent)]
     assert len(messages) == 2
-    assert all("there is a policy `test` already" in one and "still running sha" in one for one in messages)
+    assert all("there is a policy `test` already" in message and "still running sha" in message for message in messages)
 
     rig.offer({"m.policy": GOOD})
 

@@ -29,13 +29,13 @@ def high(name: str = "high", **more: object) -> Pod:
 
 
 def evictions(rig: Rig) -> list[tuple[str, str, list[str]]]:
-    return [(one.name, one.node, [victim.name for victim in one.victims]) for one in rig.of(c.Evict)]
+    return [(eviction.name, eviction.node, [victim.name for victim in eviction.victims]) for eviction in rig.of(c.Evict)]
 
 
 def carry_out(rig: Rig) -> None:
     """The latest eviction is answered, and the watch shows the victims gone."""
     evict = rig.of(c.Evict)[-1]
-    victims = tuple(one.uid for one in evict.victims)
+    victims = tuple(victim.uid for victim in evict.victims)
     rig.tell(e.Evicted(evict.uid, victims), *[e.PodDeleted(uid) for uid in victims])
 
 
@@ -254,7 +254,7 @@ def test_between_the_answer_and_the_watch_nobody_else_is_evicted_either() -> Non
     rig.settle()
     evict = rig.of(c.Evict)[-1]
 
-    rig.tell(e.Evicted(evict.uid, tuple(one.uid for one in evict.victims)))
+    rig.tell(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
     rig.see(node("c", cpu="100m"))
     rig.pass_time(30)
 
@@ -354,7 +354,7 @@ def test_where_no_node_is_left_the_nomination_is_taken_back() -> None:
     rig.tell(e.NodeDeleted(node("a").name))
     rig.pass_time(11)
 
-    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+    assert [command.name for command in rig.of(c.ClearNomination)] == ["high"]
 
 
 def test_a_text_that_evicts_nobody_takes_back_what_was_nominated_under_the_one_before() -> None:
@@ -365,7 +365,7 @@ def test_a_text_that_evicts_nobody_takes_back_what_was_nominated_under_the_one_b
     rig.offer(ANY.replace("{ victims = any }", "never"))
     rig.pass_time(11)
 
-    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+    assert [command.name for command in rig.of(c.ClearNomination)] == ["high"]
 
 
 def test_where_evicting_is_forbidden_it_is_said_once_and_the_pod_waits_with_words() -> None:
@@ -376,7 +376,7 @@ def test_where_evicting_is_forbidden_it_is_said_once_and_the_pod_waits_with_word
     rig.see(high("h2"))
     rig.pass_time(60)
 
-    assert [one.reason for one in rig.of(c.ReportPolicyEvent)] == ["PreemptionForbidden"]
+    assert [report.reason for report in rig.of(c.ReportPolicyEvent)] == ["PreemptionForbidden"]
     assert len(evictions(rig)) == 1
     assert "preemption: forbidden by the API server: pods is forbidden" in str(
         rig.words("h1")
@@ -416,7 +416,7 @@ def test_a_higher_pod_takes_the_node_and_the_lower_looks_for_another() -> None:
     rig.see(high("king", cpu="4", priority=1000))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+    assert [command.name for command in rig.of(c.ClearNomination)] == ["high"]
     assert evictions(rig)[-1] == ("king", "a", []), "who is ending already is not told again"
 
 
@@ -457,7 +457,7 @@ def test_who_is_evicted_again_and_again_is_left_in_peace_for_a_while() -> None:
 
     assert evicted == [1, 1, 1, 0]
     assert later == 1
-    assert [one.reason for one in rig.of(c.ReportPolicyEvent)] == ["PreemptionStopped"]
+    assert [report.reason for report in rig.of(c.ReportPolicyEvent)] == ["PreemptionStopped"]
 
 
 def test_a_budget_of_a_node_alone_is_thought_through_for_thousands_at_once() -> None:
@@ -509,7 +509,7 @@ def test_a_member_whose_gang_gathers_again_keeps_no_room_from_others() -> None:
     rig.see(pod("other", cpu="4", priority=0))
     rig.pass_time(5)
 
-    assert [one.name for one in rig.of(c.ClearNomination)] == ["one"]
+    assert [command.name for command in rig.of(c.ClearNomination)] == ["one"]
     assert rig.where() == {"other": "a"}
 
 
@@ -522,7 +522,7 @@ def test_a_member_of_a_full_gang_keeps_no_room_from_others() -> None:
     rig.see(pod("other", cpu="4", priority=0))
     rig.pass_time(5)
 
-    assert [one.name for one in rig.of(c.ClearNomination)] == ["one"]
+    assert [command.name for command in rig.of(c.ClearNomination)] == ["one"]
     assert rig.where() == {"other": "a"}
 
 
@@ -536,5 +536,5 @@ def test_a_pod_that_its_policy_comes_to_refuse_keeps_no_room_from_others() -> No
     rig.see(pod("other", cpu="4", priority=0, labels={"team": "x"}))
     rig.pass_time(5)
 
-    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+    assert [command.name for command in rig.of(c.ClearNomination)] == ["high"]
     assert rig.where() == {"other": "a"}

@@ -82,7 +82,7 @@ def test_evicting_makes_room_on_the_link() -> None:
     rig.see(asking("high", "200M", priority=10))
     said = rig.settle()
 
-    assert [one.victims[0].name for one in said if type(one).__name__ == "Evict"] == ["low"]
+    assert [command.victims[0].name for command in said if type(command).__name__ == "Evict"] == ["low"]
 
 
 BYTES = BANDWIDTH.replace("bandwidth = pod", "bytes = pod").replace(

@@ -84,7 +84,7 @@ def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over() -> Non
 
     reports = rig.of(c.ReportPolicyEvent)
     assert healthy == []
-    assert [(one.type, one.reason) for one in reports] == [
+    assert [(report.type, report.reason) for report in reports] == [
         ("Warning", "MetricOutage"),
         ("Normal", "MetricRecovered"),
     ]
@@ -123,8 +123,8 @@ def test_who_waits_in_an_outage_is_told_once_from_where_the_samples_come() -> No
     rig.pass_time(60)
 
     said = rig.of(c.ReportPending)
-    assert len({one.uid for one in said}) == len(said) == 20
-    assert {(one.reason, one.message) for one in said} == {
+    assert len({command.uid for command in said}) == len(said) == 20
+    assert {(command.reason, command.message) for command in said} == {
         (
             "PolicyPending",
             "0/1 nodes are available: waits for metric cpu_util, of which 1 of 1 nodes that would do have no sample. "
@@ -209,7 +209,7 @@ def test_nobody_is_evicted_where_the_pod_would_wait_for_a_metric_until_the_metri
         "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: "
         "3 Preemption is not helpful for scheduling.",
     )
-    assert [one.node for one in rig.of(c.Evict)] == ["b"]
+    assert [eviction.node for eviction in rig.of(c.Evict)] == ["b"]
 
 
 def test_a_gang_waits_whole_while_a_metric_is_out() -> None:
@@ -285,7 +285,7 @@ def test_a_decision_without_a_node_or_without_samples_says_so() -> None:
     rig.tell(samples(rig, a=0.99))
     rig.settle()
 
-    never, hot = [one.samples["cpu_util"] for one in rig.scheduler.decisions][:2]
+    never, hot = [decision.samples["cpu_util"] for decision in rig.scheduler.decisions][:2]
 
     assert never == DecisionSample(None, None, None)
     assert (hot.value, hot.age_ns) == (None, None)

@@ -137,7 +137,7 @@ def test_a_pod_that_fails_feeds_once_whatever_its_containers_did() -> None:
     failure = ContainerEvent("", "", True, START_NS, pod_failed=True, is_pod_event=True)
     evicted = shown("evicted", "a", failure)
     crashed = shown(
-        "crashed", "a", *(ended(f"run-{one}", pod_failed=True, name=f"c{one}") for one in range(3)), failure
+        "crashed", "a", *(ended(f"run-{number}", pod_failed=True, name=f"c{number}") for number in range(3)), failure
     )
 
     rig.see(evicted, evicted)
@@ -242,7 +242,7 @@ def test_kept_values_that_say_they_are_of_next_year_do_not_end_the_learning() ->
 
 
 def test_of_more_kept_values_than_allowed_the_latest_are_taken_over() -> None:
-    kept = json.dumps({"fed_ns": 1, "values": {"reward": [[f"app-{one}", "a", 0.5] for one in range(5)]}})
+    kept = json.dumps({"fed_ns": 1, "values": {"reward": [[f"app-{number}", "a", 0.5] for number in range(5)]}})
     rig = Rig(None, synced=False)
 
     rig.tell(e.SavedPolicyStatesLoaded({"test": kept}))
@@ -273,7 +273,7 @@ def test_kept_values_that_cannot_be_read_are_said_and_start_anew(text: str) -> N
     said = rig.tell(e.SavedPolicyStatesLoaded({"test": text}))
     rig.offer(policy())
 
-    assert [one.level for one in said if isinstance(one, c.Log)] == ["warning"]
+    assert [command.level for command in said if isinstance(command, c.Log)] == ["warning"]
     assert values(rig) == {}
 
 

@@ -154,7 +154,7 @@ def test_an_outage_of_a_metric_between_pods_is_that_of_all_nodes() -> None:
     rig.settle()
 
     assert rig.where() == {"db-0": "a"}
-    assert [one.reason for one in rig.of(c.ReportPolicyEvent)] == ["MetricOutage"]
+    assert [report.reason for report in rig.of(c.ReportPolicyEvent)] == ["MetricOutage"]
 
 
 def test_a_gang_told_by_its_namespace_follows_the_namespaces_labels() -> None:

@@ -99,7 +99,7 @@ def test_two_pods_are_not_promised_one_volume() -> None:
     rig.see(pod("first", spec=using("one")), pod("second", spec=using("two")))
     rig.settle()
 
-    assert [one.volumes_to_bind[0].claim.name for one in rig.of(c.Prebind)] == ["one"]
+    assert [prebind.volumes_to_bind[0].claim.name for prebind in rig.of(c.Prebind)] == ["one"]
     assert rig.words("second") == (
         "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
     )
@@ -113,7 +113,7 @@ def test_a_refused_write_gives_the_volume_to_the_next_and_the_pod_comes_back_lat
     rig.tell(e.PrebindRefused(PodUid("uid-default-first"), "the object has been modified", {}))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prebind)] == ["first", "second"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["first", "second"]
     assert rig.words("first") == 'running PreBind plugin "VolumeBinding": the object has been modified'
 
 
@@ -132,7 +132,7 @@ def test_after_the_time_is_over_the_room_is_free_and_the_pod_is_tried_again() ->
 
     assert (before, free) == (1, PlacementState.UNKNOWN)
     assert said == 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
-    assert [one.node for one in rig.of(c.Prebind)] == ["b", "b"], "what was written is for this claim"
+    assert [prebind.node for prebind in rig.of(c.Prebind)] == ["b", "b"], "what was written is for this claim"
 
 
 def test_the_policy_says_how_long_it_may_take() -> None:
@@ -195,7 +195,7 @@ def test_a_pod_that_is_deleted_meanwhile_frees_room_and_volumes() -> None:
     rig.tell(e.PodDeleted(PodUid("uid-default-first")))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prebind)] == ["first", "second"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["first", "second"]
 
 
 def test_the_answer_to_a_write_that_nobody_waits_for_any_more_changes_nothing() -> None:
@@ -254,7 +254,7 @@ def test_members_of_a_gang_get_volumes_of_their_own_or_nothing() -> None:
     rig.pass_time(10)
 
     assert nothing == []
-    assert {one.volumes_to_bind[0].volume for one in rig.of(c.Prebind)} == {"v1", "v2"}
+    assert {prebind.volumes_to_bind[0].volume for prebind in rig.of(c.Prebind)} == {"v1", "v2"}
 
 
 def test_a_raised_limit_wakes_who_was_refused_for_it() -> None:
