@@ -198,7 +198,7 @@ def check_that_none_is_overlooked(by: Program, scene: Scene) -> None:
 @pytest.mark.parametrize("by", [OF_NODES, ROOMY], ids=["of nodes", "with a rule of its own"])
 @given(scene=scenes(placed_max=14), started=st.lists(st.none() | st.integers(0, 3), min_size=14, max_size=14))
 @Scenes
-def test_the_best_is_found_without_thinking_every_node_through(
+def test_the_best_candidate_is_found_without_evaluating_every_node(
     by: Program, scene: Scene, started: list[int | None]
 ) -> None:
     check_the_best(by, scene, started)

@@ -66,7 +66,7 @@ def nodes(*names: str, **more: str) -> list[Node]:
     return [node(name, **more) for name in names]  # type: ignore[arg-type]
 
 
-def test_nothing_is_bound_before_the_answer_and_then_where_the_scores_say() -> None:
+def test_a_pod_is_bound_only_after_the_answer_and_where_the_scores_are_highest() -> None:
     rig = Asking(ASKING, *nodes("a", "b", "c"), pod("web"))
 
     rig.settle()
@@ -82,7 +82,7 @@ def test_nothing_is_bound_before_the_answer_and_then_where_the_scores_say() -> N
     assert rig.scheduler.decisions[-1].attempt == 1
 
 
-def test_a_new_policy_that_asks_somebody_unknown_is_refused_and_the_others_run() -> None:
+def test_a_new_policy_with_an_unknown_extender_is_rejected_and_the_others_stay_active() -> None:
     plain = "policy plain version 1\nfilter node_resources_fit\n"
     rig = Rig({"a.policy": ASKING, "b.policy": plain}, node("a"), pod("web", scheduler="plain"))
 
@@ -122,7 +122,7 @@ def member(name: str) -> Pod:
     return pod(name, labels={"group": "g"}, cpu="1")
 
 
-def test_members_of_a_gated_gang_are_asked_about_one_by_one_once_enough_are_there() -> None:
+def test_members_of_a_gated_gang_are_sent_one_by_one_once_enough_exist() -> None:
     rig = Asking(GATED, *nodes("a", "b", cpu="2"), member("w0"), member("w1"))
     rig.settle()
     before = len(rig.asked)
@@ -153,7 +153,7 @@ def test_a_gate_that_closes_while_an_answer_is_awaited_holds_the_members() -> No
     assert len(rig.where()) == 3
 
 
-def test_a_node_that_the_extender_refuses_is_not_taken_and_its_words_are_told() -> None:
+def test_a_node_that_the_extender_rejects_is_not_used_and_its_reason_is_reported() -> None:
     rig = Asking(ASKING, *nodes("a", "b"), node("c", cpu="1"), pod("web", cpu="2"))
     rig.settle()
 
@@ -166,7 +166,7 @@ def test_a_node_that_the_extender_refuses_is_not_taken_and_its_words_are_told() 
     )
 
 
-def test_a_pod_that_was_refused_is_asked_about_again_when_anything_happens_or_after_a_while() -> None:
+def test_a_rejected_pod_is_sent_again_after_any_event_or_after_a_while() -> None:
     rig = Asking(ASKING, *nodes("a"), pod("web"))
     rig.settle()
     rig.answer(rig.asked[0], refused={"a": "no"})
@@ -193,7 +193,7 @@ def test_the_decision_is_made_on_the_cluster_as_it_is_when_the_answer_comes() ->
     assert rig.where() == {"web": "a"}
 
 
-def test_where_all_answered_nodes_are_taken_meanwhile_the_others_are_asked_about() -> None:
+def test_if_all_accepted_nodes_are_full_meanwhile_the_other_nodes_are_sent() -> None:
     rig = Asking(ASKING, node("a"), pod("web", cpu="3"))
     rig.settle()
 
@@ -205,7 +205,7 @@ def test_where_all_answered_nodes_are_taken_meanwhile_the_others_are_asked_about
     assert rig.where() == {"web": "b"}
 
 
-def test_an_answer_about_a_pod_that_changed_since_is_asked_for_again() -> None:
+def test_an_answer_about_a_pod_that_changed_since_is_requested_again() -> None:
     first = pod("web")
     rig = Asking(ASKING, *nodes("a", "b"), first)
     rig.settle()
@@ -220,7 +220,7 @@ def test_an_answer_about_a_pod_that_changed_since_is_asked_for_again() -> None:
     assert rig.where() == {"web": "a"}
 
 
-def test_an_old_answer_is_asked_for_again() -> None:
+def test_a_stale_answer_is_requested_again() -> None:
     rig = Asking(ASKING, *nodes("a", "b"), pod("web"))
     rig.settle()
     (consult,) = rig.asked
@@ -246,7 +246,7 @@ def test_an_extender_that_fails_makes_the_pod_back_off_and_says_so() -> None:
     assert (at_once, len(rig.asked)) == (1, 2)
 
 
-def test_an_extender_is_asked_about_so_many_pods_at_a_time_and_the_others_stand_in_line() -> None:
+def test_concurrent_calls_are_limited_and_further_pods_wait_for_a_slot() -> None:
     terms = {"gpu": replace(BOTH, concurrent_calls_max=2)}
     rig = Asking(ASKING, *nodes("a"), *(pod(f"web-{number}") for number in range(5)), terms=terms)
     rig.settle()
@@ -263,7 +263,7 @@ def test_an_extender_is_asked_about_so_many_pods_at_a_time_and_the_others_stand_
     assert len(rig.where()) == 5
 
 
-def test_who_stands_in_line_and_has_no_node_any_more_is_told_and_does_not_hold_up_the_line() -> None:
+def test_a_waiting_pod_without_a_feasible_node_is_reported_and_does_not_hold_up_others() -> None:
     rig = Asking(
         ASKING, node("a", cpu="2"), pod("first", cpu="1"), pod("large", cpu="2"), pod("small", cpu="1")
     )
@@ -281,7 +281,7 @@ def test_who_stands_in_line_and_has_no_node_any_more_is_told_and_does_not_hold_u
     assert len(waiting) == 1
 
 
-def test_a_pod_that_goes_while_it_is_asked_about_leaves_nothing_behind() -> None:
+def test_a_pod_deleted_during_a_call_leaves_nothing_behind() -> None:
     one, other = pod("web"), pod("other")
     rig = Asking(ASKING, *nodes("a"), one, other)
     rig.settle()
@@ -295,7 +295,7 @@ def test_a_pod_that_goes_while_it_is_asked_about_leaves_nothing_behind() -> None
     assert rig.where() == {left: "a"}
 
 
-def test_extenders_for_a_resource_are_asked_about_pods_that_ask_for_it() -> None:
+def test_extenders_for_a_resource_are_called_for_pods_that_request_it() -> None:
     terms = {"gpu": replace(BOTH, resources=frozenset({"example.com/gpu"}))}
     room = node("a", resources={"example.com/gpu": "4"})
     rig = Asking(ASKING, room, pod("plain"), pod("gpu", resources={"example.com/gpu": "1"}), terms=terms)
@@ -306,7 +306,7 @@ def test_extenders_for_a_resource_are_asked_about_pods_that_ask_for_it() -> None
     assert [one.name for one in rig.asked] == ["gpu"]
 
 
-def test_a_pod_that_an_extender_has_a_say_about_evicts_nobody_and_others_of_the_policy_do() -> None:
+def test_a_pod_that_an_extender_applies_to_does_not_preempt_and_others_of_the_policy_do() -> None:
     terms = {"gpu": replace(BOTH, resources=frozenset({"example.com/gpu"}))}
     room = node("a", resources={"example.com/gpu": "4"})
     asks = pod("asks", cpu="4", priority=9, resources={"example.com/gpu": "1"})
@@ -334,7 +334,7 @@ def test_a_pod_that_an_extender_has_a_say_about_evicts_nobody_and_others_of_the_
         ("extender gpu", {"gpu": replace(BOTH, filters=False)}, "has no effect: it has no weight"),
     ],
 )
-def test_a_policy_whose_extender_cannot_be_asked_does_not_take_over(
+def test_a_policy_with_an_unusable_extender_does_not_become_active(
     statement: str, terms: Mapping[str, ExtenderCapabilities], words: str
 ) -> None:
     rig = Asking("policy test version 1\nfilter node_resources_fit\n", node("a"), terms=terms)
@@ -348,7 +348,7 @@ def test_a_policy_whose_extender_cannot_be_asked_does_not_take_over(
     assert rig.where() == {"web": "a"}
 
 
-def test_a_start_with_a_text_whose_extender_is_not_there_runs_the_last_known_good_one() -> None:
+def test_a_start_with_an_unusable_extender_activates_the_last_known_good_text() -> None:
     before = Rig("policy test version 1\nfilter node_resources_fit\n")
     (kept,) = before.of(c.SavePolicyTexts)
     rig = Rig(None, node("a"), pod("web", scheduler="test"))
@@ -367,9 +367,7 @@ def test_a_start_with_a_text_whose_extender_is_not_there_runs_the_last_known_goo
     assert rig.of(c.SavePolicyTexts) == [], "what is kept is still right"
 
 
-def test_a_start_where_the_last_known_good_text_asks_in_vain_too_has_nothing_to_run_and_throws_nothing_away() -> (
-    None
-):
+def test_a_start_without_any_usable_text_has_no_policy_to_run_and_keeps_the_saved_text() -> None:
     plain = "policy plain version 1\nfilter node_resources_fit\n"
     alone, beside = Rig(None), Rig(None)
 
@@ -382,34 +380,36 @@ def test_a_start_where_the_last_known_good_text_asks_in_vain_too_has_nothing_to_
     assert kept.texts.keys() == {"plain", "test"}
 
 
-def test_a_scheduler_that_takes_over_what_it_cannot_ask_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_activates_an_unusable_extender_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: nobody looks at extenders when a text is offered."""
     monkeypatch.setattr(
         "policysched.scheduler.policies.registry.unusable_extenders", lambda _program, _extenders: ()
     )
 
     with pytest.raises((AssertionError, KeyError)):
-        test_a_start_with_a_text_whose_extender_is_not_there_runs_the_last_known_good_one()
+        test_a_start_with_an_unusable_extender_activates_the_last_known_good_text()
 
 
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_line_that_nobody_looks_after_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_calls_that_are_never_sent_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExtenderCalls, "_send_waiting", lambda _self, _now_ns: None)
 
     with pytest.raises(AssertionError):
-        test_an_extender_is_asked_about_so_many_pods_at_a_time_and_the_others_stand_in_line()
+        test_concurrent_calls_are_limited_and_further_pods_wait_for_a_slot()
 
 
-def test_an_answer_that_is_thrown_away_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dropped_answer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExtenderCalls, "_accept_answer", lambda *_: None)
 
     with pytest.raises(AssertionError):
-        test_nothing_is_bound_before_the_answer_and_then_where_the_scores_say()
+        test_a_pod_is_bound_only_after_the_answer_and_where_the_scores_are_highest()
 
 
-def test_a_decision_on_the_cluster_of_the_question_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decision_on_the_cluster_at_the_time_of_the_call_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     right = ExtenderCalls._judge
     first: dict[object, object] = {}
 

@@ -53,7 +53,7 @@ def test_a_gang_that_does_not_fit_whole_holds_nothing() -> None:
     assert rig.words("w2") == rig.words("w0")
 
 
-def test_a_gang_that_did_not_fit_is_placed_when_room_comes() -> None:
+def test_a_gang_that_did_not_fit_is_placed_when_capacity_is_added() -> None:
     rig = Rig(WHOLE, node("a", cpu="2"), *members(3))
     rig.settle()
 
@@ -63,7 +63,7 @@ def test_a_gang_that_did_not_fit_is_placed_when_room_comes() -> None:
     assert rig.where().keys() == {"w0", "w1", "w2"}
 
 
-def test_a_gang_that_still_gathers_says_how_many_exist_and_asks_for_no_new_nodes() -> None:
+def test_a_gathering_gang_reports_its_size_and_does_not_trigger_scale_up() -> None:
     rig = Rig(WHOLE, node("a", cpu="9"), *members(2))
 
     at_once = rig.settle()
@@ -76,7 +76,7 @@ def test_a_gang_that_still_gathers_says_how_many_exist_and_asks_for_no_new_nodes
     assert rig.counts() == {"gated": 2}
 
 
-def test_the_last_member_to_arrive_wakes_the_gang() -> None:
+def test_the_last_member_to_arrive_requeues_the_gang() -> None:
     rig = Rig(WHOLE, node("a", cpu="9"), *members(2))
     rig.pass_time(30)
 
@@ -120,7 +120,7 @@ def test_a_gated_member_does_not_count_until_its_gates_are_gone() -> None:
     assert len(rig.where()) == 3
 
 
-def test_members_that_disagree_take_the_largest_minimum_and_one_event_says_so() -> None:
+def test_the_largest_minimum_counts_and_one_event_reports_the_disagreement() -> None:
     rig = Rig(WHOLE, node("a", cpu="9"))
 
     rig.see(member("w0", least=2), member("w1", least=4), member("w2", least=2))
@@ -160,7 +160,7 @@ def test_a_gang_never_has_more_members_placed_than_its_maximum() -> None:
     assert "gang default/train is at its maximum of 4 members" in waiting
 
 
-def test_the_gang_stands_at_its_first_members_place() -> None:
+def test_a_gang_is_ordered_like_its_first_member() -> None:
     rig = Rig(WHOLE, node("a", cpu="3"))
 
     rig.see(pod("mid", cpu="1", priority=5), *members(2), member("w2", priority=9))
@@ -228,7 +228,7 @@ def test_a_member_whose_bind_was_refused_is_tried_again_and_its_gang_keeps_its_p
     assert len(rig.of(c.Bind)) == 4
 
 
-def test_a_gang_whose_time_is_up_starts_anew_behind_others() -> None:
+def test_a_gang_that_timed_out_is_requeued_behind_others() -> None:
     rig = Rig(timed("requeue"), node("a", cpu="2"))
     rig.see(*new(members(3, priority=9)))
     rig.settle()
@@ -242,7 +242,7 @@ def test_a_gang_whose_time_is_up_starts_anew_behind_others() -> None:
     assert len(rig.where()) == 3
 
 
-def test_a_gang_that_starts_anew_lets_those_who_wait_go_first_once() -> None:
+def test_a_restarted_gang_is_ordered_last_once() -> None:
     rig = Rig(timed("requeue"), node("a", cpu="2"))
     rig.see(*new(members(3, priority=9)))
     rig.settle()
@@ -310,7 +310,7 @@ def test_after_a_restart_a_gang_that_is_long_overdue_gets_a_trial_before_it_fail
     assert len(rig.where()) == 3
 
 
-def test_a_gang_of_a_thousand_that_arrives_one_by_one_is_placed_and_said_little_about() -> None:
+def test_a_gang_of_a_thousand_arriving_one_by_one_is_placed_with_few_reports() -> None:
     rig = Rig(WHOLE, node("a", cpu="1", pods="10"))
     everybody = members(1000, least=1000)
 
@@ -347,7 +347,7 @@ def test_a_confirmed_member_counts_before_the_watch_shows_it() -> None:
     assert len(rig.where()) == 4
 
 
-def test_a_gang_whose_key_is_a_whole_annotation_is_named_in_few_words() -> None:
+def test_a_gang_whose_key_is_a_whole_annotation_has_a_short_name() -> None:
     rig = Rig(WHOLE, node("a", cpu="1"))
 
     rig.see(*members(3, group="x" * 60_000))

@@ -74,7 +74,7 @@ def test_what_we_see_of_the_node_ourselves_is_not_held_back_twice() -> None:
     assert held_back(rig) == {"cpu": 1500}
 
 
-def test_room_is_let_go_as_far_as_the_pods_that_took_it_appear() -> None:
+def test_held_capacity_is_released_as_far_as_the_pods_that_use_it_appear() -> None:
     rig = Rig(FIT, node("a"), job(1))
     bounce(rig, job(1))
 
@@ -85,7 +85,7 @@ def test_room_is_let_go_as_far_as_the_pods_that_took_it_appear() -> None:
     assert (between, held_back(rig)) == ({"cpu": 500}, {})
 
 
-def test_a_node_that_says_itself_that_it_has_less_is_held_back_less() -> None:
+def test_less_capacity_is_held_if_the_node_reports_less_itself() -> None:
     rig = Rig(FIT, node("a"), job(1))
     bounce(rig, job(1), used=0, capacity=500)
 

@@ -162,9 +162,7 @@ def test_a_node_has_to_do_with_its_nominated_pods_and_without_them(by: Program, 
 @pytest.mark.parametrize("by", [DEFAULT, OF_NODES], ids=["default", "of nodes"])
 @given(case=cases())
 @Scenes
-def test_room_is_made_where_the_pod_fits_beside_those_who_are_nominated_there(
-    by: Program, case: Case
-) -> None:
+def test_preemption_picks_nodes_where_the_pod_fits_beside_nominated_pods(by: Program, case: Case) -> None:
     check_who_makes_room(by, case)
 
 

@@ -97,7 +97,7 @@ def test_who_has_come_first_for_a_second_stands_first(keys: str) -> None:
     assert [attack(keys, number) for number in range(2)] == [[], []]
 
 
-def test_a_clock_taken_for_everybodys_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_applied_to_all_pods_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: nothing ever seems to gain time by itself, so a choice that holds a clock is never looked at again."""
     monkeypatch.setattr(next_change, "_SECOND_NS", 10**15)
 

@@ -130,7 +130,7 @@ def test_a_pod_edited_while_a_new_text_gets_ready_is_judged_as_it_is_now() -> No
     assert rig.order() == ["first", "late", "y", "z"]
 
 
-def test_the_event_of_a_misspelt_word_says_which_one_was_meant() -> None:
+def test_the_event_about_a_misspelt_word_suggests_the_right_one() -> None:
     rig = Rig(GOOD, node("a"))
 
     rig.offer(GOOD + 'filter repair rejects node.name == "a"\n')
@@ -141,7 +141,7 @@ def test_the_event_of_a_misspelt_word_says_which_one_was_meant() -> None:
     )
 
 
-def test_a_broken_edit_leaves_the_last_known_good_text_running_and_says_where_the_mistake_is() -> None:
+def test_a_broken_edit_leaves_the_last_known_good_text_active_and_reports_the_position() -> None:
     rig = Rig(GOOD, node("a"))
     good = status(rig).sha256
     rig.now_ns += 2 * 3600 * 10**9
@@ -159,7 +159,7 @@ def test_a_broken_edit_leaves_the_last_known_good_text_running_and_says_where_th
     assert rig.where() == {"web": "a"}
 
 
-def test_the_same_rejection_is_said_once() -> None:
+def test_the_same_rejection_is_reported_once() -> None:
     rig = Rig(GOOD)
 
     for _ in range(3):
@@ -296,7 +296,10 @@ def test_a_key_that_sorts_before_does_not_take_a_running_policy_over() -> None:
     assert status(rig).phase == "last_known_good"
     messages = [report.message for report in rig.of(c.ReportPolicyEvent)]
     assert len(messages) == 2
-    assert all("there is a policy `test` already" in message and "still running sha" in message for message in messages)
+    assert all(
+        "there is a policy `test` already" in message and "still running sha" in message
+        for message in messages
+    )
 
     rig.offer({"m.policy": GOOD})
 
@@ -323,13 +326,17 @@ def test_a_start_without_any_policy_is_fatal() -> None:
     broken.offer(BROKEN)
 
     saved = "ConfigMap ns/kept has no last known good policy"
-    assert absent.scheduler.startup_error == f"no policy to run: ConfigMap ns/policies does not exist, and {saved}"
+    assert (
+        absent.scheduler.startup_error
+        == f"no policy to run: ConfigMap ns/policies does not exist, and {saved}"
+    )
     assert (
         empty.scheduler.startup_error
         == f"no policy to run: ConfigMap ns/policies has no key named NAME.policy, and {saved}"
     )
-    assert f"no policy to run: no policy in ConfigMap ns/policies is valid, and {saved}. main.policy:2:" in str(
-        broken.scheduler.startup_error
+    assert (
+        f"no policy to run: no policy in ConfigMap ns/policies is valid, and {saved}. main.policy:2:"
+        in str(broken.scheduler.startup_error)
     )
 
 
@@ -343,7 +350,7 @@ def test_a_start_with_one_valid_policy_is_not_fatal_and_the_broken_one_is_reject
     assert event.message.endswith("no version of this policy is active")
 
 
-def test_a_restart_with_a_broken_key_runs_what_was_kept() -> None:
+def test_a_restart_with_a_broken_key_activates_the_saved_text() -> None:
     before = Rig(GOOD)
     (kept,) = before.of(c.SavePolicyTexts)
 
@@ -382,7 +389,7 @@ def test_a_change_of_a_parameter_is_a_reload() -> None:
     assert list(rig.where().values()) == ["a"], "the second is one too many"
 
 
-def test_a_parameter_outside_its_range_is_refused_at_its_place_and_what_ran_runs_on() -> None:
+def test_a_parameter_outside_its_range_is_rejected_and_the_active_version_stays() -> None:
     rig = Rig(WITH_PARAMETER, node("a"))
     before = status(rig)
 
@@ -397,7 +404,7 @@ def test_a_parameter_outside_its_range_is_refused_at_its_place_and_what_ran_runs
     assert status(rig).phase == "active"
 
 
-def test_a_restart_with_a_bad_parameter_runs_what_was_kept_with_the_value_of_then() -> None:
+def test_a_restart_with_a_bad_parameter_activates_the_saved_text_with_its_old_value() -> None:
     before = Rig(None)
     before.offer(with_values("most: 1\n"))
     (kept,) = before.of(c.SavePolicyTexts)
@@ -414,7 +421,7 @@ def test_a_restart_with_a_bad_parameter_runs_what_was_kept_with_the_value_of_the
     assert len(rig.where()) == 1
 
 
-def test_a_restart_without_the_configmap_runs_what_was_kept_with_a_warning() -> None:
+def test_a_restart_without_the_configmap_activates_the_saved_text_with_a_warning() -> None:
     rig = Rig(None)
 
     rig.offer(None, last_good={"test.policy": GOOD})
@@ -424,7 +431,7 @@ def test_a_restart_without_the_configmap_runs_what_was_kept_with_a_warning() -> 
     assert events(rig) == [("Warning", "PolicyMissing")]
 
 
-def test_an_offer_that_is_newer_than_a_text_in_preparation_replaces_it() -> None:
+def test_a_newer_text_replaces_one_in_preparation() -> None:
     rig = Rig(GOOD, node("a"), pod("web"))
     rig.settle()
     before = active_texts(rig)
@@ -436,7 +443,7 @@ def test_an_offer_that_is_newer_than_a_text_in_preparation_replaces_it() -> None
     assert active_texts(rig) == before
 
 
-def test_a_broken_offer_does_not_stop_a_good_text_in_preparation() -> None:
+def test_a_broken_text_does_not_stop_a_valid_one_in_preparation() -> None:
     rig = Rig(GOOD, node("a"), pod("web"))
     rig.settle()
     before = active_texts(rig)
@@ -460,7 +467,7 @@ def test_a_policy_that_appears_later_finds_its_pods() -> None:
     assert rig.where() == {"web": "a"}
 
 
-def test_every_reload_is_counted_by_what_became_of_it() -> None:
+def test_every_reload_is_counted_by_its_result() -> None:
     rig = Rig(GOOD)
 
     rig.offer(BROKEN)
@@ -510,7 +517,7 @@ def test_a_planted_bug_that_keeps_only_the_last_text_is_caught(monkeypatch: pyte
         broken_texts_never_become_active()
 
 
-def test_offers_of_a_version_that_was_seen_are_passed_over() -> None:
+def test_updates_with_a_known_resource_version_are_ignored() -> None:
     rig = Rig(GOOD)
     (offer,) = [
         e.PoliciesUpdated(None, resource_version="1"),

@@ -35,7 +35,7 @@ def samples(rig: Rig, **values: float) -> e.SamplesArrived:
     return e.SamplesArrived("test", "cpu_util", MetricSamples(found, rig.now_ns))
 
 
-def test_a_sample_that_arrives_wakes_a_pod_that_it_helps() -> None:
+def test_a_new_sample_requeues_a_pod_that_it_helps() -> None:
     rig = Rig(STRICT, node("a"), pod("web"))
     rig.settle()
     before = rig.words("web")
@@ -47,7 +47,7 @@ def test_a_sample_that_arrives_wakes_a_pod_that_it_helps() -> None:
     assert rig.where() == {"web": "a"}
 
 
-def test_samples_of_one_policy_do_not_wake_the_pods_of_another() -> None:
+def test_samples_of_one_policy_do_not_requeue_the_pods_of_another() -> None:
     rig = Rig({"a.policy": STRICT, "b.policy": STRICT.replace("policy test", "policy other")}, node("a"))
     rig.see(pod("web", scheduler="other"))
     rig.settle()
@@ -73,7 +73,7 @@ def test_a_pod_refused_by_a_sample_is_tried_again_when_the_sample_has_gone_stale
     assert rig.where() == {"web": "a"}
 
 
-def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over() -> None:
+def test_an_outage_is_reported_once_at_its_start_and_once_at_its_end() -> None:
     rig = Rig(OUTAGE, node("a"), node("b"), node("c"))
     rig.tell(samples(rig, a=0.5, b=0.5, c=0.5))
     healthy = rig.of(c.ReportPolicyEvent)
@@ -101,7 +101,7 @@ def test_during_an_outage_pods_are_placed_without_the_metrics_rules() -> None:
     assert rig.where().keys() == {"web"}
 
 
-def test_a_pod_waits_while_a_metric_is_out_and_goes_when_it_is_back() -> None:
+def test_a_pod_waits_during_an_outage_and_is_placed_after_it() -> None:
     rig = Rig(WAITING, node("a"), node("b"), node("c"), pod("web"))
     rig.settle()
     before = (rig.where(), rig.words("web"), rig.of(c.ReportPending)[-1].reason)
@@ -117,7 +117,7 @@ def test_a_pod_waits_while_a_metric_is_out_and_goes_when_it_is_back() -> None:
     assert rig.where() == {"web": "b"}
 
 
-def test_who_waits_in_an_outage_is_told_once_from_where_the_samples_come() -> None:
+def test_a_pod_that_waits_in_an_outage_is_reported_once_with_the_source() -> None:
     rig = Rig(WAITING, node("a"), *(pod(f"pod-{number}") for number in range(20)), source="main")
 
     rig.pass_time(60)
@@ -133,7 +133,7 @@ def test_who_waits_in_an_outage_is_told_once_from_where_the_samples_come() -> No
     }
 
 
-def test_an_outage_is_said_with_the_source() -> None:
+def test_an_outage_event_names_the_source() -> None:
     rig = Rig(WAITING, node("a"), source="main")
 
     rig.tell(e.SamplesFailed("test", "cpu_util"))
@@ -177,7 +177,7 @@ def test_a_node_that_leaves_with_its_lack_of_samples_ends_the_waiting() -> None:
     assert (before, rig.where()) == ({}, {"web": "a"})
 
 
-def test_nobody_is_evicted_for_a_pod_that_waits_for_a_metric() -> None:
+def test_no_pod_is_evicted_for_one_that_waits_for_a_metric() -> None:
     rig = Rig(
         WAITING.replace("preemption never", "preemption { victims = any }"),
         *(node(name, cpu="1") for name in "abc"),
@@ -191,7 +191,7 @@ def test_nobody_is_evicted_for_a_pod_that_waits_for_a_metric() -> None:
     assert "high" not in rig.where()
 
 
-def test_nobody_is_evicted_where_the_pod_would_wait_for_a_metric_until_the_metric_is_there() -> None:
+def test_no_pod_is_evicted_until_the_awaited_metric_is_available() -> None:
     rig = Rig(
         WAITING.replace("preemption never", "preemption { victims = any }"),
         *(node(name, cpu="1") for name in "abc"),
@@ -234,7 +234,7 @@ def test_a_gang_waits_whole_while_a_metric_is_out() -> None:
     assert rig.where() == {"w0": "a", "w1": "a"}
 
 
-def test_what_becomes_of_pods_is_said_when_a_metric_is_out() -> None:
+def test_an_outage_event_says_what_happens_to_pods() -> None:
     rig = Rig(WAITING, node("a"))
     rig.tell(samples(rig, a=0.5))
 
@@ -247,7 +247,7 @@ def test_what_becomes_of_pods_is_said_when_a_metric_is_out() -> None:
     )
 
 
-def test_waiting_pods_that_are_placed_all_the_same_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_placing_pods_that_should_wait_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: the plan overlooks that a metric is out."""
     monkeypatch.setattr(Evaluation, "_detect_outages", lambda *_: None)
 

@@ -181,7 +181,7 @@ def gang(count: int) -> list[Pod]:
     ]
 
 
-def test_a_gang_that_takes_many_steps_says_nothing_before_the_last() -> None:
+def test_a_gang_attempt_in_many_steps_emits_commands_only_in_the_last() -> None:
     rig = full_of_low(SchedulerLimits(attempt_step_cost_max=1), *gang(10))
 
     said = [rig.scheduler.decide(rig.now_ns)]
@@ -206,7 +206,7 @@ def test_a_decision_under_way_is_finished_on_its_own_cluster_before_an_event_is_
     assert not rig.scheduler.attempt_in_progress
 
 
-def test_a_decision_that_may_not_be_made_any_more_leaves_no_trace() -> None:
+def test_an_abandoned_attempt_leaves_no_trace() -> None:
     rig, calm = (full_of_low(SchedulerLimits(attempt_step_cost_max=1), *gang(10)) for _ in range(2))
     rig.scheduler.decide(rig.now_ns)
     assert rig.scheduler.attempt_in_progress

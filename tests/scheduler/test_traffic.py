@@ -68,7 +68,7 @@ def a_trial() -> Rig:
     return rig
 
 
-def test_members_of_one_trial_see_each_other() -> None:
+def test_members_of_one_attempt_see_each_other() -> None:
     rig = a_trial()
 
     assert rig.where() == {"w0": "a", "w1": "d", "w2": "d"}
@@ -81,7 +81,7 @@ def test_planted_members_of_a_trial_that_are_overlooked_are_noticed(monkeypatch:
     assert a_trial().where()["w2"] != "d"
 
 
-def test_a_member_that_comes_back_finds_its_peer_where_that_is_now() -> None:
+def test_a_replaced_member_is_placed_by_the_current_node_of_its_peer() -> None:
     rig = Rig(policy(), *nodes(a="z", b="z", c="z"))
     rig.tell(flows(rig, ("db-0", "db-1", 9e8)))
     rig.see(member("db-0", only="b"))
