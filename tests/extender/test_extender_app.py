@@ -221,7 +221,7 @@ def test_a_bind_without_an_answer_holds_its_room_until_it_is_known_what_became_o
 
 def test_without_any_policy_it_ends() -> None:
     async def scenario() -> None:
-        with pytest.raises(NothingToRun, match="no policy in ConfigMap kube-system/policies can run"):
+        with pytest.raises(NothingToRun, match="no policy in ConfigMap kube-system/policies is valid"):
             await Extender(World(), "policy fit version 1\nnonsense\n", 4.0).app.run()
 
     on_virtual_time(scenario)

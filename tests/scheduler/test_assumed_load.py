@@ -1,4 +1,4 @@
-"""What a metric assumes of pods that no sample has yet: a burst spreads, and the next sample is believed again."""
+"""Assumed load: a burst of pods spreads over nodes, and the next sample replaces the assumption."""
 
 from collections import Counter
 from collections.abc import Callable

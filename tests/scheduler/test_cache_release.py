@@ -1,4 +1,4 @@
-"""What the scheduler holds follows what is there now, not how often that has changed."""
+"""Cached data follows the current state and does not grow with the number of changes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`count(pods where ...)` over the whole cluster: a gate for groups, a limit on how many of a kind there are, a layer."""
+"""`count(pods where ...)` over the whole cluster: a gate for groups, a limit per kind, a layer."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Devices that name conditions for it are waited for between a pod's node and its bind: met, failed, too late."""
+"""Binding conditions of devices are awaited between node choice and bind: met, failed, timed out."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""A pod's claims for devices between its node and its bind: promised, written, and what can come in between."""
+"""Device claims of a pod between node choice and bind: reserved, written, and what can happen meanwhile."""
 
 from policysched.model.identifiers import PodUid, ResourceClaimKey
 from policysched.scheduler import commands as c

@@ -1,4 +1,4 @@
-"""Pods that ask for extended resources which a DeviceClass gives: a claim is made for each, and taken away where it fails."""
+"""Extended resources of a DeviceClass: a claim is created for the pod, and deleted if that fails."""
 
 from policysched.cluster.devices.extended_resources import ExtendedResourceMapping
 from policysched.model.identifiers import PodUid, ResourceClaimKey

@@ -1,4 +1,4 @@
-"""A policy that asks extenders: what is asked and when, what an answer decides, and what happens where none comes."""
+"""Calls to extenders: when they are sent, how answers are used, and what happens without one."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -239,10 +239,13 @@ def test_an_extender_that_fails_makes_the_pod_back_off_and_says_so() -> None:
     rig.tell(e.ExtendersAnswered(rig.asked[0].call_id, {}, "extender gpu: filter gave no answer within 5 s"))
     rig.settle()
     at_once = len(rig.asked)
-    (said,) = rig.of(c.ReportPending)
+    (report,) = rig.of(c.ReportPending)
     rig.pass_time(2)
 
-    assert (said.reason, said.message) == ("SchedulerError", "extender gpu: filter gave no answer within 5 s")
+    assert (report.reason, report.message) == (
+        "SchedulerError",
+        "extender gpu: filter gave no answer within 5 s",
+    )
     assert (at_once, len(rig.asked)) == (1, 2)
 
 
@@ -343,25 +346,25 @@ def test_a_policy_with_an_unusable_extender_does_not_become_active(
     rig.see(pod("web"))
     rig.settle()
 
-    (said,) = rig.of(c.ReportPolicyEvent)
-    assert (said.reason, words in said.message) == ("PolicyRejected", True), said.message
+    (event,) = rig.of(c.ReportPolicyEvent)
+    assert (event.reason, words in event.message) == ("PolicyRejected", True), event.message
     assert rig.where() == {"web": "a"}
 
 
 def test_a_start_with_an_unusable_extender_activates_the_last_known_good_text() -> None:
     before = Rig("policy test version 1\nfilter node_resources_fit\n")
-    (kept,) = before.of(c.SavePolicyTexts)
+    (saved,) = before.of(c.SavePolicyTexts)
     rig = Rig(None, node("a"), pod("web", scheduler="test"))
 
-    rig.offer(ASKING, last_good={"test.policy": kept.texts["test"]})
+    rig.offer(ASKING, last_good={"test.policy": saved.texts["test"]})
     rig.settle()
 
     (status,) = rig.scheduler.policies()
     assert (status.phase, status.key) == ("last_known_good", "main.policy")
     assert status.diagnostics[0].code == "PS906"
     assert rig.where() == {"web": "a"}
-    (said,) = rig.of(c.ReportPolicyEvent)
-    assert said.message.endswith(
+    (event,) = rig.of(c.ReportPolicyEvent)
+    assert event.message.endswith(
         f"; running the last known good text, sha {status.sha256 and status.sha256[:6]}"
     )
     assert rig.of(c.SavePolicyTexts) == [], "what is kept is still right"
@@ -376,8 +379,8 @@ def test_a_start_without_any_usable_text_has_no_policy_to_run_and_keeps_the_save
 
     assert "extender `gpu` is not configured" in (alone.scheduler.startup_error or "")
     assert beside.scheduler.startup_error is None
-    (kept,) = beside.of(c.SavePolicyTexts)
-    assert kept.texts.keys() == {"plain", "test"}
+    (saved,) = beside.of(c.SavePolicyTexts)
+    assert saved.texts.keys() == {"plain", "test"}
 
 
 def test_a_scheduler_that_activates_an_unusable_extender_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

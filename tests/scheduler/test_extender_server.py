@@ -1,4 +1,4 @@
-"""Policies asked from outside: by another scheduler, through the extender protocol."""
+"""The extender server: policies evaluated for another scheduler."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""A queue by what namespaces hold: every placement moves a namespace, and with it everybody who waits in it."""
+"""A queue ordered by usage of namespaces: each placement moves a namespace and its pending pods."""
 
 from random import Random
 

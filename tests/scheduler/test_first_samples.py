@@ -1,4 +1,4 @@
-"""Nobody is placed before the metrics of its policy were asked for once."""
+"""No pod is placed before the metrics of its policy were polled once."""
 
 import pytest
 
@@ -111,8 +111,8 @@ def test_a_pod_that_waits_for_some_seconds_is_reported_once_with_metrics_and_sou
     rig.pass_time(6)
 
     assert before == []
-    (said,) = rig.of(c.ReportPending)
-    assert (said.name, said.reason, said.message) == (
+    (report,) = rig.of(c.ReportPending)
+    assert (report.name, report.reason, report.message) == (
         "web",
         "PolicyPending",
         "0/2 nodes are available: policy test is waiting for the first samples of heat (source main), load (source main).",
@@ -205,7 +205,7 @@ def test_the_previous_version_stays_active_until_a_new_metric_was_polled() -> No
     assert [one.sha256 for one in rig.scheduler.policies()] != shas
 
 
-def test_a_text_whose_new_metric_never_answers_takes_over_when_the_longest_wait_is_over() -> None:
+def test_a_text_whose_new_metric_never_answers_becomes_active_after_the_timeout() -> None:
     rig = started()
     rig.tell(samples(rig, hot=0.1, idle=0.1))
     rig.settle()

@@ -1,4 +1,4 @@
-"""Room for gangs that are placed whole: made for as many members as are needed, or nobody goes."""
+"""Preemption for gangs that are placed whole: for all needed members, or for none."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -350,7 +350,9 @@ def test_a_gang_that_preempts_in_part_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_member_evaluated_without_the_earlier_ones_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement._GangSearch, "_apply_placement", lambda self, seat: self.seats.append(seat))
+    monkeypatch.setattr(
+        placement._GangSearch, "_apply_placement", lambda self, member: self.placements.append(member)
+    )
 
     with caught():
         test_a_whole_gang_preempts_and_is_placed_once_its_victims_are_gone()

@@ -1,4 +1,4 @@
-"""A gang that keeps together: all of its members in one domain of a label, or nobody."""
+"""Gangs with a topology key: all members in one domain of a label, or none is placed."""
 
 from collections.abc import Iterable
 from itertools import islice

@@ -1,4 +1,4 @@
-"""Gangs: placed whole on one state of the cluster, or not at all, and nothing is held while they wait."""
+"""Gangs: placed as a whole on one state of the cluster, or not at all; waiting gangs reserve nothing."""
 
 from dataclasses import replace
 
@@ -216,7 +216,7 @@ def test_in_mode_gate_the_gate_closes_again_when_members_vanish() -> None:
     assert rig.counts() == {"gated": 2}
 
 
-def test_a_member_whose_bind_was_refused_is_tried_again_and_its_gang_keeps_its_places() -> None:
+def test_a_member_with_a_refused_bind_is_retried_and_its_gang_stays_placed() -> None:
     rig = Rig(WHOLE, node("a", cpu="3"), *members(3))
     rig.settle()
     lost = rig.of(c.Bind)[0]
@@ -316,11 +316,11 @@ def test_a_gang_of_a_thousand_arriving_one_by_one_is_placed_with_few_reports() -
 
     for one in everybody:
         rig.scheduler.handle(e.PodUpdated(pending(one)), rig.now_ns)
-    said = rig.settle()
+    commands = rig.settle()
 
     assert rig.scheduler.check() == []
     assert rig.scheduler.counters.attempts["unschedulable", "test"] == 1000
-    assert len([command for command in said if isinstance(command, c.ReportPending)]) == 1000
+    assert len([command for command in commands if isinstance(command, c.ReportPending)]) == 1000
     assert rig.where() == {}
 
 

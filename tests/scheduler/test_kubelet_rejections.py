@@ -1,4 +1,4 @@
-"""Kubelets that do not take what was bound to them, and others who fill nodes: whose count of the room counts."""
+"""Pods that the kubelet rejects: how much capacity is held back, and for how long."""
 
 from dataclasses import replace
 
@@ -145,7 +145,7 @@ def test_binds_that_were_on_their_way_are_noted_and_said_once() -> None:
     assert rig.scheduler.nodes_with_capacity_holds == ["a"]
 
 
-def test_a_kubelet_that_does_not_say_how_much_it_has_has_less_than_was_asked_for() -> None:
+def test_a_kubelet_that_reports_no_capacity_has_less_than_requested() -> None:
     rig = Rig(FIT, node("a"), job(1))
     rig.settle()
     rig.confirm_all()
@@ -167,7 +167,7 @@ def test_a_node_that_has_no_place_for_another_pod_is_held_back_by_places() -> No
     assert rig.words("job-2") == "0/1 nodes are available: 1 Too many pods."
 
 
-def test_another_reason_holds_back_what_the_pod_asked_for_once_for_all_of_its_owner() -> None:
+def test_another_reason_holds_the_requests_of_the_pod_once_per_owner() -> None:
     rig = Rig(FIT, node("a"))
 
     for number in (1, 2, 3):

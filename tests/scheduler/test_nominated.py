@@ -90,7 +90,7 @@ def refusals(case: Case, by: Program) -> dict[str, NodeRefusal] | None:
     return {node: one for node, one in found.items() if one is not None}
 
 
-def check_where_it_may_go(by: Program, case: Case) -> None:
+def check_filters(by: Program, case: Case) -> None:
     expected = refusals(case, by)
     if expected is None:
         return
@@ -112,7 +112,7 @@ def check_where_it_may_go(by: Program, case: Case) -> None:
     )
 
 
-def check_who_makes_room(by: Program, case: Case) -> None:
+def check_preemption(by: Program, case: Case) -> None:
     expected = refusals(case, by)
     if expected is None or len(expected) < len(case.scene.cache.nodes):
         return
@@ -156,18 +156,18 @@ def searched(case: Case, by: Program) -> tuple[CandidateSearchResult, Callable[[
 @given(case=cases())
 @Scenes
 def test_a_node_has_to_do_with_its_nominated_pods_and_without_them(by: Program, case: Case) -> None:
-    check_where_it_may_go(by, case)
+    check_filters(by, case)
 
 
 @pytest.mark.parametrize("by", [DEFAULT, OF_NODES], ids=["default", "of nodes"])
 @given(case=cases())
 @Scenes
 def test_preemption_picks_nodes_where_the_pod_fits_beside_nominated_pods(by: Program, case: Case) -> None:
-    check_who_makes_room(by, case)
+    check_preemption(by, case)
 
 
-@pytest.mark.parametrize("check", [check_where_it_may_go, check_who_makes_room])
-def test_nominations_that_are_forgotten_are_found(
+@pytest.mark.parametrize("check", [check_filters, check_preemption])
+def test_ignored_nominations_are_noticed(
     check: Callable[[Program, Case], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Nothing:
@@ -198,7 +198,7 @@ def two_nodes_of_a_zone_and_one_nominated(policy: str) -> Rig:
     return Rig(policy, *nodes, replace(pending(favoured), nominated_node=NodeName("b")))
 
 
-def test_who_makes_room_is_not_asked_of_those_who_are_nominated_elsewhere_in_the_zone() -> None:
+def test_preemption_ignores_pods_nominated_elsewhere_in_the_zone() -> None:
     rig = two_nodes_of_a_zone_and_one_nominated(
         "policy test version 1\ninclude kube_default\npreemption { victims = any }\n"
     )

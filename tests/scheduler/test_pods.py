@@ -1,4 +1,4 @@
-"""One pod at a time: from its first sight to its bind, and everything that can come between."""
+"""Single pods: from the first watch event to the bind, and what can happen between."""
 
 from dataclasses import replace
 
@@ -17,10 +17,10 @@ def test_a_pod_that_fits_is_assumed_and_bound_under_the_policy_it_names() -> Non
     rig = Rig(FIT, node("a", cpu="1"))
 
     rig.see(web := pod("web", cpu="500m"))
-    said = rig.settle()
+    commands = rig.settle()
 
     (status,) = rig.scheduler.policies()
-    assert said == [c.Bind(web.uid, "default", "web", NodeName("a"), "test", status.sha256)]
+    assert commands == [c.Bind(web.uid, "default", "web", NodeName("a"), "test", status.sha256)]
     assert rig.scheduler.binds_in_flight == 1
 
 
@@ -28,9 +28,9 @@ def test_scheduled_is_reported_only_after_the_bind_is_confirmed() -> None:
     rig = Rig(FIT, node("a"), web := pod("web"))
     assert not [one for one in rig.settle() if isinstance(one, c.ReportScheduled)]
 
-    said = rig.tell(e.BindConfirmed(web.uid, NodeName("a")), e.BindConfirmed(web.uid, NodeName("a")))
+    commands = rig.tell(e.BindConfirmed(web.uid, NodeName("a")), e.BindConfirmed(web.uid, NodeName("a")))
 
-    assert said == [c.ReportScheduled(web.uid, "default", "web", NodeName("a"), "test")]
+    assert commands == [c.ReportScheduled(web.uid, "default", "web", NodeName("a"), "test")]
     assert rig.scheduler.binds_in_flight == 0
 
 
@@ -453,7 +453,7 @@ def test_hundreds_of_pods_that_agree_cost_one_attempt_an_event() -> None:
     assert len({report.name for report in rig.of(c.ReportPending)}) == 300
 
 
-def test_when_room_comes_the_pods_that_agree_follow_one_another_in_order() -> None:
+def test_new_capacity_goes_to_the_pods_of_an_equivalence_class_in_order() -> None:
     rig = Rig(FIT, node("a", cpu="1"))
     rig.see(*[pod(f"p{number}", cpu="2", priority=number) for number in range(10)])
     rig.settle()
@@ -525,13 +525,13 @@ def test_a_delayed_report_about_a_pod_is_dropped_after_its_bind() -> None:
 
     rig.see(node("big", cpu="8"))
     rig.settle()
-    said = rig.pass_time(60)
+    commands = rig.pass_time(60)
 
     assert rig.where() == {"web": "big"}
-    assert [command for command in said if isinstance(command, c.ReportPending)] == []
+    assert [command for command in commands if isinstance(command, c.ReportPending)] == []
 
 
-def test_pods_that_agree_learn_in_time_what_the_one_that_was_tried_found() -> None:
+def test_an_equivalence_class_gets_the_message_of_its_representative_in_time() -> None:
     rig = Rig(FIT, node("a", cpu="1"), pod("first", cpu="2"), pod("second", cpu="2"))
     rig.settle()
 

@@ -1,4 +1,4 @@
-"""Which text of a policy runs: whole or not at all, the last known good one in every kind of trouble."""
+"""Active policy versions: activated as a whole or not at all, with fallback to the last known good text."""
 
 import pytest
 
@@ -55,11 +55,11 @@ def test_a_policy_that_checks_becomes_active_and_is_kept_without_an_event() -> N
     rig = Rig(GOOD)
 
     found = status(rig)
-    (kept,) = rig.of(c.SavePolicyTexts)
+    (saved,) = rig.of(c.SavePolicyTexts)
 
     assert (found.phase, found.key, found.version) == ("active", "main.policy", 1)
     assert found.last_success_ns == rig.now_ns
-    assert kept.texts.keys() == {"test"}
+    assert saved.texts.keys() == {"test"}
     assert events(rig) == []
 
 
@@ -308,10 +308,10 @@ def test_a_key_that_sorts_before_does_not_take_a_running_policy_over() -> None:
 
 def test_two_keys_of_one_name_at_a_restart_leave_what_ran_before_running() -> None:
     before = Rig(GOOD)
-    (kept,) = before.of(c.SavePolicyTexts)
+    (saved,) = before.of(c.SavePolicyTexts)
 
     rig = Rig(None)
-    last_good = {f"{name}.policy": text for name, text in kept.texts.items()}
+    last_good = {f"{name}.policy": text for name, text in saved.texts.items()}
     rig.offer({"a.policy": OTHER, "m.policy": GOOD}, last_good=last_good)
     rig.settle()
 
@@ -352,10 +352,10 @@ def test_a_start_with_one_valid_policy_is_not_fatal_and_the_broken_one_is_reject
 
 def test_a_restart_with_a_broken_key_activates_the_saved_text() -> None:
     before = Rig(GOOD)
-    (kept,) = before.of(c.SavePolicyTexts)
+    (saved,) = before.of(c.SavePolicyTexts)
 
     rig = Rig(None, node("a"))
-    rig.offer(BROKEN, last_good={f"{name}.policy": text for name, text in kept.texts.items()})
+    rig.offer(BROKEN, last_good={f"{name}.policy": text for name, text in saved.texts.items()})
     rig.see(pod("web"))
     rig.settle()
 
@@ -407,11 +407,11 @@ def test_a_parameter_outside_its_range_is_rejected_and_the_active_version_stays(
 def test_a_restart_with_a_bad_parameter_activates_the_saved_text_with_its_old_value() -> None:
     before = Rig(None)
     before.offer(with_values("most: 1\n"))
-    (kept,) = before.of(c.SavePolicyTexts)
+    (saved,) = before.of(c.SavePolicyTexts)
     rig = Rig(None, node("a"))
 
     rig.offer(
-        with_values("most: many\n"), last_good={f"{name}.policy": text for name, text in kept.texts.items()}
+        with_values("most: many\n"), last_good={f"{name}.policy": text for name, text in saved.texts.items()}
     )
     rig.see(pod("one"), pod("two"))
     rig.settle()
@@ -523,6 +523,6 @@ def test_updates_with_a_known_resource_version_are_ignored() -> None:
         e.PoliciesUpdated(None, resource_version="1"),
     ]
 
-    said = rig.tell(offer)
+    commands = rig.tell(offer)
 
-    assert said == [] and status(rig).phase == "active"
+    assert commands == [] and status(rig).phase == "active"

@@ -1,4 +1,4 @@
-"""Making room: who is evicted, what is kept for whom meanwhile, and what is said."""
+"""Preemption of single pods: victims, nominations and messages."""
 
 from dataclasses import replace
 
@@ -64,8 +64,8 @@ def test_each_victim_gets_an_event_that_names_the_preemptor() -> None:
     rig.settle()
     carry_out(rig)
 
-    (told,) = rig.of(c.ReportPreempted)
-    assert (told.victim.name, told.name, told.node, told.scheduler) == ("low", "high", "a", "test")
+    (report,) = rig.of(c.ReportPreempted)
+    assert (report.victim.name, report.name, report.node, report.scheduler) == ("low", "high", "a", "test")
 
 
 def test_a_pod_that_waits_for_victims_reports_the_filter_reasons() -> None:

@@ -1,4 +1,4 @@
-"""A node that crossed a limit stays refused until it has recovered."""
+"""A node that crossed a limit is rejected until it has recovered."""
 
 from itertools import pairwise
 from random import Random

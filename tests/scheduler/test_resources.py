@@ -1,4 +1,4 @@
-"""A resource of the policy's own: promised at assume, like cpu, and never promised twice."""
+"""Resources that a policy defines: reserved at assume, like cpu, and never reserved twice."""
 
 from dataclasses import replace
 
@@ -80,9 +80,9 @@ def test_eviction_frees_capacity_on_the_link() -> None:
     rig.see(low)
 
     rig.see(asking("high", "200M", priority=10))
-    said = rig.settle()
+    commands = rig.settle()
 
-    assert [command.victims[0].name for command in said if type(command).__name__ == "Evict"] == ["low"]
+    assert [command.victims[0].name for command in commands if type(command).__name__ == "Evict"] == ["low"]
 
 
 BYTES = BANDWIDTH.replace("bandwidth = pod", "bytes = pod").replace(

@@ -1,4 +1,4 @@
-"""Samples: what they wake, when they go stale, and who is told when too few of them come."""
+"""Samples: which pods they requeue, when they go stale, and reports of outages."""
 
 import pytest
 
@@ -122,9 +122,9 @@ def test_a_pod_that_waits_in_an_outage_is_reported_once_with_the_source() -> Non
 
     rig.pass_time(60)
 
-    said = rig.of(c.ReportPending)
-    assert len({command.uid for command in said}) == len(said) == 20
-    assert {(command.reason, command.message) for command in said} == {
+    reports = rig.of(c.ReportPending)
+    assert len({command.uid for command in reports}) == len(reports) == 20
+    assert {(command.reason, command.message) for command in reports} == {
         (
             "PolicyPending",
             "0/1 nodes are available: waits for metric cpu_util, of which 1 of 1 nodes that would do have no sample. "
@@ -138,8 +138,8 @@ def test_an_outage_event_names_the_source() -> None:
 
     rig.tell(e.SamplesFailed("test", "cpu_util"))
 
-    (said,) = rig.of(c.ReportPolicyEvent)
-    assert "1 of 1 nodes have no fresh sample of `cpu_util` (source main); " in said.message
+    (event,) = rig.of(c.ReportPolicyEvent)
+    assert "1 of 1 nodes have no fresh sample of `cpu_util` (source main); " in event.message
 
 
 def test_a_pod_that_no_rule_asks_the_metric_for_does_not_wait() -> None:

@@ -1,4 +1,4 @@
-"""A value that a policy keeps for a key and a node: fed once by each run of a container, held within bounds, kept over a restart."""
+"""Policy state for a key and a node: updated once per container run, bounded, saved over restarts."""
 
 import json
 from dataclasses import replace
@@ -196,17 +196,17 @@ def test_values_are_saved_at_most_every_half_minute_and_restored_after_a_restart
         before.see(shown("p", "a", ended(f"run-{run}", at_s=run)))
         before.pass_time(20)
     before.pass_time(60)
-    kept = before.of(c.SavePolicyStates)
+    saved = before.of(c.SavePolicyStates)
 
     after = Rig(None, synced=False)
-    after.tell(e.SavedPolicyStatesLoaded(kept[-1].texts))
+    after.tell(e.SavedPolicyStatesLoaded(saved[-1].texts))
     after.see(
         node("a"), shown("p", "a", ended("run-2", at_s=2)), shown("new", "a", ended("run-9", 0, at_s=7))
     )
     after.offer(policy())
     after.tell(e.Synced())
 
-    assert len(kept) == 2
+    assert len(saved) == 2
     assert values(before) == {("web", "a"): 0.125}
     assert values(after) == {("web", "a"): 0.5625}, "fed by what happened meanwhile, and by nothing twice"
 
@@ -275,10 +275,10 @@ def test_of_too_many_saved_values_the_latest_are_restored() -> None:
 def test_unreadable_saved_values_are_reported_and_reset(text: str) -> None:
     rig = Rig(None, node("a"))
 
-    said = rig.tell(e.SavedPolicyStatesLoaded({"test": text}))
+    commands = rig.tell(e.SavedPolicyStatesLoaded({"test": text}))
     rig.offer(policy())
 
-    assert [command.level for command in said if isinstance(command, c.Log)] == ["warning"]
+    assert [command.level for command in commands if isinstance(command, c.Log)] == ["warning"]
     assert values(rig) == {}
 
 

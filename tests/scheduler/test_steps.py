@@ -1,4 +1,4 @@
-"""Decisions in steps: however small they are, what is decided is what it would be in one, and nothing happens in between."""
+"""Attempts in steps: step size does not change the result, and no event is applied between steps."""
 
 from collections.abc import Callable
 
@@ -199,10 +199,10 @@ def test_a_decision_under_way_is_finished_on_its_own_cluster_before_an_event_is_
     rig.scheduler.decide(rig.now_ns)
     assert rig.scheduler.attempt_in_progress
 
-    said = rig.tell(e.NodeDeleted(node("n0").name))
+    commands = rig.tell(e.NodeDeleted(node("n0").name))
     calm.settle()
 
-    assert [command for command in said if isinstance(command, c.Evict)] == calm.of(c.Evict)
+    assert [command for command in commands if isinstance(command, c.Evict)] == calm.of(c.Evict)
     assert not rig.scheduler.attempt_in_progress
 
 

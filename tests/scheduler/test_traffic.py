@@ -1,4 +1,4 @@
-"""Traffic between pods: members go near those that they talk to, also those of the same trial, and what comes or goes is counted."""
+"""Traffic between pods: members are placed near their peers, also those of the same attempt."""
 
 import pytest
 
@@ -157,7 +157,7 @@ def test_an_outage_of_a_metric_between_pods_is_that_of_all_nodes() -> None:
     assert [report.reason for report in rig.of(c.ReportPolicyEvent)] == ["MetricOutage"]
 
 
-def test_a_gang_told_by_its_namespace_follows_the_namespaces_labels() -> None:
+def test_a_gang_keyed_by_namespace_labels_follows_their_changes() -> None:
     text = policy(more="filter apart require traffic_to(gang) < 1Mbps missing reject")
     text = text.replace('pod.labels["group"]', 'namespace.labels["team"]')
     rig = Rig(text, *nodes(a="z"), namespace("default", team="red"))

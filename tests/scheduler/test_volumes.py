@@ -1,4 +1,4 @@
-"""A pod's claims between its node and its bind: promised, written, waited for, and what can come in between."""
+"""Volume claims of a pod between node choice and bind: reserved, written, awaited, and what can happen meanwhile."""
 
 from dataclasses import replace
 

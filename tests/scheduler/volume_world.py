@@ -309,7 +309,7 @@ _HAPPENINGS: tuple[Callable[[World], None], ...] = (
 )
 
 
-def lived(seed: int, steps: int = 120) -> list[str]:
+def run_world(seed: int, steps: int = 120) -> list[str]:
     """What was wrong in the world of this seed."""
     world = World(Random(seed))
     for _ in range(steps):
