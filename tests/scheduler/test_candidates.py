@@ -1,5 +1,5 @@
-"""Whom to evict, on random clusters: judged by the oracle on clusters without the victims, which shares nothing with how
-they were found."""
+"""Preemption candidates on random clusters, checked by the reference implementation on clusters
+without the victims. It shares no code with the search."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable

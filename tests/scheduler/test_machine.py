@@ -1,5 +1,5 @@
-"""Everything at once: a model of the API server, a watch that lags, answers that come late or never were, and a
-scheduler between them. The model keeps its own accounts; what the scheduler believes is not asked for them."""
+"""State machine test: a model of the API server, a lagging watch, and late or lost answers. The model
+keeps its own accounts, independent of the state of the scheduler."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

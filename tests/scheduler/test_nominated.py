@@ -1,5 +1,5 @@
-"""Nodes that others are nominated to, on random clusters: judged by the oracle twice a node, with the pods that are
-nominated there on it and without them. Nominations to other nodes count for nothing."""
+"""Nominated pods on random clusters, checked by the reference implementation twice per node: with the
+pods nominated there, and without them. Nominations to other nodes have no effect."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

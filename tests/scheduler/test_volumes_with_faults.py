@@ -1,5 +1,5 @@
-"""Pods with volumes in a world of faults: nobody is bound before their claims are, no volume is given out twice, and in
-the end nobody waits who could go."""
+"""Pods with volumes under faults: no pod is bound before its claims, no volume is reserved twice, and in
+the end no pod waits that could be placed."""
 
 from collections.abc import Callable
 from typing import Any
