@@ -85,7 +85,7 @@ def test_with_the_settings_at_hand_an_extender_that_they_lack_is_an_error_at_its
     assert without.code == 0
     assert (given.code, given.out) == (
         1,
-        f"{path}:4:10: error[PS906] extender `npu` is not named in the settings (they name: gpu)\n",
+        f"{path}:4:10: error[PS906] extender `npu` is not configured in the settings (configured: gpu)\n",
     )
 
 

@@ -470,7 +470,7 @@ def test_what_containers_in_a_cluster_file_did_moves_no_value_of_a_question(file
         ("reward: {web: {busy: .inf}}", "reward.web.busy: `inf` is no float"),
         ("broken: {busy: 1}", "broken: `{'busy': 1}` is no ratio"),
         ("reward: {1: {busy: 1}}", "reward: `1` is no text; put it in quotes"),
-        ('{"fed_ns": 1, "values": {"reward": [["web", "busy", true]]}}', "True is no value"),
+        ('{"fed_ns": 1, "values": {"reward": [["web", "busy", true]]}}', "invalid value True"),
     ],
 )
 def test_a_file_of_states_that_cannot_be_used_is_one_line_and_exit_2(

@@ -27,7 +27,7 @@ def test_a_pod_about_which_nothing_was_decided_yet_says_what_it_waits_for() -> N
     assert found["decisions"] == []
     assert (found["waiting"]["place"], found["waiting"]["message"]) == (
         "active",
-        "policy test waits for the first samples of load (source main)",
+        "policy test is waiting for the first samples of load (source main)",
     )
 
 

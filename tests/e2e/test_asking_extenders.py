@@ -180,6 +180,6 @@ def test_a_policy_that_asks_whom_the_settings_do_not_name_does_not_take_over(
         deployed.put_policies(main=ASKING)
 
         note = deployed.event("policies", "PolicyRejected")["note"]
-        assert "extender `peer` is not named in the settings (they name: none)" in note
+        assert "extender `peer` is not configured in the settings (configured: none)" in note
         deployed.create("web")
         assert deployed.bound("web") == "a"

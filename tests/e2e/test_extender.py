@@ -107,7 +107,7 @@ def test_a_policy_that_there_is_none_of_is_named_in_the_pods_event(extending: Ex
 
         extending.create("web")
 
-        extending.note("web", "FailedScheduling", containing="there is no policy `shelves` (active: racks)")
+        extending.note("web", "FailedScheduling", containing="unknown policy `shelves` (active: racks)")
 
 
 def test_whom_the_policy_protects_is_not_evicted(extending: Extending) -> None:

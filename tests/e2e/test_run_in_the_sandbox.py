@@ -212,7 +212,7 @@ def test_the_configmap_deleted_the_policy_runs_on(cluster: Cluster) -> None:
         cluster.kubectl("delete", "configmap", "policies", "-n", "kube-system")
 
         (missing,) = wait_for(lambda: cluster.events("policies", "PolicyMissing"), "the warning")
-        assert "is gone; its last known good text" in missing
+        assert "no longer exists; its last known good text" in missing
         cluster.run_pod("web")
         assert cluster.bound("web")
 

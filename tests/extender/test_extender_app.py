@@ -125,11 +125,11 @@ def test_each_verb_says_in_its_own_form_why_there_is_no_answer() -> None:
                 garbage, unknown = await one.ask(verb, b"{"), await one.ask(verb, NAMED[verb], policy="none")
                 assert (garbage.status, unknown.status) == (200, 200)
                 assert "not JSON" in garbage.value["Error"]
-                assert "there is no policy `none` (active: fit)" in unknown.value["Error"]
+                assert "unknown policy `none` (active: fit)" in unknown.value["Error"]
             for verb in ("prioritize", "preempt"):
                 garbage, unknown = await one.ask(verb, b"{"), await one.ask(verb, NAMED[verb], policy="none")
                 assert (garbage.status, unknown.status) == (400, 404)
-                assert "there is no policy `none`" in unknown.value
+                assert "unknown policy `none`" in unknown.value
             assert (await one.ask("prioritize", nodes, scale="grand")).status == 400
             assert (await one.ask("prioritize", nodes)).value == [{"Host": "a", "Score": 10}]
 
@@ -221,7 +221,7 @@ def test_a_bind_without_an_answer_holds_its_room_until_it_is_known_what_became_o
 
 def test_without_any_policy_it_ends() -> None:
     async def scenario() -> None:
-        with pytest.raises(NothingToRun, match="no policy in ConfigMap kube-system/policies can run"):
+        with pytest.raises(NothingToRun, match="no policy in ConfigMap kube-system/policies is valid"):
             await Extender(World(), "policy fit version 1\nnonsense\n", 4.0).app.run()
 
     on_virtual_time(scenario)

@@ -1,4 +1,4 @@
-"""What a metric assumes of pods that no sample has yet: a burst spreads, and the next sample is believed again."""
+"""Assumed load: a burst of pods spreads over nodes, and the next sample replaces the assumption."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -61,7 +61,7 @@ def spread(rig: Rig) -> dict[str, int]:
     return dict(Counter(rig.where().values()))
 
 
-def test_without_assume_a_burst_goes_to_the_one_idle_node() -> None:
+def test_without_assume_a_burst_is_placed_on_the_one_idle_node() -> None:
     rig = sampled(PLAIN)
 
     rig.see(*burst())
@@ -108,7 +108,7 @@ def a_newer_sample_is_believed() -> None:
     assert assumed(rig) == {"idle": 2e8}
 
 
-def test_a_sample_newer_than_the_binds_is_believed_as_it_is() -> None:
+def test_a_sample_newer_than_the_binds_is_used_unchanged() -> None:
     a_newer_sample_is_believed()
 
 
@@ -154,7 +154,7 @@ def a_withdrawn_pod_is_taken_back() -> None:
     assert assumed(rig) == {}
 
 
-def test_a_pod_whose_bind_fails_or_that_is_deleted_is_taken_back() -> None:
+def test_a_pod_whose_bind_fails_or_that_is_deleted_no_longer_counts() -> None:
     a_withdrawn_pod_is_taken_back()
 
 
@@ -169,11 +169,11 @@ def pods_of_others_count() -> None:
     assert rig.where() == {"web": "busy"}
 
 
-def test_a_pod_that_somebody_else_placed_counts_as_well() -> None:
+def test_a_pod_placed_by_another_scheduler_counts_as_well() -> None:
     pods_of_others_count()
 
 
-def test_every_policy_counts_by_its_own_words() -> None:
+def test_every_policy_counts_by_its_own_assume_clause() -> None:
     other = ASSUMING.replace("policy test", "policy other").replace("assume = traffic", "assume = 7Mbps")
     rig = sampled({"a.policy": ASSUMING, "b.policy": other})
     rig.tell(samples(rig, policy="other"))
@@ -193,7 +193,7 @@ def test_pods_that_were_there_before_the_start_are_in_the_samples() -> None:
     assert assumed(rig) == {}
 
 
-def test_another_text_of_the_policy_counts_the_same_pods_by_its_own_words() -> None:
+def test_a_new_version_counts_the_same_pods_by_its_own_assume_clause() -> None:
     rig = sampled(ASSUMING)
     rig.see(pod("web"), pod("heavy", annotations={"net": "300Mbps"}))
     rig.settle()

@@ -1,4 +1,4 @@
-"""What the scheduler holds follows what is there now, not how often that has changed."""
+"""Cached data follows the current state and does not grow with the number of changes."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_a_policy_edited_many_times_holds_no_more_than_one_edited_twice() -> Non
     assert held_after(EDITIONS) == held_after(2)
 
 
-def test_plans_whose_columns_are_never_given_back_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_whose_columns_are_never_released_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Evaluator, "retain_only", lambda *_: None)
 
     with pytest.raises(AssertionError):
@@ -74,7 +74,7 @@ def test_the_columns_of_another_policy_and_of_a_text_in_preparation_stay() -> No
     assert {"web", "beside"} <= rig.where().keys()
 
 
-def test_an_outage_ends_without_a_word_with_the_metric_that_it_was_of() -> None:
+def test_an_outage_ends_silently_when_its_metric_is_removed() -> None:
     rig = Rig(TEXT.format(edition=0) + OUTAGE, node("a"))
     known = MetricSamples({NodeName("x"): Sample(0.5, rig.now_ns)}, polled_ns=rig.now_ns)
     rig.tell(e.SamplesArrived("test", "load", known))

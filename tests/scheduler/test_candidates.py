@@ -1,5 +1,5 @@
-"""Whom to evict, on random clusters: judged by the oracle on clusters without the victims, which shares nothing with how
-they were found."""
+"""Preemption candidates on random clusters, checked by the reference implementation on clusters
+without the victims. It shares no code with the search."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -95,7 +95,7 @@ def judged(scene: Scene, by: Program, one: Pod, gone: Iterable[PodUid] = ()) -> 
 
 
 def uids(pods: Iterable[Pod]) -> list[PodUid]:
-    return [one.uid for one in pods]
+    return [pod.uid for pod in pods]
 
 
 def stuck(scene: Scene, by: Program) -> Pod | None:
@@ -109,10 +109,10 @@ def stuck(scene: Scene, by: Program) -> Pod | None:
 @given(scene=scenes(placed_max=10))
 @Scenes
 def test_with_its_victims_gone_the_pod_fits_there(by: Program, scene: Scene) -> None:
-    check_that_it_fits(by, scene)
+    check_pod_fits(by, scene)
 
 
-def check_that_it_fits(by: Program, scene: Scene) -> None:
+def check_pod_fits(by: Program, scene: Scene) -> None:
     one = stuck(scene, by)
     if one is None:
         return
@@ -144,10 +144,10 @@ def test_every_victim_is_on_the_node_of_lower_priority_and_allowed_by_the_clause
 @Scenes
 def test_no_victim_could_have_stayed(scene: Scene) -> None:
     """Where every pod more makes it only harder, which is so for room and ports."""
-    check_that_nobody_could_stay(scene)
+    check_victims_are_minimal(scene)
 
 
-def check_that_nobody_could_stay(scene: Scene) -> None:
+def check_victims_are_minimal(scene: Scene) -> None:
     one = stuck(scene, OF_NODES)
     if one is None:
         return
@@ -166,10 +166,10 @@ def check_that_nobody_could_stay(scene: Scene) -> None:
 def test_every_node_that_evicting_could_help_is_found_and_every_other_is_counted_with_its_reason(
     by: Program, scene: Scene
 ) -> None:
-    check_that_none_is_overlooked(by, scene)
+    check_all_candidates_found(by, scene)
 
 
-def check_that_none_is_overlooked(by: Program, scene: Scene) -> None:
+def check_all_candidates_found(by: Program, scene: Scene) -> None:
     one = stuck(scene, by)
     if one is None:
         return
@@ -198,13 +198,13 @@ def check_that_none_is_overlooked(by: Program, scene: Scene) -> None:
 @pytest.mark.parametrize("by", [OF_NODES, ROOMY], ids=["of nodes", "with a rule of its own"])
 @given(scene=scenes(placed_max=14), started=st.lists(st.none() | st.integers(0, 3), min_size=14, max_size=14))
 @Scenes
-def test_the_best_is_found_without_thinking_every_node_through(
+def test_the_best_candidate_is_found_without_evaluating_every_node(
     by: Program, scene: Scene, started: list[int | None]
 ) -> None:
-    check_the_best(by, scene, started)
+    check_best_candidate(by, scene, started)
 
 
-def check_the_best(by: Program, scene: Scene, started: list[int | None]) -> None:
+def check_best_candidate(by: Program, scene: Scene, started: list[int | None]) -> None:
     one = stuck(scene, by)
     if one is None:
         return
@@ -242,9 +242,9 @@ def check_the_best(by: Program, scene: Scene, started: list[int | None]) -> None
 @pytest.mark.parametrize(
     ("part", "planted"),
     [
-        ("_how_many", lambda pods, *_: 1 + len(list(pods)) // 2),
-        ("_how_high", lambda ascending, *_: list(ascending)[-1].priority),
-        ("by_importance", lambda pods, _: list(pods)[:1]),
+        ("_victim_count_min", lambda pods, *_: 1 + len(list(pods)) // 2),
+        ("_victim_priority_min", lambda ascending, *_: list(ascending)[-1].priority),
+        ("sorted_by_importance", lambda pods, _: list(pods)[:1]),
     ],
     ids=["too many are wanted", "too important ones are wanted", "only one may go"],
 )
@@ -254,7 +254,7 @@ def test_a_bound_that_is_too_high_is_found(part: str, planted: Any, monkeypatch:
     @given(scene=scenes(placed_max=14))
     @settings(Scenes, derandomize=True, database=None, max_examples=2500)
     def search(scene: Scene) -> None:
-        check_the_best(OF_NODES, scene, [None] * 14)
+        check_best_candidate(OF_NODES, scene, [None] * 14)
 
     with pytest.raises((AssertionError, ExceptionGroup)):
         search()
@@ -263,9 +263,9 @@ def test_a_bound_that_is_too_high_is_found(part: str, planted: Any, monkeypatch:
 @pytest.mark.parametrize(
     ("part", "planted", "check"),
     [
-        ("_lift", lambda *_: None, check_that_none_is_overlooked),
-        ("by_importance", lambda pods, _: list(pods)[:1], check_that_none_is_overlooked),
-        ("split_by_budget", lambda pods, _: ([], list(pods)[1:]), check_that_it_fits),
+        ("_remove_pods", lambda *_: None, check_all_candidates_found),
+        ("sorted_by_importance", lambda pods, _: list(pods)[:1], check_all_candidates_found),
+        ("split_by_budget", lambda pods, _: ([], list(pods)[1:]), check_pod_fits),
     ],
     ids=["nobody is lifted", "only one is lifted", "one is forgotten"],
 )

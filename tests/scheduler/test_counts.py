@@ -1,4 +1,4 @@
-"""`count(pods where ...)` over the whole cluster: a gate for groups, a limit on how many of a kind there are, a layer."""
+"""`count(pods where ...)` over the whole cluster: a gate for groups, a limit per kind, a layer."""
 
 from dataclasses import replace
 
@@ -80,7 +80,7 @@ def test_members_that_are_done_count_where_all_pods_do_and_until_they_are_delete
     assert rig.words("late") == "0/1 nodes are available: 1 less than minAvailable: 2 of 3."
 
 
-def test_a_pod_that_finishes_frees_who_waits_for_so_many_to_be_done() -> None:
+def test_a_finished_pod_requeues_pods_that_wait_for_a_number_of_finished_ones() -> None:
     text = GATE.replace("count(pods", "count(all pods").replace(">= minimum", "< minimum")
     rig = Rig(text, node("a", cpu="100"), *(placed(member(f"old-{n}"), "a") for n in range(3)))
     rig.see(member("late", least=4))
@@ -106,7 +106,7 @@ def test_members_that_another_scheduler_placed_count() -> None:
     assert rig.where() == {"first": "a"}
 
 
-def test_a_pod_that_becomes_a_member_wakes_the_others() -> None:
+def test_a_pod_that_becomes_a_member_requeues_the_others() -> None:
     rig = Rig(GATE, node("a", cpu="100"), pending(pod("late", scheduler="else")))
     rig.see(member("first"), member("second"))
     rig.settle()
@@ -117,7 +117,7 @@ def test_a_pod_that_becomes_a_member_wakes_the_others() -> None:
     assert rig.where() == {"first": "a", "second": "a"}
 
 
-def test_who_leaves_makes_place_for_who_waits() -> None:
+def test_a_pod_that_leaves_frees_a_place_for_a_waiting_pod() -> None:
     rig = Rig(ONE_AT_A_TIME, node("a"), placed(pod("one", labels={"role": "migration"}), "a"))
     rig.see(pod("two", labels={"role": "migration"}))
     rig.settle()
@@ -142,7 +142,7 @@ def test_a_layer_that_rests_on_how_many_there_are_comes_and_goes() -> None:
     assert rig.where() == {"plain": "a"}
 
 
-def test_a_pod_is_looked_at_when_it_changes_and_not_at_every_decision(
+def test_a_pod_is_evaluated_when_it_changes_and_not_at_every_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks, head_of = [], _CountQuery.index_key
@@ -160,7 +160,7 @@ def test_a_pod_is_looked_at_when_it_changes_and_not_at_every_decision(
     assert len(looks) == 300 + 40
 
 
-def test_parked_pods_that_nobody_wakes_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parked_pods_that_are_never_requeued_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Scheduler._pod_updated
 
     def unnoticed(self: Scheduler, one: ObservedPod, now_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""Devices that name conditions for it are waited for between a pod's node and its bind: met, failed, too late."""
+"""Binding conditions of devices are awaited between node choice and bind: met, failed, timed out."""
 
 from datetime import UTC, datetime
 
@@ -81,7 +81,7 @@ def test_what_was_true_before_the_claim_was_written_does_not_count() -> None:
     assert rig.where() == {"web": "a"}
 
 
-def test_a_device_that_cannot_be_bound_is_given_back_and_another_is_found() -> None:
+def test_a_device_that_cannot_be_bound_is_released_and_another_is_found() -> None:
     rig = rig_with(claim("c"), device_slice("b", gpu("g1")), nodes=("a", "b"))
     rig.see(pod("web", spec={**claiming("c"), "nodeSelector": {"kubernetes.io/hostname": "a"}}))
     rig.settle()
@@ -103,7 +103,7 @@ def test_a_device_that_cannot_be_bound_is_given_back_and_another_is_found() -> N
     assert agreed(rig)
 
 
-def test_a_device_that_is_not_bound_in_time_is_given_back() -> None:
+def test_a_device_that_is_not_bound_in_time_is_released() -> None:
     policy = "policy test version 1\nfilter dynamic_resources { binding_timeout_seconds = 30 }\n"
     rig = rig_with(claim("c"), policy=policy)
     written(rig)
@@ -137,7 +137,7 @@ def test_a_claim_that_is_still_being_bound_is_waited_for_again_after_a_restart()
     assert agreed(rig)
 
 
-def test_a_claim_that_goes_while_it_is_waited_for_ends_the_wait() -> None:
+def test_deleting_an_awaited_claim_ends_the_wait() -> None:
     rig = rig_with(held(5, Attached="False"))
     rig.see(pod("web", spec=claiming("c")))
     rig.settle()

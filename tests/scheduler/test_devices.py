@@ -1,4 +1,4 @@
-"""A pod's claims for devices between its node and its bind: promised, written, and what can come in between."""
+"""Device claims of a pod between node choice and bind: reserved, written, and what can happen meanwhile."""
 
 from policysched.model.identifiers import PodUid, ResourceClaimKey
 from policysched.scheduler import commands as c
@@ -44,7 +44,7 @@ def test_a_pod_is_bound_once_its_claim_has_its_devices_written() -> None:
     assert agreed(rig)
 
 
-def test_a_device_is_not_promised_to_two() -> None:
+def test_a_device_is_not_reserved_twice() -> None:
     rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
 
     rig.see(pod("web", spec=claiming("c")))
@@ -62,7 +62,7 @@ def test_a_device_is_not_promised_to_two() -> None:
     assert agreed(rig)
 
 
-def test_what_cannot_be_written_is_given_back_and_who_waits_for_it_is_tried() -> None:
+def test_a_device_whose_write_fails_is_released_and_waiting_pods_are_requeued() -> None:
     rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
     rig.see(pod("web", spec=claiming("c")))
     rig.settle()
@@ -72,8 +72,8 @@ def test_what_cannot_be_written_is_given_back_and_who_waits_for_it_is_tried() ->
     rig.tell(e.PrebindRefused(WEB, "claim default/c got deleted in the meantime", {}))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
-    assert any("got deleted in the meantime" in one.message for one in rig.of(c.ReportPending))
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web", "other"]
+    assert any("got deleted in the meantime" in report.message for report in rig.of(c.ReportPending))
     assert rig.of(c.Unreserve) == []
     assert agreed(rig)
 
@@ -103,22 +103,20 @@ def gone_while_it_is_written() -> Rig:
     return rig
 
 
-def test_what_may_be_written_yet_for_a_pod_that_is_gone_is_nobody_elses() -> None:
+def test_a_device_that_may_still_be_written_for_a_deleted_pod_stays_reserved() -> None:
     rig = gone_while_it_is_written()
 
-    assert [one.name for one in rig.of(c.Prebind)] == ["web"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web"]
     assert agreed(rig)
 
 
-def test_a_pod_that_is_gone_meanwhile_leaves_its_devices_to_others_once_they_are_known_not_to_be_written() -> (
-    None
-):
+def test_devices_of_a_deleted_pod_are_released_once_the_write_is_known_to_have_failed() -> None:
     rig = gone_while_it_is_written()
 
     rig.tell(e.PrebindRefused(WEB, "claim default/c got deleted in the meantime", {}))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web", "other"]
     assert agreed(rig)
 
 
@@ -127,28 +125,28 @@ def test_what_was_written_for_a_pod_that_is_gone_is_its_claims_until_that_gives_
 
     rig.tell(e.PrebindWritten(WEB, {C: 5}))
     rig.settle()
-    before = [one.name for one in rig.of(c.Prebind)]
+    before = [prebind.name for prebind in rig.of(c.Prebind)]
     rig.tell(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
     rig.tell(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
 
     assert before == ["web"]
-    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web", "other"]
     assert agreed(rig)
 
 
-def test_devices_that_a_claim_gave_back_before_its_write_is_answered_are_nobodys_until_it_is() -> None:
+def test_devices_released_by_a_claim_stay_reserved_until_its_write_is_answered() -> None:
     rig = gone_while_it_is_written()
 
     rig.tell(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
     rig.tell(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
-    before = [one.name for one in rig.of(c.Prebind)]
+    before = [prebind.name for prebind in rig.of(c.Prebind)]
     rig.tell(e.PrebindWritten(WEB, {C: 5}))
     rig.settle()
 
     assert before == ["web"]
-    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web", "other"]
     assert agreed(rig)
 
 
@@ -163,13 +161,13 @@ def test_a_shared_claims_devices_are_its_own_until_the_writes_for_all_its_pods_a
     rig.tell(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
     rig.tell(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
-    before = {one.name for one in rig.of(c.Prebind)}
+    before = {prebind.name for prebind in rig.of(c.Prebind)}
     rig.tell(e.PrebindRefused(PodUid("uid-default-mate"), "no", {}))
     rig.tell(e.PodDeleted(PodUid("uid-default-mate")))
     rig.settle()
 
     assert before == {"web", "mate"}
-    assert {one.name for one in rig.of(c.Prebind)} == {"web", "mate", "other"}
+    assert {prebind.name for prebind in rig.of(c.Prebind)} == {"web", "mate", "other"}
     assert agreed(rig)
 
 
@@ -182,7 +180,7 @@ def test_time_that_is_over_gives_no_devices_back_that_may_be_written_yet() -> No
 
     rig.pass_time(1000)
     rig.settle()
-    before = [one.name for one in rig.of(c.Prebind)]
+    before = [prebind.name for prebind in rig.of(c.Prebind)]
     rig.tell(e.PrebindWritten(WEB, {C: 5}))
     rig.settle()
 
@@ -235,10 +233,10 @@ def test_a_pod_waits_for_its_claim_and_for_no_others() -> None:
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     )
     assert tried == 1
-    assert [one.name for one in rig.of(c.Prebind)] == ["web"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web"]
 
 
-def test_a_slice_wakes_those_who_found_no_device() -> None:
+def test_a_resource_slice_requeues_pods_without_a_device() -> None:
     rig = rig_with(claim("c"))
     rig.see(pod("web", spec=claiming("c")))
     rig.settle()
@@ -246,7 +244,7 @@ def test_a_slice_wakes_those_who_found_no_device() -> None:
     rig.tell(e.DeviceObjectUpdated(device_slice("a", gpu("g0"))))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prebind)] == ["web"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web"]
 
 
 def test_a_claim_that_keeps_its_pod_from_every_node_gives_its_devices_back() -> None:
@@ -266,10 +264,10 @@ def test_a_claim_that_keeps_its_pod_from_every_node_gives_its_devices_back() -> 
     assert rig.of(c.Deallocate) == [c.Deallocate(C, "uid-c", 7)]
     assert "1 resourceclaim not available on the node" in report.message
     assert "deallocation of ResourceClaim completed, preemption:" in report.message
-    assert [one.node for one in rig.of(c.Prebind)] == ["b"]
+    assert [prebind.node for prebind in rig.of(c.Prebind)] == ["b"]
 
 
-def test_a_claim_that_others_use_keeps_its_devices() -> None:
+def test_a_claim_that_other_pods_use_keeps_its_devices() -> None:
     held = claim("c", status=given("g0", node="a", reserved=["other"]))
     rig = rig_with(device_slice("b", gpu("g0")), held, nodes=("b",))
 
@@ -280,7 +278,7 @@ def test_a_claim_that_others_use_keeps_its_devices() -> None:
     assert rig.of(c.Prebind) == []
 
 
-def test_a_gang_is_given_devices_whole_or_not_at_all() -> None:
+def test_a_gang_gets_devices_as_a_whole_or_not_at_all() -> None:
     gang = f"{GANG.format(more='')}filter dynamic_resources\n"
     rig = rig_with(device_slice("a", gpu("g0"), gpu("g1")), *(claim(f"c{n}") for n in range(3)), policy=gang)
     members = [pod(f"m{n}", labels={"group": "x", "least": "3"}, spec=claiming(f"c{n}")) for n in range(3)]
@@ -299,7 +297,7 @@ def test_a_gang_is_given_devices_whole_or_not_at_all() -> None:
     assert agreed(rig)
 
 
-def test_a_cluster_that_does_not_serve_devices_holds_up_nobody_else() -> None:
+def test_a_cluster_without_the_device_api_does_not_hold_up_other_pods() -> None:
     rig = rig_with(nodes=("a",))
     rig.tell(e.DeviceKindServed("ResourceClaim", served=False))
 
@@ -312,7 +310,7 @@ def test_a_cluster_that_does_not_serve_devices_holds_up_nobody_else() -> None:
 
     assert rig.where() == {"plain": "a"}
     assert "the API server does not serve resource.k8s.io/v1 (ResourceClaim)" in report.message
-    assert [one.name for one in rig.of(c.Prebind)] == ["web"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web"]
 
 
 def test_a_policy_without_the_rule_leaves_pods_with_claims_pending_and_says_why() -> None:

@@ -1,4 +1,4 @@
-"""Pods that ask for extended resources which a DeviceClass gives: a claim is made for each, and taken away where it fails."""
+"""Extended resources of a DeviceClass: a claim is created for the pod, and deleted if that fails."""
 
 from policysched.cluster.devices.extended_resources import ExtendedResourceMapping
 from policysched.model.identifiers import PodUid, ResourceClaimKey
@@ -85,10 +85,10 @@ def test_the_resource_of_the_class_s_own_name_does_as_well() -> None:
     rig.see(asking_for("web", resource="deviceclass.resource.kubernetes.io/gpu"))
     rig.settle()
 
-    assert [one.node for one in rig.of(c.Prebind)] == ["a"]
+    assert [prebind.node for prebind in rig.of(c.Prebind)] == ["a"]
 
 
-def test_a_device_that_was_promised_is_no_second_pods() -> None:
+def test_a_reserved_device_is_not_given_to_a_second_pod() -> None:
     rig = rig_with()
     rig.see(asking_for("web"))
     rig.settle()
@@ -105,7 +105,7 @@ def test_a_device_that_was_promised_is_no_second_pods() -> None:
     assert agreed(rig)
 
 
-def test_a_class_that_comes_wakes_who_asked_for_what_no_node_has() -> None:
+def test_a_new_device_class_requeues_pods_that_request_a_resource_no_node_has() -> None:
     rig = Rig(DEFAULT, node("a"), synced=False)
     rig.tell(e.DeviceObjectUpdated(device_slice("a", gpu("g0"))), e.Synced())
     rig.see(asking_for("web"))
@@ -160,7 +160,7 @@ def test_a_claim_that_cannot_be_written_is_taken_away_and_its_device_is_free_onc
 
     assert rig.of(c.DeleteExtendedClaim) == [c.DeleteExtendedClaim(wanted.claim, WEB)]
     assert before == 1
-    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web", "other"]
     assert agreed(rig)
 
 
@@ -219,17 +219,17 @@ def test_a_claim_that_another_process_left_is_taken_away_before_the_pod_is_tried
     assert agreed(rig)
 
 
-def test_a_claim_that_is_left_keeps_back_nobody_else() -> None:
+def test_a_stale_claim_does_not_hold_up_other_pods() -> None:
     left = claim("old", owner="uid-default-web", extended=True)
     rig = rig_with(left)
 
     rig.see(asking_for("web"), asking_for("other"))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prebind)] == ["other"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["other"]
 
 
-def test_a_pod_that_goes_while_its_claim_is_written_leaves_no_claim() -> None:
+def test_a_pod_deleted_while_its_claim_is_written_leaves_no_claim() -> None:
     rig = rig_with()
     rig.see(asking_for("web"))
     rig.settle()
@@ -243,7 +243,7 @@ def test_a_pod_that_goes_while_its_claim_is_written_leaves_no_claim() -> None:
     assert agreed(rig)
 
 
-def test_a_claim_that_the_watch_never_showed_is_asked_for_when_its_pod_is_gone() -> None:
+def test_a_claim_that_the_watch_never_showed_is_deleted_after_its_pod() -> None:
     rig = rig_with()
     rig.see(asking_for("web"))
     rig.settle()
@@ -267,7 +267,9 @@ def test_a_gang_gets_its_claims_whole_or_not_at_all() -> None:
     rig.tell(e.DeviceObjectUpdated(device_slice("a", gpu("g0"), gpu("g1"), version=2)))
     rig.settle()
 
-    names = {one.claim_to_create.claim for one in rig.of(c.Prebind) if one.claim_to_create is not None}
+    names = {
+        prebind.claim_to_create.claim for prebind in rig.of(c.Prebind) if prebind.claim_to_create is not None
+    }
     assert before == []
     assert len(names) == 2
     assert agreed(rig)

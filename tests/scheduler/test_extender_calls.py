@@ -1,4 +1,4 @@
-"""A policy that asks extenders: what is asked and when, what an answer decides, and what happens where none comes."""
+"""Calls to extenders: when they are sent, how answers are used, and what happens without one."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -66,7 +66,7 @@ def nodes(*names: str, **more: str) -> list[Node]:
     return [node(name, **more) for name in names]  # type: ignore[arg-type]
 
 
-def test_nothing_is_bound_before_the_answer_and_then_where_the_scores_say() -> None:
+def test_a_pod_is_bound_only_after_the_answer_and_where_the_scores_are_highest() -> None:
     rig = Asking(ASKING, *nodes("a", "b", "c"), pod("web"))
 
     rig.settle()
@@ -82,15 +82,15 @@ def test_nothing_is_bound_before_the_answer_and_then_where_the_scores_say() -> N
     assert rig.scheduler.decisions[-1].attempt == 1
 
 
-def test_a_new_policy_that_asks_somebody_unknown_is_refused_and_the_others_run() -> None:
+def test_a_new_policy_with_an_unknown_extender_is_rejected_and_the_others_stay_active() -> None:
     plain = "policy plain version 1\nfilter node_resources_fit\n"
     rig = Rig({"a.policy": ASKING, "b.policy": plain}, node("a"), pod("web", scheduler="plain"))
 
     rig.settle()
 
-    (said,) = [one.message for one in rig.of(c.ReportPolicyEvent) if one.reason == "PolicyRejected"]
-    assert said.startswith("a.policy:4:10 PS906 extender `gpu` is not named in the settings")
-    assert said.endswith("; nothing runs in its place")
+    (said,) = [report.message for report in rig.of(c.ReportPolicyEvent) if report.reason == "PolicyRejected"]
+    assert said.startswith("a.policy:4:10 PS906 extender `gpu` is not configured in the settings")
+    assert said.endswith("; no version of this policy is active")
     assert rig.where() == {"web": "a"}
     assert {one.name: one.phase for one in rig.scheduler.policies()} == {
         "plain": "active",
@@ -122,7 +122,7 @@ def member(name: str) -> Pod:
     return pod(name, labels={"group": "g"}, cpu="1")
 
 
-def test_members_of_a_gated_gang_are_asked_about_one_by_one_once_enough_are_there() -> None:
+def test_members_of_a_gated_gang_are_sent_one_by_one_once_enough_exist() -> None:
     rig = Asking(GATED, *nodes("a", "b", cpu="2"), member("w0"), member("w1"))
     rig.settle()
     before = len(rig.asked)
@@ -153,7 +153,7 @@ def test_a_gate_that_closes_while_an_answer_is_awaited_holds_the_members() -> No
     assert len(rig.where()) == 3
 
 
-def test_a_node_that_the_extender_refuses_is_not_taken_and_its_words_are_told() -> None:
+def test_a_node_that_the_extender_rejects_is_not_used_and_its_reason_is_reported() -> None:
     rig = Asking(ASKING, *nodes("a", "b"), node("c", cpu="1"), pod("web", cpu="2"))
     rig.settle()
 
@@ -166,7 +166,7 @@ def test_a_node_that_the_extender_refuses_is_not_taken_and_its_words_are_told() 
     )
 
 
-def test_a_pod_that_was_refused_is_asked_about_again_when_anything_happens_or_after_a_while() -> None:
+def test_a_rejected_pod_is_sent_again_after_any_event_or_after_a_while() -> None:
     rig = Asking(ASKING, *nodes("a"), pod("web"))
     rig.settle()
     rig.answer(rig.asked[0], refused={"a": "no"})
@@ -193,7 +193,7 @@ def test_the_decision_is_made_on_the_cluster_as_it_is_when_the_answer_comes() ->
     assert rig.where() == {"web": "a"}
 
 
-def test_where_all_answered_nodes_are_taken_meanwhile_the_others_are_asked_about() -> None:
+def test_if_all_accepted_nodes_are_full_meanwhile_the_other_nodes_are_sent() -> None:
     rig = Asking(ASKING, node("a"), pod("web", cpu="3"))
     rig.settle()
 
@@ -205,7 +205,7 @@ def test_where_all_answered_nodes_are_taken_meanwhile_the_others_are_asked_about
     assert rig.where() == {"web": "b"}
 
 
-def test_an_answer_about_a_pod_that_changed_since_is_asked_for_again() -> None:
+def test_an_answer_about_a_pod_that_changed_since_is_requested_again() -> None:
     first = pod("web")
     rig = Asking(ASKING, *nodes("a", "b"), first)
     rig.settle()
@@ -220,7 +220,7 @@ def test_an_answer_about_a_pod_that_changed_since_is_asked_for_again() -> None:
     assert rig.where() == {"web": "a"}
 
 
-def test_an_old_answer_is_asked_for_again() -> None:
+def test_a_stale_answer_is_requested_again() -> None:
     rig = Asking(ASKING, *nodes("a", "b"), pod("web"))
     rig.settle()
     (consult,) = rig.asked
@@ -239,14 +239,17 @@ def test_an_extender_that_fails_makes_the_pod_back_off_and_says_so() -> None:
     rig.tell(e.ExtendersAnswered(rig.asked[0].call_id, {}, "extender gpu: filter gave no answer within 5 s"))
     rig.settle()
     at_once = len(rig.asked)
-    (said,) = rig.of(c.ReportPending)
+    (report,) = rig.of(c.ReportPending)
     rig.pass_time(2)
 
-    assert (said.reason, said.message) == ("SchedulerError", "extender gpu: filter gave no answer within 5 s")
+    assert (report.reason, report.message) == (
+        "SchedulerError",
+        "extender gpu: filter gave no answer within 5 s",
+    )
     assert (at_once, len(rig.asked)) == (1, 2)
 
 
-def test_an_extender_is_asked_about_so_many_pods_at_a_time_and_the_others_stand_in_line() -> None:
+def test_concurrent_calls_are_limited_and_further_pods_wait_for_a_slot() -> None:
     terms = {"gpu": replace(BOTH, concurrent_calls_max=2)}
     rig = Asking(ASKING, *nodes("a"), *(pod(f"web-{number}") for number in range(5)), terms=terms)
     rig.settle()
@@ -263,7 +266,7 @@ def test_an_extender_is_asked_about_so_many_pods_at_a_time_and_the_others_stand_
     assert len(rig.where()) == 5
 
 
-def test_who_stands_in_line_and_has_no_node_any_more_is_told_and_does_not_hold_up_the_line() -> None:
+def test_a_waiting_pod_without_a_feasible_node_is_reported_and_does_not_hold_up_others() -> None:
     rig = Asking(
         ASKING, node("a", cpu="2"), pod("first", cpu="1"), pod("large", cpu="2"), pod("small", cpu="1")
     )
@@ -281,7 +284,7 @@ def test_who_stands_in_line_and_has_no_node_any_more_is_told_and_does_not_hold_u
     assert len(waiting) == 1
 
 
-def test_a_pod_that_goes_while_it_is_asked_about_leaves_nothing_behind() -> None:
+def test_a_pod_deleted_during_a_call_leaves_nothing_behind() -> None:
     one, other = pod("web"), pod("other")
     rig = Asking(ASKING, *nodes("a"), one, other)
     rig.settle()
@@ -295,7 +298,7 @@ def test_a_pod_that_goes_while_it_is_asked_about_leaves_nothing_behind() -> None
     assert rig.where() == {left: "a"}
 
 
-def test_extenders_for_a_resource_are_asked_about_pods_that_ask_for_it() -> None:
+def test_extenders_for_a_resource_are_called_for_pods_that_request_it() -> None:
     terms = {"gpu": replace(BOTH, resources=frozenset({"example.com/gpu"}))}
     room = node("a", resources={"example.com/gpu": "4"})
     rig = Asking(ASKING, room, pod("plain"), pod("gpu", resources={"example.com/gpu": "1"}), terms=terms)
@@ -306,7 +309,7 @@ def test_extenders_for_a_resource_are_asked_about_pods_that_ask_for_it() -> None
     assert [one.name for one in rig.asked] == ["gpu"]
 
 
-def test_a_pod_that_an_extender_has_a_say_about_evicts_nobody_and_others_of_the_policy_do() -> None:
+def test_a_pod_that_an_extender_applies_to_does_not_preempt_and_others_of_the_policy_do() -> None:
     terms = {"gpu": replace(BOTH, resources=frozenset({"example.com/gpu"}))}
     room = node("a", resources={"example.com/gpu": "4"})
     asks = pod("asks", cpu="4", priority=9, resources={"example.com/gpu": "1"})
@@ -319,22 +322,22 @@ def test_a_pod_that_an_extender_has_a_say_about_evicts_nobody_and_others_of_the_
 
     assert nobody == []
     assert (rig.words("asks") or "").endswith("not tried, for extender gpu has a say about this pod.")
-    assert [one.name for one in rig.of(c.Evict)] == ["plain"]
+    assert [eviction.name for eviction in rig.of(c.Evict)] == ["plain"]
 
 
 @pytest.mark.parametrize(
     ("statement", "terms", "words"),
     [
-        ("extender npu", {}, "extender `npu` is not named in the settings (they name: gpu)"),
+        ("extender npu", {}, "extender `npu` is not configured in the settings (configured: gpu)"),
         (
             "extender gpu weight 1 missing worst",
             {"gpu": replace(BOTH, scores=False)},
-            "no verb to ask it for scores",
+            "has a weight, but the settings configure no prioritize verb for it",
         ),
-        ("extender gpu", {"gpu": replace(BOTH, filters=False)}, "for nothing"),
+        ("extender gpu", {"gpu": replace(BOTH, filters=False)}, "has no effect: it has no weight"),
     ],
 )
-def test_a_policy_whose_extender_cannot_be_asked_does_not_take_over(
+def test_a_policy_with_an_unusable_extender_does_not_become_active(
     statement: str, terms: Mapping[str, ExtenderCapabilities], words: str
 ) -> None:
     rig = Asking("policy test version 1\nfilter node_resources_fit\n", node("a"), terms=terms)
@@ -343,73 +346,73 @@ def test_a_policy_whose_extender_cannot_be_asked_does_not_take_over(
     rig.see(pod("web"))
     rig.settle()
 
-    (said,) = rig.of(c.ReportPolicyEvent)
-    assert (said.reason, words in said.message) == ("PolicyRejected", True), said.message
+    (event,) = rig.of(c.ReportPolicyEvent)
+    assert (event.reason, words in event.message) == ("PolicyRejected", True), event.message
     assert rig.where() == {"web": "a"}
 
 
-def test_a_start_with_a_text_whose_extender_is_not_there_runs_the_last_known_good_one() -> None:
+def test_a_start_with_an_unusable_extender_activates_the_last_known_good_text() -> None:
     before = Rig("policy test version 1\nfilter node_resources_fit\n")
-    (kept,) = before.of(c.SavePolicyTexts)
+    (saved,) = before.of(c.SavePolicyTexts)
     rig = Rig(None, node("a"), pod("web", scheduler="test"))
 
-    rig.offer(ASKING, last_good={"test.policy": kept.texts["test"]})
+    rig.offer(ASKING, last_good={"test.policy": saved.texts["test"]})
     rig.settle()
 
     (status,) = rig.scheduler.policies()
     assert (status.phase, status.key) == ("last_known_good", "main.policy")
     assert status.diagnostics[0].code == "PS906"
     assert rig.where() == {"web": "a"}
-    (said,) = rig.of(c.ReportPolicyEvent)
-    assert said.message.endswith(
+    (event,) = rig.of(c.ReportPolicyEvent)
+    assert event.message.endswith(
         f"; running the last known good text, sha {status.sha256 and status.sha256[:6]}"
     )
     assert rig.of(c.SavePolicyTexts) == [], "what is kept is still right"
 
 
-def test_a_start_where_the_last_known_good_text_asks_in_vain_too_has_nothing_to_run_and_throws_nothing_away() -> (
-    None
-):
+def test_a_start_without_any_usable_text_has_no_policy_to_run_and_keeps_the_saved_text() -> None:
     plain = "policy plain version 1\nfilter node_resources_fit\n"
     alone, beside = Rig(None), Rig(None)
 
     alone.offer(ASKING, last_good={"test.policy": ASKING})
     beside.offer({"a.policy": ASKING, "b.policy": plain}, last_good={"test.policy": ASKING})
 
-    assert "extender `gpu` is not named" in (alone.scheduler.startup_error or "")
+    assert "extender `gpu` is not configured" in (alone.scheduler.startup_error or "")
     assert beside.scheduler.startup_error is None
-    (kept,) = beside.of(c.SavePolicyTexts)
-    assert kept.texts.keys() == {"plain", "test"}
+    (saved,) = beside.of(c.SavePolicyTexts)
+    assert saved.texts.keys() == {"plain", "test"}
 
 
-def test_a_scheduler_that_takes_over_what_it_cannot_ask_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_activates_an_unusable_extender_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: nobody looks at extenders when a text is offered."""
     monkeypatch.setattr(
         "policysched.scheduler.policies.registry.unusable_extenders", lambda _program, _extenders: ()
     )
 
     with pytest.raises((AssertionError, KeyError)):
-        test_a_start_with_a_text_whose_extender_is_not_there_runs_the_last_known_good_one()
+        test_a_start_with_an_unusable_extender_activates_the_last_known_good_text()
 
 
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_line_that_nobody_looks_after_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_calls_that_are_never_sent_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExtenderCalls, "_send_waiting", lambda _self, _now_ns: None)
 
     with pytest.raises(AssertionError):
-        test_an_extender_is_asked_about_so_many_pods_at_a_time_and_the_others_stand_in_line()
+        test_concurrent_calls_are_limited_and_further_pods_wait_for_a_slot()
 
 
-def test_an_answer_that_is_thrown_away_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dropped_answer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExtenderCalls, "_accept_answer", lambda *_: None)
 
     with pytest.raises(AssertionError):
-        test_nothing_is_bound_before_the_answer_and_then_where_the_scores_say()
+        test_a_pod_is_bound_only_after_the_answer_and_where_the_scores_are_highest()
 
 
-def test_a_decision_on_the_cluster_of_the_question_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decision_on_the_cluster_at_the_time_of_the_call_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     right = ExtenderCalls._judge
     first: dict[object, object] = {}
 

@@ -1,4 +1,4 @@
-"""Policies asked from outside: by another scheduler, through the extender protocol."""
+"""The extender server: policies evaluated for another scheduler."""
 
 from collections.abc import Iterable
 
@@ -72,7 +72,7 @@ def question(policy: str, one: Pod, *names: str, nodes: Iterable[Node] | None = 
     return ExtenderQuery(policy, one, asked, sent)
 
 
-def test_each_node_passes_or_fails_with_its_reason_and_evicting_helps_only_for_room() -> None:
+def test_each_node_passes_or_fails_with_its_reason_and_eviction_helps_only_for_capacity() -> None:
     nodes = [node("a"), node("b", labels={"rack": "r17"}), node("full"), node("other")]
     asked = Asked(RACKS, *nodes, placed(pod("holder", cpu="3"), "full"))
 
@@ -85,7 +85,7 @@ def test_each_node_passes_or_fails_with_its_reason_and_evicting_helps_only_for_r
     )
 
 
-def test_nodes_that_are_sent_whole_count_and_leave_no_trace() -> None:
+def test_full_node_objects_count_for_one_query_only() -> None:
     asked = Asked(RACKS, node("a"), node("b", labels={"rack": "r17"}))
     newer = [node("a", labels={"rack": "r17"}), node("b"), node("unseen")]
 
@@ -99,7 +99,7 @@ def test_nodes_that_are_sent_whole_count_and_leave_no_trace() -> None:
     )
 
 
-def test_what_is_placed_on_a_node_that_is_sent_whole_still_counts() -> None:
+def test_pods_placed_on_a_node_sent_as_full_object_still_count() -> None:
     asked = Asked(RACKS, node("a", cpu="2"), placed(pod("holder", cpu="1500m"), "a"))
 
     _, failed, _ = asked.filtered("racks", pod(cpu="1"), nodes=[node("a", cpu="2", labels={"new": "yes"})])
@@ -135,32 +135,32 @@ def test_a_halfway_score_is_rounded_up() -> None:
     assert asked.scores(pod(), "b", "c") == {"b": 5, "c": 4}
 
 
-def test_a_pod_that_is_asked_about_again_does_not_stand_in_its_own_way() -> None:
+def test_a_bound_pod_in_a_repeated_query_does_not_block_itself() -> None:
     mine = pod("web", cpu="1500m")
     asked = Asked(RACKS, node("a", cpu="2"), placed(mine, "a"))
 
     assert asked.filtered("racks", mine, "a")[0] == ["a"]
 
 
-def test_what_kube_scheduler_has_plugins_for_is_not_refused_here() -> None:
+def test_features_of_kube_scheduler_plugins_are_not_rejected() -> None:
     claims = pod(spec={"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]})
     asked = Asked(RACKS, node("a"))
 
     assert asked.filtered("racks", claims, "a")[0] == ["a"]
 
 
-def test_nothing_is_answered_before_the_first_lists_nor_for_a_policy_that_is_none() -> None:
+def test_queries_fail_before_the_first_lists_and_for_an_unknown_policy() -> None:
     early, later = Asked(RACKS, node("a"), synced=False), Asked(RACKS, node("a"))
 
     with pytest.raises(ExtenderServerError, match="first lists") as too_early:
         early.filtered("racks", pod(), "a")
-    with pytest.raises(ExtenderServerError, match=r"no policy `rucks` \(active: racks\)") as unknown:
+    with pytest.raises(ExtenderServerError, match=r"unknown policy `rucks` \(active: racks\)") as unknown:
         later.filtered("rucks", pod(), "a")
 
     assert (too_early.value.ready, unknown.value.ready) == (False, True)
 
 
-def test_a_broken_edit_leaves_the_policy_that_answers_and_a_good_one_takes_over() -> None:
+def test_a_broken_edit_leaves_the_active_policy_and_a_valid_one_replaces_it() -> None:
     asked = Asked(RACKS, node("a", labels={"rack": "r18"}))
     assert asked.filtered("racks", pod(), "a")[0] == ["a"]
 
@@ -174,7 +174,7 @@ def test_a_broken_edit_leaves_the_policy_that_answers_and_a_good_one_takes_over(
     assert asked.filtered("racks", pod(), "a")[2] == {"a": "rack r18 is being repaired"}
 
 
-def test_pods_of_a_service_are_spread_by_default_here_too() -> None:
+def test_pods_of_a_service_are_spread_by_default_in_extender_queries() -> None:
     spread = "policy spread version 1\nscore pod_topology_spread weight 1\n"
     nodes = [node(name, zone=name) for name in ("a", "b")]
     asked = Asked(spread, *nodes, placed(pod("one", labels={"app": "web"}), "a"))
@@ -195,7 +195,7 @@ def test_pods_of_a_service_are_spread_by_default_here_too() -> None:
 
 
 def victims(*pods: Pod, whole: bool = True) -> NodeVictims:
-    return NodeVictims(tuple(one.uid for one in pods), {one.uid: one for one in pods} if whole else {})
+    return NodeVictims(tuple(pod.uid for pod in pods), {pod.uid: pod for pod in pods} if whole else {})
 
 
 def test_a_node_is_kept_where_all_victims_may_go_and_the_pod_then_fits() -> None:
@@ -228,7 +228,7 @@ def test_a_node_is_kept_where_all_victims_may_go_and_the_pod_then_fits() -> None
     assert found == ("a",)
 
 
-def test_a_victim_that_is_not_known_keeps_its_node_out() -> None:
+def test_a_node_with_an_unknown_victim_is_left_out() -> None:
     asked = Asked(RACKS, node("a"), placed(pod("low", cpu="3"), "a"))
 
     found = asked.answering.preempt(
@@ -241,14 +241,14 @@ def test_a_victim_that_is_not_known_keeps_its_node_out() -> None:
 # ── binding ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pod_that_binds_through_us_counts_at_once_and_no_more_once_that_failed() -> None:
+def test_a_pod_bound_through_the_extender_counts_at_once_until_its_bind_fails() -> None:
     mine, other = pod("web", cpu="3"), pod("other", cpu="3")
     asked = Asked(RACKS, node("a", cpu="4"))
     asked.tell(e.PodUpdated(ObservedPod(mine, None, "Pending", False, None)))
 
     command = asked.bind(mine, "a")
     while_it_is_under_way = asked.filtered("racks", other, "a")[1]
-    with pytest.raises(ExtenderServerError, match="an earlier bind to a is not answered yet"):
+    with pytest.raises(ExtenderServerError, match="an earlier bind to a is still in flight"):
         asked.bind(mine, "b")
     asked.tell(e.BindRefused(mine.uid, "gated"))
 
@@ -292,7 +292,7 @@ preemption { victims = any }
 WAITS = "waits for metric load, of which 1 of 1 nodes that would do have no sample"
 
 
-def test_a_pod_that_waits_for_a_metric_may_go_to_no_node_and_nobody_is_evicted_for_it() -> None:
+def test_a_pod_that_waits_for_a_metric_passes_no_node_and_preempts_no_pod() -> None:
     holder = pod("holder", cpu="4")
     asked = Asked(WAITING, node("full"), node("roomy"), placed(holder, "full"))
     high = pod("high", cpu="2", priority=9)

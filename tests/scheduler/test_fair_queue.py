@@ -1,4 +1,4 @@
-"""A queue by what namespaces hold: every placement moves a namespace, and with it everybody who waits in it."""
+"""A queue ordered by usage of namespaces: each placement moves a namespace and its pending pods."""
 
 from random import Random
 
@@ -51,7 +51,7 @@ def test_namespaces_take_turns() -> None:
     assert rig.order() == ["a0", "b0", "a1", "b1", "a2", "b2"]
 
 
-def test_who_holds_much_already_waits_until_the_others_caught_up() -> None:
+def test_a_namespace_with_more_usage_waits_until_the_others_catch_up() -> None:
     rig = Rig(FAIR, node("a", cpu="100"), placed(pod("old", namespace="a", cpu="2"), "a"))
 
     rig.see(pod("a0", namespace="a", cpu="1", priority=9))
@@ -81,7 +81,7 @@ def test_what_leaves_brings_its_namespace_forward() -> None:
     assert rig.order() == ["a0", "b0"]
 
 
-def test_a_gang_stands_where_its_namespace_stands() -> None:
+def test_a_gang_is_ordered_with_its_namespace() -> None:
     rig = Rig(GANG, node("a", cpu="100"), placed(pod("old", namespace="a", cpu="1"), "a"))
 
     rig.see(*[pod(f"a{index}", namespace="a", cpu="1", labels={"group": "g"}) for index in range(2)])
@@ -91,7 +91,7 @@ def test_a_gang_stands_where_its_namespace_stands() -> None:
     assert rig.order() == ["b0", "a0", "a1", "b1"]
 
 
-def test_a_quota_holds_and_lets_go() -> None:
+def test_a_quota_holds_pods_and_releases_them() -> None:
     old = placed(pod("old", namespace="a", cpu="1"), "a")
     rig = Rig(QUOTA, node("a", cpu="4"), old)
     rig.see(pod("more", namespace="a", cpu="1"))
@@ -104,7 +104,7 @@ def test_a_quota_holds_and_lets_go() -> None:
     assert rig.where().keys() == {"more"}
 
 
-def test_parked_pods_do_not_speak_for_those_whom_a_passing_layer_treats_otherwise() -> None:
+def test_parked_pods_do_not_represent_pods_in_another_temporary_layer() -> None:
     rig = Rig(LAYERED, node("a", cpu="4"), placed(pod("old", namespace="a", cpu="1"), "a"))
 
     rig.see(pod("plain", namespace="a", cpu="1"))
@@ -116,7 +116,7 @@ def test_parked_pods_do_not_speak_for_those_whom_a_passing_layer_treats_otherwis
     assert rig.words("plain") == "0/1 nodes are available: 1 node(s) didn't satisfy rule only_gold."
 
 
-def test_a_layer_that_ends_wakes_those_whom_it_held() -> None:
+def test_the_end_of_a_layer_requeues_the_pods_that_it_held() -> None:
     rig = Rig(LAYERED, node("a", cpu="4"), placed(pod("old", namespace="a", cpu="1"), "a"))
     rig.see(pod("plain", namespace="a", cpu="1"))
     rig.settle()
@@ -153,24 +153,24 @@ def always_the_first(seed: int) -> list[str]:
                 key=lambda one: order_key(program, one.pod, None, one.facts, rig.now_ns, core.cache),
             )
             binds = [one for one in rig.scheduler.decide(rig.now_ns) if isinstance(one, c.Bind)]
-            if [one.uid for one in binds] != [first.uid]:
+            if [bind.uid for bind in binds] != [first.uid]:
                 found.append(f"step {step}: {binds}, first was {first}")
     return found
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whoever_is_taken_was_the_first_of_all_who_waited(seed: int) -> None:
+def test_the_popped_pod_is_the_first_of_all_pending_ones(seed: int) -> None:
     assert always_the_first(seed) == []
 
 
-def test_a_line_that_does_not_follow_placements_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_ignores_placements_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FairShareQueue, "_reposition_changed", lambda _: None)
 
     assert any(always_the_first(seed) for seed in range(5))
 
 
-def test_kin_that_forget_passing_layers_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equivalence_keys_that_ignore_temporary_layers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plan, "_equivalence_read_set", Plan.read_set)
 
     with pytest.raises(AssertionError):
-        test_parked_pods_do_not_speak_for_those_whom_a_passing_layer_treats_otherwise()
+        test_parked_pods_do_not_represent_pods_in_another_temporary_layer()

@@ -1,4 +1,4 @@
-"""Nobody is placed before the metrics of its policy were asked for once."""
+"""No pod is placed before the metrics of its policy were polled once."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def started(policy: str = COOL, *, wait_s: float = 10.0, source: str | None = No
     return Rig(policy, node("hot"), node("idle"), pod("web"), first_samples_s=wait_s, source=source)
 
 
-def test_a_pod_waits_for_the_first_samples_and_goes_where_they_let_it() -> None:
+def test_a_pod_waits_for_the_first_samples_and_is_placed_by_them() -> None:
     rig = started()
     rig.settle()
     before = rig.where()
@@ -51,7 +51,7 @@ def test_a_pod_waits_for_the_first_samples_and_goes_where_they_let_it() -> None:
     assert rig.where() == {"web": "idle"}
 
 
-def test_a_metric_that_was_asked_for_in_vain_is_not_waited_for_and_its_outage_is_said() -> None:
+def test_a_metric_whose_poll_failed_is_not_awaited_and_its_outage_is_reported() -> None:
     rig = started()
     rig.settle()
 
@@ -59,10 +59,12 @@ def test_a_metric_that_was_asked_for_in_vain_is_not_waited_for_and_its_outage_is
     rig.settle()
 
     assert rig.where().keys() == {"web"}
-    assert [one.reason for one in rig.of(c.ReportPolicyEvent) if one.type == "Warning"] == ["MetricOutage"]
+    assert [report.reason for report in rig.of(c.ReportPolicyEvent) if report.type == "Warning"] == [
+        "MetricOutage"
+    ]
 
 
-def test_all_metrics_are_waited_for() -> None:
+def test_all_metrics_are_awaited() -> None:
     rig = started(TWO)
 
     rig.tell(samples(rig, hot=0.1, idle=0.1))
@@ -75,30 +77,33 @@ def test_all_metrics_are_waited_for() -> None:
     assert rig.where() == {"web": "idle"}
 
 
-def test_a_source_that_hangs_is_waited_for_no_longer_than_the_longest_and_a_line_says_so() -> None:
+def test_the_wait_for_a_hanging_source_times_out_with_a_log_line() -> None:
     rig = started()
 
     rig.pass_time(9.9)
     before = rig.where()
     rig.pass_time(0.2)
 
-    late = [one for one in rig.of(c.Log) if one.level == "warning"]
+    late = [log for log in rig.of(c.Log) if log.level == "warning"]
     assert before == {}
     assert rig.where().keys() == {"web"}
     assert [one.fields for one in late] == [{"policy": "test", "metrics": "load"}]
 
 
-def test_what_the_pod_waits_for_is_said_meanwhile() -> None:
+def test_the_status_of_a_pod_names_the_awaited_metrics() -> None:
     rig = started(TWO)
     rig.settle()
 
     why = rig.scheduler.pending_status(rig.seen(pod("web").uid).pod.uid)
 
     assert why is not None
-    assert (why.state, why.message) == ("active", "policy test waits for the first samples of heat, load")
+    assert (why.state, why.message) == (
+        "active",
+        "policy test is waiting for the first samples of heat, load",
+    )
 
 
-def test_a_pod_that_waits_longer_than_a_moment_is_told_once_for_which_metrics_of_which_source() -> None:
+def test_a_pod_that_waits_for_some_seconds_is_reported_once_with_metrics_and_source() -> None:
     rig = started(TWO, source="main")
 
     rig.pass_time(2.9)
@@ -106,25 +111,25 @@ def test_a_pod_that_waits_longer_than_a_moment_is_told_once_for_which_metrics_of
     rig.pass_time(6)
 
     assert before == []
-    (said,) = rig.of(c.ReportPending)
-    assert (said.name, said.reason, said.message) == (
+    (report,) = rig.of(c.ReportPending)
+    assert (report.name, report.reason, report.message) == (
         "web",
         "PolicyPending",
-        "0/2 nodes are available: policy test waits for the first samples of heat (source main), load (source main).",
+        "0/2 nodes are available: policy test is waiting for the first samples of heat (source main), load (source main).",
     )
 
 
-def test_a_pod_that_comes_while_others_wait_is_told_as_well() -> None:
+def test_a_pod_created_while_others_wait_is_reported_as_well() -> None:
     rig = started()
     rig.pass_time(5)
 
     rig.see(pod("late"))
     rig.pass_time(1)
 
-    assert [one.name for one in rig.of(c.ReportPending)] == ["web", "late"]
+    assert [report.name for report in rig.of(c.ReportPending)] == ["web", "late"]
 
 
-def test_whoever_has_its_samples_soon_is_told_nothing() -> None:
+def test_a_short_wait_is_not_reported() -> None:
     rig = started()
     rig.pass_time(2)
 
@@ -135,7 +140,7 @@ def test_whoever_has_its_samples_soon_is_told_nothing() -> None:
     assert rig.where().keys() == {"web"}
 
 
-def test_each_member_of_a_gang_is_told() -> None:
+def test_each_member_of_a_gang_is_reported() -> None:
     gang = 'input group: string = pod.labels["group"] optional\ngang by group { min = 2 }\n'
     rig = Rig(
         COOL.replace("filter node", gang + "filter node"),
@@ -146,10 +151,10 @@ def test_each_member_of_a_gang_is_told() -> None:
 
     rig.pass_time(4)
 
-    assert sorted(one.name for one in rig.of(c.ReportPending)) == ["one", "two"]
+    assert sorted(report.name for report in rig.of(c.ReportPending)) == ["one", "two"]
 
 
-def test_of_a_great_many_only_so_many_are_told_in_a_second_and_none_twice() -> None:
+def test_reports_of_waiting_pods_are_rate_limited_and_not_repeated() -> None:
     rig = started()
     rig.see(*(pod(f"pod-{number}") for number in range(1200)))
 
@@ -158,11 +163,11 @@ def test_of_a_great_many_only_so_many_are_told_in_a_second_and_none_twice() -> N
     assert told == [0, 0, 500, 500, 201, 0, 0, 0, 0]
 
 
-def test_telling_everybody_at_once_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reporting_all_pods_at_once_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample_wait_reports, "PODS_PER_REPORT_MAX", 10**6)
 
     with pytest.raises(AssertionError, match="1201"):
-        test_of_a_great_many_only_so_many_are_told_in_a_second_and_none_twice()
+        test_reports_of_waiting_pods_are_rate_limited_and_not_repeated()
 
 
 def test_a_policy_without_metrics_waits_for_nothing_while_another_does() -> None:
@@ -179,7 +184,7 @@ def test_a_policy_without_metrics_waits_for_nothing_while_another_does() -> None
     assert rig.where() == {"other": "a"}
 
 
-def test_the_text_before_decides_until_the_metric_that_is_new_was_asked_for() -> None:
+def test_the_previous_version_stays_active_until_a_new_metric_was_polled() -> None:
     rig = started()
     rig.tell(samples(rig, hot=0.1, idle=0.1))
     rig.settle()
@@ -200,7 +205,7 @@ def test_the_text_before_decides_until_the_metric_that_is_new_was_asked_for() ->
     assert [one.sha256 for one in rig.scheduler.policies()] != shas
 
 
-def test_a_text_whose_new_metric_never_answers_takes_over_when_the_longest_wait_is_over() -> None:
+def test_a_text_whose_new_metric_never_answers_becomes_active_after_the_timeout() -> None:
     rig = started()
     rig.tell(samples(rig, hot=0.1, idle=0.1))
     rig.settle()
@@ -258,7 +263,7 @@ def test_an_edit_of_what_is_done_with_the_samples_waits_for_nothing() -> None:
     assert rig.where()["after"] == "idle"
 
 
-def test_another_scheduler_is_told_to_come_back_while_the_first_samples_are_waited_for() -> None:
+def test_extender_queries_fail_as_not_ready_while_the_first_samples_are_awaited() -> None:
     answering = ExtenderServer(first_samples_s=10.0)
     for event in (
         e.PoliciesUpdated(bundle({"main.policy": COOL}), "1"),
@@ -268,7 +273,7 @@ def test_another_scheduler_is_told_to_come_back_while_the_first_samples_are_wait
         answering.handle(event, START_NS)
     question = ExtenderQuery("test", pod("web"), (NodeName("a"),), None)
 
-    with pytest.raises(ExtenderServerError, match="waits for the first samples of load") as refused:
+    with pytest.raises(ExtenderServerError, match="is waiting for the first samples of load") as refused:
         answering.filter(question, START_NS)
     answering.advance(START_NS + 11 * 10**9)
 
@@ -276,7 +281,7 @@ def test_another_scheduler_is_told_to_come_back_while_the_first_samples_are_wait
     assert answering.filter(question, START_NS + 11 * 10**9).passed == ("a",)
 
 
-def test_a_queue_that_holds_nobody_back_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_holds_no_pods_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = SchedulingQueue.__init__
     monkeypatch.setattr(
         SchedulingQueue, "__init__", lambda self, limits, line_of, _: plain(self, limits, line_of)

@@ -1,4 +1,4 @@
-"""Room for gangs that are placed whole: made for as many members as are needed, or nobody goes."""
+"""Preemption for gangs that are placed whole: for all needed members, or for none."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -38,7 +38,7 @@ def low(name: str, on: str, **more: object) -> ObservedPod:
 
 def victims(rig: Rig) -> dict[str, str]:
     """Everybody who was told to go, and for whom."""
-    return {one.name: evict.name for evict in rig.of(c.Evict) for one in evict.victims}
+    return {victim.name: evict.name for evict in rig.of(c.Evict) for victim in evict.victims}
 
 
 def nominations(rig: Rig) -> dict[str, str]:
@@ -47,7 +47,7 @@ def nominations(rig: Rig) -> dict[str, str]:
 
 
 def answer(rig: Rig, evict: c.Evict) -> None:
-    rig.tell(e.Evicted(evict.uid, tuple(one.uid for one in evict.victims)))
+    rig.tell(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
 
 
 def carry_out(rig: Rig) -> None:
@@ -56,7 +56,11 @@ def carry_out(rig: Rig) -> None:
         answer(rig, evict)
     for evict in rig.of(c.Evict):
         rig.tell(
-            *[e.PodDeleted(one.uid) for one in evict.victims if one.uid in rig.scheduler._core.cache.pods]
+            *[
+                e.PodDeleted(victim.uid)
+                for victim in evict.victims
+                if victim.uid in rig.scheduler._core.cache.pods
+            ]
         )
 
 
@@ -64,7 +68,7 @@ def two_full_nodes(policy: str = ANY, *things: ObservedPod | Pod) -> Rig:
     return Rig(policy, node("a"), node("b"), low("x", "a"), low("y", "b"), *things)
 
 
-def test_a_whole_gang_gets_its_room_and_is_placed_once_that_is_free() -> None:
+def test_a_whole_gang_preempts_and_is_placed_once_its_victims_are_gone() -> None:
     rig = two_full_nodes(ANY, member(1), member(2))
 
     rig.settle()
@@ -77,7 +81,7 @@ def test_a_whole_gang_gets_its_room_and_is_placed_once_that_is_free() -> None:
     assert rig.where() == kept
 
 
-def test_nobody_goes_where_the_room_would_not_be_enough_for_the_gang() -> None:
+def test_no_pod_is_evicted_if_that_would_not_fit_the_gang() -> None:
     rig = two_full_nodes(ANY, *(member(number, least=3) for number in (1, 2, 3)))
 
     rig.settle()
@@ -90,7 +94,7 @@ def test_nobody_goes_where_the_room_would_not_be_enough_for_the_gang() -> None:
     )
 
 
-def test_members_that_fit_keep_their_room_while_others_wait_for_theirs() -> None:
+def test_members_that_fit_stay_nominated_while_others_wait_for_victims() -> None:
     rig = Rig(ANY, node("a"), node("b"), low("x", "a"), member(1), member(2))
 
     rig.settle()
@@ -103,7 +107,7 @@ def test_members_that_fit_keep_their_room_while_others_wait_for_theirs() -> None
     assert rig.where().keys() == {"g1", "g2"}
 
 
-def test_room_that_one_victim_leaves_serves_two_members() -> None:
+def test_one_victim_can_free_capacity_for_two_members() -> None:
     rig = Rig(ANY, node("a"), low("x", "a", cpu="4"), member(1, cpu="2"), member(2, cpu="2"))
 
     rig.settle()
@@ -112,7 +116,7 @@ def test_room_that_one_victim_leaves_serves_two_members() -> None:
     assert nominations(rig) == {"g1": "a", "g2": "a"}
 
 
-def test_members_beyond_the_minimum_evict_nobody() -> None:
+def test_members_beyond_the_minimum_evict_no_pods() -> None:
     rig = Rig(ANY, node("a"), node("b"), node("c"), *(low(name, on) for name, on in ("xa", "yb", "zc")))
     rig.see(*(member(number) for number in (1, 2, 3)))
 
@@ -122,7 +126,7 @@ def test_members_beyond_the_minimum_evict_nobody() -> None:
     assert len(nominations(rig)) == 2
 
 
-def test_a_replaced_member_makes_room_for_itself_alone() -> None:
+def test_a_replaced_member_preempts_for_itself_alone() -> None:
     rig = Rig(ANY, node("a"), node("b"), placed(member(1), "a"), low("y", "b"), member(2))
 
     rig.settle()
@@ -142,7 +146,7 @@ def test_a_gang_evicts_none_of_its_own_members() -> None:
     assert victims(rig) == {}
 
 
-def test_a_gang_whose_victims_take_their_time_evicts_nobody_else() -> None:
+def test_a_gang_with_terminating_victims_evicts_no_further_pods() -> None:
     rig = two_full_nodes(ANY, member(1), member(2))
     rig.see(node("c"), low("z", "c"))
 
@@ -150,7 +154,7 @@ def test_a_gang_whose_victims_take_their_time_evicts_nobody_else() -> None:
     first, kept = victims(rig), nominations(rig)
     for evict in rig.of(c.Evict):
         answer(rig, evict)
-    gone, slow = (one for evict in rig.of(c.Evict) for one in evict.victims)
+    gone, slow = (victim for evict in rig.of(c.Evict) for victim in evict.victims)
     rig.tell(e.PodDeleted(gone.uid))
     rig.see(replace(rig.seen(slow.uid), deleting=True, preempted=True))
     rig.pass_time(30)
@@ -163,7 +167,7 @@ def test_a_gang_whose_victims_take_their_time_evicts_nobody_else() -> None:
     )
 
 
-def test_an_eviction_that_is_refused_takes_the_room_back_from_all_members() -> None:
+def test_a_refused_eviction_clears_the_nominations_of_all_members() -> None:
     rig = two_full_nodes(ANY, member(1), member(2))
     rig.settle()
     one, other = rig.of(c.Evict)
@@ -177,7 +181,7 @@ def test_an_eviction_that_is_refused_takes_the_room_back_from_all_members() -> N
     assert rig.scheduler.check() == []
 
 
-def test_a_gang_that_is_not_whole_any_more_gives_its_room_back() -> None:
+def test_a_gang_below_its_minimum_loses_its_nominations() -> None:
     rig = two_full_nodes(ANY, member(1), member(2))
     rig.settle()
 
@@ -187,13 +191,13 @@ def test_a_gang_that_is_not_whole_any_more_gives_its_room_back() -> None:
     assert nominations(rig) == {}
 
 
-def test_a_gang_that_fails_while_room_is_made_for_it_is_not_tried_when_the_room_is_there() -> None:
+def test_a_gang_that_fails_during_its_evictions_is_not_attempted_after_them() -> None:
     failing = GANG.format(more=" timeout = 20s on_timeout = fail") + "preemption { victims = any }\n"
     rig = two_full_nodes(failing, *(replace(member(number), created_ns=START_NS) for number in (1, 2)))
     rig.settle()
 
     rig.pass_time(60)
-    rig.tell(*[e.PodDeleted(one.uid) for evict in rig.of(c.Evict) for one in evict.victims])
+    rig.tell(*[e.PodDeleted(victim.uid) for evict in rig.of(c.Evict) for victim in evict.victims])
     for evict in rig.of(c.Evict):
         answer(rig, evict)
     rig.pass_time(60)
@@ -203,7 +207,7 @@ def test_a_gang_that_fails_while_room_is_made_for_it_is_not_tried_when_the_room_
     assert "recreate its pods" in str(rig.words("g1"))
 
 
-def test_members_that_preempt_never_leave_others_in_peace() -> None:
+def test_members_with_preemption_policy_never_evict_no_pods() -> None:
     never = {"spec": {"preemptionPolicy": "Never"}}
     rig = two_full_nodes(ANY, member(1, **never), member(2, **never))
 
@@ -213,7 +217,7 @@ def test_members_that_preempt_never_leave_others_in_peace() -> None:
     assert str(rig.words("g1")).endswith("preemption: not eligible due to preemptionPolicy=Never.")
 
 
-def test_a_policy_that_says_never_holds_for_gangs() -> None:
+def test_preemption_never_applies_to_gangs() -> None:
     rig = two_full_nodes(GANG.format(more="") + "preemption never\n", member(1), member(2))
 
     rig.settle()
@@ -224,7 +228,7 @@ def test_a_policy_that_says_never_holds_for_gangs() -> None:
     )
 
 
-def test_the_clause_says_whom_a_gang_may_evict() -> None:
+def test_the_preemption_clause_limits_the_victims_of_a_gang() -> None:
     only_x = GANG.format(more="") + 'preemption { victims = victim.name == "x" }\n'
     rig = two_full_nodes(only_x, member(1), member(2))
 
@@ -246,7 +250,7 @@ def test_a_budget_that_one_member_used_up_is_used_up_for_the_next() -> None:
     assert victims(rig).keys() == {"x", "dear"}
 
 
-def test_a_gang_that_keeps_together_makes_room_in_one_domain() -> None:
+def test_a_gang_with_a_topology_key_preempts_in_one_domain() -> None:
     racks = [node(name, labels={"rack": rack}) for name, rack in (("a", "r1"), ("b", "r2"), ("c", "r2"))]
     rig = Rig(KEEP_TOGETHER, *racks, low("x", "a"), low("y", "b", priority=5), low("z", "c", priority=5))
     rig.see(member(1), member(2))
@@ -259,7 +263,7 @@ def test_a_gang_that_keeps_together_makes_room_in_one_domain() -> None:
     assert set(rig.where().values()) == {"b", "c"}
 
 
-def test_of_two_domains_the_one_with_less_harm_makes_room() -> None:
+def test_a_gang_preempts_in_the_least_disruptive_domain() -> None:
     racks = [node(name, labels={"rack": f"r{number}"}) for number, name in enumerate(("a", "b", "c", "d"), 2)]
     racks = [replace(one, labels={**one.labels, "rack": f"r{place // 2}"}) for place, one in enumerate(racks)]
     rig = Rig(KEEP_TOGETHER, *racks, low("w", "a", priority=9), low("x", "b"), low("y", "c"), low("z", "d"))
@@ -279,7 +283,7 @@ def test_after_a_restart_nominated_members_go_where_they_were_to_go() -> None:
     assert rig.where() == {"g1": "b", "g2": "a"}
 
 
-def test_a_gang_of_a_hundred_is_thought_through_at_once() -> None:
+def test_a_gang_of_a_hundred_is_placed_in_one_attempt() -> None:
     nodes = [node(f"n{number}") for number in range(100)]
     rig = Rig(ANY, *nodes, *(low(f"x{number}", f"n{number}") for number in range(100)))
     rig.see(*(member(number, least=100) for number in range(100)))
@@ -292,7 +296,7 @@ def test_a_gang_of_a_hundred_is_thought_through_at_once() -> None:
     assert len(rig.where()) == 100
 
 
-def test_members_that_keep_apart_make_room_on_a_node_each() -> None:
+def test_members_with_anti_affinity_preempt_on_a_node_each() -> None:
     term = {"labelSelector": {"matchLabels": {"group": "g"}}, "topologyKey": "kubernetes.io/hostname"}
     apart = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     nodes = [node(name, cpu="8") for name in "abcd"]
@@ -308,7 +312,7 @@ def test_members_that_keep_apart_make_room_on_a_node_each() -> None:
     assert len(set(rig.where().values())) == 3
 
 
-def test_a_greater_gang_takes_the_room_that_a_lesser_one_waits_for_and_that_loses_all_of_it() -> None:
+def test_a_gang_of_higher_priority_clears_all_nominations_of_a_lower_one() -> None:
     rig = two_full_nodes(ANY, member(1), member(2))
     rig.settle()
 
@@ -332,7 +336,7 @@ def caught() -> Iterator[None]:
         yield
 
 
-def test_a_gang_that_makes_room_in_part_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gang_that_preempts_in_part_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     search = placement._GangSearch.run
 
     def in_part(self: placement._GangSearch) -> Steps[object]:
@@ -342,41 +346,43 @@ def test_a_gang_that_makes_room_in_part_is_noticed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(placement._GangSearch, "run", in_part)
 
     with caught():
-        test_nobody_goes_where_the_room_would_not_be_enough_for_the_gang()
+        test_no_pod_is_evicted_if_that_would_not_fit_the_gang()
 
 
-def test_a_member_thought_through_on_the_cluster_as_it_is_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement._GangSearch, "_apply_placement", lambda self, seat: self.seats.append(seat))
+def test_a_member_evaluated_without_the_earlier_ones_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        placement._GangSearch, "_apply_placement", lambda self, member: self.placements.append(member)
+    )
 
     with caught():
-        test_a_whole_gang_gets_its_room_and_is_placed_once_that_is_free()
+        test_a_whole_gang_preempts_and_is_placed_once_its_victims_are_gone()
 
 
-def test_a_budget_that_is_asked_anew_for_each_member_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_that_is_reset_for_each_member_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "budgets_after_evicting", lambda _, budgets: budgets)
 
     with caught():
         test_a_budget_that_one_member_used_up_is_used_up_for_the_next()
 
 
-def test_room_that_is_taken_back_from_one_member_alone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clearing_the_nomination_of_one_member_alone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DefaultPreemption, "clear_gang_nominations", lambda *_: None)
 
     with caught():
-        test_an_eviction_that_is_refused_takes_the_room_back_from_all_members()
+        test_a_refused_eviction_clears_the_nominations_of_all_members()
 
 
-def test_victims_that_are_thought_through_again_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_victims_that_are_counted_twice_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def everybody(self: placement._GangSearch, on: NodeName) -> list[Pod]:
         return list(self.core.cache.ledger.usage(on).pods.values())
 
     monkeypatch.setattr(placement._GangSearch, "_pods_on", everybody)
 
     with caught():
-        test_a_whole_gang_gets_its_room_and_is_placed_once_that_is_free()
+        test_a_whole_gang_preempts_and_is_placed_once_its_victims_are_gone()
 
 
-def test_candidates_that_are_remembered_though_their_node_changed_are_noticed(
+def test_cached_candidates_of_changed_nodes_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     renew = LazyCandidates.refresh
@@ -389,10 +395,10 @@ def test_candidates_that_are_remembered_though_their_node_changed_are_noticed(
     monkeypatch.setattr(LazyCandidates, "refresh", once)
 
     with caught():
-        test_a_gang_of_a_hundred_is_thought_through_at_once()
+        test_a_gang_of_a_hundred_is_placed_in_one_attempt()
 
 
-def test_nominations_of_the_gang_itself_are_not_in_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nominations_of_the_gang_itself_that_block_it_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     reserved = nominated.competing_nominations
     monkeypatch.setattr(nominated, "competing_nominations", lambda core, one, *_: reserved(core, one))
 

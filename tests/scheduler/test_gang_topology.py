@@ -1,4 +1,4 @@
-"""A gang that keeps together: all of its members in one domain of a label, or nobody."""
+"""Gangs with a topology key: all members in one domain of a label, or none is placed."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -55,7 +55,7 @@ def test_the_rack_of_the_best_node_is_tried_first_and_then_the_next() -> None:
     assert {node[0] for node in rig.where().values()} == {"b"}
 
 
-def test_where_no_rack_takes_all_nobody_goes_and_the_fullest_try_is_told() -> None:
+def test_if_no_rack_fits_all_members_none_is_placed_and_the_best_rack_is_reported() -> None:
     rig = rig_of(3, *racks(a1="2", b1="2", b2="2"))
     rig.see(*members(2), pod("m2", cpu="1", labels={"group": "g"}))
 
@@ -68,7 +68,7 @@ def test_where_no_rack_takes_all_nobody_goes_and_the_fullest_try_is_told() -> No
     )
 
 
-def test_who_fits_nowhere_does_not_keep_the_others_from_a_rack() -> None:
+def test_a_member_that_fits_nowhere_does_not_keep_the_others_from_a_rack() -> None:
     """Found by the simulation: only the racks were tried that would do for the first member."""
     rig = rig_of(2, *racks(a1="2", b1="3"))
 
@@ -96,11 +96,11 @@ def test_nodes_without_the_label_are_no_domain() -> None:
     assert rig.where() == {}
     assert rig.words("m0") == (
         "gang default/g: 0 of 2 members fit now: 0/1 nodes are available: "
-        "1 node(s) in no domain of rack that has room for the gang."
+        "1 node(s) in no rack domain with enough capacity for the gang."
     )
 
 
-def test_a_label_that_a_node_gets_wakes_the_gang() -> None:
+def test_a_new_node_label_requeues_the_gang() -> None:
     rig = rig_of(2, node("plain", cpu="100"))
     rig.see(*members(2))
     rig.settle()
@@ -111,7 +111,7 @@ def test_a_label_that_a_node_gets_wakes_the_gang() -> None:
     assert set(rig.where().values()) == {"plain"}
 
 
-def test_room_that_comes_free_in_one_rack_wakes_the_gang() -> None:
+def test_capacity_freed_in_one_rack_requeues_the_gang() -> None:
     old = placed(pod("old", cpu="2"), "b1")
     rig = rig_of(2, *racks(a1="2", b1="2", b2="2"), old)
     rig.see(*members(2))
@@ -124,7 +124,7 @@ def test_room_that_comes_free_in_one_rack_wakes_the_gang() -> None:
     assert {node[0] for node in rig.where().values()} == {"b"}
 
 
-def test_a_replaced_member_comes_to_the_others() -> None:
+def test_a_replaced_member_is_placed_with_the_others() -> None:
     rig = rig_of(2, *racks(b1="2", b2="2", b3="2"))
     rig.see(*members(2))
     rig.settle()
@@ -171,11 +171,11 @@ def broken_up(seed: int) -> list[str]:
     return found
 
 
-def test_gangs_stand_whole_in_one_rack_or_fit_into_none() -> None:
+def test_gangs_are_placed_whole_in_one_rack_or_fit_into_none() -> None:
     assert [one for seed in range(60) for one in broken_up(seed)] == []
 
 
-def test_a_search_that_forgets_the_rack_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_ignores_the_rack_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     search = GangAttempts._search_domain
     monkeypatch.setattr(
         GangAttempts, "_search_domain", lambda self, gang, _, now_ns: search(self, gang, None, now_ns)
@@ -184,7 +184,7 @@ def test_a_search_that_forgets_the_rack_is_found_out(monkeypatch: pytest.MonkeyP
     assert [one for seed in range(60) for one in broken_up(seed)]
 
 
-def test_a_search_that_tries_one_rack_only_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_tries_one_rack_only_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     first_only = topology.candidate_domains
 
     def hasty(*args: object) -> Iterable[TopologyDomain]:

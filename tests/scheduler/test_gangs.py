@@ -1,4 +1,4 @@
-"""Gangs: placed whole on one state of the cluster, or not at all, and nothing is held while they wait."""
+"""Gangs: placed as a whole on one state of the cluster, or not at all; waiting gangs reserve nothing."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def timed(on_timeout: str) -> str:
 
 def new(pods: list[Pod]) -> list[Pod]:
     """Created just now."""
-    return [replace(one, created_ns=START_NS) for one in pods]
+    return [replace(pod, created_ns=START_NS) for pod in pods]
 
 
 def members(count: int, *, least: int = 3, **more: object) -> list[Pod]:
@@ -36,7 +36,7 @@ def test_a_gang_that_fits_is_bound_in_one_step() -> None:
     rig.see(*members(3))
     said = rig.scheduler.decide(rig.now_ns)
 
-    assert sorted(one.name for one in said if isinstance(one, c.Bind)) == ["w0", "w1", "w2"]
+    assert sorted(command.name for command in said if isinstance(command, c.Bind)) == ["w0", "w1", "w2"]
 
 
 def test_a_gang_that_does_not_fit_whole_holds_nothing() -> None:
@@ -53,7 +53,7 @@ def test_a_gang_that_does_not_fit_whole_holds_nothing() -> None:
     assert rig.words("w2") == rig.words("w0")
 
 
-def test_a_gang_that_did_not_fit_is_placed_when_room_comes() -> None:
+def test_a_gang_that_did_not_fit_is_placed_when_capacity_is_added() -> None:
     rig = Rig(WHOLE, node("a", cpu="2"), *members(3))
     rig.settle()
 
@@ -63,7 +63,7 @@ def test_a_gang_that_did_not_fit_is_placed_when_room_comes() -> None:
     assert rig.where().keys() == {"w0", "w1", "w2"}
 
 
-def test_a_gang_that_still_gathers_says_how_many_exist_and_asks_for_no_new_nodes() -> None:
+def test_a_gathering_gang_reports_its_size_and_does_not_trigger_scale_up() -> None:
     rig = Rig(WHOLE, node("a", cpu="9"), *members(2))
 
     at_once = rig.settle()
@@ -71,12 +71,12 @@ def test_a_gang_that_still_gathers_says_how_many_exist_and_asks_for_no_new_nodes
 
     reports = rig.of(c.ReportPending)
     assert at_once == [], "a gang usually completes within moments"
-    assert {one.message for one in reports} == {"gang default/train: 2 of 3 members needed exist"}
-    assert {one.reason for one in reports} == {"PolicyPending"}
+    assert {report.message for report in reports} == {"gang default/train: 2 of 3 members needed exist"}
+    assert {report.reason for report in reports} == {"PolicyPending"}
     assert rig.counts() == {"gated": 2}
 
 
-def test_the_last_member_to_arrive_wakes_the_gang() -> None:
+def test_the_last_member_to_arrive_requeues_the_gang() -> None:
     rig = Rig(WHOLE, node("a", cpu="9"), *members(2))
     rig.pass_time(30)
 
@@ -120,7 +120,7 @@ def test_a_gated_member_does_not_count_until_its_gates_are_gone() -> None:
     assert len(rig.where()) == 3
 
 
-def test_members_that_disagree_take_the_largest_minimum_and_one_event_says_so() -> None:
+def test_the_largest_minimum_counts_and_one_event_reports_the_disagreement() -> None:
     rig = Rig(WHOLE, node("a", cpu="9"))
 
     rig.see(member("w0", least=2), member("w1", least=4), member("w2", least=2))
@@ -130,7 +130,7 @@ def test_members_that_disagree_take_the_largest_minimum_and_one_event_says_so() 
     rig.settle()
 
     assert before == {} and len(rig.where()) == 4
-    (event,) = [one for one in rig.of(c.ReportPodEvent) if one.reason == "GangDisagrees"]
+    (event,) = [command for command in rig.of(c.ReportPodEvent) if command.reason == "GangDisagrees"]
     assert event.message == "members of gang default/train disagree on its minimum: 2, 4; the largest counts"
 
 
@@ -156,11 +156,11 @@ def test_a_gang_never_has_more_members_placed_than_its_maximum() -> None:
 
     assert len(first) == 4
     assert len(rig.where()) == 5
-    waiting = {one.message for one in rig.of(c.ReportPending)}
-    assert "gang default/train has as many members as it may have, 4" in waiting
+    waiting = {report.message for report in rig.of(c.ReportPending)}
+    assert "gang default/train is at its maximum of 4 members" in waiting
 
 
-def test_the_gang_stands_at_its_first_members_place() -> None:
+def test_a_gang_is_ordered_like_its_first_member() -> None:
     rig = Rig(WHOLE, node("a", cpu="3"))
 
     rig.see(pod("mid", cpu="1", priority=5), *members(2), member("w2", priority=9))
@@ -216,7 +216,7 @@ def test_in_mode_gate_the_gate_closes_again_when_members_vanish() -> None:
     assert rig.counts() == {"gated": 2}
 
 
-def test_a_member_whose_bind_was_refused_is_tried_again_and_its_gang_keeps_its_places() -> None:
+def test_a_member_with_a_refused_bind_is_retried_and_its_gang_stays_placed() -> None:
     rig = Rig(WHOLE, node("a", cpu="3"), *members(3))
     rig.settle()
     lost = rig.of(c.Bind)[0]
@@ -224,17 +224,17 @@ def test_a_member_whose_bind_was_refused_is_tried_again_and_its_gang_keeps_its_p
     rig.tell(e.BindRefused(lost.uid, "conflict"))
     rig.pass_time(2)
 
-    assert [one.name for one in rig.of(c.Bind)].count(lost.name) == 2
+    assert [bind.name for bind in rig.of(c.Bind)].count(lost.name) == 2
     assert len(rig.of(c.Bind)) == 4
 
 
-def test_a_gang_whose_time_is_up_starts_anew_behind_others() -> None:
+def test_a_gang_that_timed_out_is_requeued_behind_others() -> None:
     rig = Rig(timed("requeue"), node("a", cpu="2"))
     rig.see(*new(members(3, priority=9)))
     rig.settle()
 
     rig.pass_time(301)
-    (event,) = [one for one in rig.of(c.ReportPodEvent) if one.reason == "GangTimedOut"]
+    (event,) = [command for command in rig.of(c.ReportPodEvent) if command.reason == "GangTimedOut"]
     rig.see(node("b", cpu="1"))
     rig.settle()
 
@@ -242,7 +242,7 @@ def test_a_gang_whose_time_is_up_starts_anew_behind_others() -> None:
     assert len(rig.where()) == 3
 
 
-def test_a_gang_that_starts_anew_lets_those_who_wait_go_first_once() -> None:
+def test_a_restarted_gang_is_ordered_last_once() -> None:
     rig = Rig(timed("requeue"), node("a", cpu="2"))
     rig.see(*new(members(3, priority=9)))
     rig.settle()
@@ -250,7 +250,7 @@ def test_a_gang_that_starts_anew_lets_those_who_wait_go_first_once() -> None:
 
     rig.see(pod("web", cpu="3"))
     rig.settle()
-    once = [one.pod for one in rig.scheduler.decisions if one.at_ns == rig.now_ns]
+    once = [decision.pod for decision in rig.scheduler.decisions if decision.at_ns == rig.now_ns]
     rig.see(node("b", cpu="3"))
     rig.settle()
 
@@ -310,17 +310,17 @@ def test_after_a_restart_a_gang_that_is_long_overdue_gets_a_trial_before_it_fail
     assert len(rig.where()) == 3
 
 
-def test_a_gang_of_a_thousand_that_arrives_one_by_one_is_placed_and_said_little_about() -> None:
+def test_a_gang_of_a_thousand_arriving_one_by_one_is_placed_with_few_reports() -> None:
     rig = Rig(WHOLE, node("a", cpu="1", pods="10"))
     everybody = members(1000, least=1000)
 
     for one in everybody:
         rig.scheduler.handle(e.PodUpdated(pending(one)), rig.now_ns)
-    said = rig.settle()
+    commands = rig.settle()
 
     assert rig.scheduler.check() == []
     assert rig.scheduler.counters.attempts["unschedulable", "test"] == 1000
-    assert len([one for one in said if isinstance(one, c.ReportPending)]) == 1000
+    assert len([command for command in commands if isinstance(command, c.ReportPending)]) == 1000
     assert rig.where() == {}
 
 
@@ -347,7 +347,7 @@ def test_a_confirmed_member_counts_before_the_watch_shows_it() -> None:
     assert len(rig.where()) == 4
 
 
-def test_a_gang_whose_key_is_a_whole_annotation_is_named_in_few_words() -> None:
+def test_a_gang_whose_key_is_a_whole_annotation_has_a_short_name() -> None:
     rig = Rig(WHOLE, node("a", cpu="1"))
 
     rig.see(*members(3, group="x" * 60_000))
@@ -356,4 +356,4 @@ def test_a_gang_whose_key_is_a_whole_annotation_is_named_in_few_words() -> None:
     words = rig.words("w0") or ""
     assert words.startswith("gang default/xxx")
     assert len(words) < 600
-    assert all(len(one.gang or "") < 300 for one in rig.scheduler.decisions)
+    assert all(len(decision.gang or "") < 300 for decision in rig.scheduler.decisions)

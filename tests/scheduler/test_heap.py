@@ -44,7 +44,7 @@ def test_it_gives_the_least_of_what_is_left_the_earliest_put_first(steps: list[t
         assert heap.first_key() == (min(model.values())[0] if model else None)
 
 
-def test_who_has_left_is_not_held_until_somebody_comes() -> None:
+def test_a_removed_item_is_not_kept_alive_by_the_heap() -> None:
     heap: MovableHeap[int] = MovableHeap()
     for item in range(1_000):
         heap.put(item, 0)

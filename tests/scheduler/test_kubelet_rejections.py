@@ -1,4 +1,4 @@
-"""Kubelets that do not take what was bound to them, and others who fill nodes: whose count of the room counts."""
+"""Pods that the kubelet rejects: how much capacity is held back, and for how long."""
 
 from dataclasses import replace
 
@@ -74,7 +74,7 @@ def test_what_we_see_of_the_node_ourselves_is_not_held_back_twice() -> None:
     assert held_back(rig) == {"cpu": 1500}
 
 
-def test_room_is_let_go_as_far_as_the_pods_that_took_it_appear() -> None:
+def test_held_capacity_is_released_as_far_as_the_pods_that_use_it_appear() -> None:
     rig = Rig(FIT, node("a"), job(1))
     bounce(rig, job(1))
 
@@ -85,7 +85,7 @@ def test_room_is_let_go_as_far_as_the_pods_that_took_it_appear() -> None:
     assert (between, held_back(rig)) == ({"cpu": 500}, {})
 
 
-def test_a_node_that_says_itself_that_it_has_less_is_held_back_less() -> None:
+def test_less_capacity_is_held_if_the_node_reports_less_itself() -> None:
     rig = Rig(FIT, node("a"), job(1))
     bounce(rig, job(1), used=0, capacity=500)
 
@@ -113,7 +113,7 @@ def test_the_time_is_bounded_and_twice_as_long_when_it_comes_to_that_again() -> 
     rig.pass_time(2)
 
     assert (waits, rig.where()["job-3"]) == (False, "a")
-    assert len([one for one in rig.of(c.Log) if one.fields.get("reason") == "OutOfcpu"]) == 2
+    assert len([log for log in rig.of(c.Log) if log.fields.get("reason") == "OutOfcpu"]) == 2
 
 
 def test_nothing_is_held_for_longer_than_the_longest_time_and_then_it_is_forgotten() -> None:
@@ -141,11 +141,11 @@ def test_binds_that_were_on_their_way_are_noted_and_said_once() -> None:
         bounce(rig, job(number))
 
     assert rig.scheduler.counters.kubelet_rejections == {("OutOfcpu", "test"): 3}
-    assert len([one for one in rig.of(c.Log) if one.fields.get("reason") == "OutOfcpu"]) == 1
+    assert len([log for log in rig.of(c.Log) if log.fields.get("reason") == "OutOfcpu"]) == 1
     assert rig.scheduler.nodes_with_capacity_holds == ["a"]
 
 
-def test_a_kubelet_that_does_not_say_how_much_it_has_has_less_than_was_asked_for() -> None:
+def test_a_kubelet_that_reports_no_capacity_has_less_than_requested() -> None:
     rig = Rig(FIT, node("a"), job(1))
     rig.settle()
     rig.confirm_all()
@@ -167,7 +167,7 @@ def test_a_node_that_has_no_place_for_another_pod_is_held_back_by_places() -> No
     assert rig.words("job-2") == "0/1 nodes are available: 1 Too many pods."
 
 
-def test_another_reason_holds_back_what_the_pod_asked_for_once_for_all_of_its_owner() -> None:
+def test_another_reason_holds_the_requests_of_the_pod_once_per_owner() -> None:
     rig = Rig(FIT, node("a"))
 
     for number in (1, 2, 3):

@@ -1,5 +1,5 @@
-"""Everything at once: a model of the API server, a watch that lags, answers that come late or never were, and a
-scheduler between them. The model keeps its own accounts; what the scheduler believes is not asked for them."""
+"""State machine test: a model of the API server, a lagging watch, and late or lost answers. The model
+keeps its own accounts, independent of the state of the scheduler."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -174,7 +174,7 @@ class Cluster(RuleBasedStateMachine):
         self.leaving[uid] = self.pods[uid].group
         self.change(uid, replace(self.pods[uid].observed, deleting=True))
 
-    @precondition(lambda self: any(one.observed.node for one in self.pods.values()))
+    @precondition(lambda self: any(pod.observed.node for pod in self.pods.values()))
     @rule(data=st.data())
     def a_pod_finishes(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(uid for uid, one in self.pods.items() if one.observed.node)))
@@ -341,12 +341,12 @@ SEARCH = settings(
 HUNT = settings(SEARCH, max_examples=300, phases=[Phase.generate])
 
 
-def test_whatever_happens_the_books_agree_and_finally_nobody_waits_who_fits() -> None:
+def test_invariants_hold_and_no_pod_that_fits_waits_forever() -> None:
     run_state_machine_as_test(Cluster, settings=SEARCH)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("clauses", CLAUSES)
-def test_the_books_agree_for_every_kind_of_gang(clauses: str) -> None:
+def test_invariants_hold_for_every_kind_of_gang(clauses: str) -> None:
     kind = type("ClusterWithSuchGangs", (Cluster,), {"clauses": clauses})
 
     run_state_machine_as_test(kind, settings=settings(SEARCH, max_examples=15))  # type: ignore[no-untyped-call]
@@ -381,7 +381,7 @@ def room_comes_for_pods_that_agree(cluster: Cluster) -> None:
     cluster.a_node_appears(name="b", cpu=4)
 
 
-def a_policy_that_let_nobody_through_is_corrected(cluster: Cluster) -> None:
+def a_policy_that_rejected_all_pods_is_corrected(cluster: Cluster) -> None:
     cluster.a_node_appears(name="a", cpu=1)
     cluster.offer("closed")
     cluster.create(cpu=1)
@@ -405,7 +405,7 @@ HISTORIES: tuple[History, ...] = (
     a_bind_is_refused,
     a_pod_is_deleted_between_its_bind_and_the_answer,
     room_comes_for_pods_that_agree,
-    a_policy_that_let_nobody_through_is_corrected,
+    a_policy_that_rejected_all_pods_is_corrected,
     a_placed_pod_is_deleted,
 )
 
@@ -433,7 +433,7 @@ def forgets_its_status(policies: PolicyRegistry, name: str, *_more: object) -> N
     del policies._status[name]
 
 
-def believes_every_confirmation(binding: BindTracker, uid: PodUid, node_name: NodeName, now_ns: int) -> None:
+def accepts_every_confirmation(binding: BindTracker, uid: PodUid, node_name: NodeName, now_ns: int) -> None:
     flight = binding._core.in_flight_binds.pop(uid)
     binding._core.cache.confirm(flight.pod.pod, node_name)
     binding._admission.remove(flight.pod, now_ns)
@@ -469,12 +469,12 @@ def test_a_planted_bug_is_found_by_the_search(
         (
             BindTracker,
             "confirmed",
-            believes_every_confirmation,
+            accepts_every_confirmation,
             a_pod_is_deleted_between_its_bind_and_the_answer,
         ),
         (SchedulingQueue, "requeue", gives(None), room_comes_for_pods_that_agree),
         (SchedulingQueue, "_return_representative", gives(None), room_comes_for_pods_that_agree),
-        (PolicyMembership, "readmit_pods", gives(None), a_policy_that_let_nobody_through_is_corrected),
+        (PolicyMembership, "readmit_pods", gives(None), a_policy_that_rejected_all_pods_is_corrected),
     ],
     ids=[
         "a withdrawn promise is not given back",

@@ -1,5 +1,5 @@
-"""Nodes that others are nominated to, on random clusters: judged by the oracle twice a node, with the pods that are
-nominated there on it and without them. Nominations to other nodes count for nothing."""
+"""Nominated pods on random clusters, checked by the reference implementation twice per node: with the
+pods nominated there, and without them. Nominations to other nodes have no effect."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -90,7 +90,7 @@ def refusals(case: Case, by: Program) -> dict[str, NodeRefusal] | None:
     return {node: one for node, one in found.items() if one is not None}
 
 
-def check_where_it_may_go(by: Program, case: Case) -> None:
+def check_filters(by: Program, case: Case) -> None:
     expected = refusals(case, by)
     if expected is None:
         return
@@ -112,7 +112,7 @@ def check_where_it_may_go(by: Program, case: Case) -> None:
     )
 
 
-def check_who_makes_room(by: Program, case: Case) -> None:
+def check_preemption(by: Program, case: Case) -> None:
     expected = refusals(case, by)
     if expected is None or len(expected) < len(case.scene.cache.nodes):
         return
@@ -124,10 +124,10 @@ def check_who_makes_room(by: Program, case: Case) -> None:
         pods = [one.uid for one in on_it if allowed(one)]
         if refusal.resolvable and pods and refusal_at(case, by, name, pods) is None:
             possible.add(name)
-    assert {one.node for one in found.candidates} == possible
-    for one in found.candidates:
-        gone = [victim.uid for victim in one.victims]
-        assert refusal_at(case, by, one.node, gone) is None, f"{one} does not do"
+    assert {candidate.node for candidate in found.candidates} == possible
+    for candidate in found.candidates:
+        gone = [victim.uid for victim in candidate.victims]
+        assert refusal_at(case, by, candidate.node, gone) is None, f"{candidate} does not do"
 
 
 def searched(case: Case, by: Program) -> tuple[CandidateSearchResult, Callable[[Pod], bool]]:
@@ -156,20 +156,18 @@ def searched(case: Case, by: Program) -> tuple[CandidateSearchResult, Callable[[
 @given(case=cases())
 @Scenes
 def test_a_node_has_to_do_with_its_nominated_pods_and_without_them(by: Program, case: Case) -> None:
-    check_where_it_may_go(by, case)
+    check_filters(by, case)
 
 
 @pytest.mark.parametrize("by", [DEFAULT, OF_NODES], ids=["default", "of nodes"])
 @given(case=cases())
 @Scenes
-def test_room_is_made_where_the_pod_fits_beside_those_who_are_nominated_there(
-    by: Program, case: Case
-) -> None:
-    check_who_makes_room(by, case)
+def test_preemption_picks_nodes_where_the_pod_fits_beside_nominated_pods(by: Program, case: Case) -> None:
+    check_preemption(by, case)
 
 
-@pytest.mark.parametrize("check", [check_where_it_may_go, check_who_makes_room])
-def test_nominations_that_are_forgotten_are_found(
+@pytest.mark.parametrize("check", [check_filters, check_preemption])
+def test_ignored_nominations_are_noticed(
     check: Callable[[Program, Case], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Nothing:
@@ -200,7 +198,7 @@ def two_nodes_of_a_zone_and_one_nominated(policy: str) -> Rig:
     return Rig(policy, *nodes, replace(pending(favoured), nominated_node=NodeName("b")))
 
 
-def test_who_makes_room_is_not_asked_of_those_who_are_nominated_elsewhere_in_the_zone() -> None:
+def test_preemption_ignores_pods_nominated_elsewhere_in_the_zone() -> None:
     rig = two_nodes_of_a_zone_and_one_nominated(
         "policy test version 1\ninclude kube_default\npreemption { victims = any }\n"
     )
@@ -209,4 +207,4 @@ def test_who_makes_room_is_not_asked_of_those_who_are_nominated_elsewhere_in_the
     rig.see(pod("web", cpu="1", priority=100, spec=away_from("db")))
     rig.settle()
 
-    assert [(one.name, one.node) for one in rig.of(c.Evict)] == [("web", "a")]
+    assert [(eviction.name, eviction.node) for eviction in rig.of(c.Evict)] == [("web", "a")]

@@ -1,4 +1,4 @@
-"""Who goes first: a policy's own order, policies beside each other, and keys that time changes."""
+"""Queue order: within a policy, between policies, and for keys that change with time."""
 
 from datetime import UTC, datetime
 
@@ -129,7 +129,7 @@ def test_a_clock_that_only_some_pods_are_ordered_by_overtakes_what_stands_still(
     assert rig.order() == ["aging"]
 
 
-def test_a_pod_that_backs_off_is_taken_early_when_nobody_else_is_there() -> None:
+def test_a_pod_in_backoff_is_attempted_early_if_no_other_pod_is_pending() -> None:
     rig = Rig(PLAIN.format(name="test"), node("a", cpu="1"))
     rig.see(pod("web", cpu="2"))
     rig.settle()
@@ -142,7 +142,7 @@ def test_a_pod_that_backs_off_is_taken_early_when_nobody_else_is_there() -> None
     )
 
 
-def test_waiting_time_orders_pods_whose_keys_were_made_at_different_times() -> None:
+def test_waiting_time_orders_pods_whose_keys_were_computed_at_different_times() -> None:
     rig = Rig(
         "policy test version 1\nqueue by pod.waited desc\nfilter node_resources_fit\n", node("a", cpu="1")
     )

@@ -93,11 +93,11 @@ def attack(keys: str, number: int) -> list[tuple[PodUid, PodUid]]:
 
 
 @pytest.mark.parametrize("keys", ORDERS)
-def test_who_has_come_first_for_a_second_stands_first(keys: str) -> None:
+def test_a_pod_that_is_first_for_a_second_is_first_in_the_queue(keys: str) -> None:
     assert [attack(keys, number) for number in range(2)] == [[], []]
 
 
-def test_a_clock_taken_for_everybodys_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_applied_to_all_pods_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: nothing ever seems to gain time by itself, so a choice that holds a clock is never looked at again."""
     monkeypatch.setattr(next_change, "_SECOND_NS", 10**15)
 
@@ -106,7 +106,7 @@ def test_a_clock_taken_for_everybodys_would_be_noticed(monkeypatch: pytest.Monke
     assert any(found)
 
 
-def test_a_moment_at_which_a_condition_flips_and_nobody_looks_would_be_noticed(
+def test_a_missed_flip_of_a_condition_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(next_change, "crossing_ns", lambda *_: None)

@@ -1,4 +1,4 @@
-"""One pod at a time: from its first sight to its bind, and everything that can come between."""
+"""Single pods: from the first watch event to the bind, and what can happen between."""
 
 from dataclasses import replace
 
@@ -17,31 +17,31 @@ def test_a_pod_that_fits_is_assumed_and_bound_under_the_policy_it_names() -> Non
     rig = Rig(FIT, node("a", cpu="1"))
 
     rig.see(web := pod("web", cpu="500m"))
-    said = rig.settle()
+    commands = rig.settle()
 
     (status,) = rig.scheduler.policies()
-    assert said == [c.Bind(web.uid, "default", "web", NodeName("a"), "test", status.sha256)]
+    assert commands == [c.Bind(web.uid, "default", "web", NodeName("a"), "test", status.sha256)]
     assert rig.scheduler.binds_in_flight == 1
 
 
-def test_scheduled_is_said_only_once_the_bind_is_confirmed() -> None:
+def test_scheduled_is_reported_only_after_the_bind_is_confirmed() -> None:
     rig = Rig(FIT, node("a"), web := pod("web"))
     assert not [one for one in rig.settle() if isinstance(one, c.ReportScheduled)]
 
-    said = rig.tell(e.BindConfirmed(web.uid, NodeName("a")), e.BindConfirmed(web.uid, NodeName("a")))
+    commands = rig.tell(e.BindConfirmed(web.uid, NodeName("a")), e.BindConfirmed(web.uid, NodeName("a")))
 
-    assert said == [c.ReportScheduled(web.uid, "default", "web", NodeName("a"), "test")]
+    assert commands == [c.ReportScheduled(web.uid, "default", "web", NodeName("a"), "test")]
     assert rig.scheduler.binds_in_flight == 0
 
 
-def test_scheduled_is_said_of_a_pod_that_ended_before_its_bind_was_answered() -> None:
+def test_scheduled_is_reported_for_a_pod_that_ended_before_its_bind_was_answered() -> None:
     rig = Rig(FIT, node("a"), short := pod("short"))
     rig.settle()
 
     rig.see(finished(short, "a"))
     rig.tell(e.BindConfirmed(short.uid, NodeName("a")))
 
-    assert [one.name for one in rig.of(c.ReportScheduled)] == ["short"]
+    assert [command.name for command in rig.of(c.ReportScheduled)] == ["short"]
     assert rig.scheduler.counters.attempts["scheduled", "test"] == 1
     assert rig.scheduler.check() == []
 
@@ -68,7 +68,7 @@ def test_two_pods_that_fit_only_one_by_one_are_not_put_on_one_node() -> None:
     assert rig.words(left) == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-def test_a_pod_that_does_not_fit_is_reported_once_and_tried_again_when_room_is_freed() -> None:
+def test_a_pod_that_does_not_fit_is_reported_once_and_requeued_when_capacity_is_freed() -> None:
     big = pod("big", cpu="1")
     rig = Rig(FIT, node("a", cpu="1"), placed(big, "a"))
     rig.see(pod("web", cpu="500m"))
@@ -84,7 +84,7 @@ def test_a_pod_that_does_not_fit_is_reported_once_and_tried_again_when_room_is_f
     assert rig.where() == {"web": "a"}
 
 
-def test_a_finished_pod_frees_its_room() -> None:
+def test_a_finished_pod_frees_its_capacity() -> None:
     job = pod("job", cpu="1")
     rig = Rig(FIT, node("a", cpu="1"), placed(job, "a"), pod("web", cpu="1"))
     rig.settle()
@@ -106,7 +106,7 @@ def test_a_new_node_helps_a_pod_that_found_none() -> None:
     assert rig.where() == {"web": "a"}
 
 
-def test_a_pod_of_another_scheduler_is_left_alone_but_its_room_counts() -> None:
+def test_a_pod_of_another_scheduler_is_ignored_but_its_requests_count() -> None:
     rig = Rig(FIT, node("a", cpu="1"), placed(pod("other", cpu="1", scheduler="default-scheduler"), "a"))
 
     rig.see(pod("stranger", scheduler="default-scheduler"), pod("web", cpu="500m"))
@@ -143,7 +143,7 @@ def test_a_pod_deleted_while_its_bind_is_in_flight_frees_the_node() -> None:
     assert rig.of(c.ReportScheduled) == []
 
 
-def test_a_refused_bind_gives_the_room_back_and_is_tried_again_after_its_backoff() -> None:
+def test_a_refused_bind_frees_the_node_and_is_retried_after_backoff() -> None:
     web = pod("web", cpu="1")
     rig = Rig(FIT, node("a", cpu="1"), web)
     rig.settle()
@@ -212,7 +212,7 @@ def test_a_late_event_that_shows_a_confirmed_pod_as_unbound_changes_nothing() ->
     assert len(rig.of(c.Bind)) == 1
 
 
-def test_a_pod_that_another_scheduler_bound_first_is_where_the_server_says() -> None:
+def test_a_pod_that_another_scheduler_bound_first_is_on_the_node_of_the_api_server() -> None:
     web, second = pod("web", cpu="1"), pod("second", cpu="1")
     rig = Rig(FIT, node("a", cpu="1"), web)
     rig.settle()
@@ -246,7 +246,7 @@ def test_an_edited_pod_is_tried_again_with_what_it_now_asks() -> None:
     assert rig.where() == {"web": "a"}
 
 
-def test_a_pod_with_an_uncovered_feature_stays_pending_with_words_that_name_it() -> None:
+def test_a_pod_with_an_uncovered_feature_stays_pending_with_a_message_that_names_it() -> None:
     claims = [{"name": "gpu"}]
     rig = Rig(FIT, node("a"))
 
@@ -292,7 +292,7 @@ def test_a_pod_that_waits_for_company_is_tried_when_it_comes() -> None:
     assert rig.where() == {"web": "b"}
 
 
-def test_a_namespace_that_gets_another_label_wakes_pods_of_others() -> None:
+def test_a_changed_namespace_label_requeues_pods_of_other_namespaces() -> None:
     term = {
         "labelSelector": {},
         "namespaceSelector": {"matchLabels": {"team": "red"}},
@@ -335,7 +335,7 @@ def test_a_domain_that_leaves_with_its_node_lets_pods_spread_again() -> None:
     assert rig.where() == {"web-0": "a", "web-1": "a"}
 
 
-def test_room_that_a_nominated_pod_waits_for_is_not_given_to_one_of_lower_priority() -> None:
+def test_capacity_for_a_nominated_pod_is_not_given_to_one_of_lower_priority() -> None:
     favoured = pod("favoured", cpu="1", priority=10, scheduler="default-scheduler")
     nominated = replace(pending(favoured), nominated_node=NodeName("a"))
     rig = Rig(FIT, node("a", cpu="1"), nominated)
@@ -350,7 +350,7 @@ def test_room_that_a_nominated_pod_waits_for_is_not_given_to_one_of_lower_priori
     assert rig.where() == {"low": "a"}
 
 
-def test_a_pod_of_higher_priority_than_the_nominated_one_may_take_its_room() -> None:
+def test_a_pod_of_higher_priority_may_use_the_capacity_of_a_nominated_one() -> None:
     favoured = pod("favoured", cpu="1", priority=10, scheduler="default-scheduler")
     rig = Rig(FIT, node("a", cpu="1"), replace(pending(favoured), nominated_node=NodeName("a")))
 
@@ -371,7 +371,7 @@ LEANS = {
 }
 
 
-def test_nobody_leans_on_a_pod_that_is_only_nominated() -> None:
+def test_no_affinity_is_satisfied_by_a_pod_that_is_only_nominated() -> None:
     """It may never come: a node must do without the pods nominated to it as well."""
     favoured = pod("favoured", labels={"app": "db"}, priority=10, scheduler="nobody")
     policy = "policy test version 1\ninclude kube_default\n"
@@ -388,7 +388,7 @@ def test_nobody_leans_on_a_pod_that_is_only_nominated() -> None:
     assert rig.where() == {"web": "a"}
 
 
-def test_a_nominated_pod_on_another_node_keeps_nobody_away() -> None:
+def test_a_nominated_pod_on_another_node_blocks_no_pod() -> None:
     """As in kube-scheduler: only a node's own nominations count for it."""
     apart = {
         "affinity": {
@@ -431,7 +431,7 @@ def test_a_count_that_moves_is_not_said_at_every_attempt_but_the_last_word_is_th
     for number in range(1, 30):
         rig.see(node(f"n{number}", cpu="1"))
         rig.pass_time(0.1)
-    said = [one for one in rig.of(c.ReportPending) if one.name == "web"]
+    said = [report for report in rig.of(c.ReportPending) if report.name == "web"]
     rig.pass_time(20)
 
     assert len(said) <= 3
@@ -450,10 +450,10 @@ def test_hundreds_of_pods_that_agree_cost_one_attempt_an_event() -> None:
     assert tried == 1
     assert rig.scheduler.counters.attempts["unschedulable", "test"] == 2
     assert rig.counts() == {"unschedulable": 300}
-    assert len({one.name for one in rig.of(c.ReportPending)}) == 300
+    assert len({report.name for report in rig.of(c.ReportPending)}) == 300
 
 
-def test_when_room_comes_the_pods_that_agree_follow_one_another_in_order() -> None:
+def test_new_capacity_goes_to_the_pods_of_an_equivalence_class_in_order() -> None:
     rig = Rig(FIT, node("a", cpu="1"))
     rig.see(*[pod(f"p{number}", cpu="2", priority=number) for number in range(10)])
     rig.settle()
@@ -465,7 +465,7 @@ def test_when_room_comes_the_pods_that_agree_follow_one_another_in_order() -> No
     assert rig.counts() == {"unschedulable": 7}
 
 
-def test_kin_are_not_forgotten_when_the_one_that_looks_for_them_is_deleted() -> None:
+def test_an_equivalence_class_survives_the_deletion_of_its_representative() -> None:
     rig = Rig(FIT, node("a", cpu="1"), limits=SchedulerLimits(backoff_initial_s=5))
     rig.see(pod("top", cpu="2", priority=9), pod("next", cpu="2"))
     busy = pod("busy", cpu="1")
@@ -485,7 +485,7 @@ def test_decisions_and_why_say_what_was_decided_and_what_is_waited_for() -> None
     rig.settle()
 
     why = rig.scheduler.pending_status(big.uid)
-    by_pod = {one.pod: one for one in rig.scheduler.decisions}
+    by_pod = {decision.pod: decision for decision in rig.scheduler.decisions}
 
     assert why is not None and why.state == "unschedulable" and "NodeAdd" in why.requeue_events
     assert by_pod["default/small"].node == "a" and by_pod["default/small"].feasible_count == 1
@@ -495,7 +495,7 @@ def test_decisions_and_why_say_what_was_decided_and_what_is_waited_for() -> None
     )
 
 
-def test_an_assumed_pod_that_nobody_binds_is_found_by_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_assumed_pod_without_a_bind_is_found_by_the_invariants(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(FIT, node("a"), web := pod("web"))
     rig.settle()
 
@@ -517,7 +517,7 @@ def test_pods_share_no_verdict_where_a_rule_reads_what_the_queue_knows_of_them()
     assert rig.where() == {"first": "a"}
 
 
-def test_what_was_withheld_about_a_pod_is_not_said_after_it_was_bound() -> None:
+def test_a_delayed_report_about_a_pod_is_dropped_after_its_bind() -> None:
     rig = Rig(FIT, node("n0", cpu="1"), pod("web", cpu="8"))
     rig.settle()
     rig.see(node("n1", cpu="1"))
@@ -525,13 +525,13 @@ def test_what_was_withheld_about_a_pod_is_not_said_after_it_was_bound() -> None:
 
     rig.see(node("big", cpu="8"))
     rig.settle()
-    said = rig.pass_time(60)
+    commands = rig.pass_time(60)
 
     assert rig.where() == {"web": "big"}
-    assert [one for one in said if isinstance(one, c.ReportPending)] == []
+    assert [command for command in commands if isinstance(command, c.ReportPending)] == []
 
 
-def test_pods_that_agree_learn_in_time_what_the_one_that_was_tried_found() -> None:
+def test_an_equivalence_class_gets_the_message_of_its_representative_in_time() -> None:
     rig = Rig(FIT, node("a", cpu="1"), pod("first", cpu="2"), pod("second", cpu="2"))
     rig.settle()
 
@@ -545,7 +545,7 @@ def test_pods_that_agree_learn_in_time_what_the_one_that_was_tried_found() -> No
     assert {rig.words("first"), rig.words("second")} == {two_nodes}
 
 
-def test_an_edit_of_one_pod_does_not_wake_others() -> None:
+def test_an_edit_of_one_pod_does_not_requeue_others() -> None:
     odd = FIT + 'input odd: string = pod.labels["odd"] default "no"\nfilter even reject odd == "yes"\n'
     rig = Rig(odd, node("a"), pod("odd", labels={"odd": "yes"}))
     rig.see(pod("gated", gates=["x"]))

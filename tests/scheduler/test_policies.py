@@ -1,4 +1,4 @@
-"""Which text of a policy runs: whole or not at all, the last known good one in every kind of trouble."""
+"""Active policy versions: activated as a whole or not at all, with fallback to the last known good text."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def status(rig: Rig, name: str = "test") -> PolicyStatus:
 
 
 def events(rig: Rig) -> list[tuple[str, str]]:
-    return [(one.type, one.reason) for one in rig.of(c.ReportPolicyEvent)]
+    return [(report.type, report.reason) for report in rig.of(c.ReportPolicyEvent)]
 
 
 def active_texts(rig: Rig) -> dict[str, str]:
@@ -55,11 +55,11 @@ def test_a_policy_that_checks_becomes_active_and_is_kept_without_an_event() -> N
     rig = Rig(GOOD)
 
     found = status(rig)
-    (kept,) = rig.of(c.SavePolicyTexts)
+    (saved,) = rig.of(c.SavePolicyTexts)
 
     assert (found.phase, found.key, found.version) == ("active", "main.policy", 1)
     assert found.last_success_ns == rig.now_ns
-    assert kept.texts.keys() == {"test"}
+    assert saved.texts.keys() == {"test"}
     assert events(rig) == []
 
 
@@ -70,7 +70,7 @@ def test_a_text_that_becomes_active_is_logged_once_with_its_hash() -> None:
     rig.offer(f"{OTHER}# a comment changes nothing\n")
     rig.settle()
 
-    said = [one.message for one in rig.of(c.Log)]
+    said = [log.message for log in rig.of(c.Log)]
     other = status(rig).sha256
     assert [words.partition(", sha ")[0] for words in said] == ["main.policy: policy `test` version 1"] * 2
     assert other is not None and said[-1].endswith(f", sha {other[:6]}, is active")
@@ -130,7 +130,7 @@ def test_a_pod_edited_while_a_new_text_gets_ready_is_judged_as_it_is_now() -> No
     assert rig.order() == ["first", "late", "y", "z"]
 
 
-def test_the_event_of_a_misspelt_word_says_which_one_was_meant() -> None:
+def test_the_event_about_a_misspelt_word_suggests_the_right_one() -> None:
     rig = Rig(GOOD, node("a"))
 
     rig.offer(GOOD + 'filter repair rejects node.name == "a"\n')
@@ -141,7 +141,7 @@ def test_the_event_of_a_misspelt_word_says_which_one_was_meant() -> None:
     )
 
 
-def test_a_broken_edit_leaves_the_last_known_good_text_running_and_says_where_the_mistake_is() -> None:
+def test_a_broken_edit_leaves_the_last_known_good_text_active_and_reports_the_position() -> None:
     rig = Rig(GOOD, node("a"))
     good = status(rig).sha256
     rig.now_ns += 2 * 3600 * 10**9
@@ -159,7 +159,7 @@ def test_a_broken_edit_leaves_the_last_known_good_text_running_and_says_where_th
     assert rig.where() == {"web": "a"}
 
 
-def test_the_same_rejection_is_said_once() -> None:
+def test_the_same_rejection_is_reported_once() -> None:
     rig = Rig(GOOD)
 
     for _ in range(3):
@@ -189,7 +189,7 @@ def test_warnings_about_a_policy_that_runs_are_kept_with_its_status() -> None:
     rig = Rig(unused)
 
     assert status(rig).phase == "active"
-    assert any("never_read" in one.message for one in status(rig).diagnostics)
+    assert any("never_read" in diagnostic.message for diagnostic in status(rig).diagnostics)
 
 
 def test_a_comment_changes_nothing() -> None:
@@ -268,8 +268,8 @@ def test_a_policy_renamed_under_its_key_runs_beside_its_old_name() -> None:
     (event,) = rig.of(c.ReportPolicyEvent)
     assert (
         event.reason == "PolicyMissing"
-        and "ConfigMap ns/policies does not have it any more" in event.message
-        and "delete it from ConfigMap ns/kept too" in event.message
+        and "ConfigMap ns/policies no longer contains it" in event.message
+        and "delete it from ConfigMap ns/kept as well" in event.message
     )
 
 
@@ -294,9 +294,12 @@ def test_a_key_that_sorts_before_does_not_take_a_running_policy_over() -> None:
 
     assert active_texts(rig) == before
     assert status(rig).phase == "last_known_good"
-    messages = [one.message for one in rig.of(c.ReportPolicyEvent)]
+    messages = [report.message for report in rig.of(c.ReportPolicyEvent)]
     assert len(messages) == 2
-    assert all("there is a policy `test` already" in one and "still running sha" in one for one in messages)
+    assert all(
+        "there is a policy `test` already" in message and "still running sha" in message
+        for message in messages
+    )
 
     rig.offer({"m.policy": GOOD})
 
@@ -305,10 +308,10 @@ def test_a_key_that_sorts_before_does_not_take_a_running_policy_over() -> None:
 
 def test_two_keys_of_one_name_at_a_restart_leave_what_ran_before_running() -> None:
     before = Rig(GOOD)
-    (kept,) = before.of(c.SavePolicyTexts)
+    (saved,) = before.of(c.SavePolicyTexts)
 
     rig = Rig(None)
-    last_good = {f"{name}.policy": text for name, text in kept.texts.items()}
+    last_good = {f"{name}.policy": text for name, text in saved.texts.items()}
     rig.offer({"a.policy": OTHER, "m.policy": GOOD}, last_good=last_good)
     rig.settle()
 
@@ -322,14 +325,18 @@ def test_a_start_without_any_policy_is_fatal() -> None:
     empty.offer({})
     broken.offer(BROKEN)
 
-    kept = "ConfigMap ns/kept has no last known good policy: nothing to run"
-    assert absent.scheduler.startup_error == f"ConfigMap ns/policies does not exist, and {kept}"
+    saved = "ConfigMap ns/kept has no last known good policy"
+    assert (
+        absent.scheduler.startup_error
+        == f"no policy to run: ConfigMap ns/policies does not exist, and {saved}"
+    )
     assert (
         empty.scheduler.startup_error
-        == f"there is no policy in ConfigMap ns/policies (they are called NAME.policy), and {kept}"
+        == f"no policy to run: ConfigMap ns/policies has no key named NAME.policy, and {saved}"
     )
-    assert f"no policy in ConfigMap ns/policies can run, and {kept}. main.policy:2:" in str(
-        broken.scheduler.startup_error
+    assert (
+        f"no policy to run: no policy in ConfigMap ns/policies is valid, and {saved}. main.policy:2:"
+        in str(broken.scheduler.startup_error)
     )
 
 
@@ -340,15 +347,15 @@ def test_a_start_with_one_valid_policy_is_not_fatal_and_the_broken_one_is_reject
     (rejected,) = [one for one in rig.scheduler.policies() if one.key == "a.policy"]
     assert (rejected.name, rejected.phase, rejected.sha256) == ("test", "rejected", None)
     (event,) = rig.of(c.ReportPolicyEvent)
-    assert event.message.endswith("nothing runs in its place")
+    assert event.message.endswith("no version of this policy is active")
 
 
-def test_a_restart_with_a_broken_key_runs_what_was_kept() -> None:
+def test_a_restart_with_a_broken_key_activates_the_saved_text() -> None:
     before = Rig(GOOD)
-    (kept,) = before.of(c.SavePolicyTexts)
+    (saved,) = before.of(c.SavePolicyTexts)
 
     rig = Rig(None, node("a"))
-    rig.offer(BROKEN, last_good={f"{name}.policy": text for name, text in kept.texts.items()})
+    rig.offer(BROKEN, last_good={f"{name}.policy": text for name, text in saved.texts.items()})
     rig.see(pod("web"))
     rig.settle()
 
@@ -382,7 +389,7 @@ def test_a_change_of_a_parameter_is_a_reload() -> None:
     assert list(rig.where().values()) == ["a"], "the second is one too many"
 
 
-def test_a_parameter_outside_its_range_is_refused_at_its_place_and_what_ran_runs_on() -> None:
+def test_a_parameter_outside_its_range_is_rejected_and_the_active_version_stays() -> None:
     rig = Rig(WITH_PARAMETER, node("a"))
     before = status(rig)
 
@@ -397,14 +404,14 @@ def test_a_parameter_outside_its_range_is_refused_at_its_place_and_what_ran_runs
     assert status(rig).phase == "active"
 
 
-def test_a_restart_with_a_bad_parameter_runs_what_was_kept_with_the_value_of_then() -> None:
+def test_a_restart_with_a_bad_parameter_activates_the_saved_text_with_its_old_value() -> None:
     before = Rig(None)
     before.offer(with_values("most: 1\n"))
-    (kept,) = before.of(c.SavePolicyTexts)
+    (saved,) = before.of(c.SavePolicyTexts)
     rig = Rig(None, node("a"))
 
     rig.offer(
-        with_values("most: many\n"), last_good={f"{name}.policy": text for name, text in kept.texts.items()}
+        with_values("most: many\n"), last_good={f"{name}.policy": text for name, text in saved.texts.items()}
     )
     rig.see(pod("one"), pod("two"))
     rig.settle()
@@ -414,7 +421,7 @@ def test_a_restart_with_a_bad_parameter_runs_what_was_kept_with_the_value_of_the
     assert len(rig.where()) == 1
 
 
-def test_a_restart_without_the_configmap_runs_what_was_kept_with_a_warning() -> None:
+def test_a_restart_without_the_configmap_activates_the_saved_text_with_a_warning() -> None:
     rig = Rig(None)
 
     rig.offer(None, last_good={"test.policy": GOOD})
@@ -424,7 +431,7 @@ def test_a_restart_without_the_configmap_runs_what_was_kept_with_a_warning() -> 
     assert events(rig) == [("Warning", "PolicyMissing")]
 
 
-def test_an_offer_that_is_newer_than_a_text_in_preparation_replaces_it() -> None:
+def test_a_newer_text_replaces_one_in_preparation() -> None:
     rig = Rig(GOOD, node("a"), pod("web"))
     rig.settle()
     before = active_texts(rig)
@@ -436,7 +443,7 @@ def test_an_offer_that_is_newer_than_a_text_in_preparation_replaces_it() -> None
     assert active_texts(rig) == before
 
 
-def test_a_broken_offer_does_not_stop_a_good_text_in_preparation() -> None:
+def test_a_broken_text_does_not_stop_a_valid_one_in_preparation() -> None:
     rig = Rig(GOOD, node("a"), pod("web"))
     rig.settle()
     before = active_texts(rig)
@@ -460,7 +467,7 @@ def test_a_policy_that_appears_later_finds_its_pods() -> None:
     assert rig.where() == {"web": "a"}
 
 
-def test_every_reload_is_counted_by_what_became_of_it() -> None:
+def test_every_reload_is_counted_by_its_result() -> None:
     rig = Rig(GOOD)
 
     rig.offer(BROKEN)
@@ -510,12 +517,12 @@ def test_a_planted_bug_that_keeps_only_the_last_text_is_caught(monkeypatch: pyte
         broken_texts_never_become_active()
 
 
-def test_offers_of_a_version_that_was_seen_are_passed_over() -> None:
+def test_updates_with_a_known_resource_version_are_ignored() -> None:
     rig = Rig(GOOD)
     (offer,) = [
         e.PoliciesUpdated(None, resource_version="1"),
     ]
 
-    said = rig.tell(offer)
+    commands = rig.tell(offer)
 
-    assert said == [] and status(rig).phase == "active"
+    assert commands == [] and status(rig).phase == "active"

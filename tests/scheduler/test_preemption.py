@@ -1,4 +1,4 @@
-"""Making room: who is evicted, what is kept for whom meanwhile, and what is said."""
+"""Preemption of single pods: victims, nominations and messages."""
 
 from dataclasses import replace
 
@@ -29,13 +29,16 @@ def high(name: str = "high", **more: object) -> Pod:
 
 
 def evictions(rig: Rig) -> list[tuple[str, str, list[str]]]:
-    return [(one.name, one.node, [victim.name for victim in one.victims]) for one in rig.of(c.Evict)]
+    return [
+        (eviction.name, eviction.node, [victim.name for victim in eviction.victims])
+        for eviction in rig.of(c.Evict)
+    ]
 
 
 def carry_out(rig: Rig) -> None:
     """The latest eviction is answered, and the watch shows the victims gone."""
     evict = rig.of(c.Evict)[-1]
-    victims = tuple(one.uid for one in evict.victims)
+    victims = tuple(victim.uid for victim in evict.victims)
     rig.tell(e.Evicted(evict.uid, victims), *[e.PodDeleted(uid) for uid in victims])
 
 
@@ -44,7 +47,7 @@ def ending(seen: ObservedPod) -> ObservedPod:
     return replace(seen, deleting=True, preempted=True)
 
 
-def test_a_pod_of_lower_priority_is_evicted_and_the_pod_goes_where_it_was() -> None:
+def test_a_pod_of_lower_priority_is_evicted_and_its_node_taken() -> None:
     rig = Rig(ANY, node("a"), low(), high())
 
     rig.settle()
@@ -55,17 +58,17 @@ def test_a_pod_of_lower_priority_is_evicted_and_the_pod_goes_where_it_was() -> N
     assert rig.where() == {"high": "a"}
 
 
-def test_each_victim_is_told_for_whom_it_went() -> None:
+def test_each_victim_gets_an_event_that_names_the_preemptor() -> None:
     rig = Rig(ANY, node("a"), low(), high())
 
     rig.settle()
     carry_out(rig)
 
-    (told,) = rig.of(c.ReportPreempted)
-    assert (told.victim.name, told.name, told.node, told.scheduler) == ("low", "high", "a", "test")
+    (report,) = rig.of(c.ReportPreempted)
+    assert (report.victim.name, report.name, report.node, report.scheduler) == ("low", "high", "a", "test")
 
 
-def test_while_it_waits_for_its_room_the_pod_is_told_what_the_filters_said() -> None:
+def test_a_pod_that_waits_for_victims_reports_the_filter_reasons() -> None:
     rig = Rig(ANY, node("a"), low(), high())
 
     rig.settle()
@@ -73,7 +76,7 @@ def test_while_it_waits_for_its_room_the_pod_is_told_what_the_filters_said() -> 
     assert rig.words("high") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-def test_equals_are_left_where_they_are_and_the_words_say_why() -> None:
+def test_pods_of_equal_priority_are_not_evicted_and_the_message_says_why() -> None:
     rig = Rig(
         ANY, node("a"), node("b", taints=["k=v:NoSchedule"]), low(priority=100), low("lower", "b"), high()
     )
@@ -87,7 +90,7 @@ def test_equals_are_left_where_they_are_and_the_words_say_why() -> None:
     )
 
 
-def test_a_node_that_would_still_be_too_small_says_so_in_its_own_words() -> None:
+def test_a_node_that_stays_too_small_is_reported_with_its_own_reason() -> None:
     rig = Rig(ANY, node("a"), low(cpu="1"), low("equal", cpu="3", priority=100), high())
 
     rig.settle()
@@ -96,7 +99,7 @@ def test_a_node_that_would_still_be_too_small_says_so_in_its_own_words() -> None
     assert str(rig.words("high")).endswith("preemption: 0/1 nodes are available: 1 Insufficient cpu.")
 
 
-def test_a_pod_that_preempts_never_evicts_nobody() -> None:
+def test_a_pod_with_preemption_policy_never_evicts_no_pods() -> None:
     rig = Rig(ANY, node("a"), low(), high(spec={"preemptionPolicy": "Never"}))
 
     rig.settle()
@@ -105,7 +108,7 @@ def test_a_pod_that_preempts_never_evicts_nobody() -> None:
     assert str(rig.words("high")).endswith("preemption: not eligible due to preemptionPolicy=Never.")
 
 
-def test_a_policy_that_says_never_evicts_nobody_and_says_nothing_of_it() -> None:
+def test_preemption_never_evicts_no_pods_and_adds_no_message() -> None:
     rig = Rig(ANY.replace("{ victims = any }", "never"), node("a"), low(), high())
 
     rig.settle()
@@ -114,7 +117,7 @@ def test_a_policy_that_says_never_evicts_nobody_and_says_nothing_of_it() -> None
     assert rig.words("high") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-def test_without_a_clause_only_pods_of_the_same_policy_make_room() -> None:
+def test_without_a_clause_only_pods_of_the_same_policy_are_victims() -> None:
     rig = Rig(OWN, node("a"), node("b"), low(), low("own", "b", scheduler="test", priority=50), high())
 
     rig.settle()
@@ -122,7 +125,7 @@ def test_without_a_clause_only_pods_of_the_same_policy_make_room() -> None:
     assert evictions(rig) == [("high", "b", ["own"])]
 
 
-def test_a_condition_says_who_may_be_evicted() -> None:
+def test_a_condition_limits_the_victims() -> None:
     batch = 'preemption { victims = victim.labels["kind"] else "" == "batch" and pod.namespace == "default" }'
     rig = Rig(
         OWN + batch,
@@ -149,7 +152,7 @@ def test_pods_that_fit_beside_it_are_reprieved_the_most_important_first() -> Non
     assert evictions(rig) == [("high", "a", ["one"])]
 
 
-def test_of_equals_who_runs_longest_stays() -> None:
+def test_of_pods_of_equal_priority_the_longest_running_stays() -> None:
     def since(name: str, started_ns: int) -> ObservedPod:
         return replace(low(name, cpu="2"), started_ns=started_ns)
 
@@ -167,7 +170,7 @@ def budget(allowed: int, *disrupted: str) -> e.DisruptionBudgetUpdated:
     )
 
 
-def test_a_node_where_no_budget_breaks_is_taken_before_one_with_lesser_pods() -> None:
+def test_a_node_without_violated_budgets_is_preferred_to_one_with_lower_priorities() -> None:
     rig = Rig(ANY, node("a"), node("b"), low(labels={"app": "db"}), low("other", "b", priority=90), high())
     rig.tell(budget(allowed=0))
 
@@ -176,7 +179,7 @@ def test_a_node_where_no_budget_breaks_is_taken_before_one_with_lesser_pods() ->
     assert evictions(rig) == [("high", "b", ["other"])]
 
 
-def test_a_budget_that_allows_it_protects_nobody() -> None:
+def test_a_budget_with_disruptions_left_protects_no_pod() -> None:
     rig = Rig(ANY, node("a"), node("b"), low(labels={"app": "db"}), low("other", "b", priority=90), high())
     rig.tell(budget(allowed=1))
 
@@ -185,7 +188,7 @@ def test_a_budget_that_allows_it_protects_nobody() -> None:
     assert evictions(rig) == [("high", "a", ["low"])]
 
 
-def test_a_budget_that_is_gone_protects_nobody() -> None:
+def test_a_deleted_budget_protects_no_pod() -> None:
     rig = Rig(ANY, node("a"), node("b"), low(labels={"app": "db"}), low("other", "b", priority=90), high())
     rig.tell(budget(allowed=0), e.DisruptionBudgetDeleted("default", "db"))
 
@@ -194,7 +197,7 @@ def test_a_budget_that_is_gone_protects_nobody() -> None:
     assert evictions(rig) == [("high", "a", ["low"])]
 
 
-def test_where_it_does_equal_harm_the_node_with_fewer_victims_is_taken() -> None:
+def test_at_equal_priorities_the_node_with_fewer_victims_is_chosen() -> None:
     two = [low("x", "a", cpu="2", priority=5), low("y", "a", cpu="2", priority=5)]
     rig = Rig(ANY, node("a"), node("b"), *two, low("z", "b", cpu="4", priority=5), high(cpu="4"))
 
@@ -204,7 +207,7 @@ def test_where_it_does_equal_harm_the_node_with_fewer_victims_is_taken() -> None
 
 
 @pytest.mark.parametrize(("priority", "has_the_room"), [(99, "high"), (1000, "other")])
-def test_the_room_is_kept_from_a_pod_of_lower_priority_and_not_from_one_of_higher(
+def test_nominated_capacity_is_reserved_against_lower_but_not_higher_priority(
     priority: int, has_the_room: str
 ) -> None:
     rig = Rig(ANY, node("a"), low(cpu="4"), high(cpu="4"))
@@ -217,7 +220,7 @@ def test_the_room_is_kept_from_a_pod_of_lower_priority_and_not_from_one_of_highe
     assert rig.where() == {has_the_room: "a"}
 
 
-def test_room_that_another_scheduler_nominated_a_pod_to_is_kept_from_all_but_higher_ones() -> None:
+def test_capacity_nominated_by_another_scheduler_is_reserved_against_lower_priority() -> None:
     theirs = pending(pod("theirs", cpu="3", priority=50, scheduler="somebody-else"))
     rig = Rig(ANY, node("a"), replace(theirs, nominated_node=node("a").name))
 
@@ -235,7 +238,7 @@ def test_room_that_another_scheduler_nominated_a_pod_to_is_kept_from_all_but_hig
     assert rig.where() == {"higher": "a", "equal": "a"}, "once their pod has gone, the room is anybody's"
 
 
-def test_a_pod_whose_victims_are_still_ending_evicts_nobody_else() -> None:
+def test_a_pod_with_terminating_victims_evicts_no_further_pods() -> None:
     first = low()
     rig = Rig(ANY, node("a"), node("b"), first, low("other", "b", priority=90), high())
     rig.settle()
@@ -249,19 +252,19 @@ def test_a_pod_whose_victims_are_still_ending_evicts_nobody_else() -> None:
     assert str(rig.words("high")).endswith("not eligible due to a terminating pod on the nominated node.")
 
 
-def test_between_the_answer_and_the_watch_nobody_else_is_evicted_either() -> None:
+def test_no_further_pod_is_evicted_between_the_answer_and_the_watch_event() -> None:
     rig = Rig(ANY, node("a"), node("b"), low(), low("other", "b", priority=90), high())
     rig.settle()
     evict = rig.of(c.Evict)[-1]
 
-    rig.tell(e.Evicted(evict.uid, tuple(one.uid for one in evict.victims)))
+    rig.tell(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
     rig.see(node("c", cpu="100m"))
     rig.pass_time(30)
 
     assert evictions(rig) == [("high", "a", ["low"])]
 
 
-def test_while_the_eviction_is_not_answered_the_pod_is_not_tried() -> None:
+def test_a_pod_is_not_attempted_while_its_eviction_is_in_flight() -> None:
     rig = Rig(ANY, node("a"), low(), high())
     rig.settle()
 
@@ -275,7 +278,7 @@ def test_while_the_eviction_is_not_answered_the_pod_is_not_tried() -> None:
     assert rig.where() == {"high": "a"}, "it takes the node that it is nominated to, free as the other is"
 
 
-def test_replicas_evict_each_for_itself() -> None:
+def test_each_replica_evicts_for_itself() -> None:
     rig = Rig(ANY, node("a"), node("b"), low(), low("other", "b"), high("h1", cpu="3"), high("h2", cpu="3"))
 
     rig.settle()
@@ -283,7 +286,7 @@ def test_replicas_evict_each_for_itself() -> None:
     assert sorted(evictions(rig)) == [("h1", "a", ["low"]), ("h2", "b", ["other"])]
 
 
-def test_who_makes_room_for_two_is_told_once() -> None:
+def test_a_victim_of_two_preemptors_is_evicted_once() -> None:
     rig = Rig(ANY, node("a"), low(), high("h1"), high("h2"))
 
     rig.settle()
@@ -296,7 +299,7 @@ def test_who_makes_room_for_two_is_told_once() -> None:
     assert rig.where() == {"h1": "a", "h2": "a"}
 
 
-def test_whoever_is_being_deleted_anyway_is_waited_for_and_not_evicted_over_and_over() -> None:
+def test_a_terminating_pod_is_awaited_and_not_evicted_again() -> None:
     rig = Rig(ANY, node("a"), replace(low(), deleting=True), high())
     rig.settle()
 
@@ -310,7 +313,7 @@ def test_whoever_is_being_deleted_anyway_is_waited_for_and_not_evicted_over_and_
     assert rig.where() == {"high": "a"}
 
 
-def test_who_waits_for_anothers_victim_evicts_it_where_that_was_refused() -> None:
+def test_a_pod_that_waits_for_the_victim_of_another_evicts_it_after_a_refusal() -> None:
     rig = Rig(ANY, node("a"), low(cpu="4"), high("first", cpu="1"), high("second", cpu="1"))
     rig.settle()
     first, second = rig.of(c.Evict)
@@ -334,7 +337,7 @@ def test_a_pod_that_shares_all_but_its_priority_with_one_that_failed_may_still_e
     assert evictions(rig) == [("high", "a", ["low"])]
 
 
-def test_a_refused_eviction_takes_the_nomination_back_and_is_tried_again() -> None:
+def test_a_refused_eviction_clears_the_nomination_and_is_retried() -> None:
     rig = Rig(ANY, node("a"), low(), high())
     rig.settle()
 
@@ -345,7 +348,7 @@ def test_a_refused_eviction_takes_the_nomination_back_and_is_tried_again() -> No
     assert evictions(rig) == [("high", "a", ["low"])] * 2
 
 
-def test_where_no_node_is_left_the_nomination_is_taken_back() -> None:
+def test_the_nomination_is_cleared_if_no_node_is_left() -> None:
     """Found by the simulation: the room of a node that had left, and might come back, was kept for ever."""
     rig = Rig(ANY, node("a"), low(), high())
     rig.settle()
@@ -354,10 +357,10 @@ def test_where_no_node_is_left_the_nomination_is_taken_back() -> None:
     rig.tell(e.NodeDeleted(node("a").name))
     rig.pass_time(11)
 
-    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+    assert [command.name for command in rig.of(c.ClearNomination)] == ["high"]
 
 
-def test_a_text_that_evicts_nobody_takes_back_what_was_nominated_under_the_one_before() -> None:
+def test_a_new_version_without_preemption_clears_the_nominations() -> None:
     rig = Rig(ANY, node("a"), low(), high(cpu="4"))
     rig.settle()
     rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, (low().pod.uid,)), e.PodUpdated(ending(low())))
@@ -365,10 +368,10 @@ def test_a_text_that_evicts_nobody_takes_back_what_was_nominated_under_the_one_b
     rig.offer(ANY.replace("{ victims = any }", "never"))
     rig.pass_time(11)
 
-    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+    assert [command.name for command in rig.of(c.ClearNomination)] == ["high"]
 
 
-def test_where_evicting_is_forbidden_it_is_said_once_and_the_pod_waits_with_words() -> None:
+def test_forbidden_evictions_are_reported_once_and_the_pod_waits_with_a_message() -> None:
     rig = Rig(ANY, node("a"), low(), high("h1"))
     rig.settle()
 
@@ -376,14 +379,12 @@ def test_where_evicting_is_forbidden_it_is_said_once_and_the_pod_waits_with_word
     rig.see(high("h2"))
     rig.pass_time(60)
 
-    assert [one.reason for one in rig.of(c.ReportPolicyEvent)] == ["PreemptionForbidden"]
+    assert [report.reason for report in rig.of(c.ReportPolicyEvent)] == ["PreemptionForbidden"]
     assert len(evictions(rig)) == 1
-    assert "preemption: not carried out, for the API server does not let us evict: pods is forbidden" in str(
-        rig.words("h1")
-    )
+    assert "preemption: forbidden by the API server: pods is forbidden" in str(rig.words("h1"))
 
 
-def test_after_a_while_a_forbidden_eviction_is_tried_again() -> None:
+def test_a_forbidden_eviction_is_retried_after_a_while() -> None:
     rig = Rig(ANY, node("a"), low(), high(), limits=SchedulerLimits(eviction_forbidden_retry_s=100))
     rig.settle()
     rig.tell(e.EvictionRefused(rig.of(c.Evict)[-1].uid, "pods is forbidden", forbidden=True))
@@ -395,7 +396,7 @@ def test_after_a_while_a_forbidden_eviction_is_tried_again() -> None:
     assert (before, len(evictions(rig))) == (1, 2)
 
 
-def test_a_pod_deleted_while_its_eviction_is_under_way_leaves_nothing_behind() -> None:
+def test_a_pod_deleted_while_its_eviction_is_in_flight_leaves_nothing_behind() -> None:
     rig = Rig(ANY, node("a"), low(), high())
     rig.settle()
     evict = rig.of(c.Evict)[-1]
@@ -408,7 +409,7 @@ def test_a_pod_deleted_while_its_eviction_is_under_way_leaves_nothing_behind() -
     assert rig.where() == {"next": "a"}
 
 
-def test_a_higher_pod_takes_the_node_and_the_lower_looks_for_another() -> None:
+def test_a_pod_of_higher_priority_takes_the_node_and_the_lower_one_finds_another() -> None:
     rig = Rig(ANY, node("a"), low(cpu="4"), high(cpu="4"))
     rig.settle()
     rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, (low().pod.uid,)), e.PodUpdated(ending(low(cpu="4"))))
@@ -416,11 +417,11 @@ def test_a_higher_pod_takes_the_node_and_the_lower_looks_for_another() -> None:
     rig.see(high("king", cpu="4", priority=1000))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+    assert [command.name for command in rig.of(c.ClearNomination)] == ["high"]
     assert evictions(rig)[-1] == ("king", "a", []), "who is ending already is not told again"
 
 
-def test_a_nomination_of_ours_stands_until_the_watch_shows_it() -> None:
+def test_an_own_nomination_holds_until_the_watch_shows_it() -> None:
     rig = Rig(ANY, node("a"), low(cpu="4"), high(cpu="4"))
     rig.settle()
     old_news = replace(rig.seen(high().uid), nominated_node=None)
@@ -433,7 +434,7 @@ def test_a_nomination_of_ours_stands_until_the_watch_shows_it() -> None:
     assert rig.where() == {"high": "a"}
 
 
-def test_who_is_evicted_again_and_again_is_left_in_peace_for_a_while() -> None:
+def test_eviction_of_pods_that_are_evicted_repeatedly_is_suspended() -> None:
     limits = SchedulerLimits(repeat_evictions_max=2, repeat_evictions_window_s=600)
     rig = Rig(ANY, node("a"), limits=limits)
 
@@ -457,10 +458,10 @@ def test_who_is_evicted_again_and_again_is_left_in_peace_for_a_while() -> None:
 
     assert evicted == [1, 1, 1, 0]
     assert later == 1
-    assert [one.reason for one in rig.of(c.ReportPolicyEvent)] == ["PreemptionStopped"]
+    assert [report.reason for report in rig.of(c.ReportPolicyEvent)] == ["PreemptionStopped"]
 
 
-def test_a_budget_of_a_node_alone_is_thought_through_for_thousands_at_once() -> None:
+def test_preemption_on_thousands_of_nodes_is_evaluated_at_once() -> None:
     """Every node is a candidate, and the one with the least important pod is found among all of them."""
     nodes: list[Node] = [node(f"n{number}") for number in range(300)]
     pods = [low(f"p{number}", f"n{number}", priority=50 if number != 211 else 2) for number in range(300)]
@@ -494,7 +495,7 @@ def member(name: str, least: int) -> Pod:
     return high(name, cpu="4", labels={"group": "g", "least": str(least)})
 
 
-def test_a_member_whose_gang_gathers_again_keeps_no_room_from_others() -> None:
+def test_a_member_whose_gang_gathers_again_reserves_no_capacity() -> None:
     rig = Rig(
         GATED_GANG % "",
         node("a"),
@@ -509,11 +510,11 @@ def test_a_member_whose_gang_gathers_again_keeps_no_room_from_others() -> None:
     rig.see(pod("other", cpu="4", priority=0))
     rig.pass_time(5)
 
-    assert [one.name for one in rig.of(c.ClearNomination)] == ["one"]
+    assert [command.name for command in rig.of(c.ClearNomination)] == ["one"]
     assert rig.where() == {"other": "a"}
 
 
-def test_a_member_of_a_full_gang_keeps_no_room_from_others() -> None:
+def test_a_member_of_a_full_gang_reserves_no_capacity() -> None:
     rig = Rig(GATED_GANG % " max = 1", node("a"), low(cpu="4"), member("one", 1))
     rig.settle()
 
@@ -522,11 +523,11 @@ def test_a_member_of_a_full_gang_keeps_no_room_from_others() -> None:
     rig.see(pod("other", cpu="4", priority=0))
     rig.pass_time(5)
 
-    assert [one.name for one in rig.of(c.ClearNomination)] == ["one"]
+    assert [command.name for command in rig.of(c.ClearNomination)] == ["one"]
     assert rig.where() == {"other": "a"}
 
 
-def test_a_pod_that_its_policy_comes_to_refuse_keeps_no_room_from_others() -> None:
+def test_a_pod_that_its_new_policy_rejects_reserves_no_capacity() -> None:
     rig = Rig(ANY, node("a"), low(cpu="4"), high(cpu="4"))
     rig.settle()
 
@@ -536,5 +537,5 @@ def test_a_pod_that_its_policy_comes_to_refuse_keeps_no_room_from_others() -> No
     rig.see(pod("other", cpu="4", priority=0, labels={"team": "x"}))
     rig.pass_time(5)
 
-    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+    assert [command.name for command in rig.of(c.ClearNomination)] == ["high"]
     assert rig.where() == {"other": "a"}

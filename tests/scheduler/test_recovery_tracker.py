@@ -1,4 +1,4 @@
-"""A node that crossed a limit stays refused until it has recovered."""
+"""A node that crossed a limit is rejected until it has recovered."""
 
 from itertools import pairwise
 from random import Random
@@ -99,7 +99,7 @@ def test_a_value_that_never_crossed_the_limit_needs_no_recovery() -> None:
     assert rig.where() == {"web": "a"}
 
 
-def test_the_same_text_again_remembers_and_another_mark_begins_anew() -> None:
+def test_the_same_text_keeps_the_state_and_another_mark_resets_it() -> None:
     rig = Rig(policy(), node("a"))
     arrived(rig, 900)
     rig.pass_time(15)
@@ -116,7 +116,7 @@ def test_the_same_text_again_remembers_and_another_mark_begins_anew() -> None:
     assert rig.where() == {"web": "a"}
 
 
-def test_a_scheduler_that_starts_anew_knows_of_no_crossing_before() -> None:
+def test_a_restarted_scheduler_has_no_earlier_crossings() -> None:
     rig = Rig(policy(), node("a"))
 
     arrived(rig, 700)
@@ -180,7 +180,7 @@ def followed(past: list[tuple[int, int]]) -> dict[float, bool]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_what_comes_with_the_samples_is_what_a_ticking_clock_says(seed: int) -> None:
+def test_recovery_from_samples_equals_a_ticking_clock(seed: int) -> None:
     past = history(seed)
 
     assert followed(past) == ticked(past)

@@ -21,7 +21,7 @@ for bind in rig.unanswered()[::2]:
 rig.confirm_all()
 rig.pass_time(30)
 for bind in rig.unanswered()[:3]:
-    rig.tell(e.PodGone(bind.uid))
+    rig.tell(e.PodDeleted(bind.uid))
 rig.see(node("late", cpu="9"))
 rig.pass_time(30)
 for command in rig.said:

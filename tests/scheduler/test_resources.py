@@ -1,4 +1,4 @@
-"""A resource of the policy's own: promised at assume, like cpu, and never promised twice."""
+"""Resources that a policy defines: reserved at assume, like cpu, and never reserved twice."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def asking(name: str, speed: str, **more: object) -> Pod:
     return pod(name, annotations={"kubernetes.io/egress-bandwidth": speed}, **more)
 
 
-def test_a_burst_shares_out_what_the_links_have() -> None:
+def test_a_burst_shares_the_capacity_of_the_links() -> None:
     rig = Rig(BANDWIDTH, node("a", labels={"nic": "1000"}), node("b", labels={"nic": "500"}))
 
     rig.see(*[asking(f"p{index}", "400M") for index in range(5)])
@@ -40,7 +40,7 @@ def test_a_burst_shares_out_what_the_links_have() -> None:
     assert (rig.words(waiting) or "").startswith("0/2 nodes are available: 2 … of … are free.")
 
 
-def test_what_a_pod_gives_back_goes_to_the_next() -> None:
+def test_capacity_that_a_pod_frees_goes_to_the_next() -> None:
     rig = Rig(BANDWIDTH, node("a", labels={"nic": "500"}), placed(asking("old", "400M"), "a"))
     rig.see(asking("new", "200M"))
     rig.settle()
@@ -52,7 +52,7 @@ def test_what_a_pod_gives_back_goes_to_the_next() -> None:
     assert rig.where() == {"new": "a"}
 
 
-def test_who_asks_for_nothing_is_not_held_back() -> None:
+def test_a_pod_without_requests_is_not_rejected() -> None:
     rig = Rig(BANDWIDTH, node("a", labels={"nic": "100"}), placed(asking("old", "2G"), "a"))
 
     rig.see(pod("quiet"))
@@ -61,7 +61,7 @@ def test_who_asks_for_nothing_is_not_held_back() -> None:
     assert rig.where() == {"quiet": "a"}
 
 
-def test_a_gang_counts_what_its_own_members_were_promised() -> None:
+def test_a_gang_counts_the_requests_of_its_own_members() -> None:
     rig = Rig(GANG, node("a", labels={"nic": "1000"}))
 
     rig.see(*[asking(f"p{index}", "400M", labels={"group": "g"}) for index in range(3)])
@@ -74,15 +74,15 @@ def test_a_gang_counts_what_its_own_members_were_promised() -> None:
     assert sorted(rig.where().values()) == ["a", "a", "b"]
 
 
-def test_evicting_makes_room_on_the_link() -> None:
+def test_eviction_frees_capacity_on_the_link() -> None:
     rig = Rig(BANDWIDTH, node("a", labels={"nic": "500"}))
     low = replace(placed(asking("low", "400M", scheduler="test"), "a"))
     rig.see(low)
 
     rig.see(asking("high", "200M", priority=10))
-    said = rig.settle()
+    commands = rig.settle()
 
-    assert [one.victims[0].name for one in said if type(one).__name__ == "Evict"] == ["low"]
+    assert [command.victims[0].name for command in commands if type(command).__name__ == "Evict"] == ["low"]
 
 
 BYTES = BANDWIDTH.replace("bandwidth = pod", "bytes = pod").replace(
@@ -101,9 +101,7 @@ BYTES = BYTES.replace("pod.requests.bandwidth > 0bps", "pod.requests.bandwidth >
         (BANDWIDTH, "1" + "0" * 14, "8" + "0" * 18),
     ],
 )
-def test_a_node_promised_more_than_can_be_counted_is_full_and_not_free(
-    policy: str, capacity: str, each: str
-) -> None:
+def test_a_node_with_overflowing_requests_is_full(policy: str, capacity: str, each: str) -> None:
     held = [placed(asking(f"p{index}", each), "a") for index in range(13)]
     rig = Rig(policy, node("a", labels={"nic": capacity}), *held)
 
@@ -113,8 +111,8 @@ def test_a_node_promised_more_than_can_be_counted_is_full_and_not_free(
     assert rig.where() == {}
 
 
-def test_a_sum_that_does_not_follow_placements_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sum_that_ignores_placements_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PolicyResourceRequested, "reads_usage", False)
 
     with pytest.raises(AssertionError):
-        test_a_burst_shares_out_what_the_links_have()
+        test_a_burst_shares_the_capacity_of_the_links()

@@ -1,4 +1,4 @@
-"""Samples: what they wake, when they go stale, and who is told when too few of them come."""
+"""Samples: which pods they requeue, when they go stale, and reports of outages."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def samples(rig: Rig, **values: float) -> e.SamplesArrived:
     return e.SamplesArrived("test", "cpu_util", MetricSamples(found, rig.now_ns))
 
 
-def test_a_sample_that_arrives_wakes_a_pod_that_it_helps() -> None:
+def test_a_new_sample_requeues_a_pod_that_it_helps() -> None:
     rig = Rig(STRICT, node("a"), pod("web"))
     rig.settle()
     before = rig.words("web")
@@ -47,7 +47,7 @@ def test_a_sample_that_arrives_wakes_a_pod_that_it_helps() -> None:
     assert rig.where() == {"web": "a"}
 
 
-def test_samples_of_one_policy_do_not_wake_the_pods_of_another() -> None:
+def test_samples_of_one_policy_do_not_requeue_the_pods_of_another() -> None:
     rig = Rig({"a.policy": STRICT, "b.policy": STRICT.replace("policy test", "policy other")}, node("a"))
     rig.see(pod("web", scheduler="other"))
     rig.settle()
@@ -73,7 +73,7 @@ def test_a_pod_refused_by_a_sample_is_tried_again_when_the_sample_has_gone_stale
     assert rig.where() == {"web": "a"}
 
 
-def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over() -> None:
+def test_an_outage_is_reported_once_at_its_start_and_once_at_its_end() -> None:
     rig = Rig(OUTAGE, node("a"), node("b"), node("c"))
     rig.tell(samples(rig, a=0.5, b=0.5, c=0.5))
     healthy = rig.of(c.ReportPolicyEvent)
@@ -84,7 +84,7 @@ def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over() -> Non
 
     reports = rig.of(c.ReportPolicyEvent)
     assert healthy == []
-    assert [(one.type, one.reason) for one in reports] == [
+    assert [(report.type, report.reason) for report in reports] == [
         ("Warning", "MetricOutage"),
         ("Normal", "MetricRecovered"),
     ]
@@ -101,7 +101,7 @@ def test_during_an_outage_pods_are_placed_without_the_metrics_rules() -> None:
     assert rig.where().keys() == {"web"}
 
 
-def test_a_pod_waits_while_a_metric_is_out_and_goes_when_it_is_back() -> None:
+def test_a_pod_waits_during_an_outage_and_is_placed_after_it() -> None:
     rig = Rig(WAITING, node("a"), node("b"), node("c"), pod("web"))
     rig.settle()
     before = (rig.where(), rig.words("web"), rig.of(c.ReportPending)[-1].reason)
@@ -117,14 +117,14 @@ def test_a_pod_waits_while_a_metric_is_out_and_goes_when_it_is_back() -> None:
     assert rig.where() == {"web": "b"}
 
 
-def test_who_waits_in_an_outage_is_told_once_from_where_the_samples_come() -> None:
+def test_a_pod_that_waits_in_an_outage_is_reported_once_with_the_source() -> None:
     rig = Rig(WAITING, node("a"), *(pod(f"pod-{number}") for number in range(20)), source="main")
 
     rig.pass_time(60)
 
-    said = rig.of(c.ReportPending)
-    assert len({one.uid for one in said}) == len(said) == 20
-    assert {(one.reason, one.message) for one in said} == {
+    reports = rig.of(c.ReportPending)
+    assert len({command.uid for command in reports}) == len(reports) == 20
+    assert {(command.reason, command.message) for command in reports} == {
         (
             "PolicyPending",
             "0/1 nodes are available: waits for metric cpu_util, of which 1 of 1 nodes that would do have no sample. "
@@ -133,13 +133,13 @@ def test_who_waits_in_an_outage_is_told_once_from_where_the_samples_come() -> No
     }
 
 
-def test_an_outage_is_said_with_the_source() -> None:
+def test_an_outage_event_names_the_source() -> None:
     rig = Rig(WAITING, node("a"), source="main")
 
     rig.tell(e.SamplesFailed("test", "cpu_util"))
 
-    (said,) = rig.of(c.ReportPolicyEvent)
-    assert "1 of 1 nodes have no fresh sample of `cpu_util` (source main); " in said.message
+    (event,) = rig.of(c.ReportPolicyEvent)
+    assert "1 of 1 nodes have no fresh sample of `cpu_util` (source main); " in event.message
 
 
 def test_a_pod_that_no_rule_asks_the_metric_for_does_not_wait() -> None:
@@ -177,7 +177,7 @@ def test_a_node_that_leaves_with_its_lack_of_samples_ends_the_waiting() -> None:
     assert (before, rig.where()) == ({}, {"web": "a"})
 
 
-def test_nobody_is_evicted_for_a_pod_that_waits_for_a_metric() -> None:
+def test_no_pod_is_evicted_for_one_that_waits_for_a_metric() -> None:
     rig = Rig(
         WAITING.replace("preemption never", "preemption { victims = any }"),
         *(node(name, cpu="1") for name in "abc"),
@@ -191,7 +191,7 @@ def test_nobody_is_evicted_for_a_pod_that_waits_for_a_metric() -> None:
     assert "high" not in rig.where()
 
 
-def test_nobody_is_evicted_where_the_pod_would_wait_for_a_metric_until_the_metric_is_there() -> None:
+def test_no_pod_is_evicted_until_the_awaited_metric_is_available() -> None:
     rig = Rig(
         WAITING.replace("preemption never", "preemption { victims = any }"),
         *(node(name, cpu="1") for name in "abc"),
@@ -209,7 +209,7 @@ def test_nobody_is_evicted_where_the_pod_would_wait_for_a_metric_until_the_metri
         "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: "
         "3 Preemption is not helpful for scheduling.",
     )
-    assert [one.node for one in rig.of(c.Evict)] == ["b"]
+    assert [eviction.node for eviction in rig.of(c.Evict)] == ["b"]
 
 
 def test_a_gang_waits_whole_while_a_metric_is_out() -> None:
@@ -234,7 +234,7 @@ def test_a_gang_waits_whole_while_a_metric_is_out() -> None:
     assert rig.where() == {"w0": "a", "w1": "a"}
 
 
-def test_what_becomes_of_pods_is_said_when_a_metric_is_out() -> None:
+def test_an_outage_event_says_what_happens_to_pods() -> None:
     rig = Rig(WAITING, node("a"))
     rig.tell(samples(rig, a=0.5))
 
@@ -243,11 +243,11 @@ def test_what_becomes_of_pods_is_said_when_a_metric_is_out() -> None:
     (report,) = rig.of(c.ReportPolicyEvent)
     assert report.message == (
         "policy `test`: 1 of 1 nodes have no fresh sample of `cpu_util`; "
-        "pods to which a rule applies that reads it wait until they have"
+        "pods to which such a rule applies wait until samples return"
     )
 
 
-def test_waiting_pods_that_are_placed_all_the_same_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_placing_pods_that_should_wait_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: the plan overlooks that a metric is out."""
     monkeypatch.setattr(Evaluation, "_detect_outages", lambda *_: None)
 
@@ -285,7 +285,7 @@ def test_a_decision_without_a_node_or_without_samples_says_so() -> None:
     rig.tell(samples(rig, a=0.99))
     rig.settle()
 
-    never, hot = [one.samples["cpu_util"] for one in rig.scheduler.decisions][:2]
+    never, hot = [decision.samples["cpu_util"] for decision in rig.scheduler.decisions][:2]
 
     assert never == DecisionSample(None, None, None)
     assert (hot.value, hot.age_ns) == (None, None)

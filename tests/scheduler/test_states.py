@@ -1,4 +1,4 @@
-"""A value that a policy keeps for a key and a node: fed once by each run of a container, held within bounds, kept over a restart."""
+"""Policy state for a key and a node: updated once per container run, bounded, saved over restarts."""
 
 import json
 from dataclasses import replace
@@ -49,7 +49,7 @@ def values(rig: Rig, state: str = "reward") -> dict[tuple[str, str], float]:
     return {(key, name): value for key, row in table.items() for name, value in row.values.items()}
 
 
-def test_each_run_of_a_container_feeds_the_value_once() -> None:
+def test_each_run_of_a_container_updates_the_value_once() -> None:
     rig = Rig(policy(), node("a"))
 
     rig.see(shown("p", "a", ended("run-1")))
@@ -70,10 +70,10 @@ def test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_
     rig.tell(e.PodDeleted(whole.pod.uid))
 
     assert values(rig) == {("web", "a"): 0.75}
-    assert rig.scheduler._core.policy_states._policies["test"].moments_by_pod == {}
+    assert rig.scheduler._core.policy_states._policies["test"].events_by_pod == {}
 
 
-def test_only_the_policys_own_pods_on_a_node_feed_it_and_only_what_it_says() -> None:
+def test_only_placed_pods_of_the_policy_update_its_state() -> None:
     rig = Rig(policy(on="started", start=0.5), node("a"))
     began = ContainerEvent("c", "run-2", False, START_NS)
     foreign = replace(placed(pod("q", scheduler="other"), "a"), container_events=(began,))
@@ -86,7 +86,7 @@ def test_only_the_policys_own_pods_on_a_node_feed_it_and_only_what_it_says() -> 
     assert values(rig) == {("web", "a"): 0.75}
 
 
-def test_the_pod_goes_where_its_kind_did_well_and_waits_where_it_did_badly_everywhere() -> None:
+def test_a_pod_is_placed_where_its_kind_did_well_and_waits_if_it_did_badly_everywhere() -> None:
     rig = Rig(policy(), node("a"), node("b"))
     rig.see(shown("p", "a", ended("run-1")))
     rig.see(pod("next", labels={"app": "web"}))
@@ -137,7 +137,10 @@ def test_a_pod_that_fails_feeds_once_whatever_its_containers_did() -> None:
     failure = ContainerEvent("", "", True, START_NS, pod_failed=True, is_pod_event=True)
     evicted = shown("evicted", "a", failure)
     crashed = shown(
-        "crashed", "a", *(ended(f"run-{one}", pod_failed=True, name=f"c{one}") for one in range(3)), failure
+        "crashed",
+        "a",
+        *(ended(f"run-{number}", pod_failed=True, name=f"c{number}") for number in range(3)),
+        failure,
     )
 
     rig.see(evicted, evicted)
@@ -175,7 +178,7 @@ def test_what_is_known_everywhere_decides_on_nodes_where_nothing_was_seen() -> N
     assert "other" in rig.where()
 
 
-def test_of_more_values_than_allowed_the_one_fed_the_longest_ago_goes() -> None:
+def test_beyond_the_limit_the_least_recently_updated_value_is_dropped() -> None:
     rig = Rig(policy(most=2), node("a"))
 
     for number, app in enumerate(("one", "two", "one", "three")):
@@ -187,28 +190,28 @@ def test_of_more_values_than_allowed_the_one_fed_the_longest_ago_goes() -> None:
     }
 
 
-def test_values_are_written_at_most_every_half_minute_and_a_restart_goes_on_with_them() -> None:
+def test_values_are_saved_at_most_every_half_minute_and_restored_after_a_restart() -> None:
     before = Rig(policy(), node("a"))
     for run in range(3):
         before.see(shown("p", "a", ended(f"run-{run}", at_s=run)))
         before.pass_time(20)
     before.pass_time(60)
-    kept = before.of(c.SavePolicyStates)
+    saved = before.of(c.SavePolicyStates)
 
     after = Rig(None, synced=False)
-    after.tell(e.SavedPolicyStatesLoaded(kept[-1].texts))
+    after.tell(e.SavedPolicyStatesLoaded(saved[-1].texts))
     after.see(
         node("a"), shown("p", "a", ended("run-2", at_s=2)), shown("new", "a", ended("run-9", 0, at_s=7))
     )
     after.offer(policy())
     after.tell(e.Synced())
 
-    assert len(kept) == 2
+    assert len(saved) == 2
     assert values(before) == {("web", "a"): 0.125}
     assert values(after) == {("web", "a"): 0.5625}, "fed by what happened meanwhile, and by nothing twice"
 
 
-def test_a_node_whose_clock_is_a_year_ahead_does_not_end_the_learning_at_the_next_start() -> None:
+def test_a_node_with_a_clock_a_year_ahead_does_not_stop_updates_after_a_restart() -> None:
     year_s = 365 * 86_400
     before = Rig(policy(), node("a"))
     before.see(shown("p", "a", ended("run-1", at_s=year_s)), shown("q", "a", ended("run-1", at_s=1)))
@@ -225,7 +228,7 @@ def test_a_node_whose_clock_is_a_year_ahead_does_not_end_the_learning_at_the_nex
     assert values(after) == {("web", "a"): 0.625}, "only what happened meanwhile"
 
 
-def test_kept_values_that_say_they_are_of_next_year_do_not_end_the_learning() -> None:
+def test_saved_values_from_the_future_do_not_stop_updates() -> None:
     year_ns = 365 * 86_400 * SECOND_NS
     rig = Rig(None, synced=False)
     rig.tell(
@@ -241,8 +244,10 @@ def test_kept_values_that_say_they_are_of_next_year_do_not_end_the_learning() ->
     assert values(rig) == {("web", "a"): 0.25}
 
 
-def test_of_more_kept_values_than_allowed_the_latest_are_taken_over() -> None:
-    kept = json.dumps({"fed_ns": 1, "values": {"reward": [[f"app-{one}", "a", 0.5] for one in range(5)]}})
+def test_of_too_many_saved_values_the_latest_are_restored() -> None:
+    kept = json.dumps(
+        {"fed_ns": 1, "values": {"reward": [[f"app-{number}", "a", 0.5] for number in range(5)]}}
+    )
     rig = Rig(None, synced=False)
 
     rig.tell(e.SavedPolicyStatesLoaded({"test": kept}))
@@ -267,17 +272,17 @@ def test_of_more_kept_values_than_allowed_the_latest_are_taken_over() -> None:
         '{"fed_ns":1,"values":{"reward":[["\\ud800","a",1.0]]}}',
     ],
 )
-def test_kept_values_that_cannot_be_read_are_said_and_start_anew(text: str) -> None:
+def test_unreadable_saved_values_are_reported_and_reset(text: str) -> None:
     rig = Rig(None, node("a"))
 
-    said = rig.tell(e.SavedPolicyStatesLoaded({"test": text}))
+    commands = rig.tell(e.SavedPolicyStatesLoaded({"test": text}))
     rig.offer(policy())
 
-    assert [one.level for one in said if isinstance(one, c.Log)] == ["warning"]
+    assert [command.level for command in commands if isinstance(command, c.Log)] == ["warning"]
     assert values(rig) == {}
 
 
-def test_a_new_text_that_declares_the_state_alike_goes_on_and_another_begins_anew() -> None:
+def test_an_unchanged_state_declaration_keeps_its_values_and_a_changed_one_resets_them() -> None:
     rig = Rig(policy(), node("a"))
     rig.see(shown("p", "a", ended("run-1")))
 
@@ -290,7 +295,7 @@ def test_a_new_text_that_declares_the_state_alike_goes_on_and_another_begins_ane
     assert values(rig) == {}
 
 
-def test_more_than_a_config_map_holds_is_written_as_far_as_it_goes_the_latest_first() -> None:
+def test_values_beyond_the_size_of_a_config_map_are_cut_latest_first() -> None:
     rig = Rig(policy(most=50_000), node("a"))
     for number in range(800):
         rig.see(shown(f"p{number}", "a", ended("run-1"), app=f"{number:03}{'x' * 1000}"))
@@ -303,7 +308,7 @@ def test_more_than_a_config_map_holds_is_written_as_far_as_it_goes_the_latest_fi
     assert keys[-1] == "799"
 
 
-def test_a_picture_that_is_not_remembered_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgetting_the_events_of_a_pod_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     right = policy_states.PolicyStates.pod_updated
 
     def forgetful(self: policy_states.PolicyStates, seen: ObservedPod, now_ns: int) -> str | None:
@@ -316,7 +321,7 @@ def test_a_picture_that_is_not_remembered_would_be_noticed(monkeypatch: pytest.M
         test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_forgotten()
 
 
-def test_a_key_as_long_as_an_annotation_feeds_nothing_and_is_counted() -> None:
+def test_a_key_that_is_too_long_is_ignored_and_counted() -> None:
     rig = Rig(policy(), node("a"))
 
     rig.see(shown("p", "a", ended("run-1"), app="x" * 1024), shown("q", "a", ended("run-1"), app="x" * 1025))
@@ -325,7 +330,7 @@ def test_a_key_as_long_as_an_annotation_feeds_nothing_and_is_counted() -> None:
     assert rig.scheduler.state_counts()["test", "reward"].long_key_count == 1
 
 
-def test_a_key_that_was_kept_and_is_too_long_is_let_go() -> None:
+def test_a_saved_key_that_is_too_long_is_dropped() -> None:
     entries = [("x" * 1025, "a", 0.1), ("web", "a", 0.2)]
     rig = Rig(None, node("a"))
 

@@ -1,4 +1,4 @@
-"""Decisions in steps: however small they are, what is decided is what it would be in one, and nothing happens in between."""
+"""Attempts in steps: step size does not change the result, and no event is applied between steps."""
 
 from collections.abc import Callable
 
@@ -133,10 +133,10 @@ def played(policy: str, number: int, *, a_step: int) -> tuple[list[c.Command], i
         evictions = rig.of(c.Evict)[answered:]
         answered += len(evictions)
         for evict in evictions:
-            rig.tell(e.Evicted(evict.uid, tuple(one.uid for one in evict.victims)))
-            rig.tell(*[e.PodDeleted(one.uid) for one in evict.victims])
+            rig.tell(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
+            rig.tell(*[e.PodDeleted(victim.uid) for victim in evict.victims])
     # When to be woken is said again where it changed between two steps.
-    return [one for one in rig.said if not isinstance(one, c.SetTimer)], calls
+    return [command for command in rig.said if not isinstance(command, c.SetTimer)], calls
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
@@ -181,7 +181,7 @@ def gang(count: int) -> list[Pod]:
     ]
 
 
-def test_a_gang_that_takes_many_steps_says_nothing_before_the_last() -> None:
+def test_a_gang_attempt_in_many_steps_emits_commands_only_in_the_last() -> None:
     rig = full_of_low(SchedulerLimits(attempt_step_cost_max=1), *gang(10))
 
     said = [rig.scheduler.decide(rig.now_ns)]
@@ -191,7 +191,7 @@ def test_a_gang_that_takes_many_steps_says_nothing_before_the_last() -> None:
 
     assert len(said) > 10
     assert not any(isinstance(one, c.Evict) for step in said[:-1] for one in step)
-    assert sum(isinstance(one, c.Evict) for one in said[-1]) == 10
+    assert sum(isinstance(command, c.Evict) for command in said[-1]) == 10
 
 
 def test_a_decision_under_way_is_finished_on_its_own_cluster_before_an_event_is_applied() -> None:
@@ -199,14 +199,14 @@ def test_a_decision_under_way_is_finished_on_its_own_cluster_before_an_event_is_
     rig.scheduler.decide(rig.now_ns)
     assert rig.scheduler.attempt_in_progress
 
-    said = rig.tell(e.NodeDeleted(node("n0").name))
+    commands = rig.tell(e.NodeDeleted(node("n0").name))
     calm.settle()
 
-    assert [one for one in said if isinstance(one, c.Evict)] == calm.of(c.Evict)
+    assert [command for command in commands if isinstance(command, c.Evict)] == calm.of(c.Evict)
     assert not rig.scheduler.attempt_in_progress
 
 
-def test_a_decision_that_may_not_be_made_any_more_leaves_no_trace() -> None:
+def test_an_abandoned_attempt_leaves_no_trace() -> None:
     rig, calm = (full_of_low(SchedulerLimits(attempt_step_cost_max=1), *gang(10)) for _ in range(2))
     rig.scheduler.decide(rig.now_ns)
     assert rig.scheduler.attempt_in_progress

@@ -1,4 +1,4 @@
-"""Traffic between pods: members go near those that they talk to, also those of the same trial, and what comes or goes is counted."""
+"""Traffic between pods: members are placed near their peers, also those of the same attempt."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def a_trial() -> Rig:
     return rig
 
 
-def test_members_of_one_trial_see_each_other() -> None:
+def test_members_of_one_attempt_see_each_other() -> None:
     rig = a_trial()
 
     assert rig.where() == {"w0": "a", "w1": "d", "w2": "d"}
@@ -76,12 +76,12 @@ def test_members_of_one_trial_see_each_other() -> None:
 
 def test_planted_members_of_a_trial_that_are_overlooked_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HypotheticalGangMembers, "catch_up", lambda *_: None)
-    monkeypatch.setattr(HypotheticalGangMembers, "rows_of", lambda self, gang: self._members.of(gang))
+    monkeypatch.setattr(HypotheticalGangMembers, "rows_of", lambda self, gang: self._members.rows_of(gang))
 
     assert a_trial().where()["w2"] != "d"
 
 
-def test_a_member_that_comes_back_finds_its_peer_where_that_is_now() -> None:
+def test_a_replaced_member_is_placed_by_the_current_node_of_its_peer() -> None:
     rig = Rig(policy(), *nodes(a="z", b="z", c="z"))
     rig.tell(flows(rig, ("db-0", "db-1", 9e8)))
     rig.see(member("db-0", only="b"))
@@ -154,10 +154,10 @@ def test_an_outage_of_a_metric_between_pods_is_that_of_all_nodes() -> None:
     rig.settle()
 
     assert rig.where() == {"db-0": "a"}
-    assert [one.reason for one in rig.of(c.ReportPolicyEvent)] == ["MetricOutage"]
+    assert [report.reason for report in rig.of(c.ReportPolicyEvent)] == ["MetricOutage"]
 
 
-def test_a_gang_told_by_its_namespace_follows_the_namespaces_labels() -> None:
+def test_a_gang_keyed_by_namespace_labels_follows_their_changes() -> None:
     text = policy(more="filter apart require traffic_to(gang) < 1Mbps missing reject")
     text = text.replace('pod.labels["group"]', 'namespace.labels["team"]')
     rig = Rig(text, *nodes(a="z"), namespace("default", team="red"))

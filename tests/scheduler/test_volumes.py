@@ -1,4 +1,4 @@
-"""A pod's claims between its node and its bind: promised, written, waited for, and what can come in between."""
+"""Volume claims of a pod between node choice and bind: reserved, written, awaited, and what can happen meanwhile."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def test_a_pod_is_bound_once_its_claim_is() -> None:
     assert rig.scheduler.cache.ledger.state(UID) is PlacementState.PREBOUND
 
 
-def test_a_claim_that_is_bound_already_needs_no_preparing() -> None:
+def test_a_bound_claim_needs_no_prebind() -> None:
     rig = rig_with(volume("on-b", node="b", claim="data", claim_uid="uid-data"), claim(bound_to="on-b"))
 
     rig.see(pod("web", spec=using("data")))
@@ -60,7 +60,7 @@ def test_a_claim_that_is_bound_already_needs_no_preparing() -> None:
     assert rig.where() == {"web": "b"}
 
 
-def test_for_a_volume_that_is_to_be_made_the_claim_is_sent_to_the_node() -> None:
+def test_for_a_volume_to_provision_the_claim_gets_the_selected_node() -> None:
     made = storage_class("made", "csi.example.com")
     rig = rig_with(made, claim(of_class="made"), nodes=("a",))
 
@@ -93,19 +93,19 @@ def test_a_policy_that_counts_pods_and_shares_gives_claims_their_volumes_as_any_
     assert prepare.node == "b"
 
 
-def test_two_pods_are_not_promised_one_volume() -> None:
+def test_one_volume_is_not_reserved_for_two_pods() -> None:
     rig = rig_with(volume("only", node="a"), claim("one"), claim("two"), nodes=("a",))
 
     rig.see(pod("first", spec=using("one")), pod("second", spec=using("two")))
     rig.settle()
 
-    assert [one.volumes_to_bind[0].claim.name for one in rig.of(c.Prebind)] == ["one"]
+    assert [prebind.volumes_to_bind[0].claim.name for prebind in rig.of(c.Prebind)] == ["one"]
     assert rig.words("second") == (
         "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
     )
 
 
-def test_a_refused_write_gives_the_volume_to_the_next_and_the_pod_comes_back_later() -> None:
+def test_a_refused_write_releases_the_volume_and_the_pod_is_retried_later() -> None:
     rig = rig_with(volume("only", node="a"), claim("one"), claim("two"), nodes=("a",))
     rig.see(pod("first", spec=using("one")), pod("second", spec=using("two")))
     rig.settle()
@@ -113,11 +113,11 @@ def test_a_refused_write_gives_the_volume_to_the_next_and_the_pod_comes_back_lat
     rig.tell(e.PrebindRefused(PodUid("uid-default-first"), "the object has been modified", {}))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prebind)] == ["first", "second"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["first", "second"]
     assert rig.words("first") == 'running PreBind plugin "VolumeBinding": the object has been modified'
 
 
-def test_after_the_time_is_over_the_room_is_free_and_the_pod_is_tried_again() -> None:
+def test_after_the_timeout_the_node_is_free_and_the_pod_is_retried() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
     rig.see(pod("web", spec=using("data")))
     rig.settle()
@@ -132,7 +132,7 @@ def test_after_the_time_is_over_the_room_is_free_and_the_pod_is_tried_again() ->
 
     assert (before, free) == (1, PlacementState.UNKNOWN)
     assert said == 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
-    assert [one.node for one in rig.of(c.Prebind)] == ["b", "b"], "what was written is for this claim"
+    assert [prebind.node for prebind in rig.of(c.Prebind)] == ["b", "b"], "what was written is for this claim"
 
 
 def test_the_policy_says_how_long_it_may_take() -> None:
@@ -175,7 +175,7 @@ def test_a_version_older_than_what_was_written_is_not_judged() -> None:
     assert rig.scheduler.prebinding_count == 1
 
 
-def test_a_node_that_goes_ends_the_waiting() -> None:
+def test_deleting_the_node_ends_the_wait() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
     rig.see(pod("web", spec=using("data")))
     rig.settle()
@@ -187,7 +187,7 @@ def test_a_node_that_goes_ends_the_waiting() -> None:
     assert rig.scheduler.prebinding_count == 0
 
 
-def test_a_pod_that_is_deleted_meanwhile_frees_room_and_volumes() -> None:
+def test_a_pod_deleted_during_prebind_frees_node_and_volumes() -> None:
     rig = rig_with(volume("only", node="a"), claim("one"), claim("two"), nodes=("a",))
     rig.see(pod("first", spec=using("one")), pod("second", spec=using("two")))
     rig.settle()
@@ -195,10 +195,10 @@ def test_a_pod_that_is_deleted_meanwhile_frees_room_and_volumes() -> None:
     rig.tell(e.PodDeleted(PodUid("uid-default-first")))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prebind)] == ["first", "second"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["first", "second"]
 
 
-def test_the_answer_to_a_write_that_nobody_waits_for_any_more_changes_nothing() -> None:
+def test_a_late_answer_to_a_write_changes_nothing() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
     rig.see(pod("web", spec=using("data")))
     rig.settle()
@@ -227,7 +227,7 @@ def test_a_pod_waits_for_its_claim_and_for_no_other() -> None:
     assert rig.where() == {"web": "b"}
 
 
-def test_pods_that_wait_for_volumes_do_not_keep_others_from_being_decided() -> None:
+def test_pods_that_wait_for_volumes_do_not_block_others() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
     rig.see(pod("web", spec=using("data")))
     rig.settle()
@@ -254,10 +254,10 @@ def test_members_of_a_gang_get_volumes_of_their_own_or_nothing() -> None:
     rig.pass_time(10)
 
     assert nothing == []
-    assert {one.volumes_to_bind[0].volume for one in rig.of(c.Prebind)} == {"v1", "v2"}
+    assert {prebind.volumes_to_bind[0].volume for prebind in rig.of(c.Prebind)} == {"v1", "v2"}
 
 
-def test_a_raised_limit_wakes_who_was_refused_for_it() -> None:
+def test_a_raised_limit_requeues_the_pods_that_it_rejected() -> None:
     on_node = volume("v1", handle="one", claim="one", claim_uid="uid-one")
     other = volume("v2", handle="two", claim="two", claim_uid="uid-two")
     rig = rig_with(on_node, other, claim("one", bound_to="v1"), claim("two", bound_to="v2"), nodes=("a",))
@@ -275,7 +275,7 @@ def test_a_raised_limit_wakes_who_was_refused_for_it() -> None:
     assert rig.where() == {"first": "a", "second": "a"}
 
 
-def test_who_starts_anew_goes_by_what_was_written() -> None:
+def test_a_restarted_scheduler_uses_the_written_claims() -> None:
     """The volume says whose it is, and nobody has bound the claim yet."""
     rig = rig_with(
         volume("on-b", node="b", claim="data", claim_uid="uid-data"), volume("on-a", node="a"), claim()
@@ -329,7 +329,7 @@ def test_a_policy_without_the_filter_leaves_pods_with_claims_waiting() -> None:
     assert rig.where() == {}
 
 
-def test_what_is_promised_is_what_the_volume_will_say() -> None:
+def test_a_reservation_equals_the_written_volume() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
     rig.see(pod("web", spec=using("data")))
     rig.settle()

@@ -1,5 +1,5 @@
-"""Pods with volumes in a world of faults: nobody is bound before their claims are, no volume is given out twice, and in
-the end nobody waits who could go."""
+"""Pods with volumes under faults: no pod is bound before its claims, no volume is reserved twice, and in
+the end no pod waits that could be placed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,12 +8,12 @@ import pytest
 
 from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.scheduler.prebind import Prebinder
-from tests.scheduler.volume_world import lived
+from tests.scheduler.volume_world import run_world
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_volumes_are_bound_once_and_before_their_pods(seed: int) -> None:
-    assert lived(seed) == []
+    assert run_world(seed) == []
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_planted_bug_is_found(
     found = False
     for seed in range(60):
         try:
-            found = bool(lived(seed))
+            found = bool(run_world(seed))
         except (AssertionError, KeyError):
             found = True
         if found:

@@ -70,9 +70,9 @@ class World:
             *(e.NodeUpdated(node(name)) for name in NODES),
             e.StorageObjectUpdated(storage_class("local")),
             e.StorageObjectUpdated(storage_class("made", "csi.example.com")),
-            *(e.StorageObjectUpdated(one) for one in self.volumes.values()),
-            *(e.StorageObjectUpdated(one) for one in self.claims.values()),
-            *(e.PodUpdated(one) for one in self.pods.values()),
+            *(e.StorageObjectUpdated(volume) for volume in self.volumes.values()),
+            *(e.StorageObjectUpdated(claim) for claim in self.claims.values()),
+            *(e.PodUpdated(pod) for pod in self.pods.values()),
             e.Synced(),
         )
 
@@ -124,7 +124,7 @@ class World:
                 return
 
     def somebody_else_takes_a_volume(self) -> None:
-        free = [one for one in self.volumes.values() if one.claim_ref is None]
+        free = [volume for volume in self.volumes.values() if volume.claim_ref is None]
         if free and self.dice.random() < 0.2:
             taken = self.dice.choice(free)
             foreign = ClaimRef(VolumeClaimKey("elsewhere", "theirs"), "uid-theirs")
@@ -163,9 +163,9 @@ class World:
             found.append("somebody is on the way for ever")
         waiting = [seen.pod for seen in self.pods.values() if seen.node is None]
         found += [
-            f"{one.name} waits and could go"
-            for one in waiting
-            if any(self._could_go(one, name) for name in NODES)
+            f"{pod.name} waits and could go"
+            for pod in waiting
+            if any(self._could_go(pod, name) for name in NODES)
         ]
         return found
 
@@ -309,7 +309,7 @@ _HAPPENINGS: tuple[Callable[[World], None], ...] = (
 )
 
 
-def lived(seed: int, steps: int = 120) -> list[str]:
+def run_world(seed: int, steps: int = 120) -> list[str]:
     """What was wrong in the world of this seed."""
     world = World(Random(seed))
     for _ in range(steps):

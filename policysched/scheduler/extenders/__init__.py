@@ -1,1 +1,1 @@
-"""Calls to extenders, and answers to kube-scheduler through the extender protocol."""
+"""Extenders: calls to them, and a server that answers kube-scheduler through the extender protocol."""

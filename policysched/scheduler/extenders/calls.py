@@ -1,12 +1,12 @@
-"""Asking extenders about a pod, without waiting for them.
+"""Asynchronous calls to extenders.
 
-    popped, a node fits ──► Consult, parked ──Consulted──► queued again, popped, the node fits still ──► bound
-                                 │                                   └── it does not, or the answer is old ──► Consult
+    popped, a node fits ──► CallExtenders, parked ──ExtendersAnswered──► requeued, popped, still fits ──► bound
+                                 │                                           └── no, or the answer is stale ──► CallExtenders
                                  └── an extender failed ──► backing off
 
-The decision is made when the answer is there, on the cluster as it is then, among the nodes that were asked about and
-not refused. Nothing is held meanwhile. An extender is asked about so many pods at a time (its settings say how many, 1 as in
-kube-scheduler); pods that wait for their turn stand in line.
+The node is chosen once the answer arrives, on the cluster as it is then, among the nodes sent in the
+call that no extender rejected. Nothing is reserved meanwhile. Concurrent calls per extender are
+limited by its settings (1 as in kube-scheduler); further pods wait for a free slot.
 """
 
 from collections import Counter
@@ -34,12 +34,12 @@ from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 
 _ANY_EVENT = frozenset(ClusterEvent)
-"""Nobody knows what an extender looks at, so whatever happens may change its mind."""
+"""The inputs of an extender are unknown, so any event may change its verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ExtenderCall:
-    """`pod` is what the extenders are asked about: an answer is good for this version of it alone."""
+    """The arguments of a call. An answer is valid for this version of `pod` only."""
 
     pod: Pod
     extenders: tuple[Extender, ...]
@@ -48,12 +48,16 @@ class _ExtenderCall:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredExtenderCall:
+    """A call with its answers, and when they arrived."""
+
     call: _ExtenderCall
     answers: ExtenderResults
     at_ns: int
 
 
 class ExtenderCalls:
+    """Tracks extender calls in flight, pods that wait for a free slot, and unused answers."""
+
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
         self._last_call_id = 0
@@ -64,15 +68,15 @@ class ExtenderCalls:
         self._answered: dict[PodUid, AnsweredExtenderCall] = {}
 
     def applicable_extenders(self, pod: PendingPod) -> tuple[Extender, ...]:
-        """Who has a say about the pod."""
+        """The extenders that apply to the pod."""
         program = self._core.policies.running[pod.policy].program
         return applicable_extenders(program, pod.pod, self._core.extenders) if program.extenders else ()
 
     def take_answer(self, uid: PodUid) -> AnsweredExtenderCall | None:
-        """What has come since the pod was set aside: it is for this attempt and no later one."""
+        """Pop the answer for the pod, if any: it is used in this attempt only."""
         return self._answered.pop(uid, None)
 
-    # ── deciding ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── decision ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def decide(
         self,
@@ -81,34 +85,34 @@ class ExtenderCalls:
         answered: AnsweredExtenderCall | None,
         now_ns: int,
     ) -> AttemptSuccess | AttemptFailure | None:
-        """For a pod that the rules have a node for. None: the extenders are being asked, and the pod is parked."""
+        """Decide about a pod with feasible nodes. None: extenders are called, and the pod is parked."""
         if answered is None or not self._is_usable(answered, pod, extenders, now_ns):
             self._request(pod, extenders, now_ns)
             return None
         nodes = nodes_passing_extenders(answered.call.nodes, answered.answers)
-        found = self._judge(pod, [NodeName(node) for node in nodes], now_ns)
-        if found.pod_refusal is not None:  # too many of those that were let through lack a metric
-            return self._waiting_failure(found.pod_refusal, now_ns)
-        totals = add_extender_scores(found, extenders, answered.answers)
+        verdict = self._judge(pod, [NodeName(node) for node in nodes], now_ns)
+        if verdict.pod_refusal is not None:  # too many of the remaining nodes lack a metric
+            return self._waiting_failure(verdict.pod_refusal, now_ns)
+        totals = add_extender_scores(verdict, extenders, answered.answers)
         if totals:
             pod_hash = text_hash(pod.uid)
             chosen = max(totals, key=lambda node: (totals[node], text_hash(node) ^ pod_hash))
             node_count = len(self._core.cache.nodes)
             return AttemptSuccess(NodeName(chosen), totals[chosen], node_count, len(totals))
-        everywhere = self._judge(pod, list(self._core.cache.nodes), now_ns)
-        if everywhere.totals.keys() - set(answered.call.nodes):
-            # There is room now on nodes that nobody was asked about.
+        full_verdict = self._judge(pod, list(self._core.cache.nodes), now_ns)
+        if full_verdict.totals.keys() - set(answered.call.nodes):
+            # Nodes that were not part of the call are feasible now.
             self._request(pod, extenders, now_ns)
             return None
-        return self._rejected_failure(everywhere, extenders, answered.answers, now_ns)
+        return self._rejected_failure(full_verdict, extenders, answered.answers, now_ns)
 
     def _is_usable(
         self, answered: AnsweredExtenderCall, pod: PendingPod, extenders: tuple[Extender, ...], now_ns: int
     ) -> bool:
-        about = answered.call
+        call = answered.call
         age_ns = now_ns - answered.at_ns
         fresh = age_ns <= self._core.limits.extender_answer_age_max_s * SECOND_NS
-        return fresh and about.pod == pod.pod and about.extenders == extenders
+        return fresh and call.pod == pod.pod and call.extenders == extenders
 
     def _waiting_failure(self, why: str, now_ns: int) -> AttemptFailure:
         node_count = len(self._core.cache.nodes)
@@ -119,19 +123,19 @@ class ExtenderCalls:
 
     def _rejected_failure(
         self,
-        everywhere: NodeSubsetVerdict,
+        full_verdict: NodeSubsetVerdict,
         extenders: tuple[Extender, ...],
         answers: ExtenderResults,
         now_ns: int,
     ) -> AttemptFailure:
         counts: Counter[str] = Counter()
-        for by_rule in everywhere.refusals.values():
+        for by_rule in full_verdict.refusals.values():
             counts.update(by_rule.event_reasons)
-        for node in everywhere.totals:
+        for node in full_verdict.totals:
             by_extender = extender_refusal(node, extenders, answers)
-            if by_extender is not None:  # else it was free for a moment, and the rules have it refused since
+            if by_extender is not None:  # else it was feasible only briefly, between the call and now
                 counts.update(by_extender.event_reasons)
-        node_count = len(everywhere.refusals) + len(everywhere.totals)
+        node_count = len(full_verdict.refusals) + len(full_verdict.totals)
         return AttemptFailure(
             "Unschedulable",
             unavailable_message(node_count, counts),
@@ -151,11 +155,11 @@ class ExtenderCalls:
             nominated_pods=competing_nominations(core, pod.pod),
         )
 
-    # ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── calls ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _request(self, pod: PendingPod, extenders: tuple[Extender, ...], now_ns: int) -> None:
-        """Ask, stand in line, or wait for the answer that is on its way; parked in any case."""
-        names = [one.name for one in extenders]
+        """Send a call, or wait for a slot or the call in flight; the pod is parked in any case."""
+        names = [extender.name for extender in extenders]
         if pod.uid not in self._call_by_pod:
             if self._have_free_slot(names):
                 self._send(pod, _ExtenderCall(pod.pod, extenders, self._feasible_nodes(pod, now_ns)))
@@ -168,60 +172,60 @@ class ExtenderCalls:
             requeue_events=frozenset(),
             valid_until_ns=None,
             reason="Unschedulable",
-            message=f"waiting for the answer of extender {', '.join(names)}",
+            message=f"waiting for a response from extender {', '.join(names)}",
         )
 
     def _feasible_nodes(self, pod: PendingPod, now_ns: int) -> tuple[NodeName, ...]:
-        found = self._judge(pod, list(self._core.cache.nodes), now_ns)
-        return tuple([NodeName(node) for node in found.totals])
+        verdict = self._judge(pod, list(self._core.cache.nodes), now_ns)
+        return tuple([NodeName(node) for node in verdict.totals])
 
     def _have_free_slot(self, names: list[str]) -> bool:
         return all(
             self._in_flight_count[name] < self._core.extenders[name].concurrent_calls_max for name in names
         )
 
-    def _send(self, pod: PendingPod, about: _ExtenderCall) -> None:
+    def _send(self, pod: PendingPod, call: _ExtenderCall) -> None:
         self._last_call_id += 1
-        self._in_flight[self._last_call_id] = about
+        self._in_flight[self._last_call_id] = call
         self._call_by_pod[pod.uid] = self._last_call_id
-        for one in about.extenders:
-            self._in_flight_count[one.name] += 1
+        for extender in call.extenders:
+            self._in_flight_count[extender.name] += 1
         self._core.commands.append(
             CallExtenders(
                 self._last_call_id,
                 pod.uid,
                 pod.pod.namespace,
                 pod.pod.name,
-                about.nodes,
-                tuple((one.name, one.weight is not None) for one in about.extenders),
+                call.nodes,
+                tuple((extender.name, extender.weight is not None) for extender in call.extenders),
             )
         )
 
     # ── answers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def answered(self, number: int, answers: ExtenderResults, failure: str | None, now_ns: int) -> None:
-        """`failure`: one of them that must not be left out gave no answer."""
-        about = self._in_flight.pop(number)
-        for one in about.extenders:
-            self._in_flight_count[one.name] -= 1
-        uid = about.pod.uid
-        if self._call_by_pod.get(uid) == number:
+    def answered(self, call_id: int, answers: ExtenderResults, failure: str | None, now_ns: int) -> None:
+        """Record the answers. `failure`: the error of a failed extender that is not ignorable."""
+        call = self._in_flight.pop(call_id)
+        for extender in call.extenders:
+            self._in_flight_count[extender.name] -= 1
+        uid = call.pod.uid
+        if self._call_by_pod.get(uid) == call_id:
             del self._call_by_pod[uid]
-            self._accept_answer(uid, about, answers, failure, now_ns)
+            self._accept_answer(uid, call, answers, failure, now_ns)
         self._send_waiting(now_ns)
 
     def _accept_answer(
-        self, uid: PodUid, about: _ExtenderCall, answers: ExtenderResults, failure: str | None, now_ns: int
+        self, uid: PodUid, call: _ExtenderCall, answers: ExtenderResults, failure: str | None, now_ns: int
     ) -> None:
         core = self._core
         pod = core.pods.get(uid)
         if pod is None or pod.state is not QueueState.UNSCHEDULABLE:
             if pod is not None and failure is None:
-                self._answered[uid] = AnsweredExtenderCall(about, answers, now_ns)
+                self._answered[uid] = AnsweredExtenderCall(call, answers, now_ns)
             return
         core.queue.remove(pod, now_ns)
         if failure is None:
-            self._answered[uid] = AnsweredExtenderCall(about, answers, now_ns)
+            self._answered[uid] = AnsweredExtenderCall(call, answers, now_ns)
             core.queue.enqueue(pod, now_ns, "ExtenderAnswered")
             return
         core.counters.count_attempt("error", pod.policy)
@@ -230,12 +234,14 @@ class ExtenderCalls:
         core.queue.enqueue(pod, now_ns, "ScheduleAttemptFailure")
         core.report_pending(pod, "SchedulerError", failure, now_ns)
         core.commands.append(
-            Log("warning", "an extender gave no answer", {"pod": pod.pod.full_name, "why": failure})
+            Log("warning", "extender call failed", {"pod": pod.pod.full_name, "why": failure})
         )
 
     def _send_waiting(self, now_ns: int) -> None:
-        """Ask about those whose turn it is, on the cluster as it is now. Whom the rules have no node for any more goes
-        back into the queue, to be told so."""
+        """Send calls for waiting pods while slots are free, with the nodes that are feasible now.
+
+        Pods without a feasible node are requeued, so that an attempt reports the reasons.
+        """
         core = self._core
         for uid in list(self._waiting):
             pod = core.pods.get(uid)
@@ -243,7 +249,7 @@ class ExtenderCalls:
                 del self._waiting[uid]
                 continue
             extenders = self.applicable_extenders(pod)
-            if not self._have_free_slot([one.name for one in extenders]):
+            if not self._have_free_slot([extender.name for extender in extenders]):
                 continue
             del self._waiting[uid]
             nodes = self._feasible_nodes(pod, now_ns) if extenders else ()
@@ -254,26 +260,26 @@ class ExtenderCalls:
                 core.queue.enqueue(pod, now_ns, "ExtenderFree")
 
     def _is_parked(self, pod: PendingPod) -> bool:
-        room = self._core.queue.group_of(pod)
-        return room is not None and room.equivalence_key == _parking_key(pod)
+        group = self._core.queue.group_of(pod)
+        return group is not None and group.equivalence_key == _parking_key(pod)
 
     def forget(self, uid: PodUid) -> None:
-        """The pod is gone or ending: an answer about it is for nobody."""
+        """Forget a pod that is deleted or terminating; an answer about it is ignored."""
         self._call_by_pod.pop(uid, None)
         self._waiting.pop(uid, None)
         self._answered.pop(uid, None)
 
     def check(self) -> list[str]:
-        """One sentence for each pod that waits for an answer that nobody will give."""
-        found = []
+        """Pods that wait for extenders without a call, one message each."""
+        problems = []
         for uid, pod in self._core.pods.items():
             if self._is_parked(pod) and uid not in self._call_by_pod and uid not in self._waiting:
-                found.append(f"{pod.pod.full_name} waits for extenders that nobody asks")
+                problems.append(f"{pod.pod.full_name} waits for extenders without a call")
         if self._waiting and not self._in_flight:
-            found.append(f"{len(self._waiting)} pods stand in line for extenders that are free")
-        return found
+            problems.append(f"{len(self._waiting)} pods wait for a slot, but no call is in flight")
+        return problems
 
 
 def _parking_key(pod: PendingPod) -> tuple[str, str, PodUid]:
-    """The room that the pod waits in, by itself."""
-    return "asking", pod.policy, pod.uid
+    """Key of a parked group that holds only this pod."""
+    return "extender call", pod.policy, pod.uid

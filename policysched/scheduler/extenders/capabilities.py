@@ -1,4 +1,4 @@
-"""What the core knows of an extender that the settings name: enough to say who is to be asked about which pod."""
+"""Capabilities of configured extenders: which calls they support, and the pods they apply to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +11,11 @@ from policysched.text import Diagnostic
 
 @dataclass(frozen=True, slots=True)
 class ExtenderCapabilities:
-    """`filters`, `scores`: which of the two it can be asked. `resources`: it has a say about pods that ask for one of
-    these alone (empty: about all). `concurrent_calls_max`: how many pods it is asked about at a time."""
+    """What an extender is configured for.
+
+    `filters`, `scores`: the verbs it supports. `resources`: it applies only to pods that request one
+    of these (empty: to all). `concurrent_calls_max`: the limit of concurrent calls.
+    """
 
     filters: bool
     scores: bool
@@ -29,29 +32,31 @@ ExtendersByName = Mapping[str, ExtenderCapabilities]
 
 
 def unusable_extenders(program: Program, extenders: ExtendersByName) -> tuple[Diagnostic, ...]:
-    """An error for each `extender` of a policy that these cannot be asked for; without any it can run with them."""
-    found = []
-    for one in program.extenders:
-        why = _unusable_reason(one, extenders)
+    """An error for each `extender` of the policy that is missing or lacks the verb."""
+    diagnostics = []
+    for extender in program.extenders:
+        why = _unusable_reason(extender, extenders)
         if why is not None:
-            found.append(
-                make_diagnostic("PS906", f"extender `{one.name}` {why}", one.span, label="asked here")
+            diagnostics.append(
+                make_diagnostic(
+                    "PS906", f"extender `{extender.name}` {why}", extender.span, label="used here"
+                )
             )
-    return tuple(found)
+    return tuple(diagnostics)
 
 
-def _unusable_reason(one: Extender, extenders: ExtendersByName) -> str | None:
-    terms = extenders.get(one.name)
-    if terms is None:
-        there = ", ".join(sorted(extenders)) or "none"
-        return f"is not named in the settings (they name: {there})"
-    if one.weight is not None and not terms.scores:
-        return "has a weight, and the settings name no verb to ask it for scores"
-    if one.weight is None and not terms.filters:
-        return "is asked for nothing: no weight here, and no verb to filter in the settings"
+def _unusable_reason(extender: Extender, extenders: ExtendersByName) -> str | None:
+    capabilities = extenders.get(extender.name)
+    if capabilities is None:
+        known = ", ".join(sorted(extenders)) or "none"
+        return f"is not configured in the settings (configured: {known})"
+    if extender.weight is not None and not capabilities.scores:
+        return "has a weight, but the settings configure no prioritize verb for it"
+    if extender.weight is None and not capabilities.filters:
+        return "has no effect: it has no weight, and the settings configure no filter verb for it"
     return None
 
 
 def applicable_extenders(program: Program, pod: Pod, extenders: ExtendersByName) -> tuple[Extender, ...]:
-    """Those of the policy's extenders that have a say about the pod, in its order."""
-    return tuple([one for one in program.extenders if extenders[one.name].applies_to(pod)])
+    """The extenders of the policy that apply to the pod, in the order of the policy."""
+    return tuple([extender for extender in program.extenders if extenders[extender.name].applies_to(pod)])

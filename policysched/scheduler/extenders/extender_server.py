@@ -1,14 +1,14 @@
-"""The policies asked from outside: what another scheduler wants to know through the extender protocol.
+"""Extender server: evaluates policies for another scheduler through the extender protocol.
 
-It sees the same events as the scheduler, so policies reload and metrics age in the same way, but it has no queue and
-decides nothing. Every answer is of the cluster as it stands at that moment:
+It handles the same events as the scheduler, so policies reload and metrics age in the same way, but
+it has no queue and schedules nothing itself. Each query is answered on the current cluster:
 
-    Question ──► the nodes that were sent whole take the place of those that we know, for the length of this answer
-             ──► Evaluator.judge: refusals and totals of the nodes asked about, all others set aside
-             ──► Filtered, scores 0..10, or the nodes that are kept for preemption
+    ExtenderQuery ──► full node objects in the query replace the cached ones, for this query only
+                  ──► Evaluator.evaluate_nodes: refusals and totals of the queried nodes
+                  ──► FilterResponse, scores 0..10, or the nodes kept for preemption
 
-What is placed is known from the watch, so a pod that the other scheduler has just decided counts a moment late, unless
-it binds through us: then `assume` counts it at once.
+Placements come from the watch, so a pod that the other scheduler has just placed counts a moment
+late, unless it is bound through this server: then `assume` counts it at once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,14 +38,14 @@ from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult
 
 EXTENDER_SCORE_MAX = 10
-UNKNOWN_NODE = "node(s) that the extender does not know yet"
+UNKNOWN_NODE = "node(s) not yet in the extender's cache"
 
 ScoreScale = Literal["policy", "candidates"]
-"""What the greatest score stands for: the most that the policy can give, or the best of the nodes asked about."""
+"""What the maximum score stands for: the policy's highest possible total, or the best queried node."""
 
 
 class ExtenderServerError(Exception):
-    """Why there is no answer, in words for whoever asked. `ready` False: there may be one in a moment."""
+    """Why there is no answer, as a message for the client. `ready` False: retry in a moment."""
 
     def __init__(self, why: str, *, ready: bool) -> None:
         super().__init__(why)
@@ -54,7 +54,7 @@ class ExtenderServerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExtenderQuery:
-    """`nodes` None: only names were sent."""
+    """A pod and the nodes to evaluate. `nodes` None: only names were sent."""
 
     policy: str
     pod: Pod
@@ -64,8 +64,11 @@ class ExtenderQuery:
 
 @dataclass(frozen=True, slots=True)
 class FilterResponse:
-    """Each node asked about is in one of the three. `unresolvable`: evicting pods would not help there. The words are those
-    that our own events have, in which a value that differs from node to node is written `…`."""
+    """Each queried node is in one of the three fields. `unresolvable`: preemption would not help.
+
+    The messages equal those of the scheduler's own events, which show values that differ from node
+    to node as `…`.
+    """
 
     passed: tuple[NodeName, ...]
     failed: Mapping[NodeName, str]
@@ -74,14 +77,14 @@ class FilterResponse:
 
 @dataclass(frozen=True, slots=True)
 class NodeVictims:
-    """Who is to go from one node; `pods` has those that were sent whole."""
+    """Victims on one node; `pods` holds those that were sent as full objects."""
 
     uids: tuple[PodUid, ...]
     pods: Mapping[PodUid, Pod]
 
 
 class _NoPendingPods:
-    """No pod of ours waits for anything here."""
+    """The extender server has no pending pods."""
 
     def precompute_pre_enqueue(
         self, program: Program, plan: Plan, now_ns: int
@@ -94,7 +97,7 @@ class _NoPendingPods:
 
 
 class ExtenderServer:
-    """`handle` what happened; between that, ask. Raises NoAnswer from each question."""
+    """`handle` applies events; queries run in between. Each query may raise ExtenderServerError."""
 
     def __init__(
         self,
@@ -141,8 +144,8 @@ class ExtenderServer:
                 cache.put_pod_set(pod_set)
             case e.PodSetDeleted(kind, namespace_name, name):
                 cache.drop_pod_set(kind, namespace_name, name)
-            case e.StorageObjectUpdated(seen):
-                cache.put_storage(seen)
+            case e.StorageObjectUpdated(storage_object):
+                cache.put_storage(storage_object)
             case e.StorageObjectDeleted(storage_kind, namespace_name, name):
                 cache.drop_storage(storage_kind, namespace_name, name)
             case e.Synced():
@@ -165,16 +168,16 @@ class ExtenderServer:
             case e.BindRefused(uid) | e.BindLost(uid):
                 self._bind_failed(uid)
             case _:
-                raise AssertionError(f"nobody asked for {event}")
+                raise AssertionError(f"unexpected event: {event}")
         return self._take_commands()
 
     @property
     def busy(self) -> bool:
-        """Whether a policy is being prepared that is to replace another: `advance` does a slice of that."""
+        """Whether a new policy version is in preparation; `advance` runs a slice of it."""
         return self._reload.busy
 
     def advance(self, now_ns: int) -> list[Command]:
-        """What time has made due, and one slice of what `busy` means."""
+        """Handle what is due, and run one slice of preparation while `busy`."""
         self._outages.advance(now_ns)
         self._core.commands += self._core.first_samples.advance(now_ns)
         self._core.save_states(now_ns)
@@ -186,74 +189,76 @@ class ExtenderServer:
         out, self._core.commands = self._core.commands, []
         return out
 
-    def _pod_updated(self, seen: ObservedPod, now_ns: int) -> None:
-        core, uid = self._core, seen.pod.uid
+    def _pod_updated(self, observed: ObservedPod, now_ns: int) -> None:
+        core, uid = self._core, observed.pod.uid
         before = core.cache.ledger.placement(uid)
-        core.update_states(seen, now_ns)
-        core.cache.put_pod(seen)
+        core.update_states(observed, now_ns)
+        core.cache.put_pod(observed)
         if self._synced:
             core.update_assumed_load(uid, before, now_ns)
 
     # ── filter and prioritize ──────────────────────────────────────────────────────────────────────────────────────
 
-    def filter(self, question: ExtenderQuery, now_ns: int) -> FilterResponse:
-        """Which of the nodes the policy lets the pod go to, and why not to the others."""
-        found = self._judge(question, now_ns)
-        if found.pod_refusal is not None:
-            return FilterResponse((), {}, dict.fromkeys(question.node_names, found.pod_refusal))
-        passed, failed, hopeless = [], dict[NodeName, str](), dict[NodeName, str]()
-        for name in question.node_names:
-            refusal = found.refusals.get(name)
-            if name in found.totals:
+    def filter(self, query: ExtenderQuery, now_ns: int) -> FilterResponse:
+        """Filter the nodes by the policy, with the reasons for those that fail."""
+        verdict = self._judge(query, now_ns)
+        if verdict.pod_refusal is not None:
+            return FilterResponse((), {}, dict.fromkeys(query.node_names, verdict.pod_refusal))
+        passed, failed, unresolvable = [], dict[NodeName, str](), dict[NodeName, str]()
+        for name in query.node_names:
+            refusal = verdict.refusals.get(name)
+            if name in verdict.totals:
                 passed.append(name)
             elif refusal is None:
                 failed[name] = UNKNOWN_NODE
             else:
-                (failed if refusal.resolvable else hopeless)[name] = ", ".join(refusal.event_reasons)
-        return FilterResponse(tuple(passed), failed, hopeless)
+                (failed if refusal.resolvable else unresolvable)[name] = ", ".join(refusal.event_reasons)
+        return FilterResponse(tuple(passed), failed, unresolvable)
 
-    def scores(self, question: ExtenderQuery, scale: ScoreScale, now_ns: int) -> dict[NodeName, int]:
-        """0 to 10 for each node: the policy's total in whole numbers, rounded once, halves up. A node that the policy
-        refuses, or that is not known, gets 0 and sets no scale."""
-        totals = self._judge(question, now_ns)
-        found = _scaled(totals, scale)
-        return {name: found.get(name, 0) for name in question.node_names}
+    def scores(self, query: ExtenderQuery, scale: ScoreScale, now_ns: int) -> dict[NodeName, int]:
+        """Score each node from 0 to 10: the policy's total, rounded once, halves up.
 
-    def _judge(self, question: ExtenderQuery, now_ns: int) -> NodeSubsetVerdict:
-        core, plan = self._core, self._plan(question.policy)
-        pod = _without_foreign_features(question.pod, plan, AvailableDevices(core.cache.devices))
-        with self._request_nodes(question.nodes or ()):
+        A node that the policy rejects, or that is not cached, gets 0 and does not affect the scale.
+        """
+        verdict = self._judge(query, now_ns)
+        scores = _scaled(verdict, scale)
+        return {name: scores.get(name, 0) for name in query.node_names}
+
+    def _judge(self, query: ExtenderQuery, now_ns: int) -> NodeSubsetVerdict:
+        core, plan = self._core, self._plan(query.policy)
+        pod = _without_delegated_features(query.pod, plan, AvailableDevices(core.cache.devices))
+        with self._request_nodes(query.nodes or ()):
             return core.evaluator.evaluate_nodes(
                 plan,
                 pod,
-                question.node_names,
+                query.node_names,
                 now_ns=now_ns,
                 facts=_facts(pod, now_ns),
-                samples=core.samples.get(question.policy, {}),
+                samples=core.samples.get(query.policy, {}),
                 overlay=self._overlay(pod),
                 nominated_pods=competing_nominations(core, pod),
             )
 
     @contextmanager
     def _request_nodes(self, nodes: tuple[Node, ...]) -> Iterator[None]:
-        """What was sent counts, for the length of one answer."""
+        """Put the sent nodes into the cache for one query."""
         cache, before = self._core.cache, dict[NodeName, Node | None]()
         for node in nodes:
-            known = cache.nodes.get(node.name)
-            if known is not node and known != node:
-                before[node.name] = known
+            cached = cache.nodes.get(node.name)
+            if cached is not node and cached != node:
+                before[node.name] = cached
                 cache.put_node(node)
         try:
             yield
         finally:
-            for name, known in before.items():
-                if known is None:
+            for name, cached in before.items():
+                if cached is None:
                     cache.drop_node(name)
                 else:
-                    cache.put_node(known)
+                    cache.put_node(cached)
 
     def _overlay(self, pod: Pod) -> Overlay | None:
-        """Where the pod itself is bound already (asked again after an answer was lost), its own room is free for it."""
+        """An overlay without the pod itself, if it is bound already (a retry after a lost response)."""
         core = self._core
         if core.cache.ledger.placement(pod.uid) is None:
             return None
@@ -266,11 +271,13 @@ class ExtenderServer:
     def preempt(
         self, policy: str, pod: Pod, victims: Mapping[NodeName, NodeVictims], now_ns: int
     ) -> tuple[NodeName, ...]:
-        """The nodes where the policy lets the pod evict every one of the victims and would have the pod once they are
-        gone. A node that is not known, or a victim sent by a UID that is not, leaves the node out: nobody goes
-        for what cannot be judged."""
+        """Nodes where the policy allows the pod to evict all victims, and fits it without them.
+
+        A node that is not cached, or has a victim with an unknown UID, is left out: it cannot be
+        evaluated, so no pod is evicted there.
+        """
         core, plan = self._core, self._plan(policy)
-        pod = _without_foreign_features(pod, plan, AvailableDevices(core.cache.devices))
+        pod = _without_delegated_features(pod, plan, AvailableDevices(core.cache.devices))
         space, facts = core.namespace_of(pod), _facts(pod, now_ns)
         if plan.admission(pod, space) is not None:
             return ()
@@ -284,53 +291,55 @@ class ExtenderServer:
             overlay=self._overlay(pod),
             nominated_pods=competing_nominations(core, pod),
         )
-        kept = []
-        for node, those in victims.items():
-            pods = [self._victim(uid, node, those) for uid in those.uids]
-            if node not in core.cache.nodes or not all(one is not None and may_evict(one) for one in pods):
+        accepted = []
+        for node, node_victims in victims.items():
+            pods = [self._victim(uid, node, node_victims) for uid in node_victims.uids]
+            if node not in core.cache.nodes or not all(
+                victim is not None and may_evict(victim) for victim in pods
+            ):
                 continue
-            here = [uid for uid in those.uids if core.cache.ledger.placement(uid) is not None]
-            for uid in here:
+            placed_uids = [uid for uid in node_victims.uids if core.cache.ledger.placement(uid) is not None]
+            for uid in placed_uids:
                 dry_run.overlay.remove_pod(uid)
             if not dry_run.refusals([node])[0]:
-                kept.append(node)
-            for uid in here:
+                accepted.append(node)
+            for uid in placed_uids:
                 dry_run.overlay.restore_pod(uid)
-        return tuple(kept)
+        return tuple(accepted)
 
-    def _victim(self, uid: PodUid, node: NodeName, those: NodeVictims) -> Pod | None:
-        """None: not known. One that was sent whole and is not on the node any more is gone already."""
+    def _victim(self, uid: PodUid, node: NodeName, node_victims: NodeVictims) -> Pod | None:
+        """The victim, or None if unknown. One sent as a full object and not placed is gone already."""
         placement = self._core.cache.ledger.placement(uid)
         if placement is not None:
             return placement.pod if placement.node == node else None
-        return those.pods.get(uid)
+        return node_victims.pods.get(uid)
 
     # ── bind ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def assume(
         self, policy: str, uid: PodUid, namespace: str, name: str, node: NodeName, now_ns: int
     ) -> Bind:
-        """Count the pod on the node from now on; the command is to be carried out and its outcome told."""
+        """Assume the pod on the node; the caller executes the command and reports its result as an event."""
         core = self._core
         plan = self._plan(policy)
-        under_way = self._in_flight_binds.get(uid)
-        if under_way is not None:
-            raise ExtenderServerError(f"an earlier bind to {under_way} is not answered yet", ready=True)
+        in_flight_node = self._in_flight_binds.get(uid)
+        if in_flight_node is not None:
+            raise ExtenderServerError(f"an earlier bind to {in_flight_node} is still in flight", ready=True)
         self._in_flight_binds[uid] = node
-        seen, before = core.cache.pods.get(uid), core.cache.ledger.placement(uid)
-        if seen is not None and before is None:
-            core.cache.assume(seen.pod, node)
+        observed, before = core.cache.pods.get(uid), core.cache.ledger.placement(uid)
+        if observed is not None and before is None:
+            core.cache.assume(observed.pod, node)
             core.update_assumed_load(uid, None, now_ns)
         return Bind(uid, namespace, name, node, policy, plan.program.sha256)
 
     def _bind_confirmed(self, uid: PodUid, node: NodeName, now_ns: int) -> None:
         core = self._core
         self._in_flight_binds.pop(uid, None)
-        seen = core.cache.pods.get(uid)
-        if seen is None or seen.node is not None:
-            return  # the watch will show it, or has
+        observed = core.cache.pods.get(uid)
+        if observed is None or observed.node is not None:
+            return  # not cached yet, or the watch shows it as bound
         before = core.cache.ledger.placement(uid)
-        core.cache.confirm(seen.pod, node)
+        core.cache.confirm(observed.pod, node)
         core.update_assumed_load(uid, before, now_ns)
 
     def _bind_failed(self, uid: PodUid) -> None:
@@ -339,7 +348,7 @@ class ExtenderServer:
             self._core.cache.withdraw(uid)
             self._core.assumed_load.pod_removed(uid)
 
-    # ── looking in ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── status ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def synced(self) -> bool:
@@ -347,7 +356,7 @@ class ExtenderServer:
 
     @property
     def startup_error(self) -> str | None:
-        """Why there is nothing to answer by at all."""
+        """Why there is no policy to run, or None."""
         return self._core.policies.startup_error
 
     @property
@@ -358,14 +367,14 @@ class ExtenderServer:
         return {name: running.program for name, running in self._core.policies.running.items()}
 
     def metrics(self) -> dict[str, Mapping[str, Metric]]:
-        """What samples are wanted of, by policy and metric."""
+        """Metrics to poll, by policy and name."""
         return self._reload.metrics()
 
     def policies(self) -> list[PolicyStatus]:
         return self._core.policies.status()
 
     def reloads(self) -> dict[ReloadResult, int]:
-        """Offers of policies by what became of them."""
+        """Counts of policy reloads by result."""
         return dict(self._core.policies.reloads)
 
     @property
@@ -373,25 +382,25 @@ class ExtenderServer:
         return self._core.policies.resource_version
 
     def nodes(self) -> Mapping[NodeName, Node]:
-        """To be looked at, not to be changed."""
+        """Cached nodes; read-only."""
         return self._core.cache.nodes
 
     def node_count(self) -> int:
         return len(self._core.cache.nodes)
 
     def check(self) -> list[str]:
-        """One sentence for each thing inside that does not agree with another."""
+        """Broken invariants, one message each."""
         return self._core.cache.ledger.check()
 
     def _plan(self, policy: str) -> Plan:
         running = self._core.policies.running.get(policy)
         if not self._synced:
-            raise ExtenderServerError("the first lists of nodes and pods are not in yet", ready=False)
+            raise ExtenderServerError("waiting for the first lists of nodes and pods", ready=False)
         if not self._core.policies.running:
             raise ExtenderServerError("no policy is active yet", ready=False)
         if running is None:
-            there = ", ".join(sorted(self._core.policies.running))
-            raise ExtenderServerError(f"there is no policy `{policy}` (active: {there})", ready=True)
+            active = ", ".join(sorted(self._core.policies.running))
+            raise ExtenderServerError(f"unknown policy `{policy}` (active: {active})", ready=True)
         if policy in self._core.first_samples.held_policies:
             raise ExtenderServerError(
                 f"policy `{policy}` {self._core.first_samples.message(policy)}", ready=False
@@ -400,36 +409,43 @@ class ExtenderServer:
         return running.plan
 
 
-def _without_foreign_features(pod: Pod, plan: Plan, stock: AvailableDevices) -> Pod:
-    """What no built-in of ours covers is kube-scheduler's here, which has its own plugins for it; so are claims, where the
-    policy has no rule that sees to them, and devices, which it gives claims and extended resources itself."""
-    left = {one.resource for one in pod.extended if stock.class_of_resource(one.resource) is not None}
+def _without_delegated_features(pod: Pod, plan: Plan, devices: AvailableDevices) -> Pod:
+    """The pod without features that kube-scheduler's own plugins handle.
+
+    These are features that no built-in covers, volume claims if the policy has no rule for them, and
+    devices, which kube-scheduler allocates for claims and extended resources.
+    """
+    device_resources = {
+        request.resource
+        for request in pod.extended
+        if devices.class_of_resource(request.resource) is not None
+    }
     return replace(
         pod,
         uncovered=(),
         claims=pod.claims if plan.covers_claims else (),
-        requests={name: amount for name, amount in pod.requests.items() if name not in left},
+        requests={name: amount for name, amount in pod.requests.items() if name not in device_resources},
         device_claims=(),
         extended=(),
     )
 
 
 def _facts(pod: Pod, now_ns: int) -> QueuedPodInfo:
-    """How long it has waited is known from its creation; how often it was tried, the other scheduler does not say."""
+    """Queue information: waiting since creation; the other scheduler does not report attempts."""
     return QueuedPodInfo(pod.created_ns or now_ns, 0)
 
 
-def _scaled(found: NodeSubsetVerdict, scale: ScoreScale) -> dict[str, int]:
-    if not found.totals:
+def _scaled(verdict: NodeSubsetVerdict, scale: ScoreScale) -> dict[str, int]:
+    if not verdict.totals:
         return {}
-    least, most = 0, found.total_max
+    least, most = 0, verdict.total_max
     if scale == "candidates":
-        least, most = min(found.totals.values()), max(found.totals.values())
+        least, most = min(verdict.totals.values()), max(verdict.totals.values())
     span = most - least
     if span == 0:
-        return dict.fromkeys(found.totals, 0)  # no opinion: none is better than another
-    # floor(x + 1/2) in whole numbers.
+        return dict.fromkeys(verdict.totals, 0)  # no preference
+    # floor(x + 1/2) in integers.
     return {
         name: (2 * EXTENDER_SCORE_MAX * (total - least) + span) // (2 * span)
-        for name, total in found.totals.items()
+        for name, total in verdict.totals.items()
     }

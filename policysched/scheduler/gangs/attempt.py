@@ -1,9 +1,9 @@
-"""One attempt for a gang, whole: all members that fit are found on one state of the cluster.
+"""One scheduling attempt for a whole gang: all members are placed on one state of the cluster.
 
-Member by member is asked for on an overlay in which those before it are placed already; only when they are enough is
-anything assumed, and then all of them in the same step; where they are not, room may be made for as many as are needed.
-Members that agree on what the policy reads fail together: once one of them finds no node the others are not asked, and
-once too few remain the trial ends.
+Members are evaluated one after the other on an overlay that holds the earlier ones. Pods are
+assumed only if enough members fit, and then all in the same step. Otherwise preemption is tried for
+the members that are needed. Members of one equivalence class fail together: once one of them fits
+nowhere the others are skipped, and the attempt ends as soon as too few members remain.
 """
 
 from collections import Counter
@@ -33,16 +33,18 @@ from policysched.scheduler.steps import Steps, evaluation_cost
 
 @dataclass(slots=True)
 class _GangSearchResult:
-    """How far a gang's trial has come: members with a node, and one failure for each kind that has none."""
+    """Result of a search: members with a node, and one failure for each equivalence class without one."""
 
     fits: list[tuple[PendingPod, AttemptSuccess]] = field(default_factory=list)
     failures: dict[Hashable, AttemptFailure] = field(default_factory=dict)
-    domain: TopologyDomain | None = None  # the domain that all of them were to be in
-    other_domain_failures: list[AttemptFailure] = field(default_factory=list)  # in other domains
+    domain: TopologyDomain | None = None  # the topology domain that was searched
+    other_domain_failures: list[AttemptFailure] = field(
+        default_factory=list
+    )  # from the other domains that were tried
 
 
 class GangAttempts:
-    """`attempt_gang` is one attempt, for as many members as are due."""
+    """Runs attempts for gangs that are placed as a whole."""
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class GangAttempts:
         self._preemption = preemption
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
-        """The gang was just popped from the queue. Afterwards it, or what of it is left, stands somewhere again."""
+        """Attempt a gang that was just popped, then park or requeue the members that are left."""
         gang.ordered_last = False
         if self._preemption.defer_gang_attempt(gang):
             self._park_gang_until_evicted(gang, now_ns)
@@ -68,8 +70,8 @@ class GangAttempts:
         for pod in gang.pending_members.values():
             pod.attempts += 1
         needed = gang.needed_count
-        found = yield from self._search(gang, now_ns)
-        placed = found.fits if len(found.fits) >= needed else []
+        search = yield from self._search(gang, now_ns)
+        placed = search.fits if len(search.fits) >= needed else []
         for pod, success in placed:
             self._commit.assume(pod, success, now_ns)
         if placed:
@@ -81,79 +83,84 @@ class GangAttempts:
             self._preemption.clear_gang_nominations(gang, now_ns)
             self._admission.gang_timed_out(gang, now_ns)
             return
-        room: PreemptionStarted | NoPreemption | None = None
+        preemption: PreemptionStarted | NoPreemption | None = None
         if needed and not placed:
-            room = yield from self._preempt_for_gang(gang, found, now_ns)
-        if room is None:
+            preemption = yield from self._preempt_for_gang(gang, search, now_ns)
+        if preemption is None:
             self._preemption.clear_gang_nominations(gang, now_ns)
-        self._park_gang(gang, found, placed, needed, room, now_ns)
+        self._park_gang(gang, search, placed, needed, preemption, now_ns)
 
     def _search(self, gang: QueuedGang, now_ns: int) -> Steps[_GangSearchResult]:
-        """Members with a node. Where they are to keep together, in the first domain that takes as many as are needed; if
-        none does, as far as it went in the one that took most."""
+        """Find nodes for the members.
+
+        A gang with a topology key gets the first domain that fits enough members, or else the
+        result of the domain that fits most.
+        """
         if gang.topology is None:
             return (yield from self._search_domain(gang, None, now_ns))
-        tried = []
-        kin = self._evaluator.gang_equivalence_keys(gang.members_in_order())
-        for within in candidate_domains(self._core, gang, gang.topology, kin, now_ns):
-            found = yield from self._search_domain(gang, within, now_ns)
-            if found.fits and len(found.fits) >= gang.needed_count:
-                return found
-            tried.append(found)
-        if not tried:
-            tried.append((yield from self._search_domain(gang, TopologyDomain(gang.topology, None), now_ns)))
-        best = max(tried, key=lambda one: len(one.fits))
+        searches = []
+        equivalence_keys = self._evaluator.gang_equivalence_keys(gang.members_in_order())
+        for domain in candidate_domains(self._core, gang, gang.topology, equivalence_keys, now_ns):
+            search = yield from self._search_domain(gang, domain, now_ns)
+            if search.fits and len(search.fits) >= gang.needed_count:
+                return search
+            searches.append(search)
+        if not searches:
+            searches.append(
+                (yield from self._search_domain(gang, TopologyDomain(gang.topology, None), now_ns))
+            )
+        best = max(searches, key=lambda search: len(search.fits))
         best.other_domain_failures = [
-            failure for one in tried if one is not best for failure in one.failures.values()
+            failure for search in searches if search is not best for failure in search.failures.values()
         ]
         return best
 
     def _search_domain(
-        self, gang: QueuedGang, within: TopologyDomain | None, now_ns: int
+        self, gang: QueuedGang, domain: TopologyDomain | None, now_ns: int
     ) -> Steps[_GangSearchResult]:
-        core, found = self._core, _GangSearchResult(domain=within)
+        core, search = self._core, _GangSearchResult(domain=domain)
         members, vacancies, needed = members_in_attempt_order(core, gang), gang.vacancies, gang.needed_count
-        kin = self._evaluator.gang_equivalence_keys(members)
-        alike = Counter(kin.values())
+        equivalence_keys = self._evaluator.gang_equivalence_keys(members)
+        pending_by_class = Counter(equivalence_keys.values())
         possible = len(members)
         overlay = gang_overlay(core, gang)
         for pod in members:
-            if vacancies is not None and len(found.fits) >= vacancies:
-                break  # the maximum keeps the others from being asked
+            if vacancies is not None and len(search.fits) >= vacancies:
+                break  # the maximum is reached
             if possible < needed:
                 break
-            if kin[pod.uid] in found.failures:
+            if equivalence_keys[pod.uid] in search.failures:
                 continue
             yield evaluation_cost(len(core.cache.nodes))
-            result = self._evaluator.evaluate(pod, overlay, now_ns, within)
+            result = self._evaluator.evaluate(pod, overlay, now_ns, domain)
             if isinstance(result, AttemptSuccess):
                 result = replace(
                     result, prebind_work=self._evaluator.add_to_overlay(pod, result.node, overlay, now_ns)
                 )
-                found.fits.append((pod, result))
-                alike[kin[pod.uid]] -= 1
+                search.fits.append((pod, result))
+                pending_by_class[equivalence_keys[pod.uid]] -= 1
             else:
-                found.failures[kin[pod.uid]] = result
-                possible -= alike[kin[pod.uid]]
-        return found
+                search.failures[equivalence_keys[pod.uid]] = result
+                possible -= pending_by_class[equivalence_keys[pod.uid]]
+        return search
 
     def _preempt_for_gang(
-        self, gang: QueuedGang, found: _GangSearchResult, now_ns: int
+        self, gang: QueuedGang, search: _GangSearchResult, now_ns: int
     ) -> Steps[PreemptionStarted | NoPreemption | None]:
-        """None: nobody is evicted, and nothing is said of it."""
-        if not any(one.node_count for one in found.failures.values()):
+        """Try preemption. None: preemption does not apply, and no message is added."""
+        if not any(failure.node_count for failure in search.failures.values()):
             return None
-        room = yield from self._preemption.preempt_for_gang(
+        preemption = yield from self._preemption.preempt_for_gang(
             gang,
             self._evaluator.gang_equivalence_keys(gang.members_in_order()),
-            lambda pod, overlay, within: self._evaluator.evaluate(pod, overlay, now_ns, within),
+            lambda pod, overlay, domain: self._evaluator.evaluate(pod, overlay, now_ns, domain),
             lambda pod, node, overlay: self._evaluator.add_to_overlay(pod, node, overlay, now_ns),
             now_ns,
         )
-        return room
+        return preemption
 
     def _park_gang_until_evicted(self, gang: QueuedGang, now_ns: int) -> None:
-        """The answers to its evictions bring it back, whatever happens meanwhile."""
+        """Park without requeue events: the results of its evictions requeue the gang."""
         self._core.queue.park(
             gang,
             gang.id,
@@ -167,24 +174,30 @@ class GangAttempts:
     def _park_gang(
         self,
         gang: QueuedGang,
-        found: _GangSearchResult,
+        search: _GangSearchResult,
         placed: list[tuple[PendingPod, AttemptSuccess]],
         needed: int,
-        room: PreemptionStarted | NoPreemption | None,
+        preemption: PreemptionStarted | NoPreemption | None,
         now_ns: int,
     ) -> None:
-        """What is left of a gang waits as one for whatever could help any of its members."""
+        """Park the rest of a gang as one entry, until an event can help any of its members."""
         core = self._core
-        failures = list(found.failures.values())
-        all_failures = [*failures, *found.other_domain_failures]
-        expiries = [one.valid_until_ns for one in all_failures if one.valid_until_ns is not None]
-        wakes = frozenset[ClusterEvent]().union(*(one.requeue_events for one in all_failures))
+        failures = list(search.failures.values())
+        all_failures = [*failures, *search.other_domain_failures]
+        expiries = [failure.valid_until_ns for failure in all_failures if failure.valid_until_ns is not None]
+        requeue_events = frozenset[ClusterEvent]().union(
+            *(failure.requeue_events for failure in all_failures)
+        )
         if any(uid in core.cache.nominated for uid in gang.pending_members):
-            wakes |= PLACED_POD_EVENTS  # whose room they wait for
-        if isinstance(room, NoPreemption) and room.valid_until_ns is not None:
-            expiries.append(room.valid_until_ns)
+            requeue_events |= PLACED_POD_EVENTS  # whose room they wait for
+        if isinstance(preemption, NoPreemption) and preemption.valid_until_ns is not None:
+            expiries.append(preemption.valid_until_ns)
         reason, message = _gang_message(
-            gang, found, needed, bool(placed), room.message if isinstance(room, NoPreemption) else ""
+            gang,
+            search,
+            needed,
+            bool(placed),
+            preemption.message if isinstance(preemption, NoPreemption) else "",
         )
         for pod in gang.pending_members.values():
             self._admission.rekey(pod, now_ns)
@@ -195,27 +208,29 @@ class GangAttempts:
             gang,
             gang.id,
             now_ns=now_ns,
-            requeue_events=wakes,
+            requeue_events=requeue_events,
             valid_until_ns=min(expiries, default=None),
             reason=reason,
             message=message,
         )
-        told = AttemptFailure(reason, message, 0, {}, frozenset(), None)
+        failure = AttemptFailure(reason, message, 0, {}, frozenset(), None)
         if failures:
-            told = AttemptFailure(
+            failure = AttemptFailure(
                 reason, message, failures[0].node_count, failures[0].counts, frozenset(), None
             )
         for pod in gang.pending_members.values():
-            self._commit.record_failure(pod, told, now_ns)
+            self._commit.record_failure(pod, failure, now_ns)
             core.report_pending(pod, reason, message, now_ns)
 
 
 def _gang_message(
-    gang: QueuedGang, found: _GangSearchResult, needed: int, some_placed: bool, preemption: str
+    gang: QueuedGang, search: _GangSearchResult, needed: int, some_placed: bool, preemption: str
 ) -> tuple[PendingReason, str]:
-    """Why those wait who are left. The first kind of member that found no node speaks for all, with what is to be said of
-    `preemption`."""
-    first = next(iter(found.failures.values()), None)
+    """Reason and message for the pending members.
+
+    The first equivalence class without a node represents all; `preemption` is appended to it.
+    """
+    first = next(iter(search.failures.values()), None)
     if first is None:
         return "PolicyPending", gang.full_message
     message = first.message
@@ -223,10 +238,10 @@ def _gang_message(
         message = unavailable_message(first.node_count, first.counts, preemption)
     if some_placed or needed == 0:
         return first.reason, f"gang {gang.name}: {message}"
-    count, where = len(found.fits) + len(gang.placed_members), ""
-    if found.domain is not None and found.domain.value is not None:
-        where = f" in {found.domain.key}={found.domain.value}"
+    count, domain = len(search.fits) + len(gang.placed_members), ""
+    if search.domain is not None and search.domain.value is not None:
+        domain = f" in {search.domain.key}={search.domain.value}"
     return (
         first.reason,
-        f"gang {gang.name}: {count} of {gang.minimum} members fit now{where}: {message}",
+        f"gang {gang.name}: {count} of {gang.minimum} members fit now{domain}: {message}",
     )

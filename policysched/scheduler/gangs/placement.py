@@ -1,14 +1,14 @@
-"""Room for a gang that is placed whole: where each member would stand, and who would have to go for it.
+"""Gang preemption search: a node for each member, and the victims to evict for it.
 
-    members that fit as it is ──► laid on an overlay
-    the others, one after the other: fits now? ── yes ──► laid
-                                       └── no: DefaultPreemption on the overlay ── victims lifted, laid ──► next
-                                                   └── nobody may go for it, or it would not help ──► no room for its kin
-    as many laid as are needed ──► all of it may be carried out; fewer ──► nothing is
+    members that fit now ──► added to an overlay
+    each other member: fits now? ── yes ──► added
+                          └── no: dry-run preemption on the overlay ──► victims removed, member added
+                                     └── no candidate ──► its equivalence class fails
+    enough members added ──► GangPlacement; fewer ──► NoGangPlacement
 
-Each member is thought through as a single pod is, on a cluster where those before it stand and their victims have left. Nothing of
-this leaves the overlay. Members beyond the minimum evict nobody. Where the gang keeps together, domains are tried one by one
-and the one that is hurt least is taken.
+Each member is evaluated like a single pod, on a cluster with the earlier members added and their
+victims removed. Only the overlay changes. Members beyond the minimum evict no pods. For a gang with
+a topology key the domains are tried one by one, and the least disruptive placement is taken.
 """
 
 from collections import Counter
@@ -46,13 +46,12 @@ from policysched.scheduler.steps import Steps, evaluation_cost
 PREEMPTION_NEVER = "not eligible due to preemptionPolicy=Never."
 VICTIMS_TERMINATING = "not eligible due to a terminating pod on the nominated node."
 _DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
-"""So many domains are thought through at most, those first with the most nodes that could take a member, and so many that
-would do are enough."""
+"""Limits of the search over domains: how many are tried at most, and how many placements suffice."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberPlacement:
-    """Where a member is to stand, and who goes for it; nobody where there is room."""
+    """A node for a member, and the victims to evict there (none if it fits now)."""
 
     pod: PendingPod
     candidate: Candidate
@@ -64,25 +63,27 @@ class MemberPlacement:
 
 @dataclass(frozen=True, slots=True)
 class GangPlacement:
-    """One for each member that is needed, in the order in which they were laid."""
+    """One placement for each needed member, in the order in which they were added."""
 
     members: tuple[MemberPlacement, ...]
 
     @property
     def disruption(self) -> tuple[int, int, int]:
-        """The less, the better: broken budgets, the highest priority that goes, how many go."""
-        victims = [one for seat in self.members for one in seat.candidate.victims]
+        """Sort key, least first: violated budgets, highest victim priority, number of victims."""
+        victims = [victim for member in self.members for victim in member.candidate.victims]
         return (
-            sum(seat.candidate.violations for seat in self.members),
-            max((one.priority for one in victims), default=0),
+            sum(member.candidate.violations for member in self.members),
+            max((victim.priority for victim in victims), default=0),
             len(victims),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class NoGangPlacement:
-    """Why not, as kube-scheduler says it of the first member for which there is none. `victims_terminating`: nothing is to be decided
-    before those have gone who were told to go for an earlier try."""
+    """Why there is no placement: kube-scheduler's message for the first member without one.
+
+    `victims_terminating`: victims of an earlier attempt are still terminating; decide after that.
+    """
 
     message: str
     victims_terminating: bool = False
@@ -90,8 +91,10 @@ class NoGangPlacement:
 
 @dataclass(frozen=True, slots=True)
 class GangSearchContext:
-    """Whom a member may evict, which placed pods are ending for an eviction, and how the rest of a trial is asked. `equivalence_keys`:
-    members that agree on it find a node together, or none."""
+    """Callbacks of the gang search: eviction rules, state of victims, and evaluation of a member.
+
+    Members with the same entry in `equivalence_keys` get the same verdict.
+    """
 
     equivalence_keys: Mapping[PodUid, Hashable]
     may_evict_for: Callable[[PendingPod], VictimPredicate]
@@ -103,12 +106,12 @@ class GangSearchContext:
 
 
 def members_in_attempt_order(core: SchedulerCore, gang: QueuedGang) -> list[PendingPod]:
-    """Those first who have a node in prospect, then as the queue has it."""
+    """Nominated members first, then queue order."""
     return sorted(gang.members_in_order(), key=lambda pod: pod.uid not in core.cache.nominated)
 
 
 def gang_overlay(core: SchedulerCore, gang: QueuedGang) -> Overlay:
-    """The cluster with all on it that are nominated, but for the gang itself."""
+    """The cluster with all nominated pods added, except the members of this gang."""
     return (
         nominated_overlay(core, gang.representative_pod, excluding=gang.pending_members.keys())
         or core.evaluator.overlay()
@@ -118,31 +121,33 @@ def gang_overlay(core: SchedulerCore, gang: QueuedGang) -> Overlay:
 def find_gang_placement(
     core: SchedulerCore, gang: QueuedGang, context: GangSearchContext, now_ns: int
 ) -> Steps[GangPlacement | NoGangPlacement]:
-    """For as many members as are needed. The gang has been tried, and did not fit."""
+    """Search with preemption, for as many members as are needed. The gang does not fit as it is."""
     if gang.topology is None:
         return (yield from _GangSearch(core, gang, None, context, now_ns).run())
-    found: list[GangPlacement | NoGangPlacement] = []
-    whole: list[GangPlacement] = []
-    for within in preemption_domains(core, gang, gang.topology, now_ns)[:_DOMAINS_MAX]:
-        outcome = yield from _GangSearch(core, gang, within, context, now_ns).run()
+    outcomes: list[GangPlacement | NoGangPlacement] = []
+    placements: list[GangPlacement] = []
+    for domain in preemption_domains(core, gang, gang.topology, now_ns)[:_DOMAINS_MAX]:
+        outcome = yield from _GangSearch(core, gang, domain, context, now_ns).run()
         if isinstance(outcome, GangPlacement):
-            whole.append(outcome)
+            placements.append(outcome)
         elif outcome.victims_terminating:
             return outcome
-        found.append(outcome)
-        if len(whole) == _DOMAINS_SUFFICIENT:
+        outcomes.append(outcome)
+        if len(placements) == _DOMAINS_SUFFICIENT:
             break
-    if not found:
-        found.append(
+    if not outcomes:
+        outcomes.append(
             (yield from _GangSearch(core, gang, TopologyDomain(gang.topology, None), context, now_ns).run())
         )
-    return min(whole, key=lambda one: one.disruption) if whole else found[0]
+    return min(placements, key=lambda placement: placement.disruption) if placements else outcomes[0]
 
 
 @dataclass(slots=True)
 class _CachedCandidates:
-    """What was found for members of one kind, and how many seats there were then. `LazyCandidates` where what goes from one node changes
-    nothing for another."""
+    """Candidates of one equivalence class, and how many members were placed when they were found.
+
+    `LazyCandidates` if an eviction on one node cannot change the verdict about another.
+    """
 
     candidates: CandidateSearchResult | LazyCandidates
     placed_count: int
@@ -168,15 +173,15 @@ class _GangSearch:
 
     def run(self) -> Steps[GangPlacement | NoGangPlacement]:
         needed = self.gang.needed_count
-        left = yield from self._place_fitting_members(needed)
-        possible = Counter(self.context.equivalence_keys[pod.uid] for pod in left)
-        hopeless: set[Hashable] = set()
-        for pod in left:
+        remaining = yield from self._place_fitting_members(needed)
+        possible = Counter(self.context.equivalence_keys[pod.uid] for pod in remaining)
+        failed: set[Hashable] = set()
+        for pod in remaining:
             if len(self.placements) >= needed:
                 break
             if len(self.placements) + possible.total() < needed:
                 break
-            if self.context.equivalence_keys[pod.uid] in hopeless:
+            if self.context.equivalence_keys[pod.uid] in failed:
                 continue
             yield evaluation_cost(len(self.core.cache.nodes))
             outcome = yield from self._place_member(pod)
@@ -187,18 +192,18 @@ class _GangSearch:
                 return outcome
             else:
                 self.first_message = self.first_message or outcome.message
-                hopeless.add(self.context.equivalence_keys[pod.uid])
+                failed.add(self.context.equivalence_keys[pod.uid])
                 del possible[self.context.equivalence_keys[pod.uid]]
         if len(self.placements) >= needed:
             return GangPlacement(tuple(self.placements))
         return NoGangPlacement(self.first_message or "")
 
     def _place_fitting_members(self, needed: int) -> Steps[list[PendingPod]]:
-        """The others, in order."""
-        left, failed = [], set[Hashable]()
+        """Add the members that fit without evictions; return the others, in order."""
+        remaining, failed = [], set[Hashable]()
         for pod in members_in_attempt_order(self.core, self.gang):
             if len(self.placements) >= needed or self.context.equivalence_keys[pod.uid] in failed:
-                left.append(pod)
+                remaining.append(pod)
                 continue
             yield evaluation_cost(len(self.core.cache.nodes))
             result = self.context.evaluate(pod, self.overlay, self.domain)
@@ -206,26 +211,25 @@ class _GangSearch:
                 self._apply_placement(MemberPlacement(pod, _without_victims(result.node)))
             else:
                 failed.add(self.context.equivalence_keys[pod.uid])
-                left.append(pod)
-        return left
+                remaining.append(pod)
+        return remaining
 
-    def _apply_placement(self, seat: MemberPlacement) -> None:
-        for victim in seat.candidate.victims:
+    def _apply_placement(self, placement: MemberPlacement) -> None:
+        for victim in placement.candidate.victims:
             self.overlay.remove_pod(victim.uid)
             self.removed_uids.add(victim.uid)
-        after = budgets_after_evicting(seat.candidate.victims, self.budgets)
+        after = budgets_after_evicting(placement.candidate.victims, self.budgets)
         if after != self.budgets:
             self.budgets = after
-            self.candidate_cache.clear()  # what breaks a budget now may not have before
-        self.context.add_to_overlay(seat.pod, seat.node, self.overlay)
-        self.placements.append(seat)
+            self.candidate_cache.clear()  # evictions may violate budgets now that had room before
+        self.context.add_to_overlay(placement.pod, placement.node, self.overlay)
+        self.placements.append(placement)
 
     # ── one member ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _place_member(self, pod: PendingPod) -> Steps[MemberPlacement | NoGangPlacement]:
-        result = self.context.evaluate(
-            pod, self.overlay, self.domain
-        )  # those before it may have left room for two
+        # The victims of an earlier member may have left room for this one too.
+        result = self.context.evaluate(pod, self.overlay, self.domain)
         if isinstance(result, AttemptSuccess):
             return MemberPlacement(pod, _without_victims(result.node))
         if not result.node_count:
@@ -248,22 +252,27 @@ class _GangSearch:
             return NoGangPlacement(
                 unavailable_message(node_count, no_evictable_pods(dry_run, node_count).reasons)
             )
-        found = yield from self._least_disruptive(pod, dry_run, allowed)
-        return found if isinstance(found, NoGangPlacement) else MemberPlacement(pod, found)
+        outcome = yield from self._least_disruptive(pod, dry_run, allowed)
+        return outcome if isinstance(outcome, NoGangPlacement) else MemberPlacement(pod, outcome)
 
     def _victims_terminating(self, pod: PendingPod, dry_run: DryRun, allowed: VictimPredicate) -> bool:
-        """As for a single pod: victims of an earlier try are still on its nominated node, which could yet take it."""
-        seen = self.core.cache.nominated.get(pod.uid)
-        node = None if seen is None else seen.nominated_node
+        """Whether victims of an earlier attempt are still on the pod's nominated node."""
+        nominated = self.core.cache.nominated.get(pod.uid)
+        node = None if nominated is None else nominated.nominated_node
         if node is None or node not in dry_run.potential_nodes:
             return False
-        return any(allowed(one) and self.context.is_terminating(one.uid) for one in self._pods_on(node))
+        return any(
+            allowed(victim) and self.context.is_terminating(victim.uid) for victim in self._pods_on(node)
+        )
 
     def _least_disruptive(
         self, pod: PendingPod, dry_run: DryRun, allowed: VictimPredicate
     ) -> Steps[Candidate | NoGangPlacement]:
-        """Of members that agree the first pays: for the others only what the seats since then changed is thought through again,
-        and where a rule looks across nodes, only what may have changed."""
+        """The least disruptive candidate, with the candidates cached for each equivalence class.
+
+        Later members of a class re-evaluate only the nodes that changed since the cached search; if
+        a rule depends on other nodes, only the node-local rejections are reused.
+        """
         members = self.gang.terms.keys()
 
         def may_evict(victim: Pod) -> bool:
@@ -271,41 +280,47 @@ class _GangSearch:
 
         node_count = len(self.core.cache.nodes)
         cluster = PreemptionInputs(self._pods_on, self.context.started_ns, self.budgets, node_count)
-        kin, seats = self.context.equivalence_keys[pod.uid], len(self.placements)
-        known = self.candidate_cache.get(kin)
-        changed = set() if known is None else {seat.node for seat in self.placements[known.placed_count :]}
-        before = None if known is None else known.candidates
+        equivalence_key, placed_count = self.context.equivalence_keys[pod.uid], len(self.placements)
+        cached = self.candidate_cache.get(equivalence_key)
+        changed = (
+            set()
+            if cached is None
+            else {placement.node for placement in self.placements[cached.placed_count :]}
+        )
+        previous = None if cached is None else cached.candidates
         if dry_run.node_local:
-            if isinstance(before, LazyCandidates):
-                yield from before.refresh(dry_run, cluster, changed)
-                best = yield from before.best(dry_run, cluster)
-                self.candidate_cache[kin] = _CachedCandidates(before, seats)
+            if isinstance(previous, LazyCandidates):
+                yield from previous.refresh(dry_run, cluster, changed)
+                best = yield from previous.best(dry_run, cluster)
+                self.candidate_cache[equivalence_key] = _CachedCandidates(previous, placed_count)
                 if best is not None:
                     return best
-            prospects, best = yield from find_best_candidate(dry_run, may_evict, cluster)
+            candidates, best = yield from find_best_candidate(dry_run, may_evict, cluster)
             if best is None:
                 return NoGangPlacement(
-                    unavailable_message(node_count, rejection_reasons(prospects, dry_run, cluster))
+                    unavailable_message(node_count, rejection_reasons(candidates, dry_run, cluster))
                 )
-            self.candidate_cache[kin] = _CachedCandidates(prospects, seats)
+            self.candidate_cache[equivalence_key] = _CachedCandidates(candidates, placed_count)
             return best
-        if isinstance(before, CandidateSearchResult):
-            refused = {node: why for node, why in before.node_rejections.items() if node not in changed}
-            before = replace(before, node_rejections=refused)
+        if isinstance(previous, CandidateSearchResult):
+            refused = {node: why for node, why in previous.node_rejections.items() if node not in changed}
+            previous = replace(previous, node_rejections=refused)
         else:
-            before = None
+            previous = None
         least = max(1, CANDIDATES_MIN // self.gang.needed_count)
-        found = yield from find_candidates(dry_run, may_evict, cluster, candidates_min=least, previous=before)
-        if not found.candidates:
-            return NoGangPlacement(unavailable_message(node_count, found.reasons))
-        if before is not None:
-            found = replace(found, failed_nodes=before.failed_nodes | found.failed_nodes)
-        self.candidate_cache[kin] = _CachedCandidates(found, seats)
-        return least_disruptive(found.candidates)
+        result = yield from find_candidates(
+            dry_run, may_evict, cluster, candidates_min=least, previous=previous
+        )
+        if not result.candidates:
+            return NoGangPlacement(unavailable_message(node_count, result.reasons))
+        if previous is not None:
+            result = replace(result, failed_nodes=previous.failed_nodes | result.failed_nodes)
+        self.candidate_cache[equivalence_key] = _CachedCandidates(result, placed_count)
+        return least_disruptive(result.candidates)
 
     def _pods_on(self, node: NodeName) -> list[Pod]:
         usage = self.core.cache.ledger.usage(node)
-        return [one for one in usage.pods.values() if one.uid not in self.removed_uids]
+        return [pod for pod in usage.pods.values() if pod.uid not in self.removed_uids]
 
 
 def _without_victims(node: NodeName) -> Candidate:

@@ -1,8 +1,9 @@
-"""Who belongs to which gang, and how many of them count.
+"""Gang membership: which pod is in which gang, and how many members count.
 
-A gang is a policy, a namespace and a key. Members that are bound (or being bound) and alive, and members that could be
-placed now, count towards its minimum, so that a replaced worker joins its running gang; finished, terminating, gated
-and refused ones do not. This module counts; `admission` moves gangs through the queue and `gang_trials` places them.
+A policy, a namespace and a key identify a gang. Live members that are bound or binding, and members
+that could be placed now, count towards its minimum, so a replaced worker joins its running gang.
+Finished, terminating, gated and refused pods do not count. `queue.admission` moves gangs through
+the queue and `gangs.attempt` places them.
 """
 
 from collections.abc import Iterator
@@ -21,17 +22,18 @@ Value = TypeVar("Value")
 GangId = tuple[str, str, str]
 """Policy, namespace, key."""
 
-_TIMEOUT_MIN_NS = 1_000_000_000  # a timeout of nothing would start a gang anew without end
+_TIMEOUT_MIN_NS = 1_000_000_000  # a timeout of 0 would restart the gang forever
 
 
 class QueuedGang(QueueEntry):
-    """A gang in the queue: one unit that stands at its first member's place.
+    """A gang in the queue: one entry, ordered like its first member.
 
-        gathering ──enough exist──► due ──► placed
-            ▲                        │
-            └──── too few remain ────┘
+        gathering ──enough members──► due ──► placed
+            ▲                          │
+            └────── too few remain ────┘
 
-    Gathering it is GATED and holds nothing. In mode `gate` its members stand in the queue themselves once it is due.
+    A gathering gang is GATED and reserves nothing. In mode `gate` its members enter the queue one
+    by one once the gang is due.
     """
 
     __slots__ = (
@@ -61,13 +63,12 @@ class QueuedGang(QueueEntry):
         self.on_timeout = terms.on_timeout
         self.topology = terms.topology
         self.pending_members: dict[PodUid, PendingPod] = {}
-        self.unqueued_members: dict[
-            PodUid, PendingPod
-        ] = {}  # those of `pending_members` that do not stand in the queue themselves
+        # Members of `pending_members` that have no queue entry of their own.
+        self.unqueued_members: dict[PodUid, PendingPod] = {}
         self.placed_members: dict[PodUid, None] = {}
         self.terms: dict[PodUid, GangTerms] = {}
         self.best_effort = False
-        self.overdue = False  # its time is up, and it gets one more trial before that has consequences
+        self.overdue = False  # timed out; one more attempt before `on_timeout` applies
         self.restarted_ns = 0
         self.disagreement_reported = False
         self._minima: dict[int, int] = {}
@@ -78,7 +79,7 @@ class QueuedGang(QueueEntry):
 
     @property
     def name(self) -> str:
-        """`namespace/key`, as messages and records have it: a key may be a whole annotation."""
+        """`namespace/key` for messages; sanitized, because a key may be a whole annotation."""
         return f"{self.id[1]}/{sanitize_line(self.id[2])}"
 
     @property
@@ -88,7 +89,7 @@ class QueuedGang(QueueEntry):
     @property
     def representative_pod(self) -> Pod:
         first = self._by_order.first()
-        assert first is not None, f"gang {self.name} has nobody due"
+        assert first is not None, f"gang {self.name} has no pending member"
         return first.pod
 
     @property
@@ -101,23 +102,23 @@ class QueuedGang(QueueEntry):
 
     @property
     def minimum(self) -> int:
-        """Members that disagree take the largest."""
+        """The largest minimum that a member specifies."""
         return max(self._minima, default=0)
 
     @property
     def maximum(self) -> int | None:
-        """The smallest that a member gives, but never less than the minimum; None: no limit."""
-        given = [one for one in self._maxima if one is not None]
-        return max(min(given), self.minimum) if given else None
+        """The smallest maximum that a member specifies, at least the minimum; None: no limit."""
+        maxima = [value for value in self._maxima if value is not None]
+        return max(min(maxima), self.minimum) if maxima else None
 
     @property
     def timeout_ns(self) -> int | None:
-        given = [one for one in self._timeouts if one is not None]
-        return max(given) if given else None
+        timeouts = [value for value in self._timeouts if value is not None]
+        return max(timeouts) if timeouts else None
 
     @property
     def differing_minima(self) -> tuple[int, ...]:
-        """The different minima, sorted, where there is more than one."""
+        """The minima that members specify, sorted; empty if they agree."""
         return tuple(sorted(self._minima)) if len(self._minima) > 1 else ()
 
     @property
@@ -130,7 +131,7 @@ class QueuedGang(QueueEntry):
 
     @property
     def needed_count(self) -> int:
-        """How many members must be placed at once."""
+        """How many more members must be placed at once."""
         return 0 if self.best_effort else max(0, self.minimum - len(self.placed_members))
 
     @property
@@ -140,28 +141,28 @@ class QueuedGang(QueueEntry):
 
     @property
     def full_message(self) -> str:
-        """Why no more of them are placed."""
-        return f"gang {self.name} has as many members as it may have, {self.maximum}"
+        """Message for members beyond the maximum."""
+        return f"gang {self.name} is at its maximum of {self.maximum} members"
 
     def deadline_ns(self) -> int | None:
-        """When its time is up: counted from the creation of the oldest pending member, or from its last restart."""
+        """When the gang times out: `timeout_ns` after its oldest pending member's creation or its last restart."""
         timeout_ns, oldest = self.timeout_ns, self._by_age.first()
         if timeout_ns is None or oldest is None or self.best_effort:
             return None
         return max(oldest.pod.created_ns, self.restarted_ns) + max(timeout_ns, _TIMEOUT_MIN_NS)
 
     def members_in_order(self) -> list[PendingPod]:
-        """The due members, first in the queue's order first."""
+        """Pending members, in queue order."""
         return sorted(self.pending_members.values(), key=_order)
 
     def update_order_key(self) -> None:
-        """Take the first member's place in the queue's order."""
+        """Take over the order key of the first member."""
         first = self._by_order.first()
-        assert first is not None, f"gang {self.name} has nobody due"
+        assert first is not None, f"gang {self.name} has no pending member"
         self.order_key, self.priority, self.queued_ns = first.order_key, first.priority, first.queued_ns
 
     def reorder_member(self, pod: PendingPod) -> None:
-        """The member's key has changed."""
+        """Apply a changed order key of a member."""
         self._by_order.put(pod, pod.order_key)
 
     def _add_pending(self, pod: PendingPod, terms: GangTerms) -> None:
@@ -194,11 +195,11 @@ class QueuedGang(QueueEntry):
         self._timeouts[terms.timeout_ns] = self._timeouts.get(terms.timeout_ns, 0) + 1
 
     def __repr__(self) -> str:
-        return f"<gang {self.name} of {self.policy}: {len(self.pending_members)} due, {len(self.placed_members)} placed, {self.state.value}>"
+        return f"<gang {self.name} of {self.policy}: {len(self.pending_members)} pending, {len(self.placed_members)} placed, {self.state.value}>"
 
 
 class GangRegistry:
-    """Every gang with a member alive, and which pod is in which. Each change costs O(log members)."""
+    """Every gang with a live member, and the gang of each pod. A change costs O(log members)."""
 
     def __init__(self) -> None:
         self._gangs: dict[GangId, QueuedGang] = {}
@@ -212,7 +213,7 @@ class GangRegistry:
         return self._gang_by_pod.get(uid)
 
     def add_pending(self, pod: PendingPod, terms: GangTerms) -> QueuedGang:
-        """A pending member that could be placed now."""
+        """Add a pending member that could be placed now."""
         self._remove_member(pod.uid)
         gang = self._get_or_create(pod.policy, terms)
         gang._add_pending(pod, terms)
@@ -220,7 +221,7 @@ class GangRegistry:
         return gang
 
     def add_placed(self, uid: PodUid, policy: str, terms: GangTerms) -> QueuedGang:
-        """A member that is bound or being bound, and alive."""
+        """Add a live member that is bound or binding."""
         self._remove_member(uid)
         gang = self._get_or_create(policy, terms)
         gang._add_placed(uid, terms)
@@ -228,11 +229,11 @@ class GangRegistry:
         return gang
 
     def remove(self, uid: PodUid) -> QueuedGang | None:
-        """The member is gone, finished, terminating, or cannot be placed; answers its gang, which may be empty."""
+        """Remove a member that is deleted, finished, terminating or unplaceable; return its gang, maybe empty."""
         return self._remove_member(uid)
 
     def drop_if_empty(self, gang: QueuedGang) -> bool:
-        """Forget a gang that nobody is in."""
+        """Forget the gang if it has no members."""
         if gang.terms:
             return False
         assert gang.state is QueueState.DETACHED, f"{gang} is empty and still {gang.state.value}"
@@ -241,8 +242,10 @@ class GangRegistry:
 
     @contextmanager
     def replacing_policy(self, policy: str) -> Iterator[list[QueuedGang]]:
-        """Forget all gangs of a policy, which come together again inside the context under its new text. What they
-        have been through (started anew, said to disagree) is remembered for them. Gives the old ones."""
+        """Drop all gangs of a policy; they form again inside the context under its new text.
+
+        Yields the dropped gangs. Their restart time and reported disagreement carry over.
+        """
         dropped = [gang for gang in self._gangs.values() if gang.policy == policy]
         for gang in dropped:
             for uid in gang.terms:
@@ -273,23 +276,23 @@ class GangRegistry:
         return gang
 
     def check(self) -> list[str]:
-        """One sentence for each gang whose parts do not agree."""
-        found = []
+        """Broken invariants, one message each."""
+        problems = []
         for gang in self._gangs.values():
             if gang.terms.keys() != gang.pending_members.keys() | gang.placed_members.keys():
-                found.append(
+                problems.append(
                     f"{gang}: terms of {sorted(gang.terms)}, members {sorted([*gang.pending_members, *gang.placed_members])}"
                 )
             if gang.pending_members.keys() & gang.placed_members.keys():
-                found.append(
-                    f"{gang}: due and placed at once: {sorted(gang.pending_members.keys() & gang.placed_members.keys())}"
+                problems.append(
+                    f"{gang}: both pending and placed: {sorted(gang.pending_members.keys() & gang.placed_members.keys())}"
                 )
-            strangers = [uid for uid in gang.terms if self._gang_by_pod.get(uid) is not gang]
-            if strangers:
-                found.append(f"{gang}: {strangers} are not known to be in it")
+            unmapped = [uid for uid in gang.terms if self._gang_by_pod.get(uid) is not gang]
+            if unmapped:
+                problems.append(f"{gang}: members {unmapped} are not mapped to it")
             if not gang.terms:
-                found.append(f"{gang} is empty")
-        return found
+                problems.append(f"{gang} is empty")
+        return problems
 
 
 def _order(pod: PendingPod) -> tuple[object, ...]:

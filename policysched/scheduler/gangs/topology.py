@@ -1,8 +1,8 @@
-"""Where a gang that keeps together may stand: the domains of a label of nodes, in the order in which they are tried.
+"""Topology domains of a gang that must stay together: candidates, in the order in which they are tried.
 
-Who is placed already decides for those who come later. Otherwise the domain of the node that the policy likes best for
-the first member comes first, so the scores say which one a gang takes, as they say it of nodes. Who goes first may fit
-nowhere at the moment, or where the others do not: then the domains of those behind come into question.
+Members that are placed already fix the domain. Otherwise the domain of the best-scored node for the
+first member comes first, so scores rank domains as they rank nodes. If the first member fits
+nowhere, or only where the others do not fit, the domains of later members follow.
 """
 
 from collections import Counter
@@ -23,29 +23,31 @@ DOMAIN_CHANGE_EVENTS = frozenset(
         ClusterEvent.ASSIGNED_POD_UPDATE,
     }
 )
-"""What can make a domain large enough, or a domain at all, whatever refused the nodes of those that were tried."""
+"""Events that can create a domain or make one large enough, whatever rejected the nodes that were tried."""
 
 
 def candidate_domains(
     core: SchedulerCore, gang: QueuedGang, key: str, equivalence_keys: Mapping[PodUid, Hashable], now_ns: int
 ) -> Iterator[TopologyDomain]:
-    """Those that would do for the first member; then, where none of them takes as many as are needed, those that would do
-    for later members alone. `equivalence_keys` says which members share one verdict. None where no domain would do for anybody, or
-    none has room for all."""
-    home = _placed_domain(core, gang, key)
-    if home is not None:
-        yield TopologyDomain(key, home)
+    """Domains feasible for the first member, then those feasible only for later members.
+
+    Members with the same entry in `equivalence_keys` share one verdict. Yields nothing if no domain
+    is feasible for any member.
+    """
+    placed_value = _placed_domain(core, gang, key)
+    if placed_value is not None:
+        yield TopologyDomain(key, placed_value)
         return
-    members, tried, asked = gang.members_in_order(), set[str](), set[Hashable]()
+    members, yielded, tried_keys = gang.members_in_order(), set[str](), set[Hashable]()
     requests = members[0].pod.requests
-    alike = all(one.pod.requests == requests for one in members)
+    same_requests = all(other.pod.requests == requests for other in members)
     for member in members:
-        if equivalence_keys[member.uid] in asked:
+        if equivalence_keys[member.uid] in tried_keys:
             continue
-        # Nobody who was asked before fits into a domain that only this one brings: the others have to be enough.
-        if sum(equivalence_keys[one.uid] not in asked for one in members) < gang.needed_count:
+        # Earlier classes do not fit into the domains that only this member adds: the rest must suffice.
+        if sum(equivalence_keys[other.uid] not in tried_keys for other in members) < gang.needed_count:
             return
-        asked.add(equivalence_keys[member.uid])
+        tried_keys.add(equivalence_keys[member.uid])
         for value in core.evaluator.candidate_domains(
             core.plan(member.policy),
             member.pod,
@@ -54,19 +56,21 @@ def candidate_domains(
             overlay=nominated_overlay(core, member.pod, excluding=gang.pending_members.keys())
             or core.evaluator.overlay(),
             pods_needed=gang.needed_count,
-            same_requests=alike,
+            same_requests=same_requests,
         ):
-            if value not in tried:
-                tried.add(value)
+            if value not in yielded:
+                yielded.add(value)
                 yield TopologyDomain(key, value)
 
 
 def preemption_domains(core: SchedulerCore, gang: QueuedGang, key: str, now_ns: int) -> list[TopologyDomain]:
-    """Those with nodes that would do for the first member if others went, the most of them first, but for the one that the gang
-    is nominated to."""
-    home = _placed_domain(core, gang, key)
-    if home is not None:
-        return [TopologyDomain(key, home)]
+    """Domains with nodes where preemption could help the first member.
+
+    The domain that the gang is nominated to comes first, then by number of such nodes, descending.
+    """
+    placed_value = _placed_domain(core, gang, key)
+    if placed_value is not None:
+        return [TopologyDomain(key, placed_value)]
     first = gang.members_in_order()[0]
     dry_run = core.evaluator.dry_run(
         core.plan(first.policy),
@@ -83,13 +87,13 @@ def preemption_domains(core: SchedulerCore, gang: QueuedGang, key: str, now_ns: 
         if uid in core.cache.nominated
     ]
     nodes = [core.cache.nodes[node] for node in nominated if node in core.cache.nodes]
-    ours = {node.labels.get(key) for node in nodes}
-    order = sorted(counts, key=lambda value: (value not in ours, -counts[value], value))
+    nominated_values = {node.labels.get(key) for node in nodes}
+    order = sorted(counts, key=lambda value: (value not in nominated_values, -counts[value], value))
     return [TopologyDomain(key, value) for value in order]
 
 
 def _placed_domain(core: SchedulerCore, gang: QueuedGang, key: str) -> str | None:
-    """The domain in which most of those stand who are placed; None where nobody is, or on nodes without the label."""
+    """The domain with most placed members; None if none is placed on a node with the label."""
     domains = Counter[str]()
     for uid in gang.placed_members:
         placement = core.cache.ledger.placement(uid)
@@ -99,8 +103,8 @@ def _placed_domain(core: SchedulerCore, gang: QueuedGang, key: str) -> str | Non
     return max(domains, key=lambda value: (domains[value], value), default=None)
 
 
-def outside_domain_reason(within: TopologyDomain) -> str:
-    """Of nodes that would do, were they in the gang's domain."""
-    if within.value is None:
-        return f"node(s) in no domain of {within.key} that has room for the gang"
-    return f"node(s) outside {within.key}={within.value}"
+def outside_domain_reason(domain: TopologyDomain) -> str:
+    """Reason for nodes that are feasible but outside the domain of the gang."""
+    if domain.value is None:
+        return f"node(s) in no {domain.key} domain with enough capacity for the gang"
+    return f"node(s) outside {domain.key}={domain.value}"

@@ -1,1 +1,1 @@
-"""Active policies: reload, samples they wait for, outages, and the values they keep."""
+"""Active policies: reload, first samples, metric outages, recovery and policy state."""

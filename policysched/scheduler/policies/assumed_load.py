@@ -1,10 +1,9 @@
-"""What metrics assume of pods that their samples do not have yet, kept node by node, so that one idle node does not
-take a whole burst.
+"""Assumed load: what each metric assumes of pods that are not in its samples yet, by node.
 
-A pod counts from the moment it comes to a node, whoever placed it, until a sample of that node is newer: the traffic is
-real either way. One that goes before that is taken back. What an amount was, it stays, even if the pod or its namespace
-change. A metric counts what comes while it runs: pods that were there before this process saw the cluster are long in
-its samples.
+Without it one idle node would take a whole burst of pods. A pod counts from its arrival on a node,
+whichever scheduler placed it, until a newer sample of that node arrives; a pod that leaves before is
+subtracted. The amount is fixed on arrival, even if the pod or its namespace changes. Only pods that
+arrive while the metric is active count: samples contain the earlier ones.
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from policysched.model.pods import Pod
 
 @dataclass(slots=True)
 class _AssumedPod:
-    """A pod that came to a node, and what was assumed of it then."""
+    """A pod that arrived on a node, and the amount assumed for it."""
 
     pod: Pod
     namespace: Namespace | None
@@ -32,8 +31,10 @@ class _AssumedPod:
 
 @dataclass(slots=True)
 class _MetricLoad:
-    """One metric of one policy. `pods` in the order in which they came; `by_node` the same for each node; `totals` are
-    what `MetricSamples.assumed` shows, alive."""
+    """Assumed load of one metric of one policy.
+
+    `pods` and `by_node` are in order of arrival. `totals` is shared with `MetricSamples.assumed`.
+    """
 
     plan: Plan
     metric: Metric
@@ -44,19 +45,19 @@ class _MetricLoad:
     def add(self, pod: Pod, namespace: Namespace | None, node: NodeName, at_ns: int) -> None:
         self.remove(pod.uid)
         amount = self.plan.assumed_load(self.metric.name, pod, namespace)
-        landing = _AssumedPod(pod, namespace, node, at_ns, amount)
-        self.pods[pod.uid] = landing
-        self.by_node.setdefault(node, {})[pod.uid] = landing
+        assumed = _AssumedPod(pod, namespace, node, at_ns, amount)
+        self.pods[pod.uid] = assumed
+        self.by_node.setdefault(node, {})[pod.uid] = assumed
         self.totals[node] = self._sum(self.totals.get(node, 0), amount)
 
     def remove(self, uid: PodUid) -> None:
-        landing = self.pods.pop(uid, None)
-        if landing is not None:
-            del self.by_node[landing.node][uid]
-            self._recompute_total(landing.node)
+        assumed = self.pods.pop(uid, None)
+        if assumed is not None:
+            del self.by_node[assumed.node][uid]
+            self._recompute_total(assumed.node)
 
     def drop_stale(self, now_ns: int) -> None:
-        """A sample that does not have such a landing is too old to count, so nobody asks what to add to it."""
+        """Drop pods older than `stale_after_ns`: a sample without them is stale, so nothing is added to it."""
         while self.pods:
             uid, oldest = next(iter(self.pods.items()))
             if now_ns - oldest.at_ns <= self.metric.stale_after_ns:
@@ -64,28 +65,28 @@ class _MetricLoad:
             self.remove(uid)
 
     def drop_sampled(self, samples: MetricSamples) -> None:
-        """Samples show what came before them. What came in the same nanosecond, they may not."""
-        for node, landings in list(self.by_node.items()):
+        """Drop pods that arrived before the samples were taken; at the same nanosecond a pod still counts."""
+        for node, assumed_pods in list(self.by_node.items()):
             sample = samples.values.get(node)
             if sample is None:
                 continue
-            true_ns = min(sample.at_ns, samples.polled_ns)
-            seen = [uid for uid, landing in landings.items() if landing.at_ns < true_ns]
-            for uid in seen:
-                del landings[uid], self.pods[uid]
-            if seen:
+            measured_ns = min(sample.at_ns, samples.polled_ns)
+            sampled = [uid for uid, assumed in assumed_pods.items() if assumed.at_ns < measured_ns]
+            for uid in sampled:
+                del assumed_pods[uid], self.pods[uid]
+            if sampled:
                 self._recompute_total(node)
 
     def _recompute_total(self, node: NodeName) -> None:
-        """Anew, since what is taken from a sum of floats leaves a rest."""
-        landings = self.by_node[node]
-        if not landings:
+        """Sum from scratch: subtracting floats would leave a residue."""
+        assumed_pods = self.by_node[node]
+        if not assumed_pods:
             del self.by_node[node]
             del self.totals[node]
             return
         total: Number = 0
-        for landing in landings.values():
-            total = self._sum(total, landing.amount)
+        for assumed in assumed_pods.values():
+            total = self._sum(total, assumed.amount)
         self.totals[node] = total
 
     def _sum(self, left: Number, right: Number) -> Number:
@@ -94,60 +95,60 @@ class _MetricLoad:
     def check(self) -> Iterator[str]:
         name = f"metric {self.metric.name} of policy {self.plan.program.name}"
         if sum(map(len, self.by_node.values())) != len(self.pods):
-            yield f"{name}: the pods of its nodes are not those that it counts"
+            yield f"{name}: its pods by node differ from its pods"
         for node in self.by_node.keys() | self.totals.keys():
             total: Number = 0
-            for landing in self.by_node.get(node, {}).values():
-                total = self._sum(total, landing.amount)
+            for assumed in self.by_node.get(node, {}).values():
+                total = self._sum(total, assumed.amount)
             if total != self.totals.get(node):
-                yield f"{name}: assumes {self.totals.get(node)} on {node}, its pods come to {total}"
+                yield f"{name}: assumes {self.totals.get(node)} on {node}, but the sum of its pods is {total}"
 
 
 class AssumedLoadTracker:
-    """The accounts of all running policies, by policy and metric."""
+    """Assumed loads of all active policies, by policy and metric."""
 
     def __init__(self) -> None:
         self._loads: dict[str, dict[str, _MetricLoad]] = {}
 
     def activate(self, plan: Plan) -> None:
-        """The plan runs from now on. What came under the text before it counts on, by what this one assumes."""
+        """Activate a plan. Pods counted under the previous version keep counting, with the new amounts."""
         policy = plan.program.name
         before, after = self._loads.pop(policy, {}), dict[str, _MetricLoad]()
         for name, metric in plan.assume.metrics.items():
-            account = after[name] = _MetricLoad(plan, metric)
+            load = after[name] = _MetricLoad(plan, metric)
             old = before.get(name)
-            for one in [] if old is None else old.pods.values():
-                account.add(one.pod, one.namespace, one.node, one.at_ns)
+            for assumed in [] if old is None else old.pods.values():
+                load.add(assumed.pod, assumed.namespace, assumed.node, assumed.at_ns)
         if after:
             self._loads[policy] = after
 
     def pod_placed(self, pod: Pod, namespace: Namespace | None, node: NodeName, now_ns: int) -> None:
-        for account in self._all_loads():
-            account.drop_stale(now_ns)
-            account.add(pod, namespace, node, now_ns)
+        for load in self._all_loads():
+            load.drop_stale(now_ns)
+            load.add(pod, namespace, node, now_ns)
 
     def pod_removed(self, uid: PodUid) -> None:
-        for account in self._all_loads():
-            account.remove(uid)
+        for load in self._all_loads():
+            load.remove(uid)
 
     def apply_samples(self, policy: str, metric: str, samples: MetricSamples) -> MetricSamples:
-        """The samples, with what they do not show yet."""
-        account = self._loads.get(policy, {}).get(metric)
-        if account is None:
+        """Return the samples with the assumed load that they do not contain yet."""
+        load = self._loads.get(policy, {}).get(metric)
+        if load is None:
             return replace(samples, assumed={}) if samples.assumed else samples
-        account.drop_sampled(samples)
-        return replace(samples, assumed=account.totals)
+        load.drop_sampled(samples)
+        return replace(samples, assumed=load.totals)
 
     def assumed_pods(self) -> Iterator[tuple[str, PodUid, NodeName]]:
-        """(policy, pod, node) of everything that counts now."""
-        for policy, accounts in self._loads.items():
-            for account in accounts.values():
-                for uid, landing in account.pods.items():
-                    yield policy, uid, landing.node
+        """(policy, pod, node) of every pod that counts now."""
+        for policy, loads in self._loads.items():
+            for load in loads.values():
+                for uid, assumed in load.pods.items():
+                    yield policy, uid, assumed.node
 
     def check(self) -> list[str]:
-        return [words for account in self._all_loads() for words in account.check()]
+        return [problem for load in self._all_loads() for problem in load.check()]
 
     def _all_loads(self) -> Iterator[_MetricLoad]:
-        for accounts in self._loads.values():
-            yield from accounts.values()
+        for loads in self._loads.values():
+            yield from loads.values()

@@ -1,10 +1,10 @@
-"""Nobody is placed blindly: a policy decides once each of its metrics was asked for once, whatever came of it.
+"""First samples: a policy becomes active once each of its metrics was polled once.
 
-    new policy ──► its pods are held ─────────────┐  each metric answered, or failed, or nobody serves it,
-    new text, a metric more ──► the old decides ──┴──► or the longest wait is over ──► the new text decides
+    new policy ──► its pods are held ───────────────────┐  every metric polled, with or without success,
+    new text with a new metric ──► old text is active ──┴──► or timeout ──► the new text is active
 
-Only the first question is waited for. What rules do without samples after that, they say themselves (`missing`,
-`outage`). Whoever runs without sources of samples waits for nothing.
+Only the first poll is awaited. What rules do without samples later is part of the policy (`missing`,
+`outage`). A process without metric sources awaits nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,8 +19,11 @@ SourceNameOf = Callable[[Metric], str | None]
 
 
 class FirstSamples:
-    """`held_policies` are the policies whose pods are not decided for now. `wait_max_s` 0: nothing is waited for. `source_name_of` names the source
-    that a metric is asked of, for words."""
+    """Tracks which metrics were polled, and which policies wait for the first poll.
+
+    Pods of `held_policies` are not attempted. `wait_max_s` 0: await nothing. `source_name_of` names
+    the source of a metric in messages.
+    """
 
     def __init__(self, wait_max_s: float, source_name_of: SourceNameOf) -> None:
         self._wait_max_ns = round(wait_max_s * SECOND_NS)
@@ -31,40 +34,45 @@ class FirstSamples:
         self.held_policies: set[str] = set()
 
     def missing(self, policy: str) -> tuple[str, ...]:
-        """The metrics whose first question is still waited for."""
+        """Metrics whose first poll is awaited, sorted."""
         return tuple(sorted(self._missing.get(policy, ())))
 
     def message(self, policy: str) -> str:
+        """Predicate for "policy NAME ...": the metrics that are awaited, with their sources."""
         missing = self._missing.get(policy, {})
-        named = [
+        metrics = [
             f"{name}{source_suffix(self._source_name_of(missing[name]))}" for name in self.missing(policy)
         ]
-        return f"waits for the first samples of {', '.join(named)}"
+        return f"is waiting for the first samples of {', '.join(metrics)}"
 
     def since_ns(self, policy: str) -> int:
-        """When it began to wait, of a policy that does."""
-        ends_ns: int = self._deadlines.key_of(policy)
-        return ends_ns - self._wait_max_ns
+        """When a waiting policy began to wait."""
+        deadline_ns: int = self._deadlines.key_of(policy)
+        return deadline_ns - self._wait_max_ns
 
     def await_new_metrics(self, before: Program, after: Program, now_ns: int) -> tuple[bool, list[Command]]:
-        """A text is to replace another. Answers whether it has metrics that are to be asked for first; one that the text before has
-        under the same name cannot be asked for beside it."""
-        new = {name: one for name, one in after.metrics.items() if name not in before.metrics}
-        return self._wait(after.name, new, now_ns, "the text before decides until then")
+        """A text is about to replace another: whether it must wait for new metrics, and the log lines.
+
+        A metric whose name the old text has as well cannot be polled in parallel, so it is not awaited.
+        """
+        new = {name: metric for name, metric in after.metrics.items() if name not in before.metrics}
+        return self._wait(after.name, new, now_ns, "the previous version stays active until then")
 
     def hold_policy(self, program: Program, now_ns: int) -> list[Command]:
-        """The program runs from now on; its pods are held back while it has metrics that were never asked for."""
-        waits, said = self._wait(program.name, program.metrics, now_ns, "its pods wait until then")
-        known = self._polled.get(program.name, {})
+        """The program is active; hold its pods while it has metrics that were never polled."""
+        waiting, commands = self._wait(program.name, program.metrics, now_ns, "its pods are held until then")
+        polled = self._polled.get(program.name, {})
         self._polled[program.name] = {
-            name: known[name] for name, one in program.metrics.items() if same_query(known.get(name), one)
+            name: polled[name]
+            for name, metric in program.metrics.items()
+            if same_query(polled.get(name), metric)
         }
-        if waits:
+        if waiting:
             self.held_policies.add(program.name)
-        return said
+        return commands
 
     def metric_polled(self, policy: str, metric: str, wanted: Mapping[str, Metric]) -> None:
-        """The metric was asked for, with or without an answer."""
+        """The metric was polled, with or without success."""
         if metric in wanted:
             self._polled.setdefault(policy, {})[metric] = wanted[metric]
         missing = self._missing.get(policy)
@@ -72,44 +80,48 @@ class FirstSamples:
             self._end(policy)
 
     def advance(self, now_ns: int) -> list[Command]:
-        """Wait no longer than the longest."""
-        said: list[Command] = []
-        while (ends_ns := self._deadlines.first_key()) is not None and ends_ns <= now_ns:
+        """End the waits that have timed out."""
+        commands: list[Command] = []
+        while (deadline_ns := self._deadlines.first_key()) is not None and deadline_ns <= now_ns:
             policy = self._deadlines.pop()
             assert policy is not None
             late = self._missing[policy]
-            said.append(
+            commands.append(
                 Log(
                     "warning",
-                    "the first samples did not come in time; the policy decides without them",
+                    "timed out waiting for the first samples; the policy runs without them",
                     {"policy": policy, "metrics": ", ".join(sorted(late))},
                 )
             )
             self._polled.setdefault(policy, {}).update(late)
             self._end(policy)
-        return said
+        return commands
 
     def next_time_ns(self) -> int | None:
         return self._deadlines.first_key()
 
     def cancel(self, policy: str) -> None:
-        """The text that was to take over is not wanted any more."""
+        """The text that waited to become active is not wanted any more."""
         if policy not in self.held_policies:
             self._end(policy)
 
     def _wait(
         self, policy: str, metrics: Mapping[str, Metric], now_ns: int, meanwhile: str
     ) -> tuple[bool, list[Command]]:
-        known = self._polled.get(policy, {})
-        missing = {name: one for name, one in metrics.items() if not same_query(known.get(name), one)}
-        ends_ns = self._deadlines.key_of(policy) if policy in self._deadlines else now_ns + self._wait_max_ns
+        polled = self._polled.get(policy, {})
+        missing = {
+            name: metric for name, metric in metrics.items() if not same_query(polled.get(name), metric)
+        }
+        deadline_ns = (
+            self._deadlines.key_of(policy) if policy in self._deadlines else now_ns + self._wait_max_ns
+        )
         self._end(policy)
-        if not missing or ends_ns <= now_ns:
+        if not missing or deadline_ns <= now_ns:
             return False, []
         self._missing[policy] = missing
-        self._deadlines.put(policy, ends_ns)
-        words = f"the policy {self.message(policy)}; {meanwhile}"
-        return True, [Log("info", words, {"policy": policy})]
+        self._deadlines.put(policy, deadline_ns)
+        message = f"policy {policy} {self.message(policy)}; {meanwhile}"
+        return True, [Log("info", message, {"policy": policy})]
 
     def _end(self, policy: str) -> None:
         self._missing.pop(policy, None)
@@ -118,16 +130,16 @@ class FirstSamples:
 
 
 def source_suffix(name: str | None) -> str:
-    """Behind a metric's name; nothing where it is asked of nobody."""
+    """Suffix of a metric's name in messages; empty for a metric without a source."""
     return "" if name is None else f" (source {name})"
 
 
-def same_query(one: Metric | None, other: Metric) -> bool:
-    """Whether samples of one are samples of the other: what is asked, of whom, and in what."""
+def same_query(known: Metric | None, other: Metric) -> bool:
+    """Whether two metrics yield the same samples: same query, source and unit."""
     return (
-        one is not None
+        known is not None
         and replace(
-            one,
+            known,
             poll_interval_ns=other.poll_interval_ns,
             stale_after_ns=other.stale_after_ns,
             assumed_load=other.assumed_load,

@@ -1,7 +1,8 @@
-"""When a policy's metric rules are switched off, or pods wait, because too many nodes lack the metric, somebody is told.
+"""Metric outages: events when too many nodes lack fresh samples of a metric, and when they are back.
 
-The plan judges each decision by its own candidates. Here all nodes are counted, when samples arrive and when they go
-stale, so that one warning event says when an outage begins and one that it is over.
+The plan detects an outage for each decision among its own candidates. Here all nodes are counted,
+when samples arrive and when they go stale, so that one warning event marks the start of an outage
+and one normal event its end.
 """
 
 from policysched.lang.ir.program import Metric, OutageSpec, is_node_metric
@@ -11,13 +12,13 @@ from policysched.scheduler.policies.first_samples import source_suffix
 from policysched.scheduler.queue.movable_heap import MovableHeap
 
 _EFFECT_MESSAGES = {
-    "disable": "the rules that read it do not apply",
-    "wait": "pods to which a rule applies that reads it wait",
+    "disable": "rules that read it do not apply",
+    "wait": "pods to which such a rule applies wait",
 }
 
 
 class MetricOutages:
-    """Which (policy, metric) are in an outage."""
+    """Tracks which (policy, metric) pairs are in an outage."""
 
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
@@ -26,7 +27,7 @@ class MetricOutages:
 
     def recount(self, policy: str, now_ns: int) -> None:
         """Count the nodes without a fresh sample, for each metric of the policy."""
-        self._in_outage = {one for one in self._in_outage if self._is_tracked(*one)}
+        self._in_outage = {key for key in self._in_outage if self._is_tracked(*key)}
         running = self._core.policies.running.get(policy)
         if running is None or running.program.outage is None or not self._core.cache.nodes:
             return
@@ -50,25 +51,26 @@ class MetricOutages:
         return self._recount_times.first_key()
 
     def active(self) -> list[tuple[str, str]]:
-        """(policy, metric) whose rules are switched off for most pods, sorted."""
-        return sorted(one for one in self._in_outage if self._is_tracked(*one))
+        """(policy, metric) pairs in an outage, sorted."""
+        return sorted(key for key in self._in_outage if self._is_tracked(*key))
 
     def _is_tracked(self, policy: str, metric: str) -> bool:
-        """An edit may have taken the metric, or what is to happen in an outage."""
+        """Whether the policy still has the metric and an `outage` clause: an edit may have removed either."""
         running = self._core.policies.running.get(policy)
         return (
             running is not None and running.program.outage is not None and metric in running.program.metrics
         )
 
     def _fresh_until_ns(self, policy: str, metric: Metric) -> dict[str, int]:
-        known = self._core.samples.get(policy, {}).get(metric.name)
-        if known is None:
+        samples = self._core.samples.get(policy, {}).get(metric.name)
+        if samples is None:
             return {}
-        polled_until = known.polled_ns + metric.stale_after_ns
+        polled_until = samples.polled_ns + metric.stale_after_ns
         if not is_node_metric(metric):
             return dict.fromkeys(self._core.cache.nodes, polled_until)
         return {
-            node: min(polled_until, one.at_ns + metric.stale_after_ns) for node, one in known.values.items()
+            node: min(polled_until, sample.at_ns + metric.stale_after_ns)
+            for node, sample in samples.values.items()
         }
 
     def _update(self, policy: str, metric: str, lacking: int, outage: OutageSpec) -> None:
@@ -78,12 +80,12 @@ class MetricOutages:
         key = (policy, metric)
         if begins and key not in self._in_outage:
             self._in_outage.add(key)
-            words = (
+            message = (
                 f"policy `{policy}`: {lacking} of {nodes} nodes have no fresh sample of `{metric}`{source_suffix(source)}; "
-                f"{_EFFECT_MESSAGES[outage.action]} until they have"
+                f"{_EFFECT_MESSAGES[outage.action]} until samples return"
             )
-            self._core.commands.append(ReportPolicyEvent("Warning", "MetricOutage", words))
+            self._core.commands.append(ReportPolicyEvent("Warning", "MetricOutage", message))
         elif not begins and key in self._in_outage:
             self._in_outage.discard(key)
-            words = f"policy `{policy}`: samples of `{metric}` are back, {nodes - lacking} of {nodes} nodes have one"
-            self._core.commands.append(ReportPolicyEvent("Normal", "MetricRecovered", words))
+            message = f"policy `{policy}`: samples of `{metric}` are available again on {nodes - lacking} of {nodes} nodes"
+            self._core.commands.append(ReportPolicyEvent("Normal", "MetricRecovered", message))

@@ -1,13 +1,14 @@
-"""Which nodes have crossed a limit and not yet recovered (`recover 600Mbps for 2m`), from the samples that arrived.
+"""Recovery tracker: nodes that crossed a limit and have not recovered yet (`recover 600Mbps for 2m`).
 
-    within the limit ──crosses it──► held ──at the mark or beyond──► recovering
-           ▲                          ▲  ◄──between mark and limit──    │  │
-           │                          └────────crosses it──────────────┘  │
-           └───────────────at the mark for the whole duration─────────────┘
+    within limit ──crosses it──► unrecovered ──at the mark or better──► recovering
+           ▲                       ▲  ▲  ◄──between mark and limit─────   │   │
+           │                       └────────────crosses it────────────────┘   │
+           └───────────────at the mark for the whole duration────────────────┘
 
-What is kept is a function of the samples alone, each taken to be true until the next one of its node, as long as it is fresh: a
-replay ends in the same state. Only nodes that are held are remembered, and forgotten once their samples have long been stale.
-A process that starts anew, and a policy whose clause changed, know of no crossing before.
+The state is a function of the samples alone, so a replay ends in the same state. A sample is valid
+until the next one of its node, as long as it is fresh. Only unrecovered nodes are stored, and dropped
+once their samples have been stale for long. After a restart, or a change of the clause, tracking
+starts without earlier crossings.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from policysched.model.quantity import INT64_MAX
 
 @dataclass(frozen=True, slots=True)
 class _UnrecoveredNode:
-    """A node that crossed the limit. `recovering_since_ns` None: it is not at the mark. `sampled_ns`: its last sample."""
+    """A node that crossed the limit. `recovering_since_ns` None: not at the mark. `sampled_ns`: last sample."""
 
     recovering_since_ns: int | None
     sampled_ns: int
@@ -31,7 +32,7 @@ class _UnrecoveredNode:
 
 @dataclass(slots=True)
 class _ConditionTracker:
-    """One watch of one policy's metric."""
+    """Tracks one recovery condition of a policy's metric."""
 
     condition: RecoveryCondition
     metric: Metric
@@ -41,7 +42,9 @@ class _ConditionTracker:
         for node, sample in samples.values.items():
             self._apply_sample(node, sample.value, min(sample.at_ns, samples.polled_ns))
         keep_ns = samples.polled_ns - self.metric.stale_after_ns - self.condition.recover_for_ns
-        self.unrecovered = {node: one for node, one in self.unrecovered.items() if one.sampled_ns >= keep_ns}
+        self.unrecovered = {
+            node: state for node, state in self.unrecovered.items() if state.sampled_ns >= keep_ns
+        }
 
     def _apply_sample(self, node: NodeName, value: float, at_ns: int) -> None:
         before = self.unrecovered.get(node)
@@ -61,7 +64,7 @@ class _ConditionTracker:
             self.unrecovered[node] = _UnrecoveredNode(before.recovering_since_ns, at_ns)
 
     def _state_at(self, before: _UnrecoveredNode, at_ns: int) -> _UnrecoveredNode | None:
-        """What has become of a node when its next sample comes: None if it had recovered by then."""
+        """State of a node just before its next sample; None if it had recovered by then."""
         fresh_until_ns = before.sampled_ns + self.metric.stale_after_ns
         if before.recovering_since_ns is None:
             return before
@@ -72,41 +75,42 @@ class _ConditionTracker:
     def unrecovered_until_ns(self) -> dict[NodeName, int]:
         return {
             node: INT64_MAX
-            if one.recovering_since_ns is None
-            else one.recovering_since_ns + self.condition.recover_for_ns
-            for node, one in self.unrecovered.items()
+            if state.recovering_since_ns is None
+            else state.recovering_since_ns + self.condition.recover_for_ns
+            for node, state in self.unrecovered.items()
         }
 
 
 class RecoveryTracker:
-    """The followers of all running policies, by policy and metric."""
+    """Condition trackers of all active policies, by policy and metric."""
 
     def __init__(self) -> None:
         self._trackers: dict[str, dict[str, list[_ConditionTracker]]] = {}
 
     def activate(self, program: Program) -> None:
-        """The program runs from now on. A clause that its text before had as well goes on."""
-        before = {(one.metric, one.condition): one for one in self._trackers_of(program.name)}
+        """Activate a program. A clause that the previous version has as well keeps its state."""
+        before = {(tracker.metric, tracker.condition): tracker for tracker in self._trackers_of(program.name)}
         after: dict[str, list[_ConditionTracker]] = {}
-        for watch in recovery_conditions(program):
-            metric = program.metrics[watch.metric]
-            follower = before.get((metric, watch)) or _ConditionTracker(watch, metric)
-            after.setdefault(watch.metric, []).append(follower)
+        for condition in recovery_conditions(program):
+            metric = program.metrics[condition.metric]
+            tracker = before.get((metric, condition)) or _ConditionTracker(condition, metric)
+            after.setdefault(condition.metric, []).append(tracker)
         self._trackers.pop(program.name, None)
         if after:
             self._trackers[program.name] = after
 
     def apply_samples(self, policy: str, metric: str, samples: MetricSamples) -> MetricSamples:
-        """The samples, with who is held back by them and by those before."""
-        followers = self._trackers.get(policy, {}).get(metric, [])
-        for one in followers:
-            one.apply_samples(samples)
-        if not followers and not samples.recovering_until_ns:
+        """Return the samples with the nodes that have not recovered, and until when."""
+        trackers = self._trackers.get(policy, {}).get(metric, [])
+        for tracker in trackers:
+            tracker.apply_samples(samples)
+        if not trackers and not samples.recovering_until_ns:
             return samples
         return replace(
-            samples, recovering_until_ns={one.condition: one.unrecovered_until_ns() for one in followers}
+            samples,
+            recovering_until_ns={tracker.condition: tracker.unrecovered_until_ns() for tracker in trackers},
         )
 
     def _trackers_of(self, policy: str) -> Iterator[_ConditionTracker]:
-        for followers in self._trackers.get(policy, {}).values():
-            yield from followers
+        for trackers in self._trackers.get(policy, {}).values():
+            yield from trackers

@@ -1,18 +1,18 @@
-"""Which policies run, and what became of each text that was offered.
+"""The policy registry: active policies, and the status of each text in the ConfigMap.
 
-A policy becomes active whole or not at all. For each name the last text that checked runs on: while its key is
-broken, after its key or the whole ConfigMap was deleted, and across a restart, because every text that becomes active
-is kept in a ConfigMap of ours. There are no built-in defaults: a process that starts with neither a valid policy nor a
-last known good one has nothing to run and says so (`startup_error`).
+A policy becomes active as a whole or not at all. The last valid text of each name stays active while
+its key is broken, after its key or the whole ConfigMap is deleted, and across a restart, because
+every text that becomes active is saved in a ConfigMap of last known good texts. There are no built-in
+defaults: a process without a valid or last known good policy has nothing to run (`startup_error`).
 
-**A policy renamed under its key.** Pods name the policy, not the key. So a header changed from `a` to `b` is a new
-policy `b` and a policy `a` that no key has any more, exactly as if the key of `a` had been deleted: `a` runs on from
-its last known good text with a warning event, and `b` runs beside it. A typing mistake in a header would otherwise
-strand every pod of `a` without a word. Who means to end `a` deletes it from the ConfigMap of last known good texts
-and restarts; the event says that.
+**A policy renamed under its key.** Pods name the policy, not the key. A header changed from `a` to
+`b` is therefore a new policy `b`, and a policy `a` without a key, as if the key of `a` had been
+deleted: `a` stays active with its last known good text and a warning event, next to `b`. Otherwise a
+typo in a header would strand every pod of `a` silently. To remove `a`, delete it from the ConfigMap
+of last known good texts and restart; the event says so.
 
     (none) ──checked──► active ──its key breaks──► last known good ──checked──► active
-                          └──no key has it any more──► missing ──checked──► active
+                          └──no key contains it────► missing ──checked──► active
     (none) ──its key is broken──► rejected ──checked──► active
 """
 
@@ -43,8 +43,10 @@ ReloadResult = Literal["ok", "unchanged", "parse", "type", "cost", "missing"]
 
 @dataclass(frozen=True, slots=True)
 class RunningPolicy:
-    """A policy that decides. `since_ns`: when this text became active in this process.
-    `reads_queue`: see `kin`."""
+    """An active policy. `since_ns`: when this text became active in this process.
+
+    `reads_queue`: see `queue.equivalence`.
+    """
 
     program: Program
     plan: Plan
@@ -54,10 +56,11 @@ class RunningPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyStatus:
-    """One line of `/policy`: a policy by its name, or a key that never gave one (`name` is None then, or the header's).
+    """One row of `/policy`: a policy, or a key that never had a valid one.
 
-    `sha256` and `version` are of the text that runs, None where none does. `diagnostics` are of the text now in the
-    key. `last_success_ns` moves only when another text becomes active; None: not in this process.
+    `name` of such a key is that of its header, or None. `sha256` and `version` describe the active
+    text, None if there is none. `diagnostics` describe the current text of the key.
+    `last_success_ns` changes only when another text becomes active; None: not in this process.
     """
 
     name: str | None
@@ -71,8 +74,10 @@ class PolicyStatus:
 
 
 class PolicyRegistry:
-    """The running policies by name, and the status of each name and key. See the drawing above. A text that asks an extender
-    which `extenders` lack is as broken as one that does not check."""
+    """Active policies by name, and the status of each name and key. See the diagram above.
+
+    A text that uses an extender missing in `extenders` is as broken as one that fails the check.
+    """
 
     def __init__(self, extenders: ExtendersByName) -> None:
         self._extenders = extenders
@@ -89,15 +94,17 @@ class PolicyRegistry:
         self.startup_error: str | None = None
 
     def status(self) -> list[PolicyStatus]:
-        """Running policies first, then keys that gave none, each sorted."""
+        """Active policies first, then keys without one, each sorted."""
         names = [self._status[name] for name in sorted(self._status)]
         return names + [self._broken_keys[key] for key in sorted(self._broken_keys)]
 
-    # ── an offer ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── updates ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply_update(self, event: PoliciesUpdated, now_ns: int) -> tuple[list[Command], list[Program]]:
-        """Take in what the ConfigMap says now. Answers what is to be said, and the programs that are to become
-        active: `activate` (or `reject`) is called for each when its plan is ready."""
+        """Apply the current content of the ConfigMap; return commands and the programs to activate.
+
+        The caller calls `activate` (or `reject`) for each program once its plan is ready.
+        """
         if (
             not self._first_offer
             and event.resource_version
@@ -108,38 +115,38 @@ class PolicyRegistry:
         last_good = self._take_last_good(event.last_good, out) if self._first_offer else {}
         checked = {} if event.bundle is None else self._reject_unusable_extenders(event.bundle.sources)
         checked = self._reject_duplicate_names(checked, last_good)
-        valid = {one.program.name: one for one in checked.values() if one.program is not None}
-        broken = {key: one for key, one in checked.items() if errors_of(one)}
-        wanted = {name: one.program for name, one in valid.items() if one.program is not None}
+        valid = {source.program.name: source for source in checked.values() if source.program is not None}
+        broken = {key: source for key, source in checked.items() if errors_of(source)}
+        wanted = {name: source.program for name, source in valid.items() if source.program is not None}
         for name, program in last_good.items():
             wanted.setdefault(name, program)
         self._offered = valid
         changed = [program for name, program in wanted.items() if self._sha(name) != program.sha256]
 
         out += self._note_valid(valid, checked, now_ns)
-        fallen = self._note_broken(broken, valid, wanted, out, now_ns)
+        fallen_back = self._note_broken(broken, valid, wanted, out, now_ns)
         for name in dict.fromkeys([*self.running, *wanted]):
-            if name not in valid and name not in fallen:
+            if name not in valid and name not in fallen_back:
                 self._fall_back(name, None, "missing", (), wanted.get(name), now_ns)
                 out += self._report_missing(name, wanted.get(name), event)
         for key in [
-            one for one in self._reported if one not in checked and not one.startswith(_MISSING_KEY_PREFIX)
+            key for key in self._reported if key not in checked and not key.startswith(_MISSING_KEY_PREFIX)
         ]:
-            del self._reported[key]  # the key is gone, with what was said of it
+            del self._reported[key]  # the key is deleted, so its report is obsolete
         self._count(broken, changed, event.bundle)
         if self._first_offer and not wanted:
-            self.startup_error = _nothing_to_run_message(broken, event)
+            self.startup_error = _no_policy_message(broken, event)
             out.append(Log("error", self.startup_error, {}))
         self.resource_version, self._first_offer = event.resource_version, False
         return out, changed
 
     def still_wanted(self, program: Program) -> bool:
-        """Whether a program whose plan has been prepared meanwhile is still what its policy is to become."""
+        """Whether a program in preparation is still the text that its policy should become."""
         offered = self._offered.get(program.name)
         return offered is None or _sha_of(offered) == program.sha256
 
     def activate(self, program: Program, plan: Plan, now_ns: int) -> list[Command]:
-        """The plan decides from now on."""
+        """Make the plan the active one of its policy."""
         name = program.name
         self.running[name] = RunningPolicy(program, plan, now_ns, program_reads_queue(program))
         offered = self._offered.get(name)
@@ -152,46 +159,48 @@ class PolicyRegistry:
         self._status[name] = PolicyStatus(
             name, offered.key, program.version, program.sha256, "active", offered.diagnostics, now_ns, now_ns
         )
-        said = self._report_recovered(offered.key, program) or [
+        commands = self._report_recovered(offered.key, program) or [
             Log("info", _active_message(offered.key, program), {})
         ]
-        return [*said, *self._save()]
+        return [*commands, *self._save()]
 
     def reject(self, program: Program, why: str, now_ns: int) -> list[Command]:
-        """The program checked, and could still not be compiled: what ran before runs on."""
+        """Reject a program that passed the check and failed to compile; the active version stays."""
         offered = self._offered.pop(program.name, None)
         key = offered.key if offered else program.name
-        runs = self.running.get(program.name)
-        if runs is not None:
+        running = self.running.get(program.name)
+        if running is not None:
             self._status[program.name] = replace(self._status[program.name], phase="last_known_good")
         else:
             self._status.pop(program.name, None)
             self._broken_keys[key] = PolicyStatus(program.name, key, None, None, "rejected", (), now_ns, None)
-        return self._report_rejected(key, f"{key}: {why}", None if runs is None else program.name, now_ns)
+        return self._report_rejected(key, f"{key}: {why}", None if running is None else program.name, now_ns)
 
-    # ── what an offer means for each ───────────────────────────────────────────────────────────────────────────────
+    # ── status of each text ───────────────────────────────────────────────────────────────────────────────
 
     def _note_valid(
         self, valid: Mapping[str, CheckedSource], checked: Mapping[str, CheckedSource], now_ns: int
     ) -> list[Command]:
         out: list[Command] = []
-        for name, one in valid.items():
-            assert one.program is not None
-            # A key that had the policy before and is gone says nothing any more.
-            for key in [key for key, had in self._name_of_key.items() if had == name and key not in checked]:
+        for name, source in valid.items():
+            assert source.program is not None
+            # Forget a deleted key that had the policy before.
+            for key in [
+                key for key, policy in self._name_of_key.items() if policy == name and key not in checked
+            ]:
                 del self._name_of_key[key]
-            self._name_of_key[one.key] = name
-            runs, before = self.running.get(name), self._status.get(name)
-            if runs is None or runs.program.sha256 != one.program.sha256:
-                if before is not None:  # the old text decides until the new plan is ready
-                    self._status[name] = replace(before, key=one.key, diagnostics=one.diagnostics)
+            self._name_of_key[source.key] = name
+            running, before = self.running.get(name), self._status.get(name)
+            if running is None or running.program.sha256 != source.program.sha256:
+                if before is not None:  # the old text is active until the new plan is ready
+                    self._status[name] = replace(before, key=source.key, diagnostics=source.diagnostics)
                 continue
-            assert before is not None, f"{name} runs and has no status"
+            assert before is not None, f"{name} is active without a status"
             since_ns = before.since_ns if before.phase == "active" else now_ns
             self._status[name] = replace(
-                before, key=one.key, phase="active", diagnostics=one.diagnostics, since_ns=since_ns
+                before, key=source.key, phase="active", diagnostics=source.diagnostics, since_ns=since_ns
             )
-            out += self._report_recovered(one.key, one.program)
+            out += self._report_recovered(source.key, source.program)
         return out
 
     def _note_broken(
@@ -202,24 +211,26 @@ class PolicyRegistry:
         out: list[Command],
         now_ns: int,
     ) -> frozenset[str]:
-        """Answers the policies whose key is broken and that run on from an earlier text."""
-        fallen = set()
-        held, self._broken_keys = self._broken_keys, {}
-        for key, one in broken.items():
-            name = self._policy_of(one)
-            keeps = name is not None and name not in valid and (name in self.running or name in wanted)
-            if name is not None and keeps:
+        """Record broken keys; return the policies that stay active with an earlier text."""
+        fallen_back = set()
+        previous, self._broken_keys = self._broken_keys, {}
+        for key, source in broken.items():
+            name = self._policy_of(source)
+            falls_back = name is not None and name not in valid and (name in self.running or name in wanted)
+            if name is not None and falls_back:
                 self._name_of_key[key] = name
-                fallen.add(name)
-                self._fall_back(name, key, "last_known_good", one.diagnostics, wanted.get(name), now_ns)
+                fallen_back.add(name)
+                self._fall_back(name, key, "last_known_good", source.diagnostics, wanted.get(name), now_ns)
             else:
-                since_ns = held[key].since_ns if key in held else now_ns
+                since_ns = previous[key].since_ns if key in previous else now_ns
                 self._broken_keys[key] = PolicyStatus(
-                    name, key, None, None, "rejected", one.diagnostics, since_ns, None
+                    name, key, None, None, "rejected", source.diagnostics, since_ns, None
                 )
-            runs_on = name if keeps else None
-            out += self._report_rejected(key, rejection_message(one), runs_on, now_ns, library=one.is_library)
-        return frozenset(fallen)
+            runs_on = name if falls_back else None
+            out += self._report_rejected(
+                key, rejection_message(source), runs_on, now_ns, library=source.is_library
+            )
+        return frozenset(fallen_back)
 
     def _fall_back(
         self,
@@ -237,19 +248,19 @@ class PolicyRegistry:
                 before, key=key, phase=state, diagnostics=diagnostics, since_ns=since_ns
             )
             return
-        assert starting_from is not None, f"{name} neither runs nor is it about to"
+        assert starting_from is not None, f"{name} is neither active nor starting"
         self._status[name] = PolicyStatus(
             name, key, starting_from.version, starting_from.sha256, state, diagnostics, now_ns, None
         )
 
-    # ── words ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _report_rejected(
-        self, key: str, words: str, runs_on: str | None, now_ns: int, *, library: bool = False
+        self, key: str, message: str, runs_on: str | None, now_ns: int, *, library: bool = False
     ) -> list[Command]:
-        if self._reported.get(key) == words:
+        if self._reported.get(key) == message:
             return []
-        self._reported[key] = words
+        self._reported[key] = message
         running = None if runs_on is None else self.running.get(runs_on)
         if running is not None:
             age = format_duration(now_ns - running.since_ns)
@@ -257,10 +268,10 @@ class PolicyRegistry:
         elif runs_on is not None:
             outcome = f"running the last known good text, sha {short_sha(self._status[runs_on].sha256 or '')}"
         elif library:
-            outcome = "policies that include it keep what they run"
+            outcome = "policies that include it keep their active version"
         else:
-            outcome = "nothing runs in its place"
-        return [ReportPolicyEvent("Warning", "PolicyRejected", f"{words}; {outcome}")]
+            outcome = "no version of this policy is active"
+        return [ReportPolicyEvent("Warning", "PolicyRejected", f"{message}; {outcome}")]
 
     def _report_missing(
         self, name: str, starting_from: Program | None, event: PoliciesUpdated
@@ -269,110 +280,126 @@ class PolicyRegistry:
             return []
         running = self.running.get(name)
         program = starting_from if running is None else running.program
-        assert program is not None, f"{name} neither runs nor is it about to"
-        cause = "is gone" if event.bundle is None else "does not have it any more"
-        kept_too = (
-            f"delete it from {event.last_good_source_name} too and " if event.last_good_source_name else ""
+        assert program is not None, f"{name} is neither active nor starting"
+        cause = "no longer exists" if event.bundle is None else "no longer contains it"
+        delete_saved = (
+            f"delete it from {event.last_good_source_name} as well and "
+            if event.last_good_source_name
+            else ""
         )
-        words = (
-            f"policy `{name}`: {event.source_name} {cause}; its last known good text, sha {short_sha(program.sha256)}, runs on. "
-            f"To end it, {kept_too}restart the scheduler"
+        message = (
+            f"policy `{name}`: {event.source_name} {cause}; its last known good text, sha {short_sha(program.sha256)}, stays active. "
+            f"To remove it, {delete_saved}restart the scheduler"
         )
-        self._reported[_MISSING_KEY_PREFIX + name] = words
-        return [ReportPolicyEvent("Warning", "PolicyMissing", words)]
+        self._reported[_MISSING_KEY_PREFIX + name] = message
+        return [ReportPolicyEvent("Warning", "PolicyMissing", message)]
 
     def _report_recovered(self, key: str, program: Program) -> list[Command]:
-        rejected, missed = (
+        rejected, missing = (
             self._reported.pop(key, None),
             self._reported.pop(_MISSING_KEY_PREFIX + program.name, None),
         )
-        if rejected is None and missed is None:
+        if rejected is None and missing is None:
             return []
         return [ReportPolicyEvent("Normal", "PolicyRecovered", _active_message(key, program))]
 
     # ── extenders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _reject_unusable_extenders(self, offered: Mapping[str, CheckedSource]) -> Mapping[str, CheckedSource]:
-        """The same, without the programs whose extenders cannot be asked, and with what is to be said of these."""
-        settled = dict(offered)
-        for key, one in offered.items():
-            found = () if one.program is None else unusable_extenders(one.program, self._extenders)
-            if found:
-                assert one.program is not None
-                settled[key] = replace(
-                    one, program=None, policy_name=one.program.name, diagnostics=(*found, *one.diagnostics)
+        """Replace programs that use an unusable extender by the diagnostics about it."""
+        sources = dict(offered)
+        for key, source in offered.items():
+            diagnostics = (
+                () if source.program is None else unusable_extenders(source.program, self._extenders)
+            )
+            if diagnostics:
+                assert source.program is not None
+                sources[key] = replace(
+                    source,
+                    program=None,
+                    policy_name=source.program.name,
+                    diagnostics=(*diagnostics, *source.diagnostics),
                 )
-        return settled
+        return sources
 
-    # ── two keys with one policy ───────────────────────────────────────────────────────────────────────────────────
+    # ── duplicate names ───────────────────────────────────────────────────────────────────────────────────
 
     def _reject_duplicate_names(
         self, checked: Mapping[str, CheckedSource], last_good: Mapping[str, Program]
     ) -> Mapping[str, CheckedSource]:
-        """The language lets the first key of a name stand, in the order of the keys. Where the name runs from another
-        key that is still there, the first is the newcomer: it is refused as well, and the text that runs, runs on."""
-        settled = dict(checked)
-        for one in checked.values():
-            for doubled in one.diagnostics:
-                if doubled.code != _DUPLICATE_POLICY_CODE or doubled.span is None:
+        """Reject the first of two keys with one policy name too, if the name is active from the other key.
+
+        The check rejects all keys of a name but the first, in order of the keys. If the name is active
+        from another key that still exists, the first key is the new one, and the active text stays.
+        """
+        sources = dict(checked)
+        for source in checked.values():
+            for duplicate in source.diagnostics:
+                if duplicate.code != _DUPLICATE_POLICY_CODE or duplicate.span is None:
                     continue
-                name = doubled.span.text
+                name = duplicate.span.text
                 first = next(
-                    (two for two in checked.values() if two.program and two.program.name == name), None
+                    (other for other in checked.values() if other.program and other.program.name == name),
+                    None,
                 )
                 if first is None or self._owns_name(name, first, last_good):
                     continue
-                here = doubled.related[0].span
+                here = duplicate.related[0].span
                 finding = make_diagnostic(
                     _DUPLICATE_POLICY_CODE,
-                    f"there is a policy `{name}` already, in the key {one.key}",
+                    f"there is a policy `{name}` already, in the key {source.key}",
                     here,
                     label="second policy of this name",
                     help="pods could not say which of the two they mean: give one another name",
                 )
                 diagnostics = (finding, *first.diagnostics)
-                settled[first.key] = replace(first, program=None, diagnostics=diagnostics)
-        return settled
+                sources[first.key] = replace(first, program=None, diagnostics=diagnostics)
+        return sources
 
     def _owns_name(self, name: str, first: CheckedSource, last_good: Mapping[str, Program]) -> bool:
-        """Whether the key is the one that the policy runs from, or nothing of that name runs or ran."""
+        """Whether the key is the source of the active text, or no policy of that name is active or saved."""
         if name in self.running:
             return self._status[name].key == first.key
         return name not in last_good or last_good[name].sha256 == _sha_of(first)
 
-    # ── small things ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _policy_of(self, one: CheckedSource) -> str | None:
-        """Which policy a broken key was to be: by its header where that can still be read, else what it was last."""
-        return None if one.is_library else header_name(one) or self._name_of_key.get(one.key)
+    def _policy_of(self, source: CheckedSource) -> str | None:
+        """The policy of a broken key: the name in its header if readable, else the last one it had."""
+        return None if source.is_library else header_name(source) or self._name_of_key.get(source.key)
 
     def _sha(self, name: str) -> str | None:
         running = self.running.get(name)
         return None if running is None else running.program.sha256
 
     def _take_last_good(self, bundle: PolicyBundle | None, out: list[Command]) -> dict[str, Program]:
-        kept = bundle.sources if bundle is not None else {}
-        # With other settings one that cannot run now can: it is not thrown away.
+        sources = bundle.sources if bundle is not None else {}
+        # Keep texts that cannot run now: they may run again with other settings.
         self._saved_texts = {
-            one.program.name: one.program.text for one in kept.values() if one.program is not None
+            source.program.name: source.program.text
+            for source in sources.values()
+            if source.program is not None
         }
-        found = {}
-        for one in self._reject_unusable_extenders(kept).values():
-            if one.program is not None:
-                found[one.program.name] = one.program
-            elif not one.is_library:
+        programs = {}
+        for source in self._reject_unusable_extenders(sources).values():
+            if source.program is not None:
+                programs[source.program.name] = source.program
+            elif not source.is_library:
                 out.append(
                     Log(
                         "warning",
-                        "a last known good text cannot run any more",
-                        {"key": one.key, "why": rejection_message(one)},
+                        "a last known good policy text is no longer valid",
+                        {"key": source.key, "why": rejection_message(source)},
                     )
                 )
-        return found
+        return programs
 
     def _save(self) -> list[Command]:
-        now = {**self._saved_texts, **{name: one.program.text for name, one in self.running.items()}}
-        texts = {name: now[name] for name in sorted(now)}
+        current = {
+            **self._saved_texts,
+            **{name: running.program.text for name, running in self.running.items()},
+        }
+        texts = {name: current[name] for name in sorted(current)}
         if texts == self._saved_texts:
             return []
         self._saved_texts = texts
@@ -400,8 +427,8 @@ def _active_message(key: str, program: Program) -> str:
     return f"{key}: policy `{program.name}` version {program.version}, sha {short_sha(program.sha256)}, is active"
 
 
-def _sha_of(one: CheckedSource) -> str | None:
-    return None if one.program is None else one.program.sha256
+def _sha_of(source: CheckedSource) -> str | None:
+    return None if source.program is None else source.program.sha256
 
 
 def _reload_result(code: str) -> ReloadResult:
@@ -414,15 +441,15 @@ def _reload_result(code: str) -> ReloadResult:
             return "type"
 
 
-def _nothing_to_run_message(broken: Mapping[str, CheckedSource], event: PoliciesUpdated) -> str:
-    none_kept = (
+def _no_policy_message(broken: Mapping[str, CheckedSource], event: PoliciesUpdated) -> str:
+    none_saved = (
         f"{event.last_good_source_name} has no last known good policy"
         if event.last_good_source_name
-        else "none is kept of earlier runs"
+        else "no last known good policy is saved"
     )
     if event.bundle is None:
-        return f"{event.source_name} does not exist, and {none_kept}: nothing to run"
+        return f"no policy to run: {event.source_name} does not exist, and {none_saved}"
     if not broken:
-        return f"there is no policy in {event.source_name} (they are called NAME.policy), and {none_kept}: nothing to run"
-    first = "; ".join(rejection_message(one) for one in broken.values())
-    return f"no policy in {event.source_name} can run, and {none_kept}: nothing to run. {first}"
+        return f"no policy to run: {event.source_name} has no key named NAME.policy, and {none_saved}"
+    first = "; ".join(rejection_message(source) for source in broken.values())
+    return f"no policy to run: no policy in {event.source_name} is valid, and {none_saved}. {first}"

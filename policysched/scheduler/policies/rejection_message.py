@@ -1,4 +1,4 @@
-"""The words about a text that was not accepted: short enough for an event, precise enough to go to the place."""
+"""Messages about rejected policy texts: short enough for an event, with the exact position."""
 
 import re
 
@@ -10,41 +10,41 @@ _HEADER = re.compile(r"^[ \t]*policy[ \t]+([a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)[ \t
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
-def errors_of(one: CheckedSource) -> tuple[Diagnostic, ...]:
-    """What keeps the text from being active; warnings do not."""
-    return tuple(found for found in one.diagnostics if found.severity >= Severity.ERROR)
+def errors_of(source: CheckedSource) -> tuple[Diagnostic, ...]:
+    """The diagnostics that prevent activation; warnings do not."""
+    return tuple(diagnostic for diagnostic in source.diagnostics if diagnostic.severity >= Severity.ERROR)
 
 
-def rejection_message(one: CheckedSource) -> str:
-    """The first error with its place and its help, and how many more there are:
+def rejection_message(source: CheckedSource) -> str:
+    """The first error with its position and help, and the number of further errors:
     "main.policy:31:25 PS210 unknown metric `cpu_utl` (did you mean `cpu_util`?) (and 2 more)"."""
-    errors = errors_of(one)
-    assert errors, f"{one.key} has no error"
+    errors = errors_of(source)
+    assert errors, f"{source.key} has no error"
     first, more = errors[0], len(errors) - 1
-    words = f"{_location(one.key, first)} {first.code} {first.message}"
+    message = f"{_location(source.key, first)} {first.code} {first.message}"
     if first.help:
-        words += f" ({first.help})"
-    return f"{words} (and {more} more)" if more else words
+        message += f" ({first.help})"
+    return f"{message} (and {more} more)" if more else message
 
 
-def header_name(one: CheckedSource) -> str | None:
-    """The policy's name as the header of a broken text gives it, where a line of it still reads as one."""
-    if one.policy_name is not None:
-        return one.policy_name
-    for found in one.diagnostics:
-        if found.span is not None and found.span.source.name.endswith(one.key):
-            header = _HEADER.search(found.span.source.text)
+def header_name(source: CheckedSource) -> str | None:
+    """The policy name in the header of a broken text, if the header line is still readable."""
+    if source.policy_name is not None:
+        return source.policy_name
+    for diagnostic in source.diagnostics:
+        if diagnostic.span is not None and diagnostic.span.source.name.endswith(source.key):
+            header = _HEADER.search(diagnostic.span.source.text)
             return header[1] if header else None
     return None
 
 
 def short_sha(sha256: str) -> str:
-    """The first six digits of a hash, enough to tell texts apart."""
+    """The first six digits of a hash."""
     return sha256[:6]
 
 
 def format_duration(ns: int) -> str:
-    """`2h`, `3m`: the largest unit alone."""
+    """Format a duration in its largest unit alone: `2h`, `3m`."""
     seconds = max(0, ns // SECOND_NS)
     for size, unit in _UNITS:
         if seconds >= size:
@@ -52,10 +52,10 @@ def format_duration(ns: int) -> str:
     return "0s"
 
 
-def _location(key: str, found: Diagnostic) -> str:
-    if found.span is None:
+def _location(key: str, diagnostic: Diagnostic) -> str:
+    if diagnostic.span is None:
         return key
-    source = found.span.source
-    place = source.position(found.span.start)
+    source = diagnostic.span.source
+    place = source.position(diagnostic.span.start)
     name = key if source.name.endswith(key) else source.name
     return f"{name}:{place.line}:{place.column}"

@@ -1,8 +1,9 @@
-"""How one policy text takes over from another between two decisions.
+"""Policy reload: replaces one policy text by another between two attempts.
 
-Compiling is quick. What takes time are the columns that the new text reads and the old one did not, and its word on each
-of the pods that wait. Both are got ready in slices between decisions while the old plan decides on; the swap itself only
-puts the pods into their new order. A text with metrics that were never asked for is not got ready before they were. Before this process has decided anything there is nothing to protect, and a text
+Compilation is quick. The slow parts are building the columns that only the new text reads, and its
+pre-enqueue result for each pending pod. Both are prepared in slices between attempts while the old
+plan stays active; the swap itself only reorders the pods. A text with metrics that were never polled
+waits for their first samples before it is prepared. Before the first attempt of this process a text
 becomes active at once.
 """
 
@@ -21,7 +22,7 @@ from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult
 
 
 class PolicyPods(Protocol):
-    """Whoever has pods that wait under a policy: `PolicyMembership` is one."""
+    """The pending pods of each policy; implemented by `PolicyMembership`."""
 
     def precompute_pre_enqueue(
         self, program: Program, plan: Plan, now_ns: int
@@ -34,7 +35,7 @@ _DONE = object()
 
 @dataclass(slots=True)
 class _Swap:
-    """A plan that gets ready: first its columns, then what it says of each pod."""
+    """A plan in preparation: first its columns, then the pre-enqueue result of each pod."""
 
     program: Program
     plan: Plan
@@ -44,6 +45,8 @@ class _Swap:
 
 
 class PolicyReload:
+    """Prepares new policy versions in slices and activates them."""
+
     def __init__(self, core: SchedulerCore, membership: PolicyPods) -> None:
         self._core = core
         self._membership = membership
@@ -58,7 +61,7 @@ class PolicyReload:
         )
 
     def metrics(self) -> dict[str, Mapping[str, Metric]]:
-        """What samples are wanted of: the running programs', and those that a text has more which is to take over."""
+        """Metrics to poll: those of active programs, and the additional ones of texts in preparation."""
         wanted: dict[str, Mapping[str, Metric]] = {
             name: running.program.metrics for name, running in self._core.policies.running.items()
         }
@@ -68,14 +71,14 @@ class PolicyReload:
         return {name: metrics for name, metrics in wanted.items() if metrics}
 
     def metric_polled(self, policy: str, metric: str) -> None:
-        """The metric was asked for, with or without an answer."""
+        """The metric was polled, with or without success."""
         self._core.first_samples.metric_polled(policy, metric, self.metrics().get(policy, {}))
 
     def apply_update(self, event: PoliciesUpdated, now_ns: int, *, synced: bool, has_attempted: bool) -> None:
-        """Take in what the ConfigMap says now."""
+        """Apply the current content of the ConfigMap."""
         core = self._core
-        words, programs = core.policies.apply_update(event, now_ns)
-        core.commands += words
+        commands, programs = core.policies.apply_update(event, now_ns)
+        core.commands += commands
         for name in [
             name for name, swap in self._swaps.items() if not core.policies.still_wanted(swap.program)
         ]:
@@ -88,8 +91,8 @@ class PolicyReload:
             del self._awaiting_samples[name]
             core.first_samples.cancel(name)
         for program in programs:
-            swap, blind = self._swaps.get(program.name), self._awaiting_samples.get(program.name)
-            waiting = swap.program if swap is not None else None if blind is None else blind[0]
+            swap, awaiting = self._swaps.get(program.name), self._awaiting_samples.get(program.name)
+            waiting = swap.program if swap is not None else None if awaiting is None else awaiting[0]
             if waiting is None or waiting.sha256 != program.sha256:
                 self._start(program, now_ns, synced=synced, decided=has_attempted)
 
@@ -97,11 +100,11 @@ class PolicyReload:
             core.policy_states.stop_buffering()
         if not core.policies.running and not self._swaps and core.policies.startup_error is None:
             core.policies.startup_error = (
-                f"no policy in {event.source_name} could be compiled: nothing to run"
+                f"no policy to run: no policy in {event.source_name} could be compiled"
             )
 
     def step(self, now_ns: int) -> None:
-        """One slice of preparation; the swap when it was the last."""
+        """Run one slice of preparation; activate the plan after the last one."""
         for name in [name for name in self._awaiting_samples if not self._core.first_samples.missing(name)]:
             self._start_swap(*self._awaiting_samples.pop(name), now_ns)
         for name, swap in list(self._swaps.items()):
@@ -121,15 +124,17 @@ class PolicyReload:
         core = self._core
         try:
             plan = compile_plan(program)
-        except RecursionError:  # the limit on nesting should have refused it; no edit may end the loop
-            core.commands += core.policies.reject(program, "is nested too deeply to be compiled", now_ns)
+        except RecursionError:  # the nesting limit should reject it first; no edit may end the event loop
+            core.commands += core.policies.reject(
+                program, "the policy is nested too deeply to compile", now_ns
+            )
             return
         if decided:
             running = core.policies.running.get(program.name)
             if running is not None and program.name not in core.first_samples.held_policies:
-                waits, said = core.first_samples.await_new_metrics(running.program, program, now_ns)
-                core.commands += said
-                if waits:
+                must_wait, commands = core.first_samples.await_new_metrics(running.program, program, now_ns)
+                core.commands += commands
+                if must_wait:
                     self._awaiting_samples[program.name] = program, plan
                     return
             self._start_swap(program, plan, now_ns)
@@ -145,18 +150,21 @@ class PolicyReload:
     def _activate(self, program: Program, plan: Plan, now_ns: int, *, synced: bool) -> None:
         core = self._core
         before = core.policies.running.get(program.name)
-        replaced = {} if before is None else before.program.metrics
+        previous_metrics = {} if before is None else before.program.metrics
         core.commands += core.policies.activate(program, plan, now_ns)
         core.commands += core.first_samples.hold_policy(program, now_ns)
-        living = {one.plan for one in core.policies.running.values()}
-        core.evaluator.retain_only(living | {one.plan for one in self._swaps.values()})
+        active_plans = {running.plan for running in core.policies.running.values()}
+        core.evaluator.retain_only(active_plans | {swap.plan for swap in self._swaps.values()})
         core.assumed_load.activate(plan)
         core.recovery_tracker.activate(program)
         core.samples[program.name] = {
-            metric: core.adjust_samples(program.name, metric, known)
-            for metric, known in core.samples.get(program.name, {}).items()
+            metric: core.adjust_samples(program.name, metric, samples)
+            for metric, samples in core.samples.get(program.name, {}).items()
             if metric in program.metrics
-            and (metric not in replaced or same_query(replaced[metric], program.metrics[metric]))
+            and (
+                metric not in previous_metrics
+                or same_query(previous_metrics[metric], program.metrics[metric])
+            )
         }
         core.activate_states(program, now_ns)
         if synced:

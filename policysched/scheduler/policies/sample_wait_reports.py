@@ -1,7 +1,8 @@
-"""Pods of a policy that waits for its first samples are told so, for nothing else would say anything of them.
+"""Reports pods as pending while their policy waits for its first samples.
 
-Most waits are over before anybody looks, so the first words come after some seconds; and since the longest wait is ten seconds, only so
-many pods a second are told, the rest of a great many never. Reports see to it that nobody is told the same twice.
+Such pods are not attempted, so no attempt reports them. Most waits are short, so reports start after
+some seconds. They are rate limited: a wait lasts ten seconds at most, and with very many pods some
+are never reported. The reason and message of a pod are reported once.
 """
 
 from collections.abc import Iterator
@@ -13,14 +14,14 @@ from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 
 FIRST_REPORT_DELAY_NS = 3 * SECOND_NS
-"""How long a policy has waited before its pods hear of it."""
+"""How long a policy waits before its pods are reported."""
 REPORT_INTERVAL_NS = SECOND_NS
 PODS_PER_REPORT_MAX = 500
-"""In one such second, of one policy."""
+"""Pods of one policy reported in one interval."""
 
 
 class SampleWaitReports:
-    """Follows `FirstSamples.held_policies`, as the queue does."""
+    """Reports the pods of `FirstSamples.held_policies`."""
 
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
@@ -33,29 +34,29 @@ class SampleWaitReports:
         return self._due_ns.get(policy, self._core.first_samples.since_ns(policy) + FIRST_REPORT_DELAY_NS)
 
     def advance(self, now_ns: int) -> None:
-        held = self._core.first_samples.held_policies
-        self._due_ns = {policy: due_ns for policy, due_ns in self._due_ns.items() if policy in held}
-        for policy in sorted(held):
+        held_policies = self._core.first_samples.held_policies
+        self._due_ns = {policy: due_ns for policy, due_ns in self._due_ns.items() if policy in held_policies}
+        for policy in sorted(held_policies):
             if self._next_ns(policy) <= now_ns:
                 self._report(policy, now_ns)
                 self._due_ns[policy] = now_ns + REPORT_INTERVAL_NS
 
     def _report(self, policy: str, now_ns: int) -> None:
-        core, left = self._core, PODS_PER_REPORT_MAX
+        core, remaining = self._core, PODS_PER_REPORT_MAX
         why = f"policy {policy} {core.first_samples.message(policy)}"
-        words = pod_refused_message(len(core.cache.nodes), why)
-        for unit in core.queue.active_entries(policy):
-            for pod in _pods_of(unit):
-                if left and core.reports.last_report(pod.uid) != ("PolicyPending", words):
-                    core.report_pending(pod, "PolicyPending", words, now_ns)
-                    left -= 1
-            if not left:
+        message = pod_refused_message(len(core.cache.nodes), why)
+        for entry in core.queue.active_entries(policy):
+            for pod in _pods_of(entry):
+                if remaining and core.reports.last_report(pod.uid) != ("PolicyPending", message):
+                    core.report_pending(pod, "PolicyPending", message, now_ns)
+                    remaining -= 1
+            if not remaining:
                 return
 
 
-def _pods_of(unit: QueueEntry) -> Iterator[PendingPod]:
-    match unit:
+def _pods_of(entry: QueueEntry) -> Iterator[PendingPod]:
+    match entry:
         case QueuedGang():
-            yield from unit.pending_members.values()
+            yield from entry.pending_members.values()
         case PendingPod():
-            yield unit
+            yield entry

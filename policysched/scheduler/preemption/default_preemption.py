@@ -1,13 +1,14 @@
-"""Making room for a pod that finds none: who is evicted, and what becomes of it.
+"""Preemption: picks victims for a pod or gang without a node, and follows the evictions.
 
-    no node ──candidates?──► evicting ──all told to end──► nominated ──they are gone──► tried again, and bound
-                │               └──refused──► pending, the nomination taken back
-                └── none: pending, with the words why
+    unschedulable ──candidate──► evicting ──all deletions accepted──► nominated ──victims gone──► requeued
+         │                          └──refused──► pending, nomination cleared
+         └── no candidate: pending, with the reasons
 
-From the decision on the pod is nominated to its node: its room is kept from pods of lower or equal priority. While the
-eviction is not answered the pod is not tried; while victims are still ending on its node it evicts nobody else. For a gang
-that is placed whole the same is done for as many members as it needs, or for none: `gang_room` finds where, and all of them keep
-their nominations until they are placed, or lose them together. Source: DefaultPreemption of kube-scheduler 1.36.
+The pod is nominated to the node from the decision on: the node's capacity is reserved against pods of
+lower or equal priority. The pod is not attempted while its eviction is in flight, and it evicts no
+further pods while victims are terminating on its node. For a gang the same is done for all members
+that are needed, or for none (`gangs.placement`); members keep or lose their nominations together.
+Source: DefaultPreemption of kube-scheduler 1.36.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping
@@ -53,8 +54,7 @@ AddToOverlay = Callable[[PendingPod, NodeName, Overlay], object]
 
 
 class ClaimPostFilterMessage(StrEnum):
-    """What kube-scheduler's DynamicResources says before preemption is thought of: of pods without claims for devices, of those with
-    some, where a claim has to give its devices back, and where one that was left over is taken away."""
+    """PostFilter message of kube-scheduler's DynamicResources, which precedes that of preemption."""
 
     NONE = "no new claims to deallocate"
     STILL_UNSCHEDULABLE = "still not schedulable"
@@ -63,17 +63,17 @@ class ClaimPostFilterMessage(StrEnum):
 
 
 NO_CLAIM_STATE = "not found"
-"""What kube-scheduler's DynamicResources says after a pod was refused before it had a look at it."""
+"""PostFilter message of kube-scheduler's DynamicResources for a pod rejected before its PreFilter ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionStarted:
-    """Victims are on their way, and the pod, or as much of the gang as is needed, is nominated."""
+    """Evictions were started; the pod, or the needed members of the gang, are nominated."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoPreemption:
-    """Nobody is evicted: what to say of it, and when another try could go otherwise for that reason alone (ns)."""
+    """No pod is evicted: the message, and when another attempt may succeed for that reason alone (ns)."""
 
     message: str
     valid_until_ns: int | None = None
@@ -81,8 +81,12 @@ class NoPreemption:
 
 @dataclass(slots=True)
 class _Eviction:
-    """An `Evict` without an answer. `terminating`: whose room it waits for as well, and who was ending already. `requeue_wanted`: something happened
-    meanwhile that may help the pod. `gang_victims`: whom members of its gang wait for whose evictions are answered."""
+    """An `Evict` in flight.
+
+    `terminating`: victims that were terminating already. `requeue_wanted`: an event arrived
+    meanwhile that may help the pod. `gang_victims`: victims of answered evictions for other members
+    of its gang.
+    """
 
     pod: Pod
     node: NodeName
@@ -93,35 +97,37 @@ class _Eviction:
 
 
 class DefaultPreemption:
-    """`evicting` are the evictions without an answer, by the pod that is to have the room."""
+    """Runs preemption; keeps the evictions in flight by preemptor."""
 
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
         self._breaker = EvictionBreaker(core.limits)
         self._evicting: dict[PodUid, _Eviction] = {}
-        self._deletion_requested: set[PodUid] = set()  # told to end, and the watch has not shown it yet
+        self._deletion_requested: set[PodUid] = set()  # deletion accepted, not yet seen by the watch
         self._forbidden_until_ns = 0
         self._forbidden_message = ""
 
-    # ── deciding ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── decision ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def defer_attempt(self, uid: PodUid) -> bool:
-        """Whether an eviction for this pod is not answered yet: it is not tried now, but as soon as that is."""
+        """Whether an eviction for the pod is in flight. The attempt is made once that is answered."""
         eviction = self._evicting.get(uid)
         if eviction is not None:
             eviction.requeue_wanted = True
         return eviction is not None
 
     def defer_gang_attempt(self, gang: QueuedGang) -> bool:
-        """Whether an eviction for one of its members is not answered yet."""
-        held = [self.defer_attempt(uid) for uid in gang.pending_members]  # each of them is to know
-        return any(held)
+        """Whether an eviction for one of its members is in flight."""
+        deferred = [self.defer_attempt(uid) for uid in gang.pending_members]  # sets requeue_wanted for each
+        return any(deferred)
 
     def preempt_for_pod(
         self, pod: PendingPod, now_ns: int, claims: ClaimPostFilterMessage = ClaimPostFilterMessage.NONE
     ) -> Steps[PreemptionStarted | NoPreemption | None]:
-        """The pod found no node, for reasons of nodes. None: the policy evicts nobody. `claims`: what is to be said of its claims
-        for devices."""
+        """Preempt for a pod that no node fits. None: the policy does not allow preemption.
+
+        `claims`: the message about its device claims.
+        """
         core, value = self._core, pod.pod
         plan = core.plan(pod.policy)
         if not plan.allows_preemption:
@@ -140,7 +146,7 @@ class DefaultPreemption:
         allowed = plan.may_evict(value, core.namespace_of(value), pod.facts, now_ns)
         if self._victims_terminating(pod.uid, dry_run, allowed):
             return self._no_preemption(pod.policy, VICTIMS_TERMINATING, claims=claims)
-        spared_until_ns = self._breaker.next_time_ns()
+        blocked_until_ns = self._breaker.next_time_ns()
         lowest = core.cache.ledger.lowest_priority
         if lowest is None or lowest >= value.priority:
             chosen, reasons = None, no_evictable_pods(dry_run, len(core.cache.nodes)).reasons
@@ -153,20 +159,20 @@ class DefaultPreemption:
             )
         if chosen is None:
             self._core.clear_nomination(pod.uid, now_ns)
-            words = unavailable_message(len(core.cache.nodes), reasons)
-            return self._no_preemption(pod.policy, words, spared_until_ns, claims)
+            message = unavailable_message(len(core.cache.nodes), reasons)
+            return self._no_preemption(pod.policy, message, blocked_until_ns, claims)
         self._evict(pod, chosen, now_ns)
         return PreemptionStarted()
 
     def _choose(
         self, dry_run: DryRun, may_evict: Callable[[Pod], bool], cluster: PreemptionInputs
     ) -> Steps[tuple[Candidate | None, Mapping[str, int]]]:
-        """The candidate of least harm, or why there is none."""
+        """The least disruptive candidate, or the reasons why there is none."""
         if dry_run.node_local:
-            prospects, best = yield from find_best_candidate(dry_run, may_evict, cluster)
-            return best, rejection_reasons(prospects, dry_run, cluster)
-        found = yield from find_candidates(dry_run, may_evict, cluster)
-        return least_disruptive(found.candidates) if found.candidates else None, found.reasons
+            candidates, best = yield from find_best_candidate(dry_run, may_evict, cluster)
+            return best, rejection_reasons(candidates, dry_run, cluster)
+        result = yield from find_candidates(dry_run, may_evict, cluster)
+        return least_disruptive(result.candidates) if result.candidates else None, result.reasons
 
     def preempt_for_gang(
         self,
@@ -176,7 +182,7 @@ class DefaultPreemption:
         add_to_overlay: AddToOverlay,
         now_ns: int,
     ) -> Steps[PreemptionStarted | NoPreemption | None]:
-        """It is to be placed whole and does not fit. None: the policy evicts nobody."""
+        """Preempt for a whole gang that does not fit. None: the policy does not allow preemption."""
         core = self._core
         plan = core.plan(gang.policy)
         if not plan.allows_preemption:
@@ -185,7 +191,7 @@ class DefaultPreemption:
         core.counters.preemption_attempts += 1
         if now_ns < self._forbidden_until_ns:
             return self._no_gang_preemption(gang, self._forbidden_message, self._forbidden_until_ns, now_ns)
-        rules = GangSearchContext(
+        context = GangSearchContext(
             equivalence_keys=equivalence_keys,
             may_evict_for=lambda pod: plan.may_evict(pod.pod, core.namespace_of(pod.pod), pod.facts, now_ns),
             eviction_blocked=lambda victim: self._breaker.blocks(victim, now_ns),
@@ -194,79 +200,84 @@ class DefaultPreemption:
             evaluate=evaluate,
             add_to_overlay=add_to_overlay,
         )
-        spared_until_ns = self._breaker.next_time_ns()
-        found = yield from find_gang_placement(core, gang, rules, now_ns)
-        match found:
-            case NoGangPlacement(words, victims_terminating=True):
-                return self._no_preemption(gang.policy, words)
-            case NoGangPlacement(words):
-                return self._no_gang_preemption(gang, words, spared_until_ns, now_ns)
-            case GangPlacement() as seats:
-                self._evict_for_gang(gang, seats, now_ns)
+        blocked_until_ns = self._breaker.next_time_ns()
+        outcome = yield from find_gang_placement(core, gang, context, now_ns)
+        match outcome:
+            case NoGangPlacement(message, victims_terminating=True):
+                return self._no_preemption(gang.policy, message)
+            case NoGangPlacement(message):
+                return self._no_gang_preemption(gang, message, blocked_until_ns, now_ns)
+            case GangPlacement() as placement:
+                self._evict_for_gang(gang, placement, now_ns)
                 return PreemptionStarted()
 
     def _no_gang_preemption(
-        self, gang: QueuedGang, words: str, valid_until_ns: int | None, now_ns: int
+        self, gang: QueuedGang, message: str, valid_until_ns: int | None, now_ns: int
     ) -> NoPreemption:
         self.clear_gang_nominations(gang, now_ns)
-        return self._no_preemption(gang.policy, words, valid_until_ns)
+        return self._no_preemption(gang.policy, message, valid_until_ns)
 
     def clear_gang_nominations(self, gang: QueuedGang, now_ns: int) -> None:
-        """Nobody who waits in the gang goes to the node that it is nominated to: they lose that together."""
-        for uid in [one for one in self._core.cache.nominated if one in gang.pending_members]:
+        """Clear the nominations of all pending members together."""
+        for uid in [uid for uid in self._core.cache.nominated if uid in gang.pending_members]:
             self._core.clear_nomination(uid, now_ns)
 
-    def _evict_for_gang(self, gang: QueuedGang, found: GangPlacement, now_ns: int) -> None:
+    def _evict_for_gang(self, gang: QueuedGang, placement: GangPlacement, now_ns: int) -> None:
         nominated = self._core.cache.nominated
-        seated = {seat.pod.uid for seat in found.members}
-        for uid in [one for one in nominated if one in gang.pending_members and one not in seated]:
+        placed_uids = {member.pod.uid for member in placement.members}
+        for uid in [uid for uid in nominated if uid in gang.pending_members and uid not in placed_uids]:
             self._core.clear_nomination(uid, now_ns)
-        for seat in found.members:
-            known = nominated.get(seat.pod.uid)
-            if seat.candidate.victims or known is None or known.nominated_node != seat.node:
-                self._evict(seat.pod, seat.candidate, now_ns)
+        for member in placement.members:
+            current = nominated.get(member.pod.uid)
+            if member.candidate.victims or current is None or current.nominated_node != member.node:
+                self._evict(member.pod, member.candidate, now_ns)
             else:
-                self._clear_lower_nominations(seat.pod, seat.node, now_ns)
+                self._clear_lower_nominations(member.pod, member.node, now_ns)
 
     def _victims_terminating(self, uid: PodUid, dry_run: DryRun, allowed: VictimPredicate) -> bool:
-        """Whether victims of an earlier try are still on the pod's nominated node, which could yet take it."""
+        """Whether victims of an earlier attempt are still on the pod's nominated node, which may yet fit it."""
         cache = self._core.cache
         nominated = cache.nominated.get(uid)
         node = None if nominated is None else nominated.nominated_node
         if node is None or node not in dry_run.potential_nodes:
             return False
-        return any(allowed(one) and self._is_terminating(one.uid) for one in self._pods_on(node))
+        return any(allowed(victim) and self._is_terminating(victim.uid) for victim in self._pods_on(node))
 
     def _is_terminating(self, uid: PodUid) -> bool:
-        seen = self._core.cache.pods[uid]
-        return self._is_deletion_requested(uid) or (seen.deleting and seen.preempted)
+        observed = self._core.cache.pods[uid]
+        return self._is_deletion_requested(uid) or (observed.deleting and observed.preempted)
 
     def _is_deletion_requested(self, uid: PodUid) -> bool:
-        """Whether it is told to end, or about to be, and the watch has not shown it yet."""
-        return uid in self._deletion_requested or any(uid in one.victims for one in self._evicting.values())
+        """Whether its deletion was requested, or is about to be, and the watch has not shown it yet."""
+        return uid in self._deletion_requested or any(
+            uid in eviction.victims for eviction in self._evicting.values()
+        )
 
     def _evict(self, pod: PendingPod, chosen: Candidate, now_ns: int) -> None:
         core, value = self._core, pod.pod
-        ending = [
-            one
-            for one in chosen.victims
-            if core.cache.pods[one.uid].deleting or self._is_deletion_requested(one.uid)
+        terminating = [
+            victim
+            for victim in chosen.victims
+            if core.cache.pods[victim.uid].deleting or self._is_deletion_requested(victim.uid)
         ]
         victims = [
-            Victim(one.uid, one.namespace, one.name, core.cache.pods[one.uid].generation)
-            for one in chosen.victims
-            if one not in ending
+            Victim(victim.uid, victim.namespace, victim.name, core.cache.pods[victim.uid].generation)
+            for victim in chosen.victims
+            if victim not in terminating
         ]
         if chosen.victims:
             core.counters.victim_counts.append(len(chosen.victims))
-        for one in chosen.victims:
-            words = None if one in ending else self._breaker.record(one, now_ns)
-            if words is not None:
-                core.commands.append(ReportPolicyEvent("Warning", "PreemptionStopped", words))
+        for victim in chosen.victims:
+            warning = None if victim in terminating else self._breaker.record(victim, now_ns)
+            if warning is not None:
+                core.commands.append(ReportPolicyEvent("Warning", "PreemptionStopped", warning))
         self._clear_lower_nominations(pod, chosen.node, now_ns)
         core.queue.requeue(core.cache.nominate(pod.uid, chosen.node), now_ns)
         self._evicting[pod.uid] = _Eviction(
-            value, chosen.node, {one.uid: one for one in victims}, frozenset(one.uid for one in ending)
+            value,
+            chosen.node,
+            {victim.uid: victim for victim in victims},
+            frozenset(victim.uid for victim in terminating),
         )
         core.commands.append(
             Evict(value.uid, value.namespace, value.name, value.scheduler, chosen.node, tuple(victims))
@@ -274,33 +285,33 @@ class DefaultPreemption:
         core.commands.append(
             Log(
                 "info",
-                "evicting for a pod",
+                "evicting victims for a pod",
                 {"pod": value.full_name, "node": chosen.node, "victims": _names(chosen.victims)},
             )
         )
 
     def _clear_lower_nominations(self, pod: PendingPod, node: NodeName, now_ns: int) -> None:
-        """Pods of lower priority that wait for the same node look for another, a gang all of its members."""
+        """Clear nominations of lower priority to the node; for a gang, those of all its members."""
         gangs = self._core.gangs
         own = gangs.gang_of(pod.uid)
-        for seen in list(self._core.cache.nominated.values()):
-            lesser = seen.nominated_node == node and seen.pod.priority < pod.priority
-            if lesser and seen.pod.uid != pod.uid:
-                gang = gangs.gang_of(seen.pod.uid)
-                if gang is None or seen.pod.uid not in gang.unqueued_members:
-                    self._core.clear_nomination(seen.pod.uid, now_ns)
+        for observed in list(self._core.cache.nominated.values()):
+            is_lower = observed.nominated_node == node and observed.pod.priority < pod.priority
+            if is_lower and observed.pod.uid != pod.uid:
+                gang = gangs.gang_of(observed.pod.uid)
+                if gang is None or observed.pod.uid not in gang.unqueued_members:
+                    self._core.clear_nomination(observed.pod.uid, now_ns)
                 elif gang is not own:
                     self.clear_gang_nominations(gang, now_ns)
 
     def _no_preemption(
         self,
         policy: str,
-        words: str,
+        message: str,
         valid_until_ns: int | None = None,
         claims: ClaimPostFilterMessage = ClaimPostFilterMessage.NONE,
     ) -> NoPreemption:
         program = self._core.policies.running[policy].program
-        return NoPreemption(preemption_message(program, words, claims), valid_until_ns)
+        return NoPreemption(preemption_message(program, message, claims), valid_until_ns)
 
     def _pods_on(self, node: NodeName) -> Collection[Pod]:
         return self._core.cache.ledger.usage(node).pods.values()
@@ -308,33 +319,35 @@ class DefaultPreemption:
     def _started_ns(self, uid: PodUid) -> int | None:
         return self._core.cache.pods[uid].started_ns
 
-    # ── what became of it ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── results of evictions ──────────────────────────────────────────────────────────────────────────────────────────
 
     def evicted(self, preemptor: PodUid, victims: tuple[PodUid, ...], now_ns: int) -> None:
-        """Every victim was told to end, or had gone."""
+        """All victims are terminating or gone."""
         eviction = self._evicting.pop(preemptor, None)
         if eviction is None:
             return
         self._record_deletions(eviction, victims)
         awaited = {*eviction.victims, *eviction.terminating, *eviction.gang_victims}
-        companion = self._other_gang_eviction(preemptor)
-        if companion is not None:
-            companion.requeue_wanted |= eviction.requeue_wanted
-            companion.gang_victims |= awaited
+        other_eviction = self._other_gang_eviction(preemptor)
+        if other_eviction is not None:
+            other_eviction.requeue_wanted |= eviction.requeue_wanted
+            other_eviction.gang_victims |= awaited
         elif eviction.requeue_wanted or not any(uid in self._core.cache.pods for uid in awaited):
             self._requeue(preemptor, now_ns, failing=False)
 
     def _other_gang_eviction(self, preemptor: PodUid) -> _Eviction | None:
-        """Another eviction for the same gang that has no answer yet: the last answer counts."""
+        """Another eviction in flight for the same gang: the last one to be answered requeues the gang."""
         gang = self._core.gangs.gang_of(preemptor)
         if gang is None or preemptor not in gang.unqueued_members:
             return None
-        return next((one for uid, one in self._evicting.items() if uid in gang.unqueued_members), None)
+        return next(
+            (eviction for uid, eviction in self._evicting.items() if uid in gang.unqueued_members), None
+        )
 
     def refused(
         self, preemptor: PodUid, reason: str, victims: tuple[PodUid, ...], now_ns: int, *, forbidden: bool
     ) -> None:
-        """It ended early: the pod waits on, and others may have the room of those who were told to end."""
+        """The eviction was refused: the pod stays pending and loses its nomination."""
         core = self._core
         eviction = self._evicting.pop(preemptor, None)
         if eviction is None:
@@ -349,14 +362,14 @@ class DefaultPreemption:
             else:
                 core.clear_nomination(preemptor, now_ns)
         fields = {"pod": eviction.pod.full_name, "node": eviction.node, "why": reason}
-        core.commands.append(Log("warning", "an eviction was not carried out", fields))
+        core.commands.append(Log("warning", "eviction failed", fields))
         self._requeue(preemptor, now_ns, failing=not forbidden)
 
     def _record_deletions(self, eviction: _Eviction, victims: tuple[PodUid, ...]) -> None:
         core, pod = self._core, eviction.pod
         for uid in victims:
-            seen = core.cache.pods.get(uid)
-            if seen is not None and not seen.deleting:
+            observed = core.cache.pods.get(uid)
+            if observed is not None and not observed.deleting:
                 self._deletion_requested.add(uid)
             core.commands.append(
                 ReportPreempted(
@@ -365,69 +378,76 @@ class DefaultPreemption:
             )
 
     def _forbid(self, reason: str, now_ns: int) -> None:
-        """Said once; another try would end in the same way until somebody changes the permissions."""
-        words = f"not carried out, for the API server does not let us evict: {reason}"
+        """Suspend preemption after a 403, with one event: retries fail until the permissions change."""
+        message = f"forbidden by the API server: {reason}"
         limits = self._core.limits
         self._forbidden_until_ns = now_ns + round(limits.eviction_forbidden_retry_s * SECOND_NS)
-        if words != self._forbidden_message:
-            self._forbidden_message = words
-            again = f"it is tried again every {limits.eviction_forbidden_retry_s:g} s"
+        if message != self._forbidden_message:
+            self._forbidden_message = message
+            retry = f"retried every {limits.eviction_forbidden_retry_s:g} s"
             self._core.commands.append(
-                ReportPolicyEvent("Warning", "PreemptionForbidden", f"preemption is {words}; {again}")
+                ReportPolicyEvent("Warning", "PreemptionForbidden", f"preemption is {message}; {retry}")
             )
 
     def _requeue(self, uid: PodUid, now_ns: int, *, failing: bool) -> None:
-        """Where the pod, or the gang that it waits in, is parked, that goes into the queue; anywhere else it is on its way
-        already. A pod that is held (its gang has failed meanwhile, say) is not to be tried."""
+        """Requeue the pod, or its gang, if parked; in any other state it is on its way already.
+
+        A pod that admission rejected (for example, because its gang failed meanwhile) is left alone.
+        """
         pod = self._core.pods.get(uid)
         if pod is not None and pod.admission_rejected:
             return
-        unit: QueueEntry | None = pod
-        if unit is not None and unit.state is QueueState.GANG_MEMBER:
-            unit = self._core.gangs.gang_of(uid)
-        if unit is not None and unit.state is QueueState.UNSCHEDULABLE:
-            self._core.queue.remove(unit, now_ns)
-            unit.in_error_backoff = failing
-            self._core.queue.enqueue(unit, now_ns, "Preemption")
+        entry: QueueEntry | None = pod
+        if entry is not None and entry.state is QueueState.GANG_MEMBER:
+            entry = self._core.gangs.gang_of(uid)
+        if entry is not None and entry.state is QueueState.UNSCHEDULABLE:
+            self._core.queue.remove(entry, now_ns)
+            entry.in_error_backoff = failing
+            self._core.queue.enqueue(entry, now_ns, "Preemption")
 
     def forget(self, uid: PodUid) -> None:
-        """The pod is gone, or the watch shows that it ends."""
+        """Forget a pod that is deleted or terminating."""
         self._deletion_requested.discard(uid)
 
     def check(self) -> list[str]:
-        """One sentence for each thing that does not agree with the cache."""
+        """Inconsistencies with the cache, one message each."""
         pods = self._core.cache.pods
         return [
-            f"{uid} is told to end and not known any more"
+            f"{uid}: deletion requested, but the pod is not in the cache"
             for uid in self._deletion_requested
             if uid not in pods
         ]
 
 
 def _names(pods: tuple[Pod, ...]) -> str:
-    return ", ".join(one.full_name for one in pods)
+    return ", ".join(pod.full_name for pod in pods)
 
 
 def preemption_message(
-    program: Program, words: str, claims: ClaimPostFilterMessage = ClaimPostFilterMessage.NONE
+    program: Program, message: str, claims: ClaimPostFilterMessage = ClaimPostFilterMessage.NONE
 ) -> str:
-    """What stands behind the filters' reasons, as kube-scheduler puts it."""
-    return f"{f'{claims}, ' if _has_default_filters(program) else ''}preemption: {words}"
+    """The message that follows the filters' reasons, in kube-scheduler's format."""
+    return f"{f'{claims}, ' if _has_default_filters(program) else ''}preemption: {message}"
 
 
-def claim_message(pod: Pod, stock: AvailableDevices) -> ClaimPostFilterMessage:
-    """Where nothing is done about its claims for devices, or about those that classes give it."""
-    given = any(stock.class_of_resource(one.resource) is not None for one in pod.extended)
+def claim_message(pod: Pod, devices: AvailableDevices) -> ClaimPostFilterMessage:
+    """The message for a pod with device claims, or with extended resources of a device class."""
+    has_device_resources = any(
+        devices.class_of_resource(request.resource) is not None for request in pod.extended
+    )
     return (
         ClaimPostFilterMessage.STILL_UNSCHEDULABLE
-        if pod.device_claims or given
+        if pod.device_claims or has_device_resources
         else ClaimPostFilterMessage.NONE
     )
 
 
 def message_after_rejection(program: Program, node_count: int, refused_by: str | None = None) -> str:
-    """What stands behind the reason for which a filter refuses a pod whatever the node. With the default profile
-    preemption is not thought of then, unless it is for claims for devices; with fewer filters it is, to no avail."""
+    """The message that follows a filter's reason for rejecting a pod on every node.
+
+    With kube-scheduler's default profile preemption does not run then, except after a rejection by
+    DynamicResources. With fewer filters it runs, and helps nowhere.
+    """
     if _has_default_filters(program) and refused_by != "dynamic_resources":
         return NO_CLAIM_STATE
     if program.preemption.mode == "never":
@@ -436,8 +456,12 @@ def message_after_rejection(program: Program, node_count: int, refused_by: str |
 
 
 def _has_default_filters(program: Program) -> bool:
-    """Whether the policy has all filters of kube-scheduler's default profile, in one of its releases. Then it also says what that profile's
-    DynamicResources says before preemption: that there is no claim whose devices could be taken back."""
-    there = {one.builtin for one in program.rules.filters if isinstance(one, BuiltinFilter)}
-    filters = {name for name, one in BUILTINS.items() if one.filters}
-    return any(filters - release.missing_builtins <= there for release in KUBE_SCHEDULER_RELEASES.values())
+    """Whether the policy has all filters of the default profile of a kube-scheduler release.
+
+    If so, messages include that of the profile's DynamicResources.
+    """
+    active_filters = {rule.builtin for rule in program.rules.filters if isinstance(rule, BuiltinFilter)}
+    filters = {name for name, builtin in BUILTINS.items() if builtin.filters}
+    return any(
+        filters - release.missing_builtins <= active_filters for release in KUBE_SCHEDULER_RELEASES.values()
+    )

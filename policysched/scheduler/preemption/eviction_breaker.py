@@ -1,8 +1,9 @@
-"""Who is evicted again and again.
+"""Eviction breaker: stops evicting the pods of a controller that are evicted over and over.
 
-A controller makes a new pod for each one evicted; if that is evicted too, and so on, both sides work for nothing. Here
-the evictions of pods are counted that came after an earlier eviction of their owner's pods; an owner with too many of
-them in too short a time is left in peace until they are old.
+A controller recreates each evicted pod; if the new pod is evicted too, and so on, neither side makes
+progress. The breaker counts evictions of pods that were created after the first eviction for their
+owner. Pods of an owner with too many of these within the window are not evicted until the window has
+passed.
 """
 
 from collections import deque
@@ -22,7 +23,7 @@ class _History:
 
 
 class EvictionBreaker:
-    """Remembers an owner from its first eviction until the last one is older than the window."""
+    """Tracks an owner from its first eviction until the last one is older than the window."""
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self._repeat_evictions_max = limits.repeat_evictions_max
@@ -30,7 +31,7 @@ class EvictionBreaker:
         self._histories: dict[OwnerKey, _History] = {}
 
     def record(self, pod: Pod, now_ns: int) -> str | None:
-        """The pod is being evicted. Answers what is to be said where its owner's are left in peace from now on."""
+        """Record an eviction; return the event message if this one opens the breaker for the owner."""
         owner = _owner_key(pod)
         if owner is None:
             return None
@@ -47,12 +48,12 @@ class EvictionBreaker:
         namespace, kind, name = owner
         minutes = self._window_ns / (60 * SECOND_NS)
         return (
-            f"pods of {kind} {namespace}/{name} were evicted {self._repeat_evictions_max} times within {minutes:g} min of having been made "
-            f"anew; they are not evicted any more until that is past"
+            f"pods of {kind} {namespace}/{name} were recreated and evicted {self._repeat_evictions_max} times "
+            f"within {minutes:g} min; eviction of its pods is suspended until the window has passed"
         )
 
     def blocks(self, pod: Pod, now_ns: int) -> bool:
-        """Whether the pod's owner is left in peace."""
+        """Whether eviction is suspended for the pod's owner."""
         if not self._histories:
             return False
         self._forget_old(now_ns)
@@ -60,7 +61,7 @@ class EvictionBreaker:
         return history is not None and len(history.repeat_evictions_ns) >= self._repeat_evictions_max
 
     def next_time_ns(self) -> int | None:
-        """When the next owner's pods may be evicted again."""
+        """When eviction of the next suspended owner's pods resumes."""
         times = [
             history.repeat_evictions_ns[-self._repeat_evictions_max] + self._window_ns
             for history in self._histories.values()

@@ -1,4 +1,4 @@
-"""The cluster as a pod finds it while others are nominated: their victims are leaving, and their room is theirs."""
+"""Nominated pods: the capacity that is reserved for them on their nominated nodes."""
 
 from collections.abc import Collection
 
@@ -12,20 +12,22 @@ from policysched.scheduler.core import SchedulerCore
 def competing_nominations(
     core: SchedulerCore, pod: Pod, excluding: Collection[PodUid] = ()
 ) -> list[tuple[Pod, NodeName]]:
-    """The pods that are nominated to a node and outrank this one or are its equals, with their nodes. `excluding`: without these,
-    for they come together."""
-    found = []
-    for seen in core.cache.nominated.values():
-        if seen.pod.uid == pod.uid or seen.pod.uid in excluding:
+    """Nominated pods of equal or higher priority, with their nodes.
+
+    `excluding`: UIDs to leave out, such as the other members of the pod's gang.
+    """
+    nominations = []
+    for observed in core.cache.nominated.values():
+        if observed.pod.uid == pod.uid or observed.pod.uid in excluding:
             continue
-        if seen.pod.priority >= pod.priority and _still_nominated(core, seen):
-            assert seen.nominated_node is not None, f"{seen.pod.full_name} is nominated to no node"
-            found.append((seen.pod, seen.nominated_node))
-    return found
+        if observed.pod.priority >= pod.priority and _still_nominated(core, observed):
+            assert observed.nominated_node is not None, f"{observed.pod.full_name} is nominated to no node"
+            nominations.append((observed.pod, observed.nominated_node))
+    return nominations
 
 
 def nominated_overlay(core: SchedulerCore, pod: Pod, excluding: Collection[PodUid] = ()) -> Overlay | None:
-    """The cluster with all of these on it; None where there are none."""
+    """An overlay with all competing nominated pods added; None if there are none."""
     reserved = competing_nominations(core, pod, excluding)
     if not reserved:
         return None
@@ -35,10 +37,10 @@ def nominated_overlay(core: SchedulerCore, pod: Pod, excluding: Collection[PodUi
     return overlay
 
 
-def _still_nominated(core: SchedulerCore, seen: ObservedPod) -> bool:
+def _still_nominated(core: SchedulerCore, observed: ObservedPod) -> bool:
     cache = core.cache
     return (
-        seen.nominated_node in cache.nodes
-        and not seen.deleting
-        and cache.ledger.placement(seen.pod.uid) is None
+        observed.nominated_node in cache.nodes
+        and not observed.deleting
+        and cache.ledger.placement(observed.pod.uid) is None
     )

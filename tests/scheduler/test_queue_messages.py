@@ -1,4 +1,4 @@
-"""What parked kin are told when the one that was sent out to look comes back with other words."""
+"""Parked pods of an equivalence class get the new message that their representative found."""
 
 from policysched.model.cluster_events import ClusterEvent
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
@@ -54,7 +54,7 @@ class Waiting:
         assert self.queue.check() == []
 
 
-def test_all_learn_of_new_words_in_time() -> None:
+def test_all_pods_get_a_new_message_in_time() -> None:
     waiting = Waiting()
 
     waiting.park(waiting.send_out(1), "second", 1)
@@ -66,7 +66,7 @@ def test_all_learn_of_new_words_in_time() -> None:
     assert set(waiting.told.values()) == {"second"}
 
 
-def test_they_learn_of_them_though_somebody_was_out_when_they_were_due() -> None:
+def test_pods_get_the_new_message_although_a_representative_was_out_when_due() -> None:
     waiting = Waiting()
     waiting.park(waiting.send_out(1), "second", 1)
 
@@ -78,7 +78,7 @@ def test_they_learn_of_them_though_somebody_was_out_when_they_were_due() -> None
     assert set(waiting.told.values()) == {"second"}
 
 
-def test_who_was_told_first_learns_too_that_the_words_changed_while_they_were_told() -> None:
+def test_a_pod_reported_first_gets_the_message_that_changed_meanwhile() -> None:
     waiting = Waiting()
     waiting.park(waiting.send_out(1), "second", 1)
 
