@@ -227,8 +227,8 @@ def test_brought_to_steps_numbers_stay_close_to_what_they_are(monkeypatch: pytes
     cache = world(nodes=[node(f"n{size}", memory=f"{1000 + 137 * size}Mi") for size in range(9)])
 
     exact = raw_scores(policy, cache)
-    for module in ("lang", "plan", "oracle"):
-        monkeypatch.setattr(f"policysched.{module}.aggregates.STEP_BITS", 2)
+    for module in ("policysched.lang.ir", "policysched.evaluate.vector", "tests.reference"):
+        monkeypatch.setattr(f"{module}.aggregates.STEP_BITS", 2)
     stepped = raw_scores(policy, cache)
 
     assert stepped != exact

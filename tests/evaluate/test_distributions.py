@@ -98,7 +98,7 @@ def test_all_at_once_is_one_by_one_to_the_last_bit() -> None:
 
 def test_a_fraction_that_stops_one_step_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug, in the vectors alone."""
-    monkeypatch.setattr("policysched.evaluate.vector.distributions.plain.CONVERGENCE_TOLERANCE", 1e-6)
+    monkeypatch.setattr("policysched.lang.ir.distributions.CONVERGENCE_TOLERANCE", 1e-6)
     early = vectors.beta_cdf(columns()).tolist()
     monkeypatch.undo()
 

@@ -22,6 +22,7 @@ from policysched.evaluate.scalar.eval_context import EvalContext, ScalarFunction
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.evaluate.scalar.operations import requested_amount
 from policysched.lang.ir.arithmetic import whole_total
+from policysched.lang.ir.attributes import find_attribute
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import Input, Metric
 from policysched.lang.types.kinds import RecordType, Type, TypeKind
@@ -173,9 +174,36 @@ class DomainCode(_CodeColumn):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class NodeNameCode(_CodeColumn):
-    def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        return codes.strings.code(node.name)
+class NodeField(metaclass=_InstancePerArguments):
+    """An attribute of the node that is one of its fields; strings and lists of strings as codes.
+
+    `field` as in `lang.ir.attributes`: `FIELD`, or `FIELD[].ITEM` for that field of each item.
+    """
+
+    reads_usage: ClassVar[bool] = False
+    field: str
+    type_kind: TypeKind
+
+    @property
+    def dtype(self) -> DTypeLike:
+        return dtype_of(self.type_kind)
+
+    def read(self, node: Node, usage: NodeUsage, codes: Interners) -> Scalar:
+        name, _, item_name = self.field.partition("[].")
+        value: Any = getattr(node, name)
+        match self.type_kind:
+            case TypeKind.STRING:
+                return codes.strings.code(value)
+            case TypeKind.LIST if item_name:
+                return codes.lists.code(tuple([getattr(item, item_name) for item in value]))
+            case TypeKind.LIST:
+                return codes.lists.code(tuple(value))
+            case _:
+                scalar: Scalar = value
+                return scalar
+
+
+NODE_NAME = NodeField("name", TypeKind.STRING)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -184,19 +212,6 @@ class TaintSet(_CodeColumn):
 
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
         return codes.taints.code(node.taints)
-
-
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class NodeTextList(_CodeColumn):
-    """`node.taints` (their keys) or `node.images` (their names) as one interned tuple."""
-
-    path: str
-
-    def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        if self.path == "taints":
-            return codes.lists.code(tuple(taint.key for taint in node.taints))
-        assert self.path == "images", f"a node has no list {self.path}"
-        return codes.lists.code(tuple(node.images))
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -328,12 +343,6 @@ class PodCount(_UsageAmountColumn):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class CreatedNs(_AmountColumn):
-    def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        return node.created_ns
-
-
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class ImageSize(_AmountColumn):
     """Bytes of an image on the node, -1 where it is not there."""
 
@@ -369,10 +378,26 @@ class PluginMigrated(_FlagColumn):
         return node.csi is not None and self.plugin in node.csi.migrated_plugins
 
 
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class NodeReady(_FlagColumn):
-    def read(self, node: Node, usage: NodeUsage, codes: Interners) -> bool:
-        return node.ready
+# ── built-in attributes of the node ────────────────────────────────────────────────────────────────────────────────
+
+
+def node_attribute_column(path: tuple[str, ...]) -> ColumnKind:
+    """The column of a built-in attribute, from its row in `lang.ir.attributes`. `node.free` has
+    none: it is the difference of two columns."""
+    row, key = find_attribute("node", path), path[-1]
+    match row.field, row.key_kind:
+        case "usage.pods", None:
+            return PodCount()
+        case "usage.requested", _:
+            return PodCount() if key == "pods" else Requested(key)
+        case "allocatable", _:
+            return Allocatable(key)
+        case map_name, "texts":
+            return NodeMapEntry(map_name, key)
+        case field_name, None if "." not in field_name.replace("[].", "") and not row.type.optional:
+            return NodeField(field_name, row.type.kind)
+        case _:
+            raise AssertionError(f"{row.qualified_name} has no column")
 
 
 # ── inputs of the node ─────────────────────────────────────────────────────────────────────────────────────────────

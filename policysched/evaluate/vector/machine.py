@@ -18,6 +18,7 @@ from policysched.evaluate.kernel import Dependency
 from policysched.evaluate.scalar.compiler import compile_scalar, compile_state_row
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, ScalarFunction
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.attributes import find_attribute
 from policysched.lang.ir.program import Program
 from policysched.lang.types.kinds import TypeKind
 
@@ -172,14 +173,11 @@ class VectorMachine:
 
     def _own_depends_on(self, expr: e.Expr) -> Dependency:
         match expr:
-            case (
-                e.Attr(owner="node", path=("requested" | "free" | "pods", *_))
-                | e.CountPodsOnNode()
-                | e.SumPodsOnNode()
-            ):
+            case e.CountPodsOnNode() | e.SumPodsOnNode():
                 return Dependency.NODE | Dependency.USAGE
-            case e.Attr(owner="node"):
-                return Dependency.NODE
+            case e.Attr(owner="node", path=path):
+                reads_usage = find_attribute("node", path).field.startswith("usage.")
+                return Dependency.NODE | (Dependency.USAGE if reads_usage else Dependency.NONE)
             case e.ElementField():
                 # Where the list is the node's; a list of the pod's is not a step's to read.
                 return Dependency.NODE

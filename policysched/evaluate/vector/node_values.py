@@ -10,18 +10,13 @@ from policysched.evaluate.columns.column_kinds import (
     Allocatable,
     ClassCounts,
     ColumnKind,
-    CreatedNs,
     DomainCode,
     InputState,
     InputValue,
-    NodeMapEntry,
-    NodeNameCode,
-    NodeReady,
-    NodeTextList,
     PodClassCounts,
     PodCount,
     PolicyResourceRequested,
-    Requested,
+    node_attribute_column,
 )
 from policysched.evaluate.columns.interner import ABSENT
 from policysched.evaluate.columns.view import map_codes
@@ -29,31 +24,9 @@ from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import ScalarFunction
 from policysched.evaluate.vector.machine import EvalFrame, ValueVector, VectorMachine, VectorStep
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.attributes import find_attribute
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.reads import expr_reads
-
-
-def attribute_column(path: tuple[str, ...]) -> ColumnKind:
-    """The column of a node's attribute; `free` has none of its own."""
-    match path:
-        case ("labels" | "annotations" | "conditions" | "objects" as entries, key):
-            return NodeMapEntry(entries, key)
-        case ("allocatable", resource):
-            return Allocatable(resource)
-        case ("pods",) | ("requested", "pods"):
-            return PodCount()
-        case ("requested", resource):
-            return Requested(resource)
-        case ("taints" | "images" as listed,):
-            return NodeTextList(listed)
-        case ("created",):
-            return CreatedNs()
-        case ("name",):
-            return NodeNameCode()
-        case ("ready",):
-            return NodeReady()
-        case _:
-            raise AssertionError(f"a node has no attribute {path}")
 
 
 def columns_read_by(expr: e.Expr, program: Program) -> list[ColumnKind]:
@@ -62,9 +35,9 @@ def columns_read_by(expr: e.Expr, program: Program) -> list[ColumnKind]:
     for one in e.walk(expr):
         match one:
             case e.Attr(owner="node", path=("free", resource)):
-                found += [Allocatable(resource), attribute_column(("requested", resource))]
+                found += _free_amount_columns(resource)
             case e.Attr(owner="node", path=path):
-                found.append(attribute_column(path))
+                found.append(node_attribute_column(path))
             case e.InputRef(name=name) if program.inputs[name].owner == "node":
                 found += [InputState(program.inputs[name]), InputValue(program.inputs[name])]
             case e.SumPodsOnNode():
@@ -80,25 +53,27 @@ def columns_read_by(expr: e.Expr, program: Program) -> list[ColumnKind]:
 
 def node_attribute(machine: VectorMachine, expr: e.Attr) -> VectorStep:
     assert expr.owner == "node", f"{expr.owner}.{'.'.join(expr.path)} is a leaf"
-    match expr.path:
-        case ("free", resource):
-            allocatable, requested = Allocatable(resource), attribute_column(("requested", resource))
+    row, key = find_attribute("node", expr.path), expr.path[-1]
+    if row.field == "usage.free":
+        return _free_amount(key)
+    kind = node_attribute_column(expr.path)
+    if row.key_kind != "texts":
+        return lambda frame: ValueVector(frame.view.column(kind), True)
 
-            def free(frame: EvalFrame) -> ValueVector:
-                return ValueVector(frame.view.column(allocatable) - frame.view.column(requested), True)
+    def entry(frame: EvalFrame) -> ValueVector:
+        codes = frame.view.column(kind)
+        return ValueVector(codes, codes != ABSENT)
 
-            return free
-        case ("labels" | "annotations" | "conditions" | "objects", _):
-            entries = attribute_column(expr.path)
+    return entry
 
-            def entry(frame: EvalFrame) -> ValueVector:
-                codes = frame.view.column(entries)
-                return ValueVector(codes, codes != ABSENT)
 
-            return entry
-        case path:
-            kind = attribute_column(path)
-            return lambda frame: ValueVector(frame.view.column(kind), True)
+def _free_amount(resource: str) -> VectorStep:
+    allocatable, requested = _free_amount_columns(resource)
+    return lambda frame: ValueVector(frame.view.column(allocatable) - frame.view.column(requested), True)
+
+
+def _free_amount_columns(resource: str) -> tuple[ColumnKind, ColumnKind]:
+    return Allocatable(resource), node_attribute_column(("requested", resource))
 
 
 def node_input(machine: VectorMachine, expr: e.InputRef) -> VectorStep:
