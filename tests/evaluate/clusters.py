@@ -436,17 +436,17 @@ def _label_selector(dice: Dice) -> Json:
 # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _held_back(dice: Dice, metric: str, now_ns: int) -> dict[RecoveryCondition, dict[NodeName, int]]:
+def _recovering(dice: Dice, metric: str, now_ns: int) -> dict[RecoveryCondition, dict[NodeName, int]]:
     """By the conditions of the corner `recovering`: some nodes forever, some for a while, some no longer."""
-    watch = {
+    condition = {
         "rx": RecoveryCondition("rx", "<", 8e8, 6e8, 120 * SECOND_NS),
         "load": RecoveryCondition("load", "<", 0.85, 0.5, 90 * SECOND_NS),
     }[metric]
     until = (INT64_MAX, now_ns - 1, now_ns, now_ns + 1, now_ns + 40 * SECOND_NS)
-    return {watch: {NodeName(name): dice.choice(until) for name in NODE_NAMES if dice.one_in(3)}}
+    return {condition: {NodeName(name): dice.choice(until) for name in NODE_NAMES if dice.one_in(3)}}
 
 
-def _rows(dice: Dice) -> dict[str, StateRow]:
+def _state_rows(dice: Dice) -> dict[str, StateRow]:
     """Rows of a policy state: for some keys, on some nodes and for all nodes."""
     keys = [key for key in ("a", "b", "web", "1", "") if not dice.one_in(4)]
     values = (0.0, 0.25, 0.5, 1.0, 7.5, -1.0)
@@ -462,20 +462,20 @@ def _pairs(dice: Dice, now_ns: int) -> Samples:
     """Samples of the metrics `talk` and `chat`, between pods of the scene and others. Has a seed of its
     own, so that other choices do not change."""
     dice = Dice(f"pairs {now_ns} {dice.getstate()[1][:3]}")
-    names = (*(f"pod-{one}" for one in range(3)), *(f"placed-{one}" for one in range(6)), *LABEL_VALUES)
+    names = (*(f"pod-{index}" for index in range(3)), *(f"placed-{index}" for index in range(6)), *LABEL_VALUES)
     return {
         metric: _samples_of_pairs(dice, names, now_ns) for metric in ("talk", "chat") if not dice.one_in(8)
     }
 
 
 def _samples_of_pairs(dice: Dice, names: Sequence[str], now_ns: int) -> MetricSamples:
-    peers = [(space, name) for space in NAMESPACES for name in names if not dice.one_in(4)]
+    peers = [(namespace, name) for namespace in NAMESPACES for name in names if not dice.one_in(4)]
     pairs: dict[PairEndpoint, dict[PairEndpoint, float | None]] = {}
-    for one in peers:
-        for two in peers:
+    for source in peers:
+        for target in peers:
             if dice.one_in(2):
-                both = dice.choice((None, 0.0, 0.1, 0.7, 3.0, 3e8, 4e8, 1e9, 12345678.25))
-                pairs.setdefault(one, {})[two] = pairs.setdefault(two, {})[one] = both
+                value = dice.choice((None, 0.0, 0.1, 0.7, 3.0, 3e8, 4e8, 1e9, 12345678.25))
+                pairs.setdefault(source, {})[target] = pairs.setdefault(target, {})[source] = value
     return MetricSamples({}, polled_ns=now_ns - dice.choice((0, 0, 0, 90, 91)) * SECOND_NS, pairs=pairs)
 
 
@@ -487,9 +487,9 @@ def random_samples(dice: Dice, now_ns: int) -> Samples:
         return now_ns - dice.choice((0, 0, 10, 10, 30, 60, 90, 91)) * SECOND_NS
 
     values = (0.0, 0.25, 0.5, 0.85, 1.0, 8e8, 1e9, 123456789.0, -1.0)
-    kept = {name: MetricSamples({}, 0, state_rows=_rows(dice)) for name in ("learnt", "share")}
+    states = {name: MetricSamples({}, 0, state_rows=_state_rows(dice)) for name in ("learnt", "share")}
     return (
-        kept
+        states
         | _pairs(dice, now_ns)
         | {
             metric: MetricSamples(
@@ -499,7 +499,7 @@ def random_samples(dice: Dice, now_ns: int) -> Samples:
                     if not dice.one_in(5)
                 },
                 polled_ns=now_ns - dice.choice((0, 0, 90, 91)) * SECOND_NS,
-                recovering_until_ns=_held_back(dice, metric, now_ns),
+                recovering_until_ns=_recovering(dice, metric, now_ns),
                 assumed={
                     NodeName(name): dice.choice((0.1, 0.5, 3e8, 1e9, -0.5, 1.7e308))
                     for name in NODE_NAMES
