@@ -462,7 +462,11 @@ def _pairs(dice: Dice, now_ns: int) -> Samples:
     """Samples of the metrics `talk` and `chat`, between pods of the scene and others. Has a seed of its
     own, so that other choices do not change."""
     dice = Dice(f"pairs {now_ns} {dice.getstate()[1][:3]}")
-    names = (*(f"pod-{index}" for index in range(3)), *(f"placed-{index}" for index in range(6)), *LABEL_VALUES)
+    names = (
+        *(f"pod-{index}" for index in range(3)),
+        *(f"placed-{index}" for index in range(6)),
+        *LABEL_VALUES,
+    )
     return {
         metric: _samples_of_pairs(dice, names, now_ns) for metric in ("talk", "chat") if not dice.one_in(8)
     }

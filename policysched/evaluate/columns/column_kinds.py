@@ -28,7 +28,10 @@ from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import Input
 from policysched.lang.types.kinds import RecordType, Type, TypeKind
 from policysched.lang.types.records import NoValueReason, TypedValue, parse_typed_value
-from policysched.model.objects import Disk, HostPort, Namespace, Node, Pod, Taint
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node, Taint
+from policysched.model.pods import HostPort, Pod
+from policysched.model.storage import Disk
 
 Array = NDArray[Any]
 Scalar = bool | int | float

@@ -12,7 +12,8 @@ from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, InputDeclarations
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import Input
-from policysched.model.objects import Namespace, Pod
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 
 NamespacedGang = tuple[str, str]
 """A namespace and the value of the policy's gang key."""

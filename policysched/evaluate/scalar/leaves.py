@@ -16,7 +16,9 @@ from policysched.lang.ir.attributes import BuiltinAttribute, find_attribute
 from policysched.lang.ir.program import Input, Metric
 from policysched.lang.types.kinds import TypeKind
 from policysched.lang.types.records import NoValueReason, parse_typed_value
-from policysched.model.objects import Namespace, Node, Pod
+from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 
 
 def attribute(owner: e.Owner, path: tuple[str, ...]) -> ScalarFunction:
