@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from policysched.evaluate.columns.column_kinds import ColumnKind, NodeMapEntry, NODE_NAME
+from policysched.evaluate.columns.column_kinds import NODE_NAME, ColumnKind, NodeMapEntry
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.interner import ABSENT
 from policysched.evaluate.columns.view import View

@@ -27,7 +27,7 @@ from policysched.cluster.volumes.binder import (
     pod_volume_claims,
 )
 from policysched.cluster.volumes.reservations import VolumeChoice
-from policysched.evaluate.columns.column_kinds import NodeMapEntry, NODE_NAME
+from policysched.evaluate.columns.column_kinds import NODE_NAME, NodeMapEntry
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.free_volume_index import NO_FREE_VOLUME, FreeVolumeIndex
 from policysched.evaluate.columns.interner import Interner

@@ -5,7 +5,7 @@ the column, and for changed rows afterwards. Kinds with `reads_usage` are read a
 pods of a node changed.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sized
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol
@@ -58,7 +58,7 @@ class Interners:
     domains: dict[str, Interner[str]] = field(default_factory=dict)  # by topology key
 
     def code_count(self) -> int:
-        interners = (
+        interners: tuple[Sized, ...] = (
             self.strings,
             self.taints,
             self.ports,

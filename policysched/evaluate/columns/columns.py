@@ -167,7 +167,7 @@ class Columns:
         """Add all placed pods to new counts."""
         if self._counted_pods is None:
             rows = [row for row, node in enumerate(self.nodes) if node is not None]
-            self._counted_pods = {row: dict(pods) for row in rows if (pods := self.usage(row).pods)}
+            self._counted_pods = {row: dict(on_row) for row in rows if (on_row := self.usage(row).pods)}
         for row, pods in self._counted_pods.items():
             for pod in pods.values():
                 counts.adjust(row, pod, 1)
