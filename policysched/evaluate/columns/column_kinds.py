@@ -5,8 +5,8 @@ the column, and for changed rows afterwards. Kinds with `reads_usage` are read a
 pods of a node changed.
 """
 
-from collections.abc import Hashable, Mapping, Sized
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
@@ -16,8 +16,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from policysched.cluster.usage import REQUESTED_MAX, NodeUsage
 from policysched.evaluate.columns.dtypes import dtype_of
-from policysched.evaluate.columns.flat_lists import FlatLists
 from policysched.evaluate.columns.interner import ABSENT, Interner
+from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, InputDeclarations, ScalarFunction
 from policysched.evaluate.scalar.leaves import attribute
@@ -26,65 +26,15 @@ from policysched.lang.ir.arithmetic import whole_total
 from policysched.lang.ir.attributes import find_attribute
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import Input
-from policysched.lang.types.kinds import RecordType, Type, TypeKind
+from policysched.lang.types.kinds import TypeKind
 from policysched.lang.types.records import NoValueReason, TypedValue, parse_typed_value
 from policysched.model.namespaces import Namespace
-from policysched.model.nodes import Node, Taint
-from policysched.model.pods import HostPort, Pod
-from policysched.model.storage import Disk
+from policysched.model.nodes import Node
 
 Array = NDArray[Any]
 Scalar = bool | int | float
-ClassCounts = tuple[tuple[int, int], ...]
-"""The pods of a node: codes of pod classes with their counts, sorted."""
 
 _COMPILED_CACHE_MAX = 1024
-
-
-@dataclass(slots=True)
-class Interners:
-    """The interners that all columns share, so that codes of different columns are comparable."""
-
-    strings: Interner[str] = field(default_factory=Interner)
-    taints: Interner[tuple[Taint, ...]] = field(default_factory=Interner)
-    ports: Interner[frozenset[HostPort]] = field(default_factory=Interner)
-    lists: Interner[tuple[str, ...]] = field(default_factory=Interner)
-    record_lists: Interner[tuple[Type, TypedValue]] = field(default_factory=Interner)
-    flat_lists_by_record: dict[RecordType, FlatLists] = field(default_factory=dict)
-    disks: Interner[frozenset[Disk]] = field(default_factory=Interner)
-    pod_classes: Interner[Hashable] = field(default_factory=Interner)
-    class_representatives: list[Pod] = field(default_factory=list)  # by code of the pod class
-    class_counts: Interner[ClassCounts] = field(default_factory=Interner)
-    domains: dict[str, Interner[str]] = field(default_factory=dict)  # by topology key
-
-    def code_count(self) -> int:
-        interners: tuple[Sized, ...] = (
-            self.strings,
-            self.taints,
-            self.ports,
-            self.lists,
-            self.record_lists,
-            self.disks,
-            self.pod_classes,
-            self.class_counts,
-            *self.domains.values(),
-        )
-        return sum(map(len, interners))
-
-    def flat_lists(self, record: RecordType) -> FlatLists:
-        """All lists of these records, as flat arrays."""
-        flat = self.flat_lists_by_record.get(record)
-        if flat is None:
-            flat = FlatLists(record, self.record_lists.values, self.strings)
-            self.flat_lists_by_record[record] = flat
-        return flat
-
-    def pod_class_code(self, key: Hashable, pod: Pod) -> int:
-        """The code of the pod's class; the first pod of a class represents it."""
-        code = self.pod_classes.code(key)
-        if code == len(self.class_representatives):
-            self.class_representatives.append(pod)
-        return code
 
 
 class ColumnKind(Protocol):

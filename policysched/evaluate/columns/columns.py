@@ -18,11 +18,12 @@ from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.evaluate.columns.attached_volumes import AttachedVolumes
-from policysched.evaluate.columns.column_kinds import ColumnKind, Interners
+from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.device_refusals import DeviceRefusalCache
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec
 from policysched.evaluate.columns.placed_pods import PlacedPods
+from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityCache
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.nodes import Node

@@ -19,7 +19,7 @@ from policysched.cluster.usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeReservations
 from policysched.evaluate.columns.attached_volumes import attached_to
-from policysched.evaluate.columns.column_kinds import ColumnKind, Interners
+from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array, Columns
 from policysched.evaluate.columns.device_refusals import DeviceRefusal, DeviceRefusalCodes
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndex
@@ -32,6 +32,7 @@ from policysched.evaluate.columns.placed_pods import (
     PodTally,
     RowCounts,
 )
+from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityTable
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.expr import RecoveryCondition

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from policysched.cluster.usage import NodeUsage
-from policysched.evaluate.columns.column_kinds import ColumnKind, Interners
+from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.dtypes import dtype_of
 from policysched.evaluate.columns.flat_lists import GatheredLists
+from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.operations import sum_numbers

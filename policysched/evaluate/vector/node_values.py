@@ -8,7 +8,6 @@ from policysched.cluster.samples import ALL_NODES, StateRow
 from policysched.evaluate.columns.column_kinds import (
     INPUT_PRESENT,
     Allocatable,
-    ClassCounts,
     ColumnKind,
     DomainCode,
     InputState,
@@ -19,6 +18,7 @@ from policysched.evaluate.columns.column_kinds import (
     node_attribute_column,
 )
 from policysched.evaluate.columns.interner import ABSENT
+from policysched.evaluate.columns.shared_interners import ClassCounts
 from policysched.evaluate.columns.view import map_codes
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import ScalarFunction, inputs_read
