@@ -218,7 +218,7 @@ def _extreme(terms: AggregateTerms, *, largest: bool) -> Array:
     if not len(counted_values):
         return after.values
     first = int(positions[counted_values.argmax() if largest else counted_values.argmin()])
-    remaining = counted_values[positions != first]
+    remaining = _without(counted_values, positions == first)
     others = np.full(len(values), values[first])
     is_only = np.zeros(len(values), np.bool_)  # where no other row counts
     if len(remaining):
@@ -227,6 +227,10 @@ def _extreme(terms: AggregateTerms, *, largest: bool) -> Array:
         is_only[first] = True
     best = np.where(is_only, after.values, better(others, after.values))
     return np.where(after.counted, best, others)
+
+
+def _without(values: Array, excluded: Array) -> Array:
+    return values[~excluded]
 
 
 # ── sums ───────────────────────────────────────────────────────────────────────────────────────────────────────────
