@@ -1,9 +1,9 @@
-"""Random clusters for the properties that hold `plan` to `oracle`: small alphabets, so that coincidences happen.
+"""Random clusters for the property tests of the evaluator: small alphabets, so that values coincide.
 
-Hypothesis draws how many nodes and pods there are and a number for each; what that number stands for is worked out
-here, which is much faster than drawing every field. Everything is a manifest read through `kube.decode.core_objects`, so that what is
-compared is what the API server can say: zero and missing resources, sidecars and init containers, overhead, pod-level
-resources, odd quantities.
+Hypothesis draws the number of nodes and pods and a seed for each; this module derives all fields
+from the seed, which is much faster than drawing every field. Everything is a manifest decoded by
+`kube.decode.core_objects`, so that it covers what the API server can return: zero and missing
+resources, sidecars and init containers, overhead, pod-level resources, odd quantities.
 """
 
 import json
@@ -58,7 +58,7 @@ METRICS = ("rx", "load")
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A cluster as it stands, pods to decide, and what else a decision is given."""
+    """A cluster, pods to schedule, and the other arguments of an evaluation."""
 
     cache: ClusterCache
     pods: tuple[Pod, ...]
@@ -85,7 +85,7 @@ def scenes(draw: st.DrawFn, *, nodes_max: int = 6, placed_max: int = 6, pods: in
 
 
 def scene_of(number: int, *, pods: int = 3) -> Scene:
-    """A scene without Hypothesis: the same for the same number."""
+    """A scene without Hypothesis, determined by the number."""
     dice = Dice(number)
     names = NODE_NAMES[: dice.randint(1, len(NODE_NAMES))]
     return _scene(
@@ -118,15 +118,15 @@ def _scene(
 
 
 def _waiting(pods: list[Pod]) -> list[ObservedPod]:
-    """Pods on no node, some of them of those that are to be decided; drawn apart, so that they disturb no other choice."""
+    """Pending pods, some of them those to schedule. Has a seed of its own, so that other choices do not change."""
     dice = Dice(f"waiting {[(pod.labels, pod.requests) for pod in pods]}")
-    known = [pending(pod) for pod in pods if dice.one_in(2)]
+    cached = [pending(pod) for pod in pods if dice.one_in(2)]
     others = [pending(random_pod(dice, f"waiting-{index}")) for index in range(dice.randrange(4))]
-    return known + [replace(one, deleting=dice.one_in(3)) for one in others]
+    return cached + [replace(other, deleting=dice.one_in(3)) for other in others]
 
 
 class Dice(Random):
-    """One number worked out into choices."""
+    """Random choices from one seed."""
 
     def one_in(self, count: int) -> bool:
         return self.randrange(count) == 0
@@ -143,7 +143,7 @@ class Dice(Random):
 
 
 def cards(seed: str) -> dict[str, str]:
-    """An annotation with a list of records, sound or not; drawn apart, so that it disturbs no other choice."""
+    """An annotation with a list of records, valid or not. Has a seed of its own, so that other choices do not change."""
     dice = Dice(seed)
     if dice.one_in(5):
         return {}
@@ -178,7 +178,7 @@ def random_node(dice: Dice, name: str) -> Node:
     allocatable |= dice.amounts("ephemeral-storage", "nvidia.com/gpu", "example.com/fpga")
     allocatable |= dice.choice((*({"pods": "110"},) * 6, {"pods": "2"}, {"pods": "0"}, {}))
     sizes = (0, 30 * 2**20, 400 * 2**20, 999_999_999, 5 * 10**9)
-    images = [wire.normalized_image_name(one) for one in dice.some(IMAGES, 3)]
+    images = [wire.normalized_image_name(name) for name in dice.some(IMAGES, 3)]
     return wire.decode_node(
         {
             "metadata": {
@@ -193,7 +193,7 @@ def random_node(dice: Dice, name: str) -> Node:
             },
             "status": {
                 "allocatable": allocatable or {"pods": "1"},
-                "images": [{"names": [one], "sizeBytes": dice.choice(sizes)} for one in images],
+                "images": [{"names": [image], "sizeBytes": dice.choice(sizes)} for image in images],
                 "conditions": [{"type": "Ready", "status": dice.choice(("True", "False", "Unknown"))}],
                 "declaredFeatures": dice.some(FEATURES, 3),
             },
@@ -268,14 +268,14 @@ def random_pod(dice: Dice, name: str) -> Pod:
 
 
 def _container(dice: Dice, name: str) -> Json:
-    asked = dice.amounts("cpu", "memory") if dice.one_in(2) else {}
+    requests = dice.amounts("cpu", "memory") if dice.one_in(2) else {}
     if dice.one_in(12):
-        asked |= dice.amounts("ephemeral-storage", "nvidia.com/gpu", "example.com/fpga")
+        requests |= dice.amounts("ephemeral-storage", "nvidia.com/gpu", "example.com/fpga")
     return {
         "name": name,
         "image": dice.choice(IMAGES),
         "resources": {
-            "requests": asked,
+            "requests": requests,
             "limits": dice.amounts("cpu", "memory", least=5) if dice.one_in(4) else {},
         },
         "ports": [_host_port(dice)] if dice.one_in(4) else [],
@@ -336,7 +336,7 @@ def _requirement(dice: Dice) -> Json:
     }
 
 
-# ── what pods ask of other pods ────────────────────────────────────────────────────────────────────────────────────
+# ── pods that select other pods ────────────────────────────────────────────────────────────────────────────────────
 
 OWNERS: tuple[tuple[str, PodSetKind], ...] = (
     ("v1", "ReplicationController"),
@@ -346,8 +346,8 @@ OWNERS: tuple[tuple[str, PodSetKind], ...] = (
 
 
 def random_pod_sets(dice: Dice) -> list[PodSet]:
-    """Services and the controllers that pods may name as their owner, some without a selector, some that do not select
-    their pods."""
+    """Services and controllers that pods may name as their owner, some without a selector, some that
+    do not select their pods."""
     return [random_service(dice, index) for index in range(dice.randrange(4))] + [
         pod_set(kind, f"{kind.lower()}-1", random_selector(dice, kind), namespace=space)
         for space in NAMESPACES
@@ -374,17 +374,17 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def random_affinity(dice: Dice) -> Json:
     """podAffinity, podAntiAffinity or both, required or preferred."""
-    found: Json = {}
+    manifest: Json = {}
     for kind in dice.some(("podAffinity", "podAntiAffinity"), 2, least=1):
-        found[kind] = {}
+        manifest[kind] = {}
         if dice.one_in(2):
-            found[kind][_REQUIRED] = [_pod_term(dice) for _ in range(dice.choice((1, 1, 2)))]
+            manifest[kind][_REQUIRED] = [_pod_term(dice) for _ in range(dice.choice((1, 1, 2)))]
         if dice.one_in(2):
-            found[kind][_PREFERRED] = [
+            manifest[kind][_PREFERRED] = [
                 {"weight": dice.choice((1, 7, 50, 50)), "podAffinityTerm": _pod_term(dice)}
                 for _ in range(dice.choice((1, 2)))
             ]
-    return found
+    return manifest
 
 
 def random_constraints(dice: Dice) -> list[Json]:
@@ -393,21 +393,21 @@ def random_constraints(dice: Dice) -> list[Json]:
 
 def _constraint(dice: Dice, key: str) -> Json:
     hard = dice.one_in(2)
-    found: Json = {
+    manifest: Json = {
         "topologyKey": key,
         "maxSkew": dice.choice((1, 1, 2)),
         "whenUnsatisfiable": "DoNotSchedule" if hard else "ScheduleAnyway",
     }
     if not dice.one_in(8):
-        found["labelSelector"] = _label_selector(dice)
+        manifest["labelSelector"] = _label_selector(dice)
     if dice.one_in(4):
-        found["matchLabelKeys"] = [dice.choice(LABEL_KEYS)]
+        manifest["matchLabelKeys"] = [dice.choice(LABEL_KEYS)]
     if hard and dice.one_in(4):
-        found["minDomains"] = dice.choice((1, 2, 4))
+        manifest["minDomains"] = dice.choice((1, 2, 4))
     for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
         if dice.one_in(3):
-            found[policy] = dice.choice(("Honor", "Ignore"))
-    return found
+            manifest[policy] = dice.choice(("Honor", "Ignore"))
+    return manifest
 
 
 def _pod_term(dice: Dice) -> Json:
@@ -436,18 +436,18 @@ def _label_selector(dice: Dice) -> Json:
 # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _held_back(dice: Dice, metric: str, now_ns: int) -> dict[RecoveryCondition, dict[NodeName, int]]:
-    """By the watches of the corner that has some: some nodes for ever, some for a while, some not any more."""
-    watch = {
+def _recovering(dice: Dice, metric: str, now_ns: int) -> dict[RecoveryCondition, dict[NodeName, int]]:
+    """By the conditions of the corner `recovering`: some nodes forever, some for a while, some no longer."""
+    condition = {
         "rx": RecoveryCondition("rx", "<", 8e8, 6e8, 120 * SECOND_NS),
         "load": RecoveryCondition("load", "<", 0.85, 0.5, 90 * SECOND_NS),
     }[metric]
     until = (INT64_MAX, now_ns - 1, now_ns, now_ns + 1, now_ns + 40 * SECOND_NS)
-    return {watch: {NodeName(name): dice.choice(until) for name in NODE_NAMES if dice.one_in(3)}}
+    return {condition: {NodeName(name): dice.choice(until) for name in NODE_NAMES if dice.one_in(3)}}
 
 
-def _rows(dice: Dice) -> dict[str, StateRow]:
-    """What a state has: for some keys, on some nodes, and everywhere."""
+def _state_rows(dice: Dice) -> dict[str, StateRow]:
+    """Rows of a policy state: for some keys, on some nodes and for all nodes."""
     keys = [key for key in ("a", "b", "web", "1", "") if not dice.one_in(4)]
     values = (0.0, 0.25, 0.5, 1.0, 7.5, -1.0)
     return {
@@ -459,37 +459,41 @@ def _rows(dice: Dice) -> dict[str, StateRow]:
 
 
 def _pairs(dice: Dice, now_ns: int) -> Samples:
-    """Of the metrics `talk` and `chat`, between pods that are in scenes and others; drawn apart, so that they disturb no other
-    choice."""
+    """Samples of the metrics `talk` and `chat`, between pods of the scene and others. Has a seed of its
+    own, so that other choices do not change."""
     dice = Dice(f"pairs {now_ns} {dice.getstate()[1][:3]}")
-    names = (*(f"pod-{one}" for one in range(3)), *(f"placed-{one}" for one in range(6)), *LABEL_VALUES)
+    names = (
+        *(f"pod-{index}" for index in range(3)),
+        *(f"placed-{index}" for index in range(6)),
+        *LABEL_VALUES,
+    )
     return {
         metric: _samples_of_pairs(dice, names, now_ns) for metric in ("talk", "chat") if not dice.one_in(8)
     }
 
 
 def _samples_of_pairs(dice: Dice, names: Sequence[str], now_ns: int) -> MetricSamples:
-    peers = [(space, name) for space in NAMESPACES for name in names if not dice.one_in(4)]
+    peers = [(namespace, name) for namespace in NAMESPACES for name in names if not dice.one_in(4)]
     pairs: dict[PairEndpoint, dict[PairEndpoint, float | None]] = {}
-    for one in peers:
-        for two in peers:
+    for source in peers:
+        for target in peers:
             if dice.one_in(2):
-                both = dice.choice((None, 0.0, 0.1, 0.7, 3.0, 3e8, 4e8, 1e9, 12345678.25))
-                pairs.setdefault(one, {})[two] = pairs.setdefault(two, {})[one] = both
+                value = dice.choice((None, 0.0, 0.1, 0.7, 3.0, 3e8, 4e8, 1e9, 12345678.25))
+                pairs.setdefault(source, {})[target] = pairs.setdefault(target, {})[source] = value
     return MetricSamples({}, polled_ns=now_ns - dice.choice((0, 0, 0, 90, 91)) * SECOND_NS, pairs=pairs)
 
 
 def random_samples(dice: Dice, now_ns: int) -> Samples:
-    """Of the metrics `rx` and `load`: some nodes without a sample, some polls and some samples too old, and something
-    assumed on some nodes, with a sample or without."""
+    """Samples of the metrics `rx` and `load`: some nodes without a sample, some polls and samples too
+    old, and some nodes with assumed load, with or without a sample."""
 
     def at_ns() -> int:
         return now_ns - dice.choice((0, 0, 10, 10, 30, 60, 90, 91)) * SECOND_NS
 
     values = (0.0, 0.25, 0.5, 0.85, 1.0, 8e8, 1e9, 123456789.0, -1.0)
-    kept = {name: MetricSamples({}, 0, state_rows=_rows(dice)) for name in ("learnt", "share")}
+    states = {name: MetricSamples({}, 0, state_rows=_state_rows(dice)) for name in ("learnt", "share")}
     return (
-        kept
+        states
         | _pairs(dice, now_ns)
         | {
             metric: MetricSamples(
@@ -499,7 +503,7 @@ def random_samples(dice: Dice, now_ns: int) -> Samples:
                     if not dice.one_in(5)
                 },
                 polled_ns=now_ns - dice.choice((0, 0, 90, 91)) * SECOND_NS,
-                recovering_until_ns=_held_back(dice, metric, now_ns),
+                recovering_until_ns=_recovering(dice, metric, now_ns),
                 assumed={
                     NodeName(name): dice.choice((0.1, 0.5, 3e8, 1e9, -0.5, 1.7e308))
                     for name in NODE_NAMES

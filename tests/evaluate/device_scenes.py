@@ -1,7 +1,7 @@
-"""Random devices, claims and pods that use them, for the properties that hold `plan` to `oracle`.
+"""Random devices, claims and pods that use them, for the property tests of devices.
 
-Few devices and few claims, so that they compete, share and contradict each other. Everything is a manifest read through
-`kube.decode.devices`.
+Few devices and few claims, so that they compete, share and contradict each other. Everything is a
+manifest decoded by `kube.decode.devices`.
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 CLAIMS = ("c0", "c1", "c2", "c3")
 CLASSES = ("gpu", "big")
 TIMES = ("2030-01-01T00:00:00Z", "2020-01-01T00:00:00Z")
-"""Beside the scenes' moments: in time for devices to be bound, and too long ago."""
+"""When a device was allocated: after the scenes' times, so that its binding can still succeed, and too long ago."""
 RESOURCES = ("example.com/card", "example.com/other", "deviceclass.resource.kubernetes.io/gpu")
 DRIVERS = ("gpu.example.com", "nic.example.com")
 SELECTORS = (
@@ -37,15 +37,17 @@ ZONE = "topology.kubernetes.io/zone"
 
 @st.composite
 def device_scenes(draw: st.DrawFn) -> Scene:
-    """A scene with devices, whose pods use some."""
+    """A scene with devices and pods that use some."""
     scene = draw(scenes(pods=1, placed_max=3))
     dice = Dice(draw(st.integers(0, 2**32 - 1)))
     for name in sorted(scene.cache.nodes):
-        found = scene.cache.nodes[name]
-        labels = {**found.labels, ZONE: dice.choice(("z1", "z2"))}
-        own = {name: dice.randrange(3) for name in RESOURCES if dice.one_in(3)}
-        room = {**found.allocatable, **own}
-        scene.cache.put_node(replace(found, labels=labels, taints=(), unschedulable=False, allocatable=room))
+        node = scene.cache.nodes[name]
+        labels = {**node.labels, ZONE: dice.choice(("z1", "z2"))}
+        own = {resource: dice.randrange(3) for resource in RESOURCES if dice.one_in(3)}
+        allocatable = {**node.allocatable, **own}
+        scene.cache.put_node(
+            replace(node, labels=labels, taints=(), unschedulable=False, allocatable=allocatable)
+        )
     for obj in random_devices(dice):
         put(scene.cache, obj)
     return replace(scene, pods=tuple(random_user(dice, f"coming-{number}") for number in range(3)))
@@ -56,7 +58,7 @@ def put(cache: ClusterCache, obj: Json) -> None:
 
 
 def random_user(dice: Dice, name: str) -> Pod:
-    """Of claims, of extended resources, or of both."""
+    """A pod that uses claims, extended resources or both."""
     made = {"made": dice.choice((None, f"{name}-made"))} if dice.one_in(5) else {}
     resources, claims = dice.one_in(2), dice.some(CLAIMS, 2, least=1)
     kinds = {"containers": [_container(dice, "c"), _container(dice, "d")]} if resources else {}
@@ -68,8 +70,8 @@ def random_user(dice: Dice, name: str) -> Pod:
 
 
 def _container(dice: Dice, name: str) -> Json:
-    asked = {one: str(dice.randrange(3)) for one in dice.some((*RESOURCES, "cpu"), 2)}
-    return {"name": name, "image": "app:1", "resources": {"requests": asked}}
+    requests = {resource: str(dice.randrange(3)) for resource in dice.some((*RESOURCES, "cpu"), 2)}
+    return {"name": name, "image": "app:1", "resources": {"requests": requests}}
 
 
 def random_devices(dice: Dice) -> list[Json]:
@@ -98,10 +100,10 @@ def random_devices(dice: Dice) -> list[Json]:
 
 
 def _slices(dice: Dice) -> list[Json]:
-    found = []
+    slices = []
     for name in NODE_NAMES:
         for driver in dice.some(DRIVERS, 2):
-            found += _pool(dice, name, driver)
+            slices += _pool(dice, name, driver)
     if dice.one_in(2):
         zone = {"key": ZONE, "operator": "In", "values": ["z1"]}
         reach = dice.choice(
@@ -114,15 +116,15 @@ def _slices(dice: Dice) -> list[Json]:
         per_device = "perDeviceNodeSelection" in reach
         own = [dice.choice(({"nodeName": "n0"}, {"allNodes": True})) if per_device else {} for _ in range(2)]
         gpus = [_device(dice, f"s{place}", **more) for place, more in enumerate(own)]
-        found.append(slice_manifest(None, *gpus, pool="shared", **reach))
-    return found
+        slices.append(slice_manifest(None, *gpus, pool="shared", **reach))
+    return slices
 
 
 def _pool(dice: Dice, node: str, driver: str) -> list[Json]:
-    generation, whole = dice.choice((1, 1, 2)), not dice.one_in(8)
+    generation, complete = dice.choice((1, 1, 2)), not dice.one_in(8)
     gpus = [_device(dice, f"g{place}") for place in range(dice.randrange(4))]
-    count = 1 if whole else 2
-    found = [slice_manifest(node, *gpus, driver=driver, generation=generation, slices=count)]
+    count = 1 if complete else 2
+    slices = [slice_manifest(node, *gpus, driver=driver, generation=generation, slices=count)]
     if dice.one_in(4):
         counters = [{"name": "card", "counters": {"memory": {"value": dice.choice(("10Gi", "20Gi"))}}}]
         parts = [
@@ -133,9 +135,9 @@ def _pool(dice: Dice, node: str, driver: str) -> list[Json]:
             for place in range(3)
         ]
         more = {"driver": driver, "pool": f"{node}-parts", "slices": 2}
-        found.append(slice_manifest(node, name=f"{node}-{driver}-counters", sharedCounters=counters, **more))
-        found.append(slice_manifest(node, *parts, name=f"{node}-{driver}-parts", **more))
-    return found
+        slices.append(slice_manifest(node, name=f"{node}-{driver}-counters", sharedCounters=counters, **more))
+        slices.append(slice_manifest(node, *parts, name=f"{node}-{driver}-parts", **more))
+    return slices
 
 
 def _device(dice: Dice, name: str, **more: Any) -> Json:
@@ -203,29 +205,29 @@ def _claim(dice: Dice, name: str) -> Json:
 
 
 def change(cache: ClusterCache, dice: Dice, step: int) -> None:
-    """Something of devices comes, changes or goes, or devices are promised."""
-    found = random_devices(dice)
-    classes = [one for one in found if one["kind"] == "DeviceClass"]
-    obj = dice.choice(classes if classes and dice.one_in(4) else found)
+    """Add, change or delete a device object, or reserve devices."""
+    objects = random_devices(dice)
+    classes = [obj for obj in objects if obj["kind"] == "DeviceClass"]
+    obj = dice.choice(classes if classes and dice.one_in(4) else objects)
     obj["metadata"]["resourceVersion"] = str(step + 2)
-    taken = {one.device for one in cache.devices.usage.whole}
+    in_use = {allocated.device for allocated in cache.devices.usage.whole}
     results = obj.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
-    if any(one["device"] in taken for one in results):
-        del obj["status"]  # nobody else gives away what was promised
+    if any(result["device"] in in_use for result in results):
+        del obj["status"]  # no other scheduler allocates reserved devices
     if dice.one_in(5):
         cache.drop_device_object(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
     elif dice.one_in(2) and cache.nodes:
-        promise_some(cache, dice, step)
+        reserve_some(cache, dice, step)
     else:
         put(cache, obj)
 
 
-def promise_some(cache: ClusterCache, dice: Dice, step: int) -> None:
-    """A pod gets what there is for it on some node; some have it written, some give it back."""
-    pod, stock = random_user(dice, f"promised-{step}"), AvailableDevices(cache.devices)
-    found = pod_resource_claims(pod, stock, has_stale_claim=stock.has_extended_claim(pod.uid))
+def reserve_some(cache: ClusterCache, dice: Dice, step: int) -> None:
+    """Reserve devices for a pod on the first node that has them; some are written, some unreserved."""
+    pod, available = random_user(dice, f"promised-{step}"), AvailableDevices(cache.devices)
+    claims = pod_resource_claims(pod, available, has_stale_claim=available.has_extended_claim(pod.uid))
     for node in [cache.nodes[name] for name in sorted(cache.nodes)]:
-        choice = found if isinstance(found, str) else choose_devices(pod, found, node, stock)
+        choice = claims if isinstance(claims, str) else choose_devices(pod, claims, node, available)
         if not isinstance(choice, str):
             cache.devices.reserve(pod.uid, choice)
             if dice.one_in(3):

@@ -1,5 +1,5 @@
-"""Policies by hand, one for each corner of the language: a property that holds for generated programs can be asked of
-these as well, and a failure here names the corner.
+"""Hand-written policies, one per corner of the language. Properties of generated programs are tested
+on these as well, where a failure names the corner.
 """
 
 from functools import cache
@@ -79,7 +79,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "score average weight 1 lower mean of node.requested.memory over nodes after placing - 1Gi normalize max",
         "score traffic weight 1 lower stddev of rx over nodes after placing normalize minmax missing worst",
         "score busiest weight 1 lower (max of rx + 1Mbps over nodes after placing else 0bps) normalize range(0bps, 2Gbps)",
-        'score kin weight 3 lower sum of count(pods on node where other.labels["pool"] == pod.labels["pool"]) '
+        'score similar weight 3 lower sum of count(pods on node where other.labels["pool"] == pod.labels["pool"]) '
         "over nodes after placing normalize minmax",
     ),
     "aggregates of aggregates": (
@@ -202,7 +202,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "filter few require count(pods on node) < 3",
         'filter alone require count(pods on node where other.namespace == pod.namespace) <= 1 else "{pod.namespace} is here"',
         "score quiet weight 3 lower count(pods on node where other.priority >= pod.priority) normalize max",
-        'score kin weight 1 higher count(pods on node where other.labels["pool"] == "a") normalize minmax',
+        'score similar weight 1 higher count(pods on node where other.labels["pool"] == "a") normalize minmax',
     ),
     "records": (
         'record card {\n  health: string\n  memory: bytes = "freeMemory" unit "MiB"\n  clock: int optional\n  speed: float\n}',
@@ -286,7 +286,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
         'score image_locality weight 1 when (node.labels["pool"] else "a") == "a"',
     ),
 }
-"""Lines of policies by what they are about. Their metrics are those of `clusters.samples`."""
+"""Lines of policies by corner. Their metrics are those of `clusters.random_samples`."""
 
 
 @cache

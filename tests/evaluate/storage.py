@@ -1,7 +1,7 @@
-"""Random volumes, claims and pods that use them, for the properties that hold `plan` to `oracle`.
+"""Random volumes, claims and pods that use them, for the property tests of volumes.
 
-Few names and few sizes, so that claims compete for volumes, volumes are meant for claims that are not there, and nodes
-are full. Everything is a manifest read through `kube.decode.storage`.
+Few names and few sizes, so that claims compete for volumes, volumes refer to claims that do not
+exist, and nodes are full. Everything is a manifest decoded by `kube.decode.storage`.
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 
 @st.composite
 def storage_scenes(draw: st.DrawFn) -> Scene:
-    """A scene with volumes, whose pods use some."""
+    """A scene with volumes and pods that use some."""
     scene = draw(scenes(pods=1, placed_max=3))
     dice = Dice(draw(st.integers(0, 2**32 - 1)))
     names = sorted(scene.cache.nodes)
@@ -46,8 +46,8 @@ def storage_scenes(draw: st.DrawFn) -> Scene:
 
 
 def random_user(dice: Dice, name: str) -> Pod:
-    """A pod that asks for little but volumes."""
-    volumes: list[Json] = [{"persistentVolumeClaim": {"claimName": one}} for one in dice.some(CLAIMS, 2)]
+    """A pod that requests little except volumes."""
+    volumes: list[Json] = [{"persistentVolumeClaim": {"claimName": claim}} for claim in dice.some(CLAIMS, 2)]
     if dice.one_in(6):
         volumes.append({"persistentVolumeClaim": {"claimName": dice.choice(CLAIMS)}})
     if dice.one_in(5):
@@ -59,7 +59,7 @@ def random_user(dice: Dice, name: str) -> Pod:
         "spec": {
             "schedulerName": "test",
             "containers": [{"name": "c", "image": "app:1"}],
-            "volumes": [{"name": f"x{place}", **one} for place, one in enumerate(volumes)],
+            "volumes": [{"name": f"x{index}", **volume} for index, volume in enumerate(volumes)],
         },
     }
     return core_objects.decode_pod(manifest).pod
@@ -122,10 +122,10 @@ def _topology(dice: Dice) -> Json:
 
 
 def _claims(dice: Dice) -> list[Json]:
-    names = [one for one in CLAIMS if not dice.one_in(12)]
-    ephemeral = [f"coming-{number}-x{place}" for number in range(3) for place in range(4)]
-    return [_claim(dice, one) for one in names] + [
-        _claim(dice, one) for one in ephemeral if not dice.one_in(3)
+    names = [name for name in CLAIMS if not dice.one_in(12)]
+    ephemeral = [f"coming-{number}-x{index}" for number in range(3) for index in range(4)]
+    return [_claim(dice, name) for name in names] + [
+        _claim(dice, name) for name in ephemeral if not dice.one_in(3)
     ]
 
 
@@ -152,10 +152,12 @@ def _claim(dice: Dice, name: str) -> Json:
     if name.startswith("coming"):
         owner = "uid-other" if dice.one_in(6) else f"uid-{name.rpartition('-')[0]}"
         owners = [{"uid": owner, "controller": True, "kind": "Pod", "name": "p"}]
-    gone = {"deletionTimestamp": "2026-01-05T09:59:59Z"} if dice.one_in(20) else {}
+    deleted = {"deletionTimestamp": "2026-01-05T09:59:59Z"} if dice.one_in(20) else {}
     return {
         "kind": "PersistentVolumeClaim",
-        "metadata": _meta(name, namespace="default", annotations=annotations, ownerReferences=owners, **gone),
+        "metadata": _meta(
+            name, namespace="default", annotations=annotations, ownerReferences=owners, **deleted
+        ),
         "spec": spec,
         "status": {"phase": "Lost" if dice.one_in(20) else "Pending"},
     }
@@ -181,16 +183,16 @@ def _volume(dice: Dice, name: str) -> Json:
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
     phase = "Available"
     if dice.one_in(3):
-        meant = dice.choice(CLAIMS)
-        uid = dice.choice((f"uid-{meant}", f"uid-{meant}", "", "uid-of-before"))
-        spec["claimRef"] = {"namespace": "default", "name": meant, "uid": uid}
+        claim = dice.choice(CLAIMS)
+        uid = dice.choice((f"uid-{claim}", f"uid-{claim}", "", "uid-of-before"))
+        spec["claimRef"] = {"namespace": "default", "name": claim, "uid": uid}
         phase = dice.choice(("Available", "Bound", "Released"))
     elif dice.one_in(6):
         phase = dice.choice(("Pending", "Released"))
-    gone = {"deletionTimestamp": "2026-01-05T09:59:59Z"} if dice.one_in(15) else {}
+    deleted = {"deletionTimestamp": "2026-01-05T09:59:59Z"} if dice.one_in(15) else {}
     return {
         "kind": "PersistentVolume",
-        "metadata": _meta(name, labels=labels, **gone),
+        "metadata": _meta(name, labels=labels, **deleted),
         "spec": spec,
         "status": {"phase": phase},
     }
@@ -279,14 +281,14 @@ def _attachments(dice: Dice) -> list[Json]:
 
 
 def change(cache: ClusterCache, dice: Dice, step: int) -> None:
-    """Some object of storage comes, changes or goes, or volumes are promised."""
+    """Add, change or delete a storage object, or reserve volumes."""
     obj = dice.choice(random_storage(dice))
     obj["metadata"]["resourceVersion"] = str(step + 2)
     if dice.one_in(5):
         cache.drop_storage(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
     elif dice.one_in(4) and cache.nodes:
         free = list(AvailableVolumes(cache.volumes).free_volumes("wait"))
-        claims = [one for one in cache.volumes.claims.values() if not one.volume_name]
+        claims = [claim for claim in cache.volumes.claims.values() if not claim.volume_name]
         if free and claims:
             choice = VolumeChoice(((dice.choice(claims), dice.choice(free)),), (dice.choice(claims),))
             user = random_user(dice, f"promised-{step}")

@@ -1,4 +1,4 @@
-"""Aggregates over the candidates: worked examples, and sums that forget what they are told to forget."""
+"""Aggregates over the candidates: worked examples, nested aggregates, and sums that replace one term."""
 
 import pytest
 
@@ -17,18 +17,18 @@ FACTS = QueuedPodInfo(NOW_NS, 0)
 
 
 def raw_scores(program: Program, cache: ClusterCache, cpu: str = "1") -> dict[str, float]:
-    """What both say of the score `s`, which is held to be the same."""
-    asking = pod("web", cpu=cpu, memory="1Gi")
+    """The raw values of the score `s`, by node. Both implementations must agree on it."""
+    scheduled_pod = pod("web", cpu=cpu, memory="1Gi")
     evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
     evaluator.build_columns(compiled)
-    fast = evaluator.explain(compiled, asking, now_ns=NOW_NS, facts=FACTS, samples={})
-    slow = reference.evaluate(program, asking, cache, now_ns=NOW_NS, facts=FACTS, samples={})
+    fast = evaluator.explain(compiled, scheduled_pod, now_ns=NOW_NS, facts=FACTS, samples={})
+    slow = reference.evaluate(program, scheduled_pod, cache, now_ns=NOW_NS, facts=FACTS, samples={})
     assert fast.scores == slow.scores
     return {str(name): float(cell.raw or 0) for name, cell in fast.scores["s"].items()}
 
 
 def three_nodes() -> ClusterCache:
-    """Of 2, 4 and 4 cores, with 1, 1 and 0 of them taken."""
+    """Nodes with 2, 4 and 4 cores, of which 1, 1 and 0 are requested."""
     return world(
         nodes=[node("small", cpu="2"), node("busy", cpu="4"), node("idle", cpu="4")],
         pods=[placed(pod("a", cpu="1"), "small"), placed(pod("b", cpu="1"), "busy")],
@@ -63,17 +63,15 @@ def three_nodes() -> ClusterCache:
         ),
     ],
 )  # fmt: skip
-def test_a_candidate_is_judged_by_what_the_cluster_would_look_like(
-    value: str, expected: dict[str, float]
-) -> None:
+def test_a_candidate_is_scored_by_the_cluster_after_placement(value: str, expected: dict[str, float]) -> None:
     policy = program(f"score s weight 1 higher {value} normalize max")
 
-    found = raw_scores(policy, three_nodes())
+    scores = raw_scores(policy, three_nodes())
 
-    assert found == pytest.approx(expected, rel=1e-8)
+    assert scores == pytest.approx(expected, rel=1e-8)
 
 
-def test_nodes_that_a_filter_refuses_are_not_counted() -> None:
+def test_nodes_that_a_filter_rejects_are_not_counted() -> None:
     policy = program(
         'filter roomy require node.name != "idle"',
         "score s weight 1 higher min of node.requested.cpu over nodes normalize max",
@@ -82,7 +80,7 @@ def test_nodes_that_a_filter_refuses_are_not_counted() -> None:
     assert raw_scores(policy, three_nodes()) == {"small": 1000, "busy": 1000}
 
 
-def test_one_candidate_alone_has_no_others() -> None:
+def test_a_single_candidate_has_no_others() -> None:
     policy = program(
         "score s weight 1 higher max of node.requested.cpu over nodes after placing normalize max"
     )
@@ -90,17 +88,17 @@ def test_one_candidate_alone_has_no_others() -> None:
     assert raw_scores(policy, world(nodes=[node("a", cpu="4")])) == {"a": 1000}
 
 
-def test_whole_sums_stop_at_the_end_of_what_holds_them() -> None:
+def test_integer_sums_saturate() -> None:
     policy = program(
         "score s weight 1 higher sum of node.allocatable.memory * 2000000000 over nodes after placing normalize max"
     )
-    crowd = world(nodes=[node(f"n{index}", memory="4Gi") for index in range(3)])
+    cluster = world(nodes=[node(f"n{index}", memory="4Gi") for index in range(3)])
 
-    assert raw_scores(policy, crowd) == pytest.approx(dict.fromkeys(("n0", "n1", "n2"), 2**63 - 1))
+    assert raw_scores(policy, cluster) == pytest.approx(dict.fromkeys(("n0", "n1", "n2"), 2**63 - 1))
 
 
-def test_a_kept_evaluation_follows_every_placement() -> None:
-    """The state that replicas share says after each of them what a fresh oracle would."""
+def test_a_cached_evaluation_follows_every_placement() -> None:
+    """After each replica, the evaluation they share equals the reference implementation."""
     policy = program(
         "filter roomy require node.free.cpu >= pod.requests.cpu",
         "score s weight 1 lower stddev of node.requested.cpu / node.allocatable.cpu else 1 over nodes after placing normalize minmax",
@@ -111,19 +109,19 @@ def test_a_kept_evaluation_follows_every_placement() -> None:
     chosen: list[NodeName | None] = []
 
     for index in range(9):
-        one = pod(f"web-{index}", cpu="1")
-        expected = reference.evaluate(policy, one, cache, now_ns=NOW_NS, facts=FACTS, samples={})
-        verdict = evaluator.evaluate(compiled, one, now_ns=NOW_NS, facts=FACTS, samples={})
+        replica = pod(f"web-{index}", cpu="1")
+        expected = reference.evaluate(policy, replica, cache, now_ns=NOW_NS, facts=FACTS, samples={})
+        verdict = evaluator.evaluate(compiled, replica, now_ns=NOW_NS, facts=FACTS, samples={})
         assert verdict.selected == expected.selected
         chosen.append(verdict.selected)
         if verdict.selected is not None:
-            cache.assume(one, verdict.selected)
+            cache.assume(replica, verdict.selected)
 
     assert chosen[0] == "idle"
     assert chosen[8] is None, "eight cores were free"
 
 
-def test_elements_of_a_list_are_held_against_all_candidates() -> None:
+def test_elements_of_a_list_are_compared_with_all_candidates() -> None:
     cache = world(
         nodes=[
             node("one", annotations={"cards": '[{"clock": 10}, {"clock": 40}]'}),
@@ -131,16 +129,16 @@ def test_elements_of_a_list_are_held_against_all_candidates() -> None:
             node("none"),
         ]
     )
-    found = program(
+    policy = program(
         "record card { clock: int }",
         'input cards: list<card> = node.annotations["cards"] default [] invalid default',
         "score s weight 1 higher sum(floor(card.clock * 100 / max of (max(card.clock over cards) else 1) over nodes else 0) over cards) normalize max",
     )
 
-    assert raw_scores(found, cache) == {"one": 100, "two": 100, "none": 0}
+    assert raw_scores(policy, cache) == {"one": 100, "two": 100, "none": 0}
 
 
-def test_elements_of_a_list_are_held_against_what_placing_would_make_of_the_candidates() -> None:
+def test_elements_of_a_list_are_compared_with_the_candidates_after_placement() -> None:
     cache = world(
         nodes=[
             node("one", annotations={"cards": '[{"clock": 1}, {"clock": 2}]'}),
@@ -148,16 +146,16 @@ def test_elements_of_a_list_are_held_against_what_placing_would_make_of_the_cand
         ],
         pods=[placed(pod("a"), "one")],
     )
-    found = program(
+    policy = program(
         "record card { clock: int }",
         'input cards: list<card> = node.annotations["cards"] default [] invalid default',
         "score s weight 1 higher sum(card.clock * max of node.pods over nodes after placing over cards) normalize max",
     )
 
-    assert raw_scores(found, cache) == {"one": 6, "two": 3}
+    assert raw_scores(policy, cache) == {"one": 6, "two": 3}
 
 
-def test_a_list_of_the_pods_is_not_held_against_the_candidates() -> None:
+def test_a_list_of_the_pod_cannot_be_compared_with_the_candidates() -> None:
     lines = (
         "record wish { clock: int }",
         'input wishes: list<wish> = pod.annotations["wishes"] default [] invalid default',
@@ -186,14 +184,14 @@ def test_a_list_of_the_pods_is_not_held_against_the_candidates() -> None:
         ),
     ],
 )  # fmt: skip
-def test_an_aggregate_in_another_sees_the_pod_where_the_other_thinks_it(
+def test_a_nested_aggregate_sees_the_placement_of_the_outer_one(
     value: str, expected: dict[str, float]
 ) -> None:
     policy = program(f"score s weight 1 higher {value} normalize max")
 
-    found = raw_scores(policy, three_nodes())
+    scores = raw_scores(policy, three_nodes())
 
-    assert found == pytest.approx(expected, rel=1e-8)
+    assert scores == pytest.approx(expected, rel=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -203,23 +201,23 @@ def test_an_aggregate_in_another_sees_the_pod_where_the_other_thinks_it(
         "sum of max(node.requested.memory, max of node.requested.memory over nodes) over nodes after placing",
     ],
 )
-def test_candidates_that_see_many_numbers_share_those_that_are_close(value: str) -> None:
+def test_candidates_with_many_numbers_of_a_nested_aggregate_share_close_ones(value: str) -> None:
     policy = program(
         "let used: float = node.requested.memory / node.allocatable.memory else 1",
         f"score s weight 1 higher {value} normalize max",
     )
     sizes = range(40)
-    unlike = world(
+    cluster = world(
         nodes=[node(f"n{size}", memory=f"{1000 + 37 * size}Mi") for size in sizes],
         pods=[placed(pod(f"p{size}", memory=f"{11 * size}Mi"), f"n{size}") for size in sizes],
     )
 
-    found = raw_scores(policy, unlike)
+    scores = raw_scores(policy, cluster)
 
-    assert len(set(found.values())) > 20
+    assert len(set(scores.values())) > 20
 
 
-def test_brought_to_steps_numbers_stay_close_to_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quantized_numbers_stay_close_to_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = program(
         "let used: float = node.requested.memory / node.allocatable.memory else 1",
         "score s weight 1 higher mean of abs(used - mean of used over nodes) over nodes after placing normalize max",
@@ -227,8 +225,8 @@ def test_brought_to_steps_numbers_stay_close_to_what_they_are(monkeypatch: pytes
     cache = world(nodes=[node(f"n{size}", memory=f"{1000 + 137 * size}Mi") for size in range(9)])
 
     exact = raw_scores(policy, cache)
-    for module in ("lang", "plan", "oracle"):
-        monkeypatch.setattr(f"policysched.{module}.aggregates.STEP_BITS", 2)
+    for module in ("policysched.lang.ir", "policysched.evaluate.vector", "tests.reference"):
+        monkeypatch.setattr(f"{module}.aggregates.STEP_BITS", 2)
     stepped = raw_scores(policy, cache)
 
     assert stepped != exact

@@ -20,7 +20,7 @@ from policysched.lang.ir.program import BuiltinFilter, BuiltinParamValue, Builti
 from tests import reference
 from tests.conformance.kube_default import kube_default
 from tests.evaluate.clusters import Dice, Scene
-from tests.evaluate.device_scenes import RESOURCES, change, device_scenes, promise_some
+from tests.evaluate.device_scenes import RESOURCES, change, device_scenes, reserve_some
 from tests.evaluate.test_builtins_property import agree, differences, only
 
 SEARCH = settings(
@@ -157,7 +157,7 @@ def nobody_gets_what_another_has(scene: Scene) -> None:
         if claim.allocation is not None:
             cache.devices.drop_claim(key)
     for step in range(12):
-        promise_some(cache, dice, step)
+        reserve_some(cache, dice, step)
         held = cache.devices.usage
         assert all(count == 1 for count in held.whole.values())
         assert not held.whole.keys() & held.shares.keys()

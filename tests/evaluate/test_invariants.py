@@ -1,4 +1,4 @@
-"""What must hold of every policy: the order of nodes decides nothing, a filter only takes away, an optimisation changes no answer."""
+"""Invariants of every policy: the order of nodes decides nothing, a filter only removes nodes, lowering changes no result."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,58 +46,58 @@ Property = Callable[[Program, Scene], None]
 
 
 def the_order_of_nodes_decides_nothing(program: Program, scene: Scene) -> None:
-    plan, turned = compile_program(program), _turned(scene.cache)
+    plan, reordered = compile_program(program), _reordered(scene.cache)
     for pod in scene.pods:
-        assert explained(Evaluator(scene.cache), plan, pod, scene) == explained(turned, plan, pod, scene)
+        assert explained(Evaluator(scene.cache), plan, pod, scene) == explained(reordered, plan, pod, scene)
 
 
-def a_filter_only_takes_away(program: Program, scene: Scene) -> None:
+def a_filter_only_removes_nodes(program: Program, scene: Scene) -> None:
     full = compile_program(program)
     for index in range(len(program.rules.filters)):
         fewer = compile_program(without_filter(program, index))
         for pod in scene.pods:
-            with_it = explained(Evaluator(scene.cache), full, pod, scene)
-            without = explained(Evaluator(scene.cache), fewer, pod, scene)
-            assert set(with_it.feasible) <= set(without.feasible)
+            complete = explained(Evaluator(scene.cache), full, pod, scene)
+            reduced = explained(Evaluator(scene.cache), fewer, pod, scene)
+            assert set(complete.feasible) <= set(reduced.feasible)
 
 
-def lowering_changes_no_answer(program: Program, scene: Scene) -> None:
-    written = _roundabout(program)
+def lowering_changes_no_result(program: Program, scene: Scene) -> None:
+    verbose = _verbose(program)
     for pod in scene.pods:
-        answers = [
+        results = [
             (
-                explained(Evaluator(scene.cache), Plan(written, one), pod, scene),
-                evaluated(Evaluator(scene.cache), Plan(written, one), pod, scene),
+                explained(Evaluator(scene.cache), Plan(verbose, options), pod, scene),
+                evaluated(Evaluator(scene.cache), Plan(verbose, options), pod, scene),
             )
-            for one in LOWERINGS
+            for options in LOWERINGS
         ]
-        assert answers == [answers[0]] * len(answers)
+        assert results == [results[0]] * len(results)
 
 
-def _turned(cache: ClusterCache) -> Evaluator:
-    """Of the same cluster, but it met the nodes one by one in another order: every row is another one."""
-    turned = ClusterCache()
-    evaluator = Evaluator(turned)
-    for space in cache.namespaces.values():
-        turned.put_namespace(space)
-    for one in cache.pod_sets.by_key.values():
-        turned.put_pod_set(one)
+def _reordered(cache: ClusterCache) -> Evaluator:
+    """An evaluator of the same cluster whose nodes were added in another order, on other rows."""
+    reordered = ClusterCache()
+    evaluator = Evaluator(reordered)
+    for namespace in cache.namespaces.values():
+        reordered.put_namespace(namespace)
+    for pod_set in cache.pod_sets.by_key.values():
+        reordered.put_pod_set(pod_set)
     for name in sorted(cache.nodes, reverse=True):
-        turned.put_node(cache.nodes[name])
-        evaluator.overlay()  # looks at the cluster
-    for seen in cache.pods.values():
-        turned.put_pod(seen)
+        reordered.put_node(cache.nodes[name])
+        evaluator.overlay()  # refreshes the columns
+    for pod in cache.pods.values():
+        reordered.put_pod(pod)
     return evaluator
 
 
-def _roundabout(program: Program) -> Program:
-    """Every condition with constants around it that folding removes."""
+def _verbose(program: Program) -> Program:
+    """The program with constants around every condition, which folding removes."""
     filters = tuple(
-        replace(rule, condition=_wordy(rule.condition)) if isinstance(rule, FilterRule) else rule
+        replace(rule, condition=_verbose_condition(rule.condition)) if isinstance(rule, FilterRule) else rule
         for rule in program.rules.filters
     )
     scores = tuple(
-        replace(rule, when=None if rule.when is None else _wordy(rule.when))
+        replace(rule, when=None if rule.when is None else _verbose_condition(rule.when))
         if isinstance(rule, ScoreRule)
         else rule
         for rule in program.rules.scores
@@ -105,11 +105,11 @@ def _roundabout(program: Program) -> Program:
     return replace(program, rules=replace(program.rules, filters=filters, scores=scores))
 
 
-def _wordy(condition: e.Expr) -> e.Expr:
+def _verbose_condition(condition: e.Expr) -> e.Expr:
     span = condition.span
     one, two = e.Const(1, INT, span), e.Const(2, INT, span)
-    more = e.Arith("+", one, one, INT, False, span)
-    always = e.Compare("==", more, two, span)
+    total = e.Arith("+", one, one, INT, False, span)
+    always = e.Compare("==", total, two, span)
     never = e.Const(False, BOOL, span)
     return e.Or((never, e.And((always, e.Not(e.Not(condition, span), span)), span)), span)
 
@@ -117,7 +117,7 @@ def _wordy(condition: e.Expr) -> e.Expr:
 @pytest.mark.parametrize("name", CORNERS)
 @SEARCH
 @given(scene=scenes())
-def test_permuting_nodes_permutes_verdicts_and_changes_none(name: str, scene: Scene) -> None:
+def test_the_order_of_nodes_changes_no_verdict(name: str, scene: Scene) -> None:
     the_order_of_nodes_decides_nothing(corner(name), scene)
 
 
@@ -125,25 +125,25 @@ def test_permuting_nodes_permutes_verdicts_and_changes_none(name: str, scene: Sc
 @SEARCH
 @given(scene=scenes(pods=2))
 def test_adding_a_filter_never_adds_a_feasible_node(name: str, scene: Scene) -> None:
-    # Under `outage` a filter can: with fewer candidates another share of them lacks the metric.
-    a_filter_only_takes_away(corner(name), scene)
+    # Under `outage` a filter can: with fewer candidates, another fraction of them lacks the metric.
+    a_filter_only_removes_nodes(corner(name), scene)
 
 
 @pytest.mark.parametrize("name", CORNERS)
 @SEARCH
 @given(scene=scenes())
-def test_folding_and_sharing_change_no_answer(name: str, scene: Scene) -> None:
-    lowering_changes_no_answer(corner(name), scene)
+def test_folding_and_sharing_change_no_result(name: str, scene: Scene) -> None:
+    lowering_changes_no_result(corner(name), scene)
 
 
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _caught(of: Property) -> bool:
+def _caught(holds: Property) -> bool:
     @HUNT
     @given(name=st.sampled_from([name for name in CORNERS if name not in OUTAGES]), scene=scenes())
     def hunt(name: str, scene: Scene) -> None:
-        of(corner(name), scene)
+        holds(corner(name), scene)
 
     try:
         hunt()
@@ -152,7 +152,7 @@ def _caught(of: Property) -> bool:
     return False
 
 
-def test_a_tie_that_the_first_row_wins_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_tie_that_the_first_row_wins_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def first(self: Evaluation, pod_hash: int, name_hash: object) -> int | None:
         return int(self.total.argmax()) if self.feasible_count else None
 
@@ -161,34 +161,34 @@ def test_a_tie_that_the_first_row_wins_is_noticed(monkeypatch: pytest.MonkeyPatc
     assert _caught(the_order_of_nodes_decides_nothing)
 
 
-def test_filters_that_are_dropped_when_there_are_several_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    bind = evaluation_cache.specialize
+def test_a_planted_loss_of_filters_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    specialize = evaluation_cache.specialize
 
     def forgetful(*args: object) -> SpecializedRules:
-        bound = bind(*args)  # type: ignore[arg-type]
-        return replace(bound, filters=bound.filters[:1] if len(bound.filters) > 2 else bound.filters)
+        rules = specialize(*args)  # type: ignore[arg-type]
+        return replace(rules, filters=rules.filters[:1] if len(rules.filters) > 2 else rules.filters)
 
     monkeypatch.setattr(evaluation_cache, "specialize", forgetful)
 
-    assert _caught(a_filter_only_takes_away)
+    assert _caught(a_filter_only_removes_nodes)
 
 
-def test_a_wrong_fold_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_wrong_fold_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lower, "fold_constants", lambda expr: e.Const(True, BOOL, expr.span))
 
-    assert _caught(lowering_changes_no_answer)
+    assert _caught(lowering_changes_no_result)
 
 
-def test_steps_shared_by_expressions_that_differ_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_sharing_of_different_steps_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     add = VectorMachine.add
 
     def confused(self: VectorMachine, expr: e.Expr) -> int:
         if self._share and isinstance(expr, e.Compare):
-            alike = [number for number, one in enumerate(self.exprs) if isinstance(one, e.Compare)]
+            alike = [step for step, other in enumerate(self.exprs) if isinstance(other, e.Compare)]
             if alike:
                 return alike[0]
         return add(self, expr)
 
     monkeypatch.setattr(VectorMachine, "add", confused)
 
-    assert _caught(lowering_changes_no_answer)
+    assert _caught(lowering_changes_no_result)

@@ -1,4 +1,4 @@
-"""What is kept from one answer to the next is worth nothing unless it equals starting over."""
+"""Cached evaluations equal those of a new evaluator: after changes, between similar pods, and on overlays."""
 
 from collections.abc import Callable, Hashable
 
@@ -46,8 +46,8 @@ Property = Callable[[Program, Scene, int], None]
 
 
 @pytest.fixture(autouse=True)
-def catching_up_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a small cluster a change is a large part of it, and would start everything over."""
+def row_by_row_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a small cluster, one change is a large fraction and would rebuild everything."""
     monkeypatch.setattr(evaluation, "_REBUILD_FRACTION", 0)
     monkeypatch.setattr(flat_lists, "_CACHED_ROWS_MIN", 1)
 
@@ -56,72 +56,70 @@ def catching_up_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refreshing_equals_rebuilding(program: Program, scene: Scene, seed: int) -> None:
-    kept, plan = Evaluator(scene.cache), compile_program(program)
-    kept.build_columns(plan)
+    cached, plan = Evaluator(scene.cache), compile_program(program)
+    cached.build_columns(plan)
     for number, _ in enumerate(play(scene.cache, seed, changes=8)):
         now, fresh = later(scene, number * 7), Evaluator(twin(scene.cache))
         for pod in scene.pods:
-            assert evaluated(kept, plan, pod, now) == evaluated(fresh, plan, pod, now)
+            assert evaluated(cached, plan, pod, now) == evaluated(fresh, plan, pod, now)
 
 
-def sharing_equals_asking_alone(program: Program, scene: Scene, seed: int) -> None:
-    kept, plan = Evaluator(scene.cache), compile_program(program)
+def sharing_equals_evaluating_alone(program: Program, scene: Scene, seed: int) -> None:
+    cached, plan = Evaluator(scene.cache), compile_program(program)
     for pod in scene.pods:
         alone = Evaluator(twin(scene.cache))
-        assert evaluated(kept, plan, pod, scene) == evaluated(alone, plan, pod, scene)
+        assert evaluated(cached, plan, pod, scene) == evaluated(alone, plan, pod, scene)
 
 
-def an_overlay_equals_really_placing(program: Program, scene: Scene, seed: int) -> None:
+def an_overlay_equals_placing(program: Program, scene: Scene, seed: int) -> None:
     evaluator, plan = Evaluator(scene.cache), compile_program(program)
     names = sorted(scene.cache.nodes)
     overlay = evaluator.overlay()
-    gone = sorted(uid for uid, seen in scene.cache.pods.items() if seen.node in names)[: seed % 3]
-    newcomers = [(pod, names[(seed + at) % len(names)]) for at, pod in enumerate(scene.pods[1:]) if names]
-    for uid in gone:
+    removed = sorted(uid for uid, pod in scene.cache.pods.items() if pod.node in names)[: seed % 3]
+    added = [(pod, names[(seed + index) % len(names)]) for index, pod in enumerate(scene.pods[1:]) if names]
+    for uid in removed:
         overlay.remove_pod(uid)
         evaluated(evaluator, plan, scene.pods[0], scene, overlay)
-    for pod, name in newcomers:
+    for pod, name in added:
         overlay.add_pod(pod, name)
         evaluated(evaluator, plan, scene.pods[0], scene, overlay)
-    stay = [uid for uid, seen in scene.cache.pods.items() if seen.node in names and uid not in gone]
-    for uid in sorted(stay)[: seed % 2]:
+    remaining = [uid for uid, pod in scene.cache.pods.items() if pod.node in names and uid not in removed]
+    for uid in sorted(remaining)[: seed % 2]:
         overlay.remove_pod(uid)
         evaluated(evaluator, plan, scene.pods[0], scene, overlay)
         overlay.restore_pod(uid)
     hypothetical = evaluated(evaluator, plan, scene.pods[0], scene, overlay)
-    in_full = explained(evaluator, plan, scene.pods[0], scene, overlay)
+    explanation = explained(evaluator, plan, scene.pods[0], scene, overlay)
 
-    for uid in gone:
+    for uid in removed:
         scene.cache.drop_pod(uid)
-    for pod, name in newcomers:
+    for pod, name in added:
         scene.cache.assume(pod, name)
-    placed = assuming(scene, program, newcomers)
+    placed = assuming(scene, program, added)
 
     assert hypothetical == evaluated(Evaluator(scene.cache), plan, scene.pods[0], placed)
-    assert in_full == explained(Evaluator(scene.cache), plan, scene.pods[0], placed)
+    assert explanation == explained(Evaluator(scene.cache), plan, scene.pods[0], placed)
 
 
 @pytest.mark.parametrize("name", CORNERS)
 @SEARCH
 @given(scene=scenes(placed_max=4), seed=seeds)
-def test_refreshed_rows_answer_as_a_rebuilt_evaluator(name: str, scene: Scene, seed: int) -> None:
+def test_a_refreshed_evaluator_equals_a_rebuilt_one(name: str, scene: Scene, seed: int) -> None:
     refreshing_equals_rebuilding(corner(name), scene, seed)
 
 
 @pytest.mark.parametrize("name", CORNERS)
 @SEARCH
 @given(scene=scenes(pods=6), seed=seeds)
-def test_pods_that_share_an_evaluation_get_what_they_would_get_alone(
-    name: str, scene: Scene, seed: int
-) -> None:
-    sharing_equals_asking_alone(corner(name), scene, seed)
+def test_a_shared_evaluation_equals_one_of_each_pod_alone(name: str, scene: Scene, seed: int) -> None:
+    sharing_equals_evaluating_alone(corner(name), scene, seed)
 
 
 @pytest.mark.parametrize("name", CORNERS)
 @SEARCH
 @given(scene=scenes(), seed=seeds)
-def test_an_overlay_answers_as_if_its_pods_were_really_placed(name: str, scene: Scene, seed: int) -> None:
-    an_overlay_equals_really_placing(corner(name), scene, seed)
+def test_an_overlay_equals_the_cluster_with_its_pods_placed(name: str, scene: Scene, seed: int) -> None:
+    an_overlay_equals_placing(corner(name), scene, seed)
 
 
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,45 +139,45 @@ def _caught(of: Property, corners: tuple[str, ...] = MIXED) -> bool:
 
 
 def _nothing(*_: object) -> None:
-    """Does nothing, says nothing."""
+    """Does nothing."""
 
 
-def test_a_placement_that_refreshes_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_placement_that_refreshes_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Columns, "_refresh_usage", _nothing)
 
     assert _caught(refreshing_equals_rebuilding)
 
 
-def test_a_state_that_forgets_the_rows_that_changed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_miss_of_changed_rows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Evaluation, "_update", _nothing)
 
     assert _caught(refreshing_equals_rebuilding)
 
 
-def test_a_filling_that_is_taken_for_another_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    filling = Evaluation._usage_key
+def test_a_planted_coarse_usage_key_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage_key = Evaluation._usage_key
 
     def coarse(self: Evaluation, view: View) -> Hashable:
-        return None if filling(self, view) is None else "any"
+        return None if usage_key(self, view) is None else "any"
 
     monkeypatch.setattr(Evaluation, "_usage_key", coarse)
 
     assert _caught(refreshing_equals_rebuilding)
 
 
-def test_a_read_set_that_leaves_something_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_incomplete_read_set_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReadSet, "key_without_claims", _nothing)
 
-    assert _caught(sharing_equals_asking_alone)
+    assert _caught(sharing_equals_evaluating_alone)
 
 
-def test_an_overlay_that_lifts_no_pod_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_overlay_that_removes_no_pod_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Overlay, "remove_pod", _nothing)
 
-    assert _caught(an_overlay_equals_really_placing)
+    assert _caught(an_overlay_equals_placing)
 
 
-def test_an_overlay_that_forgets_rows_on_which_not_everybody_is_back_is_noticed(
+def test_a_planted_loss_of_rows_that_still_differ_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def forget(self: Overlay, name: NodeName, by: int) -> None:
@@ -189,10 +187,10 @@ def test_an_overlay_that_forgets_rows_on_which_not_everybody_is_back_is_noticed(
 
     monkeypatch.setattr(Overlay, "_count_change", forget)
 
-    assert _caught(an_overlay_equals_really_placing)
+    assert _caught(an_overlay_equals_placing)
 
 
-def test_lists_of_nodes_that_changed_and_are_taken_for_what_they_were_are_noticed(
+def test_a_planted_stale_gather_of_lists_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(GatheredLists, "matches_codes", lambda self, codes, _: len(codes) == len(self._codes))

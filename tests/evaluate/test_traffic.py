@@ -1,4 +1,4 @@
-"""What is kept of answers about traffic follows members that come and go, on the node itself and in its domain."""
+"""Cached evaluations follow gang members that are added and removed, on the node itself and in its domain."""
 
 import pytest
 
@@ -17,63 +17,65 @@ _NOW_NS = 10**18
 _POLICY = """policy test version 1
 metric talk: bandwidth { query = "q" unit = "bit/s" from = ["a"] to = ["b"] every = 15s stale = 90s }
 gang by pod.labels["group"] { min = 1 mode = gate timeout = 5m }
-filter apart require traffic_to(gang%s) < 1Mbps missing reject
+filter separate require traffic_to(gang%s) < 1Mbps missing reject
 """
 ON_THE_NODE = _POLICY % ""
 IN_THE_ZONE = _POLICY % ', "topology.kubernetes.io/zone"'
 
-PEER, ASKED = (pod(name, labels={"group": "g"}, scheduler="test") for name in ("db-0", "db-1"))
+PEER, POD = (pod(name, labels={"group": "g"}, scheduler="test") for name in ("db-0", "db-1"))
 
 
 @pytest.fixture(autouse=True)
-def catching_up_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a small cluster a change is a large part of it, and would start everything over."""
+def row_by_row_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a small cluster, one change is a large fraction and would rebuild everything."""
     monkeypatch.setattr(evaluation, "_REBUILD_FRACTION", 0)
 
 
-def feasible_nodes_while_the_peer_comes_and_goes(text: str) -> list[int]:
-    """Three nodes, two of them in one zone, where the peer comes to the first: before, with it, and after."""
+def feasible_counts_before_with_and_after_the_peer(text: str) -> list[int]:
+    """Three nodes, two of them in one zone; the peer is placed on the first and removed."""
     cache = world([node("a", zone="z1"), node("b", zone="z1"), node("c", zone="z2")])
     evaluator, plan = Evaluator(cache), compile_program(program(text))
-    one, two = (_peer(PEER), _peer(ASKED))
-    samples = {"talk": MetricSamples({}, _NOW_NS, pairs={one: {two: 9e8}, two: {one: 9e8}})}
+    peer, pod_endpoint = (_endpoint(PEER), _endpoint(POD))
+    samples = {
+        "talk": MetricSamples({}, _NOW_NS, pairs={peer: {pod_endpoint: 9e8}, pod_endpoint: {peer: 9e8}})
+    }
 
     def feasible() -> int:
         facts = QueuedPodInfo(_NOW_NS, 0)
-        return evaluator.evaluate(plan, ASKED, now_ns=_NOW_NS, facts=facts, samples=samples).feasible_count
+        return evaluator.evaluate(plan, POD, now_ns=_NOW_NS, facts=facts, samples=samples).feasible_count
 
-    found = [feasible()]
+    counts = [feasible()]
     cache.assume(PEER, NodeName("a"))
-    found.append(feasible())
+    counts.append(feasible())
     cache.withdraw(PEER.uid)
-    return [*found, feasible()]
+    return [*counts, feasible()]
 
 
-def _peer(one: Pod) -> tuple[str, str]:
-    return one.namespace, one.name
+def _endpoint(pod: Pod) -> tuple[str, str]:
+    return pod.namespace, pod.name
 
 
-def test_the_node_of_a_peer_is_another_while_the_peer_is_there() -> None:
-    assert feasible_nodes_while_the_peer_comes_and_goes(ON_THE_NODE) == [3, 2, 3]
+def test_the_node_of_a_peer_is_infeasible_while_the_peer_is_there() -> None:
+    assert feasible_counts_before_with_and_after_the_peer(ON_THE_NODE) == [3, 2, 3]
 
 
-def test_so_are_the_other_nodes_of_its_domain() -> None:
-    assert feasible_nodes_while_the_peer_comes_and_goes(IN_THE_ZONE) == [3, 1, 3]
+def test_the_other_nodes_of_its_domain_are_infeasible_too() -> None:
+    assert feasible_counts_before_with_and_after_the_peer(IN_THE_ZONE) == [3, 1, 3]
 
 
-def test_planted_a_domain_that_is_not_asked_about_again_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_missing_domain_fingerprint_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(specialize, "traffic_fingerprint", lambda *_: None)
 
-    assert feasible_nodes_while_the_peer_comes_and_goes(IN_THE_ZONE) != [3, 1, 3]
+    assert feasible_counts_before_with_and_after_the_peer(IN_THE_ZONE) != [3, 1, 3]
 
 
-def test_planted_a_member_that_leaves_uncounted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    shift = GangMembers.adjust
+def test_a_planted_miss_of_removed_members_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    adjust = GangMembers.adjust
 
-    def only_more(self: GangMembers, row: int, pod: Pod, by: int) -> None:
+    def only_additions(self: GangMembers, row: int, pod: Pod, by: int) -> None:
         if by > 0:
-            shift(self, row, pod, by)
+            adjust(self, row, pod, by)
 
-    monkeypatch.setattr(GangMembers, "adjust", only_more)
+    monkeypatch.setattr(GangMembers, "adjust", only_additions)
 
-    assert feasible_nodes_while_the_peer_comes_and_goes(ON_THE_NODE) == [3, 2, 2]
+    assert feasible_counts_before_with_and_after_the_peer(ON_THE_NODE) == [3, 2, 2]

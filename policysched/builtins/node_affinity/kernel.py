@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from policysched.evaluate.columns.column_kinds import ColumnKind, NodeMapEntry, NodeNameCode
+from policysched.evaluate.columns.column_kinds import NODE_NAME, ColumnKind, NodeMapEntry
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.interner import ABSENT
 from policysched.evaluate.columns.view import View
@@ -29,7 +29,7 @@ from policysched.model.pods import Pod
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 from policysched.model.selectors import NodeSelectorTerm, SelectorRequirement
 
-COLUMNS = (NodeNameCode(),)
+COLUMNS = (NODE_NAME,)
 _PREFILTER_RESULT_REASON = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
 
@@ -70,7 +70,7 @@ class _Filter(FilterKernelBase):
         if not self._named_nodes:
             return None
         names = view.column(
-            NodeNameCode()
+            NODE_NAME
         )  # first: a column that is read for the first time gives its texts their codes
         codes = [view.codes.strings.find(name) for name in self._named_nodes]
         return np.isin(names, codes, invert=True)
@@ -123,7 +123,7 @@ def term_matches(term: NodeSelectorTerm, view: View) -> Array:
         matched &= requirement_matches(one, NodeMapEntry("labels", one.key), view)
     for one in term.fields:
         if one.key == "metadata.name":
-            matched &= requirement_matches(one, NodeNameCode(), view)
+            matched &= requirement_matches(one, NODE_NAME, view)
         else:
             matched &= one.operator in ("NotIn", "DoesNotExist")
     return matched

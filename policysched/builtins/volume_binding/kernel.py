@@ -27,7 +27,7 @@ from policysched.cluster.volumes.binder import (
     pod_volume_claims,
 )
 from policysched.cluster.volumes.reservations import VolumeChoice
-from policysched.evaluate.columns.column_kinds import NodeMapEntry, NodeNameCode
+from policysched.evaluate.columns.column_kinds import NODE_NAME, NodeMapEntry
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.free_volume_index import NO_FREE_VOLUME, FreeVolumeIndex
 from policysched.evaluate.columns.interner import Interner
@@ -131,7 +131,7 @@ def _check_unbound_claims(claims: PodVolumeClaims, view: View) -> tuple[Array, A
         if selected is None:
             to_match.append(claim)
         else:
-            no_volume |= view.column(NodeNameCode()) != view.codes.strings.find(selected)
+            no_volume |= view.column(NODE_NAME) != view.codes.strings.find(selected)
             to_make.append((claim, np.ones(view.count, np.bool_)))
     settled = no_volume.copy()
     to_match.sort(key=lambda claim: claim.request_bytes or 0)

@@ -1,8 +1,8 @@
-"""How many volumes of each CSI driver are attached to each row, and which rows have a given volume attached by a pod.
+"""`AttachedVolumes`: attached volumes per CSI driver by row, and the rows with a given volume.
 
-Counted once for all rows, and from then on again for the rows whose pods, attachments or volumes changed: a pod costs a vector
-for each driver of its volumes. Volumes are attached by the pods on the row, through their claims or by themselves, and by
-VolumeAttachments that say so; the latter count only where no pod of the row has the volume.
+Counted once for all rows, and again for rows whose pods, attachments or volumes changed. A volume
+is attached through a claim of a pod on the row, as an inline volume of a pod, or by a
+VolumeAttachment, which counts only where no pod of the row has the volume.
 """
 
 from collections import Counter
@@ -29,8 +29,8 @@ _NO_ROWS: frozenset[int] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class NodeAttachedVolumes:
-    """What is attached to one node: by the volumes of its pods, and how many of each driver in all. `claims` and `volumes`
-    (names) are what that rests on."""
+    """The volumes attached to one node: `pod_mounts` by its pods, `counts` of all by driver. Derived
+    from `claims` and `volumes` (names)."""
 
     pod_mounts: frozenset[CsiVolume]
     counts: Mapping[str, int]
@@ -41,41 +41,42 @@ class NodeAttachedVolumes:
 NO_ATTACHED_VOLUMES = NodeAttachedVolumes(frozenset(), {}, frozenset(), frozenset())
 
 
-def attached_to(node: Node, pods: Iterable[Pod], stock: AvailableVolumes) -> NodeAttachedVolumes:
+def attached_to(node: Node, pods: Iterable[Pod], available: AvailableVolumes) -> NodeAttachedVolumes:
     uses = set[PodVolumeClaim]()
-    of_pods = set[CsiVolume]()
+    pod_mounts = set[CsiVolume]()
     for pod in pods:
         uses.update(pod.claims)
-        of_pods.update(pod.mounts)
-    if not (uses or of_pods or node.attachments):
+        pod_mounts.update(pod.mounts)
+    if not (uses or pod_mounts or node.attachments):
         return NO_ATTACHED_VOLUMES
-    names = {one.volume for one in node.attachments}
+    names = {attachment.volume for attachment in node.attachments}
     for use in uses:
-        claim = stock.claim(use.claim)
+        claim = available.claim(use.claim)
         if claim is not None:
             if claim.volume_name:
                 names.add(claim.volume_name)
-            mount = stock.csi_volume(claim) if use.owner_pod in (None, claim.controller_uid) else None
+            mount = available.csi_volume(claim) if use.owner_pod in (None, claim.controller_uid) else None
             if mount is not None:
-                of_pods.add(mount)
-    counts = Counter(mount.driver for mount in of_pods)
-    for told in {found for one in node.attachments if (found := mount_of_attachment(one, stock)) is not None}:
-        counts[told.driver] += told not in of_pods
+                pod_mounts.add(mount)
+    counts = Counter(mount.driver for mount in pod_mounts)
+    for mount in {mount_of_attachment(attachment, available) for attachment in node.attachments} - {None}:
+        assert mount is not None, "removed above"
+        counts[mount.driver] += mount not in pod_mounts
     return NodeAttachedVolumes(
-        frozenset(of_pods), counts, frozenset(use.claim for use in uses), frozenset(names)
+        frozenset(pod_mounts), counts, frozenset(use.claim for use in uses), frozenset(names)
     )
 
 
-def mount_of_attachment(one: CsiAttachment, stock: AvailableVolumes) -> CsiVolume | None:
-    """The volume that a VolumeAttachment is about; None where it is none of a CSI driver."""
-    volume = stock.volume(one.volume)
+def mount_of_attachment(attachment: CsiAttachment, available: AvailableVolumes) -> CsiVolume | None:
+    """The volume of a VolumeAttachment; None unless a CSI driver attaches it."""
+    volume = available.volume(attachment.volume)
     if volume is None or volume.csi_volume is None or not volume.is_csi:
         return None
-    return CsiVolume(one.attacher, volume.csi_volume.handle)
+    return CsiVolume(attachment.attacher, volume.csi_volume.handle)
 
 
 class AttachedVolumes:
-    """`node_and_pods(row)` is how the rows stand; `update_row` is told of each that changed, `catch_up` sees to the volumes."""
+    """Counts by row. The owner calls `update_row` for each row that changed; `catch_up` applies changes of volumes."""
 
     def __init__(
         self,
@@ -95,8 +96,8 @@ class AttachedVolumes:
 
     def counts(self, driver: str) -> Numbers:
         """int64 by row."""
-        found = self._counts.get(driver)
-        return np.zeros(self._capacity, np.int64) if found is None else found
+        counts = self._counts.get(driver)
+        return np.zeros(self._capacity, np.int64) if counts is None else counts
 
     def rows_with_mount(self, mount: CsiVolume) -> Collection[int]:
         """The rows on which a pod has the volume attached."""
@@ -104,8 +105,8 @@ class AttachedVolumes:
 
     def update_row(self, row: int) -> None:
         node, usage = self._node_and_pods(row)
-        stock = AvailableVolumes(self._volumes)
-        after = NO_ATTACHED_VOLUMES if node is None else attached_to(node, usage.pods.values(), stock)
+        available = AvailableVolumes(self._volumes)
+        after = NO_ATTACHED_VOLUMES if node is None else attached_to(node, usage.pods.values(), available)
         before = self._rows.get(row, NO_ATTACHED_VOLUMES)
         if after == before:
             return
@@ -123,7 +124,7 @@ class AttachedVolumes:
             self._rows[row] = after
 
     def catch_up(self) -> None:
-        """Count the rows again behind whose claims or attachments there may be other volumes now."""
+        """Recount the rows whose claims or attachments may refer to other volumes now."""
         log = self._volumes.csi_volume_changes
         if self._position == log.version:
             return
@@ -132,11 +133,11 @@ class AttachedVolumes:
             rows = set(self._rows)
         else:
             rows = set()
-            for one in changes:
-                if isinstance(one, VolumeClaimKey):
-                    rows |= self._rows_by_claim.get(one, _NO_ROWS)
-                elif one is not None:
-                    rows |= self._rows_by_volume.get(one, _NO_ROWS)
+            for key in changes:
+                if isinstance(key, VolumeClaimKey):
+                    rows |= self._rows_by_claim.get(key, _NO_ROWS)
+                elif key is not None:
+                    rows |= self._rows_by_volume.get(key, _NO_ROWS)
         for row in rows:
             self.update_row(row)
 

@@ -1,11 +1,12 @@
-"""What a column can hold of a node: one small class a kind, one object for equal arguments.
+"""Kinds of columns: one small class per kind, one object for equal arguments.
 
-A kind says how to read the value of one row; `Columns` does it for every row when a plan or a pod first asks, and for
-the touched rows afterwards. Kinds with `reads_usage` are read again when only the pods of a node changed.
+A kind reads the value of one row. `Columns` calls it for every row when a plan or a pod first needs
+the column, and for changed rows afterwards. Kinds with `reads_usage` are read again when only the
+pods of a node changed.
 """
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
@@ -15,69 +16,25 @@ from numpy.typing import DTypeLike, NDArray
 
 from policysched.cluster.usage import REQUESTED_MAX, NodeUsage
 from policysched.evaluate.columns.dtypes import dtype_of
-from policysched.evaluate.columns.flat_lists import FlatLists
 from policysched.evaluate.columns.interner import ABSENT, Interner
+from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.scalar.compiler import compile_scalar
-from policysched.evaluate.scalar.eval_context import EvalContext, ScalarFunction
+from policysched.evaluate.scalar.eval_context import EvalContext, InputDeclarations, ScalarFunction
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.evaluate.scalar.operations import requested_amount
 from policysched.lang.ir.arithmetic import whole_total
+from policysched.lang.ir.attributes import find_attribute
 from policysched.lang.ir.expr import Expr
-from policysched.lang.ir.program import Input, Metric
-from policysched.lang.types.kinds import RecordType, Type, TypeKind
-from policysched.lang.types.records import NoValueReason, parse_typed_value
-from policysched.lang.types.records import TypedValue as HeldOrRecords
+from policysched.lang.ir.program import Input
+from policysched.lang.types.kinds import TypeKind
+from policysched.lang.types.records import NoValueReason, TypedValue, parse_typed_value
 from policysched.model.namespaces import Namespace
-from policysched.model.nodes import Node, Taint
-from policysched.model.pods import HostPort, Pod
-from policysched.model.storage import Disk
+from policysched.model.nodes import Node
 
 Array = NDArray[Any]
 Scalar = bool | int | float
-ClassCounts = tuple[tuple[int, int], ...]
-"""How many pods of which group are on a node: codes of groups and counts, sorted."""
 
-_COMPILED_CACHE_MAX = 1024  # functions of texts: those of the past go
-
-
-@dataclass(slots=True)
-class Interners:
-    """One of each for all columns, so that codes of different columns compare."""
-
-    strings: Interner[str] = field(default_factory=Interner)
-    taints: Interner[tuple[Taint, ...]] = field(default_factory=Interner)
-    ports: Interner[frozenset[HostPort]] = field(default_factory=Interner)
-    lists: Interner[tuple[str, ...]] = field(default_factory=Interner)
-    records: Interner[tuple[Type, HeldOrRecords]] = field(default_factory=Interner)  # lists of them
-    flat_lists_by_record: dict[RecordType, FlatLists] = field(
-        default_factory=dict
-    )  # the same lists, by the record of their elements
-    disks: Interner[frozenset[Disk]] = field(default_factory=Interner)
-    pod_classes: Interner[Hashable] = field(default_factory=Interner)
-    class_representatives: list[Pod] = field(default_factory=list)  # one pod of each group
-    class_counts: Interner[ClassCounts] = field(default_factory=Interner)
-    domains: dict[str, Interner[str]] = field(default_factory=dict)  # by topology key
-
-    def code_count(self) -> int:
-        texts = len(self.strings) + len(self.taints) + len(self.ports) + len(self.lists)
-        texts += len(self.records)
-        texts += sum(len(one) for one in self.domains.values())
-        texts += len(self.disks)
-        return texts + len(self.pod_classes) + len(self.class_counts)
-
-    def flat_lists(self, record: RecordType) -> FlatLists:
-        """All lists of such records, laid out flat."""
-        found = self.flat_lists_by_record.get(record)
-        if found is None:
-            found = self.flat_lists_by_record[record] = FlatLists(record, self.records.values, self.strings)
-        return found
-
-    def pod_class_code(self, key: Hashable, pod: Pod) -> int:
-        """The code of a group of pods, and the pod as its example if it is the first."""
-        code = self.pod_classes.code(key)
-        if code == len(self.class_representatives):
-            self.class_representatives.append(pod)
-        return code
+_COMPILED_CACHE_MAX = 1024
 
 
 class ColumnKind(Protocol):
@@ -92,16 +49,16 @@ class ColumnKind(Protocol):
 
 
 class _InstancePerArguments(type):
-    """Equal arguments give the same object: columns are found by identity, many times a decision."""
+    """Equal arguments give the same object, so that columns are looked up by identity, which is hot."""
 
     _instances: ClassVar["WeakValueDictionary[Hashable, Any]"] = WeakValueDictionary()
 
     def __call__(cls, *args: Any) -> Any:
         key = (cls, args)
-        found = cls._instances.get(key)
-        if found is None:
-            found = cls._instances[key] = super().__call__(*args)
-        return found
+        instance = cls._instances.get(key)
+        if instance is None:
+            instance = cls._instances[key] = super().__call__(*args)
+        return instance
 
 
 class _CodeColumn(metaclass=_InstancePerArguments):
@@ -151,14 +108,14 @@ class NodeMapEntry(_CodeColumn):
 
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
         entries: Mapping[str, str] = getattr(node, self.map_name)
-        found = entries.get(self.key)
-        return ABSENT if found is None else codes.strings.code(found)
+        value = entries.get(self.key)
+        return ABSENT if value is None else codes.strings.code(value)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class DomainCode(_CodeColumn):
-    """The node's domain under a topology key, from 1, each key with codes of its own. 0: the label is not there, or the
-    row holds no node."""
+    """The node's domain under a topology key, from 1, each key with codes of its own. 0: the label is
+    absent, or the row is free."""
 
     key: str
 
@@ -166,42 +123,56 @@ class DomainCode(_CodeColumn):
         value = node.labels.get(self.key)
         if value is None:
             return 0
-        known = codes.domains.get(self.key)
-        if known is None:
-            known = codes.domains[self.key] = Interner()
-        return 1 + known.code(value)
+        domains = codes.domains.get(self.key)
+        if domains is None:
+            domains = codes.domains[self.key] = Interner()
+        return 1 + domains.code(value)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class NodeNameCode(_CodeColumn):
-    def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        return codes.strings.code(node.name)
+class NodeField(metaclass=_InstancePerArguments):
+    """An attribute of the node that is one of its fields; strings and lists of strings as codes.
+
+    `field` as in `lang.ir.attributes`: `FIELD`, or `FIELD[].ITEM` for that field of each item.
+    """
+
+    reads_usage: ClassVar[bool] = False
+    field: str
+    type_kind: TypeKind
+
+    @property
+    def dtype(self) -> DTypeLike:
+        return dtype_of(self.type_kind)
+
+    def read(self, node: Node, usage: NodeUsage, codes: Interners) -> Scalar:
+        name, _, item_name = self.field.partition("[].")
+        value: Any = getattr(node, name)
+        match self.type_kind:
+            case TypeKind.STRING:
+                return codes.strings.code(value)
+            case TypeKind.LIST if item_name:
+                return codes.lists.code(tuple([getattr(item, item_name) for item in value]))
+            case TypeKind.LIST:
+                return codes.lists.code(tuple(value))
+            case _:
+                scalar: Scalar = value
+                return scalar
+
+
+NODE_NAME = NodeField("name", TypeKind.STRING)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class TaintSet(_CodeColumn):
-    """The node's taints as one value: nodes of a pool mostly share theirs."""
+    """The node's taints as one value, which the nodes of a pool mostly share."""
 
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
         return codes.taints.code(node.taints)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class NodeTextList(_CodeColumn):
-    """`node.taints` (their keys) or `node.images` (their names) as one interned tuple."""
-
-    path: str
-
-    def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        if self.path == "taints":
-            return codes.lists.code(tuple(taint.key for taint in node.taints))
-        assert self.path == "images", f"a node has no list {self.path}"
-        return codes.lists.code(tuple(node.images))
-
-
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class PortSet(_CodeColumn):
-    """The host ports held on the node as one value; most nodes hold the same few, or none."""
+    """The host ports in use on the node, as one value."""
 
     reads_usage: ClassVar[bool] = True
 
@@ -211,7 +182,7 @@ class PortSet(_CodeColumn):
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class DiskSet(_CodeColumn):
-    """The disks that the node's pods mount without a claim, as one value; most nodes have none."""
+    """The disks that the node's pods mount without a claim, as one value."""
 
     reads_usage: ClassVar[bool] = True
 
@@ -221,7 +192,7 @@ class DiskSet(_CodeColumn):
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class PodClassCounts(_CodeColumn):
-    """The pods of the node by what `attribute_paths` say of them: pods that agree on these attributes are one group."""
+    """The pods of the node by class: pods that agree on the attributes `attribute_paths` are one class."""
 
     reads_usage: ClassVar[bool] = True
     attribute_paths: tuple[tuple[str, ...], ...]
@@ -229,11 +200,10 @@ class PodClassCounts(_CodeColumn):
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
         counts: dict[int, int] = {}
         for pod in usage.pods.values():
-            seen = EvalContext(pod, _NO_NAMESPACE)
-            group = codes.pod_class_code(
-                (self.attribute_paths, *[_pod_attribute(path)(seen) for path in self.attribute_paths]), pod
-            )
-            counts[group] = counts.get(group, 0) + 1
+            context = EvalContext(pod, _NO_NAMESPACE)
+            values = [_pod_attribute(path)(context) for path in self.attribute_paths]
+            code = codes.pod_class_code((self.attribute_paths, *values), pod)
+            counts[code] = counts.get(code, 0) + 1
         return codes.class_counts.code(tuple(sorted(counts.items())))
 
 
@@ -258,7 +228,7 @@ class Allocatable(_AmountColumn):
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class VolumeLimit(_AmountColumn):
-    """One more than how many volumes of a CSI driver may be attached to the node; 0 where nothing sets a limit."""
+    """One more than the limit of attached volumes of a CSI driver; 0: no limit."""
 
     driver: str
 
@@ -268,7 +238,7 @@ class VolumeLimit(_AmountColumn):
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Requested(_UsageAmountColumn):
-    """What the node's pods request of a resource."""
+    """The sum of what the node's pods request of a resource."""
 
     resource: str
 
@@ -278,9 +248,9 @@ class Requested(_UsageAmountColumn):
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class PolicyResourceRequested(_UsageAmountColumn):
-    """What the node's pods request of a policy's own resource: the sum of an expression of the counted pod, in whole units.
-    `inputs` are those that it reads. Held as the resource's type is, up to the most that it can hold: less would leave a full node
-    room."""
+    """What the node's pods request of a resource that the policy declares: the sum of `amount`, an
+    expression of the counted pod that reads `inputs`, in whole units. Saturates, so that a full node
+    stays full."""
 
     amount: Expr
     inputs: tuple[Input, ...]
@@ -299,20 +269,14 @@ class PolicyResourceRequested(_UsageAmountColumn):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _InputDeclarations:
-    inputs: Mapping[str, Input]
-    metrics: Mapping[str, Metric]
-
-
 @lru_cache(maxsize=_COMPILED_CACHE_MAX)
 def _amount_function(amount: Expr, inputs: tuple[Input, ...]) -> ScalarFunction:
-    return compile_scalar(amount, _InputDeclarations({one.name: one for one in inputs}, {}))
+    return compile_scalar(amount, InputDeclarations.of(inputs))
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class ScoringRequested(_UsageAmountColumn):
-    """Requests with what kube-scheduler assumes for containers that name none; `resource` is cpu or memory."""
+    """Requests, with kube-scheduler's defaults for containers without any; `resource` is cpu or memory."""
 
     resource: str
 
@@ -328,14 +292,8 @@ class PodCount(_UsageAmountColumn):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class CreatedNs(_AmountColumn):
-    def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        return node.created_ns
-
-
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class ImageSize(_AmountColumn):
-    """Bytes of an image on the node, -1 where it is not there."""
+    """Size of an image on the node in bytes; -1: absent."""
 
     image: str
 
@@ -361,7 +319,7 @@ class NodeUnschedulable(_FlagColumn):
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class PluginMigrated(_FlagColumn):
-    """Whether the node's kubelet leaves an in-tree plugin to its CSI driver."""
+    """Whether the node's kubelet has migrated an in-tree plugin to its CSI driver."""
 
     plugin: str
 
@@ -369,37 +327,53 @@ class PluginMigrated(_FlagColumn):
         return node.csi is not None and self.plugin in node.csi.migrated_plugins
 
 
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class NodeReady(_FlagColumn):
-    def read(self, node: Node, usage: NodeUsage, codes: Interners) -> bool:
-        return node.ready
+# ── built-in attributes of the node ────────────────────────────────────────────────────────────────────────────────
+
+
+def node_attribute_column(path: tuple[str, ...]) -> ColumnKind:
+    """The column of a built-in attribute, from its row in `lang.ir.attributes`. `node.free` has
+    none: it is the difference of two columns."""
+    row, key = find_attribute("node", path), path[-1]
+    match row.field, row.key_kind:
+        case "usage.pods", None:
+            return PodCount()
+        case "usage.requested", _:
+            return PodCount() if key == "pods" else Requested(key)
+        case "allocatable", _:
+            return Allocatable(key)
+        case map_name, "texts":
+            return NodeMapEntry(map_name, key)
+        case field_name, None if "." not in field_name.replace("[].", "") and not row.type.optional:
+            return NodeField(field_name, row.type.kind)
+        case _:
+            raise AssertionError(f"{row.qualified_name} has no column")
 
 
 # ── inputs of the node ─────────────────────────────────────────────────────────────────────────────────────────────
 
 INPUT_PRESENT, INPUT_ABSENT, INPUT_REQUIRED, INPUT_INVALID = 0, 1, 2, 3
-"""States of an input on a node: it has a value; optional and absent; absent but required; refused as invalid."""
+"""States of an input on a node: it has a value; optional and absent; required and absent; rejected as invalid."""
 
 
-def read_node_input(declared: Input, node: Node) -> tuple[int, HeldOrRecords]:
-    """Its state, and the value where it has one."""
-    source: object = getattr(node, declared.source_map)
-    if declared.source_key is None:
+def read_node_input(declaration: Input, node: Node) -> tuple[int, TypedValue]:
+    """The input's INPUT_ state, and its value where it has one."""
+    source: object = getattr(node, declaration.source_map)
+    if declaration.source_key is None:
         text: str | None = str(source)
     else:
-        assert isinstance(source, Mapping), f"node.{declared.source_map} is no map"
-        text = source.get(declared.source_key)
+        assert isinstance(source, Mapping), f"node.{declaration.source_map} is not a map"
+        text = source.get(declaration.source_key)
     if text is not None:
-        value = parse_typed_value(text, declared.type, declared.unit, declared.json_path)
+        value = parse_typed_value(text, declaration.type, declaration.unit, declaration.json_path)
         if not isinstance(value, NoValueReason):
             return INPUT_PRESENT, value
-        if value is NoValueReason.INVALID and declared.invalid_text is not None:
+        if value is NoValueReason.INVALID and declaration.invalid_text is not None:
             return INPUT_INVALID, 0
-    if declared.default is not None:
-        default = declared.default.value
-        assert default == () or not isinstance(default, tuple), f"input {declared.name} has {default!r}"
+    if declaration.default is not None:
+        default = declaration.default.value
+        assert default == () or not isinstance(default, tuple), f"input {declaration.name} has {default!r}"
         return INPUT_PRESENT, () if isinstance(default, tuple) else default
-    return (INPUT_REQUIRED if declared.required_text is not None else INPUT_ABSENT), 0
+    return (INPUT_REQUIRED if declaration.required_text is not None else INPUT_ABSENT), 0
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -419,7 +393,7 @@ class InputState(metaclass=_InstancePerArguments):
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class InputValue(metaclass=_InstancePerArguments):
-    """The value as its type is held (strings as codes), 0 where it has none."""
+    """The value in the dtype of its type (strings and lists as codes), 0 where it has none."""
 
     reads_usage: ClassVar[bool] = False
     declaration: Input
@@ -431,7 +405,7 @@ class InputValue(metaclass=_InstancePerArguments):
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> Scalar:
         state, value = read_node_input(self.declaration, node)
         if self.declaration.type.kind is TypeKind.LIST:
-            return codes.records.code((self.declaration.type, value)) if state == INPUT_PRESENT else 0
+            return codes.record_lists.code((self.declaration.type, value)) if state == INPUT_PRESENT else 0
         assert not isinstance(value, tuple), f"input {self.declaration.name} is {value!r}"
         if self.declaration.type.kind is TypeKind.STRING:
             return codes.strings.code(str(value)) if state == INPUT_PRESENT else ABSENT

@@ -1,8 +1,8 @@
-"""The nodes as columns: one set of NumPy arrays for all policies, refreshed row by row.
+"""`Columns`: the nodes as NumPy arrays, one set for all policies, refreshed row by row.
 
-A node has a row for as long as it lives; rows of nodes that left are used again. Columns are made when a plan or a pod
-first asks for them. A log of touched rows lets those who keep results (`evaluate.evaluation`) catch up with the rows that changed
-since they last looked, instead of starting over.
+A node keeps its row for its lifetime; rows of deleted nodes are reused. A column is built when a
+plan or a pod first needs it. Caches of results (`evaluate.evaluation`) read the log of changed rows
+and recompute those alone.
 """
 
 from collections import Counter, OrderedDict
@@ -18,11 +18,12 @@ from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.evaluate.columns.attached_volumes import AttachedVolumes
-from policysched.evaluate.columns.column_kinds import ColumnKind, Interners
+from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.device_refusals import DeviceRefusalCache
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec
 from policysched.evaluate.columns.placed_pods import PlacedPods
+from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityCache
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.nodes import Node
@@ -31,23 +32,23 @@ from policysched.model.pods import Pod
 Array = NDArray[Any]
 
 _FIRST_CAPACITY = 64
-_POD_COLUMNS_MAX = 256  # columns that only pods asked for: images, keys of selectors, rare resources
+_POD_COLUMNS_MAX = 256  # columns that only pods need: images, keys of selectors, rare resources
 _ROWS_PER_STEP = 1024
 _NO_PODS: Mapping[PodUid, Pod] = {}
 _UPDATES_PER_CODE_CHECK = 64
-_GANG_MEMBERS_MAX = 64  # ways to tell members of gangs: one a policy, mostly
-_CODES_PER_ROW_MAX = 16  # beyond this many distinct values a row, most are those of nodes that left
+_GANG_MEMBERS_MAX = 64  # distinct gang declarations: mostly one per policy
+_CODES_PER_ROW_MAX = 16  # with more distinct values per row, most belong to deleted nodes
 
 
 def text_hash(text: str) -> int:
-    """blake2b with 8 bytes, big-endian: what equal totals are decided by."""
+    """blake2b of 8 bytes, big-endian; breaks ties between nodes with equal totals."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 class Columns:
-    """Arrays over rows; `size` rows have ever been in use, `valid` says which are now.
+    """Arrays over rows. `size`: rows that were ever in use; `valid`: those in use now.
 
-    `log_end` counts touches; `touched_since(position)` answers which rows changed after it.
+    `log_end` counts changes; `touched_since(position)` lists the rows that changed after a position.
     """
 
     def __init__(self, cache: ClusterCache) -> None:
@@ -59,23 +60,23 @@ class Columns:
         self.names: list[NodeName] = []
         self.nodes: list[Node | None] = []
         self.codes = Interners()
-        self.codes_version = 0  # how often the codes started anew
+        self.codes_version = 0  # counts the times that codes were reassigned
         self.nodes_with_image: Counter[str] = Counter()
         self.topology_version = 0
-        """Moves when a node comes, goes, or changes its labels or taints."""
+        """Changes when a node is added or deleted, or changes its labels or taints."""
         self._placed_pods: PlacedPods | None = None
         self._attached_volumes: AttachedVolumes | None = None
         self.free_volumes = FreeVolumeIndexCache(cache.volumes)
         self.storage_capacity = StorageCapacityCache()
         self.device_refusals = DeviceRefusalCache()
         self._gang_members: OrderedDict[GangMemberSpec, GangMembers] = OrderedDict()
-        self._counted_pods: dict[int, Mapping[PodUid, Pod]] | None = None  # as those who count them know them
+        self._counted_pods: dict[int, Mapping[PodUid, Pod]] | None = None  # by row, as last counted
         self._namespaces_version = cache.namespaces_version
         self._row_by_name: dict[NodeName, int] = {}
         self._free_rows: list[int] = []
         self._plan_columns: dict[ColumnKind, Array] = {}
         self._usage_columns: list[tuple[ColumnKind, Array]] | None = (
-            None  # the columns to read again after a placement
+            None  # those to read again after a placement
         )
         self._pod_columns: OrderedDict[ColumnKind, Array] = OrderedDict()
         self._log: list[int] = []
@@ -84,7 +85,7 @@ class Columns:
         self._update_rows(cache.nodes)
         cache.changed_nodes()
 
-    # ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def node_count(self) -> int:
@@ -97,37 +98,37 @@ class Columns:
         return self._cache.ledger.usage(self.names[row])
 
     def array(self, kind: ColumnKind) -> Array:
-        """The whole column (`capacity` long); made now if nobody asked before."""
-        found = self._plan_columns.get(kind)
-        if found is not None:
-            return found
-        found = self._pod_columns.get(kind)
-        if found is None:
-            found = self._pod_columns[kind] = self._build_column(kind)
+        """The whole column (`capacity` long), built on first use."""
+        array = self._plan_columns.get(kind)
+        if array is not None:
+            return array
+        array = self._pod_columns.get(kind)
+        if array is None:
+            array = self._pod_columns[kind] = self._build_column(kind)
             self._usage_columns = None
             if len(self._pod_columns) > _POD_COLUMNS_MAX:
                 self._pod_columns.popitem(last=False)
         else:
             self._pod_columns.move_to_end(kind)
-        return found
+        return array
 
     @property
     def available_volumes(self) -> AvailableVolumes:
-        """Volumes and claims as they are now."""
+        """Volumes and claims in their current state."""
         return AvailableVolumes(self._cache.volumes)
 
     @property
     def available_devices(self) -> AvailableDevices:
-        """Devices and claims for them as they are now."""
+        """Devices and resource claims in their current state."""
         return AvailableDevices(self._cache.devices)
 
     def claim_uses(self, claim: VolumeClaimKey) -> int:
-        """How many volumes of placed pods are this claim, on whatever node."""
+        """How many volumes of placed pods use the claim, on any node."""
         return self._cache.ledger.claim_uses(claim)
 
     @property
     def attached_volumes(self) -> AttachedVolumes:
-        """What is attached to the rows, counted from the first time that somebody asks."""
+        """Attached volumes by row, counted from the first use on."""
         if self._attached_volumes is None:
             self._attached_volumes = AttachedVolumes(self._cache.volumes, self.capacity, self._node_and_usage)
             for row in range(self.size):
@@ -140,23 +141,23 @@ class Columns:
 
     @property
     def placed_pods(self) -> PlacedPods:
-        """The pods on the rows, counted from the first time that somebody asks."""
+        """Counts of placed pods by row, kept from the first use on."""
         if self._placed_pods is None:
             self._placed_pods = PlacedPods(self._cache.namespaces, self.capacity)
             self._count_placed(self._placed_pods)
         return self._placed_pods
 
-    def gang_members(self, terms: GangMemberSpec) -> GangMembers:
-        """The members of gangs on the rows, counted from the first time that somebody asks."""
-        found = self._gang_members.get(terms)
-        if found is None:
-            found = self._gang_members[terms] = GangMembers(terms, self._cache.namespaces)
-            self._count_placed(found)
+    def gang_members(self, spec: GangMemberSpec) -> GangMembers:
+        """Members of gangs by row, counted from the first use on."""
+        members = self._gang_members.get(spec)
+        if members is None:
+            members = self._gang_members[spec] = GangMembers(spec, self._cache.namespaces)
+            self._count_placed(members)
             if len(self._gang_members) > _GANG_MEMBERS_MAX:
                 self._gang_members.popitem(last=False)
         else:
-            self._gang_members.move_to_end(terms)
-        return found
+            self._gang_members.move_to_end(spec)
+        return members
 
     def row_of_pod(self, uid: PodUid) -> int | None:
         """The row that the pod is placed on."""
@@ -164,22 +165,23 @@ class Columns:
         return None if placement is None else self.row(placement.node)
 
     def _count_placed(self, counts: PlacedPods | GangMembers) -> None:
-        """All pods that are placed, for somebody who begins to count them."""
+        """Add all placed pods to new counts."""
         if self._counted_pods is None:
             rows = [row for row, node in enumerate(self.nodes) if node is not None]
-            self._counted_pods = {row: dict(on_it) for row in rows if (on_it := self.usage(row).pods)}
+            self._counted_pods = {row: dict(on_row) for row in rows if (on_row := self.usage(row).pods)}
         for row, pods in self._counted_pods.items():
             for pod in pods.values():
                 counts.adjust(row, pod, 1)
 
     def selected_label_values(self, pod: Pod) -> tuple[object, ...]:
-        """See `PlacedPods`; nothing where nobody has asked about placed pods yet."""
+        """See `PlacedPods`; empty while placed pods are not counted."""
         return () if self._placed_pods is None else self._placed_pods.selected_label_values(pod)
 
     def materialize_steps(self, kind: ColumnKind) -> Iterator[None]:
-        """Make the column, so many rows a step, and keep it for good: a plan needs it.
+        """Build a column that a plan needs, a batch of rows per step, and keep it until `keep_only`.
 
-        Nobody sees it before it is whole. Rows that change in the meantime are read again at the end.
+        The column becomes visible when it is complete. Rows that change meanwhile are read again at
+        the end.
         """
         if kind in self._plan_columns:
             return
@@ -197,8 +199,8 @@ class Columns:
         self._usage_columns = None
 
     def keep_only(self, kinds: Collection[ColumnKind]) -> None:
-        """Give back the columns that plans of the past needed and no plan does now; who asks for one again gets it anew."""
-        for kind in [one for one in self._plan_columns if one not in kinds]:
+        """Drop the plan columns that no current plan needs."""
+        for kind in [kind for kind in self._plan_columns if kind not in kinds]:
             del self._plan_columns[kind]
             self._usage_columns = None
 
@@ -207,19 +209,20 @@ class Columns:
         return self._log_start + len(self._log)
 
     def touched_since(self, position: int) -> tuple[set[int], set[int]] | None:
-        """Rows whose node changed, and rows whose pods did (both may be in the first only). None: too long ago."""
+        """Rows whose node changed, and other rows whose pods changed. None: the log starts later."""
         if position < self._log_start:
             return None
         entries = self._log[position - self._log_start :]
         changed = {entry >> 1 for entry in entries if entry & 1}
         return changed, {entry >> 1 for entry in entries} - changed
 
-    # ── changing ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── changes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def refresh(self) -> None:
-        """Take over what changed in the cache since the last time."""
+        """Apply the changes of the cache since the last refresh."""
         if self._namespaces_version != self._cache.namespaces_version:
-            self._gang_members.clear()  # first: a pod must leave the gang that it was counted in, whatever its namespace says now
+            # First: a pod must leave the gang that it was counted in, and its namespace may name another now.
+            self._gang_members.clear()
         changed = self._cache.changed_nodes()
         if changed:
             self._update_rows(changed)
@@ -229,7 +232,7 @@ class Columns:
                 self._placed_pods.namespaces_changed()
 
     def _update_rows(self, names: Iterable[NodeName]) -> None:
-        # In the order of the names: rows decide nothing, but equal runs should be equal to the last byte.
+        # In the order of the names: rows decide nothing, but equal runs must be equal to the last byte.
         for name in sorted(names):
             node, row = self._cache.nodes.get(name), self._row_by_name.get(name)
             if node is None:
@@ -276,7 +279,7 @@ class Columns:
         self._update_pod_counts(row, usage.pods)
 
     def _update_pod_counts(self, row: int, pods: Mapping[PodUid, Pod]) -> None:
-        """Tell those who count them how the row's pods differ from those that they know, and `attached_volumes` that they may."""
+        """Apply the difference between the row's pods and those last counted."""
         if self._attached_volumes is not None:
             self._attached_volumes.update_row(row)
         if self._counted_pods is None:
@@ -359,7 +362,7 @@ class Columns:
         yield from self._pod_columns.items()
 
     def _recode(self) -> None:
-        """Start the codes anew, without the values that only nodes of the past had. Codes live in columns alone."""
+        """Reassign all codes, which drops the values of deleted nodes. Only columns hold codes."""
         self.codes = Interners()
         self.codes_version += 1
         self.topology_version += 1

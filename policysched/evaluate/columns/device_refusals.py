@@ -1,7 +1,8 @@
-"""What nodes have for claims of one text, as a column: pods from a template ask about the nodes that others went to, not about all.
+"""`DeviceRefusalCache`: whether each node has devices for claims with a given spec, as a column.
 
-Only claims that have nothing yet are asked about here, so that an answer is the node's alone. It is kept until the node, its pods or
-its own devices change (the columns' log says so), or devices that several nodes can use.
+Only unallocated claims are cached, so that the result depends on the node alone. A row is computed
+again when the node, its pods or its own devices change (the log of the columns), the whole column
+when devices that several nodes share change. Replicas of a pod then recompute a few rows each.
 """
 
 from collections import OrderedDict
@@ -16,7 +17,7 @@ from policysched.evaluate.columns.column_kinds import Array
 from policysched.model.nodes import Node
 
 DeviceRefusal = tuple[str, int | None]
-"""In what words, and which claim is meant in them (by its place)."""
+"""The reason, and the position of the claim that it names."""
 DeviceRefusalCheck = Callable[[Node], DeviceRefusal | None]
 
 _CACHED_COLUMNS_MAX = 16
@@ -35,7 +36,7 @@ class ChangeLoggedRows(Protocol):
 
 @dataclass(slots=True)
 class DeviceRefusalCodes:
-    """`codes` by row, 0 where nothing is refused; `refusals[code]` says why."""
+    """`codes` by row, 0 where the node has the devices; `refusals[code]` is the reason."""
 
     codes: Array
     refusals: list[DeviceRefusal | None] = field(default_factory=lambda: [None])
@@ -44,11 +45,11 @@ class DeviceRefusalCodes:
     def code(self, refusal: DeviceRefusal | None) -> int:
         if refusal is None:
             return 0
-        found = self._code_by_refusal.get(refusal)
-        if found is None:
-            found = self._code_by_refusal[refusal] = len(self.refusals)
+        code = self._code_by_refusal.get(refusal)
+        if code is None:
+            code = self._code_by_refusal[refusal] = len(self.refusals)
             self.refusals.append(refusal)
-        return found
+        return code
 
 
 @dataclass(slots=True)
@@ -63,27 +64,32 @@ class DeviceRefusalCache:
         self._columns: OrderedDict[Hashable, _CachedColumn] = OrderedDict()
 
     def column_for(
-        self, rows: ChangeLoggedRows, text: Hashable, stamp: Hashable, ask: DeviceRefusalCheck
+        self, rows: ChangeLoggedRows, spec: Hashable, revision: Hashable, check: DeviceRefusalCheck
     ) -> DeviceRefusalCodes:
-        """The whole column, as of now. Not to be changed."""
-        kept = self._columns.get(text)
+        """The whole current column. Read-only."""
+        cached = self._columns.get(spec)
         touched = None
-        if kept is not None and kept.revision == stamp and len(kept.refusal_codes.codes) == rows.capacity:
-            touched = rows.touched_since(kept.position)
-        if kept is None or touched is None or len(kept.refusal_codes.refusals) > rows.capacity:
-            kept = self._columns[text] = _CachedColumn(
-                DeviceRefusalCodes(np.zeros(rows.capacity, np.int32)), rows.log_end, stamp
+        if (
+            cached is not None
+            and cached.revision == revision
+            and len(cached.refusal_codes.codes) == rows.capacity
+        ):
+            touched = rows.touched_since(cached.position)
+        if cached is None or touched is None or len(cached.refusal_codes.refusals) > rows.capacity:
+            cached = self._columns[spec] = _CachedColumn(
+                DeviceRefusalCodes(np.zeros(rows.capacity, np.int32)), rows.log_end, revision
             )
-            asked: Sequence[int] = range(rows.size)
+            stale_rows: Sequence[int] = range(rows.size)
         else:
-            asked = sorted(touched[0] | touched[1])
-        for row in asked:
+            stale_rows = sorted(touched[0] | touched[1])
+        column = cached.refusal_codes
+        for row in stale_rows:
             node = rows.nodes[row]
-            kept.refusal_codes.codes[row] = 0 if node is None else kept.refusal_codes.code(ask(node))
-        kept.position = rows.log_end
-        self._columns.move_to_end(text)
-        if any(one is not None and one[0] == STEPS_EXCEEDED for one in kept.refusal_codes.refusals):
-            del self._columns[text]  # of a node that was not searched nothing is known
+            column.codes[row] = 0 if node is None else column.code(check(node))
+        cached.position = rows.log_end
+        self._columns.move_to_end(spec)
+        if any(refusal is not None and refusal[0] == STEPS_EXCEEDED for refusal in column.refusals):
+            del self._columns[spec]  # a search that was cut short says nothing about the next one
         elif len(self._columns) > _CACHED_COLUMNS_MAX:
             self._columns.popitem(last=False)
-        return kept.refusal_codes
+        return column

@@ -1,6 +1,6 @@
-"""Topology domains, nodes with the same value of a label: sums over them.
+"""Sums over topology domains, the nodes with the same value of a label.
 
-They are codes (`column_kinds.Domain`); code 0 stands for no domain.
+Domains are codes (`column_kinds.DomainCode`); code 0 is no domain.
 """
 
 import numpy as np
@@ -11,12 +11,12 @@ from policysched.evaluate.columns.view import View
 
 
 def domain_codes(view: View, key: str) -> Array:
-    """The code of every row of the columns, in view or not."""
+    """The domain of every row of the columns, in view or not."""
     return view.all_rows().column(DomainCode(key))
 
 
 def sum_by_domain(codes: Array, amounts: Array) -> Array:
     """float64 by code; 0 for no domain."""
-    found = np.bincount(codes, weights=amounts)
-    found[:1] = 0
-    return found
+    sums = np.bincount(codes, weights=amounts)
+    sums[:1] = 0
+    return sums

@@ -1,4 +1,4 @@
-"""How the values of a type stand in an array."""
+"""The NumPy dtype of each type of the policy language."""
 
 import numpy as np
 from numpy.typing import DTypeLike

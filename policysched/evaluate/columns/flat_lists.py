@@ -1,8 +1,8 @@
-"""Lists of records laid out flat: the elements of every list that has been seen, end to end, one array a field.
+"""`FlatLists`: lists of records as flat arrays, all elements end to end, one array per field.
 
-Lists in a column are interned, and one that is new is appended once. What a question needs, the elements of the lists of some rows
-in the order of the rows, is then a gather by places, a field at a time. For a whole column both are kept as long as its rows
-have the same lists.
+Lists in a column are interned, and each new list is appended once. The elements of the lists of
+some rows, in the order of the rows, are then a gather by positions, field by field. The positions
+of a whole column are cached while its rows have the same lists.
 """
 
 from collections import OrderedDict
@@ -19,13 +19,13 @@ from policysched.lang.types.records import RecordValue
 
 Array = NDArray[Any]
 
-_CACHED_COLUMNS_MAX = 8  # columns of one type that are asked about in turn
-_CACHED_ROWS_MIN = 64  # rows: laying out fewer costs nothing
+_CACHED_COLUMNS_MAX = 8  # columns of one record type
+_CACHED_ROWS_MIN = 64  # gathering fewer rows is cheap
 
 
 class GatheredLists:
-    """The elements of the lists of some rows, in order. `owners` are the places of their rows; of rows with elements `nonempty` are
-    the places and `starts` where their elements begin."""
+    """The elements of the lists of some rows, in order. `owners` are the positions of their rows;
+    `nonempty` the positions of rows with elements, and `starts` where their elements begin."""
 
     def __init__(self, flat: "FlatLists", codes: Array, known: Array) -> None:
         self._flat = flat
@@ -41,54 +41,53 @@ class GatheredLists:
         self._fields: dict[int, tuple[Array, Array]] = {}
 
     def field(self, index: int) -> tuple[Array, Array]:
-        """Values, and where there is one. Not to be changed."""
-        found = self._fields.get(index)
-        if found is None:
-            values, there = self._flat.fields[index]
-            found = self._fields[index] = values[self._positions], there[self._positions]
-        return found
+        """Values, and the mask of those that are present. Read-only."""
+        column = self._fields.get(index)
+        if column is None:
+            values, present = self._flat.fields[index]
+            column = self._fields[index] = values[self._positions], present[self._positions]
+        return column
 
     def matches_codes(self, codes: Array, known: Array) -> bool:
         return np.array_equal(codes, self._codes) and np.array_equal(known, self._known)
 
 
 class FlatLists:
-    """All lists of one type. By code of the list `starts` and `lengths`; `fields` have room for more than there is."""
+    """All lists of one record type. `starts` and `lengths` are by code of the list; `fields` have spare capacity."""
 
     def __init__(
         self, record: RecordType, lists: Sequence[tuple[object, object]], strings: Interner[str]
     ) -> None:
-        """`lists` are all that have a code, of whatever type (second of the pair); it grows. Strings become codes."""
+        """`lists` are the interned lists of all types, as (type, list) pairs; it grows. Strings become codes."""
         self._record = record
         self._lists = lists
         self._strings = strings
         self._end = 0
         self._is_own_type: Array = np.zeros(0, np.bool_)  # by code: whether the list is of this type
-        # Room for a first one: rows without a list are looked up under its code, and not counted.
+        # Never empty: rows without a list are looked up under code 0 and masked.
         self.starts: Array = np.full(1, -1, np.int64)
         self.lengths: Array = np.full(1, -1, np.int64)
         self.fields = [_empty(field) for field in record.fields]
         self._gathered: OrderedDict[str, GatheredLists] = OrderedDict()
 
     def gather(self, name: str, codes: Array, known: Array) -> GatheredLists:
-        """The elements of the lists with these codes, where there is one. `name` tells columns apart."""
+        """The elements of the lists with these codes, where `known`. `name` is the column's key in the cache."""
         known = known & self._has_own_list(codes)
-        kept = self._gathered.get(name)
-        if kept is not None and kept.matches_codes(codes, known):
+        cached = self._gathered.get(name)
+        if cached is not None and cached.matches_codes(codes, known):
             self._gathered.move_to_end(name)
-            return kept
+            return cached
         self._append_new(codes[known])
-        found = GatheredLists(self, codes, known)
-        if len(codes) >= _CACHED_ROWS_MIN:
-            found = GatheredLists(self, codes.copy(), known.copy())
-            self._gathered[name] = found
-            if len(self._gathered) > _CACHED_COLUMNS_MAX:
-                self._gathered.popitem(last=False)
-        return found
+        if len(codes) < _CACHED_ROWS_MIN:
+            return GatheredLists(self, codes, known)
+        gathered = self._gathered[name] = GatheredLists(self, codes.copy(), known.copy())
+        if len(self._gathered) > _CACHED_COLUMNS_MAX:
+            self._gathered.popitem(last=False)
+        return gathered
 
     def _has_own_list(self, codes: Array) -> Array:
-        """Which of them are lists of this type. The row of a node that left has the code 0, which may be nobody's or that of another
-        type's list; what it says, nobody asks."""
+        """The mask of codes of lists of this type. A free row has code 0, which may belong to a list
+        of another type; its value is never used."""
         if len(self._lists) > len(self._is_own_type):
             new = [
                 isinstance(kind, Type) and _has_record(kind, self._record)
@@ -101,39 +100,37 @@ class FlatLists:
         return inside & self._is_own_type[np.where(inside, codes, 0)]
 
     def _append_new(self, codes: Array) -> None:
-        """Append those that are new."""
+        """Append the lists that are not stored yet."""
         if len(self._lists) > len(self.starts):
             more = np.full(max(len(self._lists), 2 * len(self.starts)) - len(self.starts), -1, np.int64)
             self.starts, self.lengths = np.append(self.starts, more), np.append(self.lengths, more)
         new = codes[self.starts[codes] < 0]
         for code in dict.fromkeys(new.tolist()):
-            listed = self._lists[code][1]
-            assert isinstance(listed, tuple), f"{listed!r} is no list"
-            self.starts[code], self.lengths[code] = self._end, len(listed)
-            self._append(listed)
+            records = self._lists[code][1]
+            assert isinstance(records, tuple), f"{records!r} is not a list"
+            self.starts[code], self.lengths[code] = self._end, len(records)
+            self._append(records)
 
-    def _append(self, listed: tuple[RecordValue, ...]) -> None:
-        end = self._end + len(listed)
+    def _append(self, records: tuple[RecordValue, ...]) -> None:
+        end = self._end + len(records)
         for index, field in enumerate(self._record.fields):
-            values, there = self.fields[index]
+            values, present = self.fields[index]
             if end > len(values):
                 more = max(end, 2 * len(values)) - len(values)
                 values = np.append(values, np.zeros(more, values.dtype))
-                there = np.append(there, np.zeros(more, np.bool_))
-                self.fields[index] = values, there
-            texts = field.type.kind is TypeKind.STRING
-            for place, one in enumerate(listed, self._end):
-                value = one[index]
+                present = np.append(present, np.zeros(more, np.bool_))
+                self.fields[index] = values, present
+            is_text = field.type.kind is TypeKind.STRING
+            for position, record in enumerate(records, self._end):
+                value = record[index]
                 if value is not None:
-                    values[place] = self._strings.code(str(value)) if texts else value
-                    there[place] = True
+                    values[position] = self._strings.code(str(value)) if is_text else value
+                    present[position] = True
         self._end = end
 
 
-def _has_record(listed: Type, record: RecordType) -> bool:
-    return (
-        listed.element is not None and listed.element.record is not None and listed.element.record == record
-    )
+def _has_record(list_type: Type, record: RecordType) -> bool:
+    return list_type.element is not None and list_type.element.record == record
 
 
 def _empty(field: RecordTypeField) -> tuple[Array, Array]:

@@ -1,7 +1,7 @@
-"""Which members of gangs are on which rows: what `traffic_to(gang)` adds up over.
+"""`GangMembers`: the rows of the members of each gang, over which `traffic_to(gang)` sums.
 
-Pods are known by their gang and by what the samples call them, and counted row by row as they come and go, so that a question
-about a gang costs its members and not the pods of the cluster.
+Pods are counted by gang, by their name in the samples and by row as they are added and removed, so
+that a sum over a gang costs its members and not the pods of the cluster.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from itertools import count
 
 from policysched.evaluate.scalar.compiler import compile_scalar
-from policysched.evaluate.scalar.eval_context import EvalContext
+from policysched.evaluate.scalar.eval_context import EvalContext, InputDeclarations
 from policysched.lang.ir.expr import Expr
-from policysched.lang.ir.program import Input, Metric
+from policysched.lang.ir.program import Input
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
 
 NamespacedGang = tuple[str, str]
-"""A namespace, and what the policy's gangs are told by."""
+"""A namespace and the value of the policy's gang key."""
 
 MemberRows = Mapping[str, Mapping[int, int]]
-"""By what the members are called: how many of them are on which rows."""
+"""By the name of the member in the samples: counts by row."""
 
 _NO_MEMBER_ROWS: MemberRows = {}
 _REVISIONS = count(1)
@@ -28,7 +28,8 @@ _Counts = dict[str, dict[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class GangMemberSpec:
-    """The pods of a policy by their gang (`gang`) and by what they are called (`member_name`). `inputs` are those that the two read."""
+    """How a policy groups its pods: by `gang`, and by `member_name`, their name in the samples. Both
+    read `inputs`."""
 
     policy: str
     gang: Expr
@@ -36,40 +37,32 @@ class GangMemberSpec:
     inputs: tuple[Input, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _InputDeclarations:
-    inputs: Mapping[str, Input]
-    metrics: Mapping[str, Metric]
-
-
 class GangMembers:
-    """Of the columns' rows. Pods that are being deleted are members no more."""
+    """Counts over the rows of the columns. Terminating pods are not members."""
 
-    def __init__(self, terms: GangMemberSpec, namespaces: Mapping[str, Namespace]) -> None:
-        declared = _InputDeclarations({one.name: one for one in terms.inputs}, {})
-        self._policy = terms.policy
-        self._gang, self._member_name = (
-            compile_scalar(terms.gang, declared),
-            compile_scalar(terms.member_name, declared),
-        )
+    def __init__(self, spec: GangMemberSpec, namespaces: Mapping[str, Namespace]) -> None:
+        declarations = InputDeclarations.of(spec.inputs)
+        self._policy = spec.policy
+        self._gang = compile_scalar(spec.gang, declarations)
+        self._member_name = compile_scalar(spec.member_name, declarations)
         self._namespaces = namespaces
         self._gangs: dict[NamespacedGang, _Counts] = {}
         self._revisions: dict[NamespacedGang, int] = {}
 
     def gang_and_name(self, pod: Pod) -> tuple[NamespacedGang, str] | None:
-        """The pod's gang and its name there; None where it is in none."""
+        """The pod's gang and its member name; None: not in a gang."""
         if pod.scheduler != self._policy or pod.terminating:
             return None
-        seen = EvalContext(pod, self._namespaces.get(pod.namespace) or Namespace(pod.namespace, {}, {}))
-        gang, name = self._gang(seen), self._member_name(seen)
+        context = EvalContext(pod, self._namespaces.get(pod.namespace) or Namespace(pod.namespace, {}, {}))
+        gang, name = self._gang(context), self._member_name(context)
         return None if gang is None or name is None else ((pod.namespace, str(gang)), str(name))
 
     def adjust(self, row: int, pod: Pod, by: int) -> None:
-        """One pod more (1) or less (-1) on a row."""
-        called = self.gang_and_name(pod)
-        if called is None:
+        """Add (1) or remove (-1) a pod on a row."""
+        member = self.gang_and_name(pod)
+        if member is None:
             return
-        gang, name = called
+        gang, name = member
         counts = self._gangs.setdefault(gang, {})
         _adjust(counts, name, row, by)
         self._revisions[gang] = next(_REVISIONS)
@@ -80,12 +73,12 @@ class GangMembers:
         return self._gangs.get(gang, _NO_MEMBER_ROWS)
 
     def revision(self, gang: NamespacedGang) -> int:
-        """Another one whenever members came or went; 0: there are none."""
+        """Changes whenever members are added or removed; 0: there are none."""
         return self._revisions.get(gang, 0)
 
 
 class HypotheticalGangMembers:
-    """The same with some pods laid and lifted, for as long as nothing else changes."""
+    """The members on an overlay. Valid while the columns do not change."""
 
     def __init__(self, members: GangMembers) -> None:
         self._members = members
@@ -93,24 +86,23 @@ class HypotheticalGangMembers:
         self._copies: dict[NamespacedGang, _Counts] = {}
         self._revisions: dict[NamespacedGang, int] = {}
 
-    def catch_up(self, shifts: Sequence[tuple[int, Pod, int]]) -> None:
-        """`shifts` are all there were, in order."""
-        for row, pod, by in shifts[self._position :]:
-            called = self._members.gang_and_name(pod)
-            if called is not None:
-                gang, name = called
-                own = self._copies.get(gang)
-                if own is None:
-                    own = self._copies[gang] = {
-                        one: dict(on) for one, on in self._members.rows_of(gang).items()
-                    }
-                _adjust(own, name, row, by)
+    def catch_up(self, changes: Sequence[tuple[int, Pod, int]]) -> None:
+        """Apply the new changes. `changes` are all of the overlay's, in order."""
+        for row, pod, by in changes[self._position :]:
+            member = self._members.gang_and_name(pod)
+            if member is not None:
+                gang, name = member
+                copy = self._copies.get(gang)
+                if copy is None:
+                    rows_by_name = self._members.rows_of(gang)
+                    copy = self._copies[gang] = {name: dict(rows) for name, rows in rows_by_name.items()}
+                _adjust(copy, name, row, by)
                 self._revisions[gang] = next(_REVISIONS)
-        self._position = len(shifts)
+        self._position = len(changes)
 
     def rows_of(self, gang: NamespacedGang) -> MemberRows:
-        own = self._copies.get(gang)
-        return self._members.rows_of(gang) if own is None else own
+        copy = self._copies.get(gang)
+        return self._members.rows_of(gang) if copy is None else copy
 
     def revision(self, gang: NamespacedGang) -> int:
         return self._revisions.get(gang) or self._members.revision(gang)
@@ -119,7 +111,7 @@ class HypotheticalGangMembers:
 def _adjust(counts: _Counts, name: str, row: int, by: int) -> None:
     rows = counts.setdefault(name, {})
     count = rows.get(row, 0) + by
-    assert count >= 0, f"row {row} has {count} members called {name}"
+    assert count >= 0, f"row {row} has {count} members named {name}"
     if count:
         rows[row] = count
     else:

@@ -1,4 +1,4 @@
-"""Values as small whole numbers, so that a column holds codes and a question is asked once a distinct value."""
+"""`Interner`: codes for values, so that columns hold small integers and a predicate is evaluated once per distinct value."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -6,13 +6,13 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value", bound=Hashable)
 
 UNKNOWN = -2
-"""The code of a value that no node has: equal to no other code."""
+"""The code of a value that was never interned; equal to no other code."""
 ABSENT = -1
-"""The code of nothing: a label that is not there."""
+"""The code of an absent value, such as a missing label."""
 
 
 class Interner(Generic[Value]):
-    """Codes from 0, in the order of first sight. `values[code]` is the way back."""
+    """Codes from 0, in the order of first use; `values[code]` is the value."""
 
     __slots__ = ("_codes", "values")
 
@@ -21,15 +21,15 @@ class Interner(Generic[Value]):
         self.values: list[Value] = []
 
     def code(self, value: Value) -> int:
-        """The value's code; a new one for a new value."""
-        found = self._codes.get(value)
-        if found is None:
-            found = self._codes[value] = len(self.values)
+        """The value's code; a new value gets the next one."""
+        code = self._codes.get(value)
+        if code is None:
+            code = self._codes[value] = len(self.values)
             self.values.append(value)
-        return found
+        return code
 
     def find(self, value: Value) -> int:
-        """The value's code, or UNKNOWN where nobody has it. Nothing is remembered."""
+        """The value's code, or UNKNOWN. Never adds the value."""
         return self._codes.get(value, UNKNOWN)
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
-"""Samples as columns: a value a row, and when each was true, so that staleness is one comparison.
+"""`MetricColumn`: the samples of one policy's metric as a column, with the time of each sample.
 
-A column belongs to one policy's metric and is filled when new samples arrive; a sample is as old as the older of the
-moment it was true and the last poll that answered. Where the metric assumes something of pods, a row is also filled
-again when pods came to its node or left it: that is when the amount assumed for it changes.
+A column is filled when new samples arrive. The age of a sample counts from its timestamp or from
+the last successful poll, whichever is older. With assumed load, a row is filled again when pods are
+added to or removed from its node, which changes the assumed amount.
 """
 
 from bisect import bisect_right
@@ -22,17 +22,17 @@ _NEVER_NS = INT64_MIN // 2
 
 
 def add_metric_values(metric: Metric, left: Number, right: Number) -> Number:
-    """`left + right` as values of the metric's type: whole numbers saturate (a fraction is cut off), others stay finite."""
+    """`left + right` in the metric's type: integers saturate (fractions are cut off), floats stay finite."""
     if metric.type.is_float64:
         return clamp_finite(float(left) + float(right))
     return saturate(int(left) + int(right))
 
 
 class MetricColumn:
-    """`values` and, by `known`, which of them are fresh. `capacity` long, as the columns are.
+    """`values` and the mask `known` of fresh ones, as long as the columns' capacity.
 
-    Of a metric between pods there are no values by node: `known` says for all rows alike whether the last poll is fresh, and `pairs`
-    what it brought.
+    A metric between pods has no values by node: `known` is equal for all rows and tells whether the
+    last poll is fresh, and `pairs` holds the values.
     """
 
     def __init__(self, metric: Metric, columns: Columns) -> None:
@@ -50,13 +50,13 @@ class MetricColumn:
         self._known_until_ns = -1
         self._recovery_until_ns: dict[RecoveryCondition, Array] = {}
         self._recoveries_ns: list[int] = []
-        self.samples_version = 0  # how often other samples were taken over
+        self.samples_version = 0  # counts replacements of the samples
 
     def refresh(self, samples: MetricSamples | None) -> bool:
-        """Take over new samples, and nodes that came since; answers whether the samples are others."""
+        """Apply new samples and changed nodes. Returns whether the samples were replaced."""
         columns = self._columns
-        fresh = samples is not self._samples or len(self.values) != columns.capacity
-        touched = None if fresh else columns.touched_since(self._position)
+        replaced = samples is not self._samples or len(self.values) != columns.capacity
+        touched = None if replaced else columns.touched_since(self._position)
         if touched is None:
             self._samples = samples
             self.samples_version += 1
@@ -64,8 +64,10 @@ class MetricColumn:
             self._at_ns = np.full(columns.capacity, _NEVER_NS)
             self._fill(range(columns.size))
             self._recovery_until_ns.clear()
-            held = {} if samples is None else samples.recovering_until_ns
-            self._recoveries_ns = sorted({until for of in held.values() for until in of.values()})
+            recoveries = {} if samples is None else samples.recovering_until_ns
+            self._recoveries_ns = sorted(
+                {until_ns for by_node in recoveries.values() for until_ns in by_node.values()}
+            )
         else:
             if touched[0]:
                 self._recovery_until_ns.clear()
@@ -73,14 +75,14 @@ class MetricColumn:
             if touched[1] and self._is_per_node and self._metric.assumed_load is not None:
                 self._fill_values(list(touched[1]))
         self._position = columns.log_end
-        return fresh
+        return replaced
 
     @property
     def pairs(self) -> PairSamples:
         return {} if self._samples is None else self._samples.pairs
 
     def known(self, now_ns: int) -> Array:
-        """bool[capacity]: whether there is a sample not older than the metric's `stale`."""
+        """bool[capacity]: whether the row has a sample not older than the metric's `stale`."""
         if not self._known_from_ns <= now_ns < self._known_until_ns:
             self._known = now_ns - self._at_ns <= self._stale_ns
             self._known_from_ns = now_ns
@@ -89,23 +91,22 @@ class MetricColumn:
         return self._known
 
     def known_until_ns(self, now_ns: int) -> int:
-        """When the next sample goes stale or the next node is held no more (INT64_MAX: neither can be)."""
+        """When the next sample becomes stale or the next node recovers; INT64_MAX: never."""
         self.known(now_ns)
-        place = bisect_right(self._recoveries_ns, now_ns)
-        release_ns = self._recoveries_ns[place] if place < len(self._recoveries_ns) else INT64_MAX
-        return min(self._known_until_ns, release_ns)
+        index = bisect_right(self._recoveries_ns, now_ns)
+        recovery_ns = self._recoveries_ns[index] if index < len(self._recoveries_ns) else INT64_MAX
+        return min(self._known_until_ns, recovery_ns)
 
-    def awaiting_recovery(self, watch: RecoveryCondition, now_ns: int) -> Array:
-        """bool[capacity]: whether the node is held for having crossed the watch's limit."""
-        until_ns = self._recovery_until_ns.get(watch)
+    def awaiting_recovery(self, condition: RecoveryCondition, now_ns: int) -> Array:
+        """bool[capacity]: whether the node crossed the condition's limit and has not recovered."""
+        until_ns = self._recovery_until_ns.get(condition)
         if until_ns is None:
-            until_ns = self._recovery_until_ns[watch] = np.full(self._columns.capacity, _NEVER_NS)
-            for name, one in (
-                {} if self._samples is None else self._samples.recovering_until_ns.get(watch, {})
-            ).items():
+            until_ns = self._recovery_until_ns[condition] = np.full(self._columns.capacity, _NEVER_NS)
+            recoveries = {} if self._samples is None else self._samples.recovering_until_ns
+            for name, node_until_ns in recoveries.get(condition, {}).items():
                 row = self._columns.row(name)
                 if row is not None:
-                    until_ns[row] = one
+                    until_ns[row] = node_until_ns
         return now_ns < until_ns
 
     def _fill(self, rows: Iterable[int]) -> None:
@@ -113,24 +114,24 @@ class MetricColumn:
         if samples is not None and not self._is_per_node:
             self._at_ns[list(rows)] = samples.polled_ns
         elif samples is not None:
-            chosen = list(rows)
-            self._at_ns[chosen] = [
-                _NEVER_NS if one is None else min(one.at_ns, samples.polled_ns)
-                for one in self._fill_values(chosen)
+            filled = list(rows)
+            self._at_ns[filled] = [
+                _NEVER_NS if sample is None else min(sample.at_ns, samples.polled_ns)
+                for sample in self._fill_values(filled)
             ]
         self._known_until_ns = -1
 
     def _fill_values(self, rows: list[int]) -> list[Sample | None]:
-        """Answers the samples of the rows. A free row keeps the name of a node that left; what it says of it, nobody asks."""
+        """Returns the samples of the rows. A free row keeps the name of a deleted node; its value is never read."""
         samples = self._samples
         if samples is None:
             return []
-        names, found, assumed = self._columns.names, samples.values, samples.assumed
-        taken = [found.get(names[row]) for row in rows]
-        self.values[rows] = [0 if one is None else one.value for one in taken]
+        names, values, assumed = self._columns.names, samples.values, samples.assumed
+        row_samples = [values.get(names[row]) for row in rows]
+        self.values[rows] = [0 if sample is None else sample.value for sample in row_samples]
         if assumed:
-            for row, one in zip(rows, taken, strict=True):
-                more = assumed.get(names[row])
-                if one is not None and more is not None:
-                    self.values[row] = add_metric_values(self._metric, one.value, more)
-        return taken
+            for row, sample in zip(rows, row_samples, strict=True):
+                load = assumed.get(names[row])
+                if sample is not None and load is not None:
+                    self.values[row] = add_metric_values(self._metric, sample.value, load)
+        return row_samples

@@ -1,7 +1,8 @@
-"""A cluster that is not: the columns with some pods laid on nodes and some lifted off.
+"""`Overlay`: a hypothetical cluster, the columns with some pods added and some removed.
 
-A gang is tried, an eviction thought through, on an overlay; only the touched nodes get totals of their own. It lives
-within one decision: the caller commits it by assuming each placement in the cache, or forgets it.
+Gangs are tried and preemptions are simulated on an overlay; only changed nodes get totals of their
+own. An overlay lives within one attempt: the caller commits it by assuming each placement in the
+cache, or discards it.
 """
 
 from collections import Counter
@@ -19,9 +20,9 @@ from policysched.model.pods import Placement, Pod
 
 
 class Overlay:
-    """Totals of the touched rows. `log` lists touched rows in order, so that kept results can catch up; `added_pods` the pods
-    that were laid, in order, and `removal_count` counts how often one of them was taken from it again. `claim_use_deltas` says how many more
-    or fewer volumes of pods are a claim, `volume_reservations` which volumes pods on it were given, `device_reservations` which devices."""
+    """Totals of the changed rows. `log` lists changed rows in order, for caches that catch up.
+    `added_pods` are the pods added and not removed again, in order; `removal_count` counts those
+    removed again. `claim_use_deltas`: the change of `Columns.claim_uses`."""
 
     def __init__(
         self, columns: Columns, placement_of: Callable[[PodUid], Placement | None], shares: NamespaceShares
@@ -30,7 +31,7 @@ class Overlay:
         self.shares = HypotheticalShares(shares)
         self._placement_of = placement_of
         self._usages: dict[int, NodeUsage] = {}
-        self._change_counts: dict[int, int] = {}  # how many pods of each row are laid or lifted
+        self._change_counts: dict[int, int] = {}  # by row: pods that differ from the columns
         self._added: dict[PodUid, tuple[Pod, NodeName]] = {}
         self.added_pods: list[tuple[Pod, NodeName]] = []
         self.removal_count = 0
@@ -42,8 +43,8 @@ class Overlay:
         self.pods = HypotheticalPlacedPods(lambda: columns.placed_pods)
 
     def add_pod(self, pod: Pod, node: NodeName) -> None:
-        """As if the pod were on the node. It must be on none (a lifted pod may be laid elsewhere)."""
-        assert pod.uid not in self._added, f"{pod.full_name} is laid on {self._added[pod.uid][1]} already"
+        """Add a pod to a node. It must be on none; a removed pod may be added elsewhere."""
+        assert pod.uid not in self._added, f"{pod.full_name} was already added to {self._added[pod.uid][1]}"
         assert self._placement_of(pod.uid) is None or pod.uid in self._removed, f"{pod.full_name} is placed"
         self._update_usage(node, pod, 1).add(pod)
         self._count_change(node, 1)
@@ -51,12 +52,13 @@ class Overlay:
         self.added_pods.append((pod, node))
 
     def remove_pod(self, uid: PodUid) -> None:
-        """As if the pod were gone: one that was laid here, or one that the ledger has placed."""
-        laid = self._added.pop(uid, None)
-        if laid is not None:
-            self._update_usage(laid[1], laid[0], -1).subtract(laid[0])
-            self._count_change(laid[1], -1)
-            self.added_pods.remove(laid)
+        """Remove a pod that was added here, or that the ledger has placed."""
+        added = self._added.pop(uid, None)
+        if added is not None:
+            pod, node = added
+            self._update_usage(node, pod, -1).subtract(pod)
+            self._count_change(node, -1)
+            self.added_pods.remove(added)
             self.removal_count += 1
             return
         placement = self._placement_of(uid)
@@ -66,23 +68,23 @@ class Overlay:
         self._removed.add(uid)
 
     def restore_pod(self, uid: PodUid) -> None:
-        """A pod that was lifted off its node is there again."""
+        """Undo the removal of a placed pod."""
         placement = self._placement_of(uid)
-        assert placement is not None and uid in self._removed, f"pod {uid} was not lifted"
+        assert placement is not None and uid in self._removed, f"pod {uid} was not removed"
         self._update_usage(placement.node, placement.pod, 1).add(placement.pod)
         self._count_change(placement.node, -1)
         self._removed.remove(uid)
 
     def has_added_pod(self, uid: PodUid) -> bool:
-        """Whether the pod was laid here and not lifted again."""
+        """Whether the pod was added here and not removed again."""
         return uid in self._added
 
     def reserve_volumes(self, uid: PodUid, choice: VolumeChoice, node: NodeName) -> None:
-        """As if the volumes were given to the pod: nobody else on the overlay gets them."""
+        """Reserve volumes for the pod on this overlay."""
         self.volume_reservations.add(uid, choice, node)
 
     def reserve_devices(self, choice: DeviceChoice) -> None:
-        """As if the devices were given away: nobody else on the overlay gets them."""
+        """Reserve devices on this overlay."""
         before = dict(self.device_reservations.node_changes)
         self._columns.available_devices.add_to_overlay(self.device_reservations, choice)
         for name, count in self.device_reservations.node_changes.items():
@@ -92,18 +94,18 @@ class Overlay:
 
     @property
     def usages(self) -> dict[int, NodeUsage]:
-        """Totals by row, for the rows that differ from the columns. Not to be changed."""
+        """Totals of the rows that differ from the columns. Read-only."""
         return self._usages
 
     @property
     def removed_pods(self) -> tuple[Pod, ...]:
-        """Pods that the ledger has placed, as if they were gone."""
+        """Placed pods that the overlay removed."""
         placements = [self._placement_of(uid) for uid in sorted(self._removed)]
-        return tuple([one.pod for one in placements if one is not None])
+        return tuple([placement.pod for placement in placements if placement is not None])
 
     @property
     def placements(self) -> tuple[tuple[Pod, NodeName], ...]:
-        """What was laid and not lifted again, in order: what a commit assumes."""
+        """The pods to assume on a commit, in order."""
         return tuple(self.added_pods)
 
     def _update_usage(self, node: NodeName, pod: Pod, by: int) -> NodeUsage:
@@ -120,7 +122,7 @@ class Overlay:
         return usage
 
     def _count_change(self, node: NodeName, by: int) -> None:
-        """A row on which everybody is back is as the columns have it: whoever looks at all rows looks at few."""
+        """Drop the totals of a row whose changes cancel out, so that few rows differ."""
         row = self._columns.row(node)
         assert row is not None, f"node {node} is not known"
         count = self._change_counts.get(row, 0) + by

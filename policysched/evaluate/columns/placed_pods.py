@@ -1,9 +1,9 @@
-"""The pods on the nodes, counted for those who ask about them: what spreading and inter-pod affinity read.
+"""`PlacedPods`: counts of placed pods by row, which topology spread and inter-pod affinity read.
 
-Two questions, both answered by an array over rows. A *tally*: how many pods that some selectors select are on each
-row. A *held term*: how many pods that hold a certain affinity term themselves. Pods that agree on namespace, labels and
-terms are one kind, and a kind knows which tallies and terms it counts for, so that a placement costs a few additions
-and not a look at every pod. What an overlay lays and lifts is counted on copies of the few arrays concerned.
+There are two kinds of counts. A `PodTally` counts the pods that some selectors select. An
+`ExistingPodTerm` counts the pods that have a certain affinity term themselves. Pods that agree on
+namespace, labels and terms are one class, and a class knows the counts that it adds to, so that a
+placement costs a few additions. An overlay counts on copies of the few arrays that it changes.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -21,12 +21,12 @@ from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector
 
 CountArray = NDArray[np.float64]
-"""Counts. As float64, because `numpy.bincount` adds in it; whole numbers stay exact."""
+"""Counts as float64, in which `numpy.bincount` adds; whole numbers stay exact."""
 
 NamespaceScope = frozenset[str] | None
-"""Namespaces by name; None: all."""
+"""Names of namespaces; None: all."""
 
-_SPARSE_ROWS_MAX = 32  # up to here a term's rows are added one by one
+_SPARSE_ROWS_MAX = 32  # up to here rows are added one by one
 _TALLIES_MAX = 512
 _EMPTY_CLASSES_MAX = 256
 _CACHE_ENTRIES_MAX = 4096
@@ -34,22 +34,22 @@ _CACHE_ENTRIES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class PodMatcher:
-    """The pods that every one of `selectors` selects, each in its scope. `exclude_terminating`: none that is being deleted."""
+    """Matches the pods that every one of `selectors` selects, each in its scope."""
 
     selectors: tuple[tuple[NamespaceScope, LabelSelector], ...]
     exclude_terminating: bool = False
 
-    def matches(self, kind: "_PodClass") -> bool:
-        if self.exclude_terminating and kind.terminating:
+    def matches(self, pod_class: "_PodClass") -> bool:
+        if self.exclude_terminating and pod_class.terminating:
             return False
         return all(
-            (scope is None or kind.namespace in scope) and selector.selects(kind.labels)
+            (scope is None or pod_class.namespace in scope) and selector.selects(pod_class.labels)
             for scope, selector in self.selectors
         )
 
 
 class RowCounts:
-    """A count a row, kept as the few that are not zero and, once somebody needs it, as an array."""
+    """A count per row: sparse, and from the first use on also an array."""
 
     __slots__ = ("_array", "rows", "version")
 
@@ -70,14 +70,14 @@ class RowCounts:
             self._array[row] = count
 
     def array(self, capacity: int) -> CountArray:
-        """float64[capacity]; not to be changed."""
+        """float64[capacity]. Read-only."""
         if self._array is None or len(self._array) != capacity:
             self._array = np.zeros(capacity)
             self._add_rows(self._array, 1)
         return self._array
 
     def add_to(self, amounts: CountArray, times: int, capacity: int) -> None:
-        """`amounts` may be shorter than the capacity, not than the rows in use."""
+        """Add the counts to `amounts`, which may be shorter than the capacity, not than the rows in use."""
         if len(self.rows) <= _SPARSE_ROWS_MAX:
             self._add_rows(amounts, times)
         else:
@@ -96,12 +96,12 @@ class RowCounts:
 
 
 class PodTally:
-    """How many of the pods meant are on each row."""
+    """How many of the matched pods are on each row."""
 
     __slots__ = ("matcher", "row_counts")
 
-    def __init__(self, meant: PodMatcher) -> None:
-        self.matcher = meant
+    def __init__(self, matcher: PodMatcher) -> None:
+        self.matcher = matcher
         self.row_counts = RowCounts()
 
 
@@ -109,8 +109,8 @@ TermUse = Literal["refuses", "requires", "prefers"]
 
 
 class ExistingPodTerm:
-    """A term of placed pods: they refuse (required anti-affinity), require or prefer (`weight`, negative for
-    anti-affinity) the pods that it selects. `row_counts` count its holders."""
+    """A term of placed pods, which refuse (required anti-affinity), require or prefer (`weight`,
+    negative for anti-affinity) the pods that it selects. `row_counts` counts the pods that have it."""
 
     __slots__ = ("row_counts", "term", "use", "weight")
 
@@ -122,7 +122,7 @@ class ExistingPodTerm:
 
 
 class _PodClass:
-    """Placed pods that agree on everything that is counted by. `counted_in` has a held term as often as they hold it."""
+    """Placed pods that agree on everything counts depend on. `counted_in` repeats a term that the pods repeat."""
 
     __slots__ = ("affinity", "counted_in", "labels", "namespace", "rows", "terminating")
 
@@ -136,9 +136,9 @@ class _PodClass:
 
 
 class PlacedPods:
-    """Of the columns' rows. `terms_version` moves when a held term appears or disappears; `selected_keys` are the label
-    keys that held terms ask about, and perhaps terms that were held lately, so that pods which agree on those are selected
-    by the same terms."""
+    """Counts over the rows of the columns. `terms_version` changes when an existing term appears or
+    disappears. `selected_keys` are the label keys that existing terms select by (and some that former
+    terms did): pods that agree on them are selected by the same terms."""
 
     def __init__(self, namespaces: Mapping[str, Namespace], capacity: int) -> None:
         self.capacity = capacity
@@ -153,58 +153,64 @@ class PlacedPods:
         self._resolved_scopes: dict[PodSelector, NamespaceScope] = {}
         self._selecting_terms: dict[Hashable, tuple[ExistingPodTerm, ...]] = {}
 
-    # ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def matcher(self, selectors: Iterable[PodSelector]) -> PodMatcher | None:
-        """The pods that all of them select; None where one selects nothing."""
-        found = []
-        for one in selectors:
-            if one.label_selector is None:
+        """Matches the pods that all selectors select; None where one selects nothing."""
+        scoped = []
+        for selector in selectors:
+            if selector.label_selector is None:
                 return None
-            found.append((self.resolve_scope(one), one.label_selector))
-        return PodMatcher(tuple(found))
+            scoped.append((self.resolve_scope(selector), selector.label_selector))
+        return PodMatcher(tuple(scoped))
 
     def resolve_scope(self, selector: PodSelector) -> NamespaceScope:
-        """The namespaces that it means now. One that has not been seen matches no selector with requirements."""
-        elsewhere = selector.namespace_selector
-        if elsewhere is None:
+        """The namespaces that it selects now. An unknown namespace matches no selector with requirements."""
+        namespace_selector = selector.namespace_selector
+        if namespace_selector is None:
             return frozenset(selector.namespaces)
-        if not elsewhere.requirements:
+        if not namespace_selector.requirements:
             return None
-        found = self._resolved_scopes.get(selector)
-        if found is None:
+        scope = self._resolved_scopes.get(selector)
+        if scope is None:
             if len(self._resolved_scopes) >= _CACHE_ENTRIES_MAX:
                 self._resolved_scopes.clear()
-            matching = (name for name, space in self._namespaces.items() if elsewhere.selects(space.labels))
-            found = self._resolved_scopes[selector] = frozenset((*selector.namespaces, *matching))
-        return found
+            matching = (
+                name
+                for name, namespace in self._namespaces.items()
+                if namespace_selector.selects(namespace.labels)
+            )
+            scope = self._resolved_scopes[selector] = frozenset((*selector.namespaces, *matching))
+        return scope
 
-    def tally(self, meant: PodMatcher) -> PodTally:
-        found = self._tallies.get(meant)
-        if found is None:
-            found = self._tallies[meant] = PodTally(meant)
-            for kind in self._pod_classes.values():
-                if meant.matches(kind):
-                    kind.counted_in.append(found)
-                    for row, count in kind.rows.items():
-                        found.row_counts.adjust(row, count)
-        return found
+    def tally(self, matcher: PodMatcher) -> PodTally:
+        tally = self._tallies.get(matcher)
+        if tally is None:
+            tally = self._tallies[matcher] = PodTally(matcher)
+            for pod_class in self._pod_classes.values():
+                if matcher.matches(pod_class):
+                    pod_class.counted_in.append(tally)
+                    for row, count in pod_class.rows.items():
+                        tally.row_counts.adjust(row, count)
+        return tally
 
     def terms_selecting(self, namespace: str, labels: Mapping[str, str]) -> tuple[ExistingPodTerm, ...]:
-        """The held terms that select a pod of this namespace with these labels."""
-        key = namespace, *[labels.get(one) for one in self.selected_keys]
-        found = self._selecting_terms.get(key)
-        if found is None:
+        """The existing terms that select a pod of this namespace with these labels."""
+        cache_key = namespace, *[labels.get(key) for key in self.selected_keys]
+        terms = self._selecting_terms.get(cache_key)
+        if terms is None:
             if len(self._selecting_terms) > _CACHE_ENTRIES_MAX:
                 self._selecting_terms.clear()
-            found = self._selecting_terms[key] = tuple(
-                held for held in self._terms.values() if self._selects(held.term.pods, namespace, labels)
+            terms = self._selecting_terms[cache_key] = tuple(
+                existing
+                for existing in self._terms.values()
+                if self._selects(existing.term.pods, namespace, labels)
             )
-        return found
+        return terms
 
     def selected_label_values(self, pod: Pod) -> tuple[object, ...]:
-        """Pods of one namespace that agree on it are selected by the same terms, as long as no term comes that asks about
-        yet another key."""
+        """Pods of one namespace with equal values are selected by the same terms, until a term selects
+        by another key."""
         return self.selected_keys, *[pod.labels.get(key) for key in self.selected_keys]
 
     def _selects(self, selector: PodSelector, namespace: str, labels: Mapping[str, str]) -> bool:
@@ -213,57 +219,63 @@ class PlacedPods:
         scope = self.resolve_scope(selector)
         return (scope is None or namespace in scope) and selector.label_selector.selects(labels)
 
-    # ── changing ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── changes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def adjust(self, row: int, pod: Pod, by: int) -> None:
-        """One pod more (1) or less (-1) on a row."""
-        kind = self.pod_class(pod)
-        count = kind.rows.get(row, 0) + by
+        """Add (1) or remove (-1) a pod on a row."""
+        pod_class = self.pod_class(pod)
+        count = pod_class.rows.get(row, 0) + by
         assert count >= 0, f"row {row} has {count} pods like {pod.full_name}"
-        self._empty_classes -= not kind.rows
+        self._empty_classes -= not pod_class.rows
         if count:
-            kind.rows[row] = count
+            pod_class.rows[row] = count
         else:
-            del kind.rows[row]
-        self._empty_classes += not kind.rows
-        for counted in kind.counted_in:
+            del pod_class.rows[row]
+        self._empty_classes += not pod_class.rows
+        for counted in pod_class.counted_in:
             counted.row_counts.adjust(row, by)
 
     def pod_class(self, pod: Pod) -> _PodClass:
         key = pod.namespace, tuple(sorted(pod.labels.items())), pod.terminating, pod.pod_affinity
-        found = self._pod_classes.get(key)
-        if found is None:
-            found = self._pod_classes[key] = _PodClass(pod)
-            self._empty_classes += 1  # nobody is of it yet
-            found.counted_in += [tally for meant, tally in self._tallies.items() if meant.matches(found)]
+        pod_class = self._pod_classes.get(key)
+        if pod_class is None:
+            pod_class = self._pod_classes[key] = _PodClass(pod)
+            self._empty_classes += 1
+            pod_class.counted_in += [
+                tally for matcher, tally in self._tallies.items() if matcher.matches(pod_class)
+            ]
             if pod.pod_affinity is not None:
-                found.counted_in += self._terms_of(pod.pod_affinity)
-        return found
+                pod_class.counted_in += self._terms_of(pod.pod_affinity)
+        return pod_class
 
     def namespaces_changed(self) -> None:
-        """Selectors of namespaces mean others now."""
+        """Resolve namespace selectors again."""
         self.namespaces_version += 1
         self._resolved_scopes.clear()
         self._selecting_terms.clear()
 
     def evict_unused(self) -> None:
-        """Forget kinds that nobody is of any more, the terms that only they held, and tallies beyond a number. Not
+        """Evict the oldest tallies beyond a limit, empty classes and the terms that only those had. Not
         while an overlay is in use."""
         if len(self._tallies) > _TALLIES_MAX:
-            for meant in list(self._tallies)[: len(self._tallies) // 2]:
-                del self._tallies[meant]
+            for matcher in list(self._tallies)[: len(self._tallies) // 2]:
+                del self._tallies[matcher]
             kept = set(self._tallies.values())
-            for kind in self._pod_classes.values():
-                kind.counted_in = [
-                    one for one in kind.counted_in if isinstance(one, ExistingPodTerm) or one in kept
+            for pod_class in self._pod_classes.values():
+                pod_class.counted_in = [
+                    counted
+                    for counted in pod_class.counted_in
+                    if isinstance(counted, ExistingPodTerm) or counted in kept
                 ]
         if self._empty_classes > _EMPTY_CLASSES_MAX + len(self._pod_classes) // 2:
-            self._pod_classes = {key: kind for key, kind in self._pod_classes.items() if kind.rows}
+            self._pod_classes = {
+                key: pod_class for key, pod_class in self._pod_classes.items() if pod_class.rows
+            }
             self._empty_classes = 0
-            held = {one for kind in self._pod_classes.values() for one in kind.counted_in}
-            self._terms = {key: one for key, one in self._terms.items() if one in held}
+            in_use = {counted for pod_class in self._pod_classes.values() for counted in pod_class.counted_in}
+            self._terms = {key: existing for key, existing in self._terms.items() if existing in in_use}
             self.selected_keys = tuple(
-                sorted({key for one in self._terms.values() for key in _selected_keys(one.term)})
+                sorted({key for existing in self._terms.values() for key in _selected_keys(existing.term)})
             )
             self._terms_changed()
 
@@ -272,16 +284,16 @@ class PlacedPods:
             yield self._existing_pod_term("refuses", 1, term)
         for term in affinity.required:
             yield self._existing_pod_term("requires", 1, term)
-        for one in affinity.preferred:
-            yield self._existing_pod_term("prefers", one.weight, one.term)
+        for preference in affinity.preferred:
+            yield self._existing_pod_term("prefers", preference.weight, preference.term)
 
     def _existing_pod_term(self, use: TermUse, weight: int, term: PodAffinityTerm) -> ExistingPodTerm:
-        found = self._terms.get((use, weight, term))
-        if found is None:
-            found = self._terms[use, weight, term] = ExistingPodTerm(use, weight, term)
+        existing = self._terms.get((use, weight, term))
+        if existing is None:
+            existing = self._terms[use, weight, term] = ExistingPodTerm(use, weight, term)
             self.selected_keys = tuple(sorted(_selected_keys(term).union(self.selected_keys)))
             self._terms_changed()
-        return found
+        return existing
 
     def _terms_changed(self) -> None:
         self.terms_version += 1
@@ -289,18 +301,17 @@ class PlacedPods:
 
 
 def _selected_keys(term: PodAffinityTerm) -> set[str]:
-    """The label keys that it asks about."""
-    return {one.key for one in term.pods.label_selector.requirements} if term.pods.label_selector else set()
+    """The label keys that the term selects by."""
+    selector = term.pods.label_selector
+    return {requirement.key for requirement in selector.requirements} if selector else set()
 
 
 class HypotheticalPlacedPods:
-    """The same with some pods laid and lifted, for as long as nothing else changes."""
+    """The counts on an overlay. Valid while the columns do not change."""
 
     def __init__(self, placed: Callable[[], PlacedPods]) -> None:
         self._placed = placed
-        self._pending_changes: dict[
-            tuple[int, PodUid], tuple[Pod, int]
-        ] = {}  # moves that nobody has asked about yet
+        self._pending_changes: dict[tuple[int, PodUid], tuple[Pod, int]] = {}  # net changes not applied yet
         self._applied_changes: list[tuple[int, _PodClass, int]] = []
         self._copies: dict[PodTally | ExistingPodTerm, RowCounts] = {}
         self._unchanged: set[PodTally | ExistingPodTerm] = set()
@@ -311,45 +322,45 @@ class HypotheticalPlacedPods:
         _, before = self._pending_changes.get((row, pod.uid), (pod, 0))
         if before + by:
             self._pending_changes[row, pod.uid] = pod, before + by
-        else:  # it was taken away and came back, and nobody has looked
+        else:  # removed and restored before it was applied
             del self._pending_changes[row, pod.uid]
         self._all_changes.append((row, pod, by))
 
     def gang_members(self, members: GangMembers) -> HypotheticalGangMembers:
-        """The members of gangs, with those that were laid and without those that were lifted."""
-        found = self._members.get(members)
-        if found is None:
-            found = self._members[members] = HypotheticalGangMembers(members)
-        found.catch_up(self._all_changes)
-        return found
+        """The members of gangs on the overlay."""
+        hypothetical = self._members.get(members)
+        if hypothetical is None:
+            hypothetical = self._members[members] = HypotheticalGangMembers(members)
+        hypothetical.catch_up(self._all_changes)
+        return hypothetical
 
     def row_counts(self, counted: PodTally | ExistingPodTerm) -> RowCounts:
         self.apply_pending_changes()
         if counted not in self._copies and counted not in self._unchanged:
-            moves = [
+            changes = [
                 (row, by)
-                for row, kind, by in self._applied_changes
-                for one in kind.counted_in
-                if one is counted
+                for row, pod_class, by in self._applied_changes
+                for class_counted in pod_class.counted_in
+                if class_counted is counted
             ]
-            if moves:
-                own = self._copies[counted] = counted.row_counts.copy()
-                for row, by in moves:
-                    own.adjust(row, by)
+            if changes:
+                copy = self._copies[counted] = counted.row_counts.copy()
+                for row, by in changes:
+                    copy.adjust(row, by)
             else:
                 self._unchanged.add(counted)
         return self._copies.get(counted, counted.row_counts)
 
     def apply_pending_changes(self) -> None:
-        """Make what was laid known, so that its terms are found."""
+        """Apply pending changes, which also registers the terms of added pods."""
         for (row, _), (pod, by) in self._pending_changes.items():
-            kind = self._placed().pod_class(pod)
-            self._applied_changes.append((row, kind, by))
-            for counted in kind.counted_in:
+            pod_class = self._placed().pod_class(pod)
+            self._applied_changes.append((row, pod_class, by))
+            for counted in pod_class.counted_in:
                 if counted in self._unchanged:
                     self._unchanged.remove(counted)
                     self._copies[counted] = counted.row_counts.copy()
-                own = self._copies.get(counted)
-                if own is not None:  # else it is asked for the first time later, and all moves count then
-                    own.adjust(row, by)
+                copy = self._copies.get(counted)
+                if copy is not None:  # else `row_counts` applies all changes on first use
+                    copy.adjust(row, by)
         self._pending_changes.clear()

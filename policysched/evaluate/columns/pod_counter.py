@@ -1,9 +1,10 @@
-"""Answers of `count(pods where ...)`, without looking at every pod for every decision.
+"""`ClusterPodCounter`: evaluates `count(pods where ...)` over the cluster by index.
 
-Of a condition like `other.namespace == pod.namespace and other.labels["group"] == group and other.priority > 3` the equalities say
-where to look: pods are sorted by what stands on the counted pod's side of them (their *head*), and the pod that is being decided
-asks for one head. Under a head lie pods by *kind*, what the rest of the condition reads of them, with a number each: the
-rest is asked once a kind. Both follow the census, pod by pod.
+In `other.namespace == pod.namespace and other.labels["group"] == group and other.priority > 3` the
+equalities are an index lookup: pods are indexed by the counted pod's side of them (the index key),
+and the pod being scheduled looks up one key. Under a key, pods are grouped by what the rest of the
+condition reads of them (the residual key), with a count: the rest is evaluated once per group.
+Indexes follow the pods of the cluster one change at a time.
 """
 
 from collections import OrderedDict
@@ -14,10 +15,14 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.pod_index import PodIndex
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.scalar.compiler import compile_scalar
-from policysched.evaluate.scalar.eval_context import EvalContext, ExprDeclarations, ScalarFunction
+from policysched.evaluate.scalar.eval_context import (
+    EvalContext,
+    ExprDeclarations,
+    ScalarFunction,
+    inputs_read,
+)
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.program import Input
 from policysched.lang.ir.reads import expr_reads
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
@@ -32,38 +37,35 @@ ResidualKey = tuple[Hashable, ...]
 
 
 class ClusterPodCounter:
-    """For one cache. Indexes that nobody asks for any more are forgotten."""
+    """The indexes of one cluster cache, least recently used ones evicted."""
 
     def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
         self._indexes: OrderedDict[Hashable, _PodCountIndex] = OrderedDict()
 
-    def count(self, expr: e.CountPodsInCluster, program: ExprDeclarations, seen: EvalContext) -> int:
-        """How many there are for which the condition holds; the pod itself is one of them, also where the cache has not
-        heard of it (offline)."""
+    def count(self, expr: e.CountPodsInCluster, program: ExprDeclarations, context: EvalContext) -> int:
+        """How many pods satisfy the condition, including the pod itself, even if the cache does not have it (offline)."""
         index = self._index(expr, program, self._cache.active_pods)
-        stranger = seen.pod if seen.pod.uid not in self._cache.pods else None
-        found = index.count(seen) + (stranger is not None and index.query.matches(stranger, seen))
+        uncached = context.pod if context.pod.uid not in self._cache.pods else None
+        total = index.count(context) + (uncached is not None and index.query.matches(uncached, context))
         if not expr.include_finished:
-            return found
-        return found + self._index(expr, program, self._cache.ended_pods).count(seen)
+            return total
+        return total + self._index(expr, program, self._cache.ended_pods).count(context)
 
     def count_among(
-        self, expr: e.CountPodsInCluster, program: ExprDeclarations, seen: EvalContext, pods: Iterable[Pod]
+        self, expr: e.CountPodsInCluster, program: ExprDeclarations, context: EvalContext, pods: Iterable[Pod]
     ) -> int:
-        """How many of these pods are among them."""
-        there, ended = (
-            self._cache.active_pods.pods,
-            self._cache.ended_pods.pods if expr.include_finished else {},
-        )
-        counted = [pod for pod in pods if pod.uid in there or pod.uid in ended]
-        question = self._index(expr, program, self._cache.active_pods).query
-        return sum(question.matches(pod, seen) for pod in counted)
+        """How many of these pods `count` includes."""
+        active = self._cache.active_pods.pods
+        ended = self._cache.ended_pods.pods if expr.include_finished else {}
+        counted = [pod for pod in pods if pod.uid in active or pod.uid in ended]
+        query = self._index(expr, program, self._cache.active_pods).query
+        return sum(query.matches(pod, context) for pod in counted)
 
     def _index(
-        self, expr: e.CountPodsInCluster, program: ExprDeclarations, census: PodIndex
+        self, expr: e.CountPodsInCluster, program: ExprDeclarations, pods: PodIndex
     ) -> "_PodCountIndex":
-        key = expr.where, _inputs_read(expr, program), census is self._cache.ended_pods
+        key = expr.where, inputs_read(program, expr), pods is self._cache.ended_pods
         index = self._indexes.get(key)
         if index is None:
             index = self._indexes[key] = _PodCountIndex(_CountQuery.of(expr.where, program))
@@ -71,32 +73,27 @@ class ClusterPodCounter:
                 self._indexes.popitem(last=False)
         else:
             self._indexes.move_to_end(key)
-        index.catch_up(census)
+        index.catch_up(pods)
         return index
 
 
 class HypotheticalPodCounter:
-    """The same in a hypothetical cluster: pods that are lifted off it are gone, and one that is laid on it counts as often as it
-    did before."""
+    """Counts on an overlay: without the pods that it removed. A pod that it added counts as before."""
 
-    def __init__(self, counts: ClusterPodCounter, overlay: Overlay) -> None:
-        self._counts = counts
+    def __init__(self, counter: ClusterPodCounter, overlay: Overlay) -> None:
+        self._counter = counter
         self._overlay = overlay
 
-    def count(self, expr: e.CountPodsInCluster, program: ExprDeclarations, seen: EvalContext) -> int:
-        gone = self._counts.count_among(expr, program, seen, self._overlay.removed_pods)
-        return self._counts.count(expr, program, seen) - gone
-
-
-def _inputs_read(expr: e.Expr, program: ExprDeclarations) -> tuple[Input, ...]:
-    names = dict.fromkeys(one.name for one in e.walk(expr) if isinstance(one, e.InputRef))
-    return tuple(program.inputs[name] for name in names)
+    def count(self, expr: e.CountPodsInCluster, program: ExprDeclarations, context: EvalContext) -> int:
+        removed = self._counter.count_among(expr, program, context, self._overlay.removed_pods)
+        return self._counter.count(expr, program, context) - removed
 
 
 @dataclass(frozen=True, slots=True)
 class _CountQuery:
-    """`other_key` of a counted pod must equal `pod_key` of the one that is decided, and `residual` (None: nothing more) be True, which
-    reads `other_reads` of the counted and `pod_reads` of the other."""
+    """A condition split for the index: `other_key` of a counted pod must equal `pod_key` of the pod
+    being scheduled, and `residual` (None: nothing more) must be true, which reads `other_reads` of
+    the former and `pod_reads` of the latter."""
 
     other_key: tuple[ScalarFunction, ...]
     pod_key: tuple[ScalarFunction, ...]
@@ -106,20 +103,20 @@ class _CountQuery:
 
     @classmethod
     def of(cls, where: e.Expr, program: ExprDeclarations) -> "_CountQuery":
-        pairs, rest = list[tuple[e.Expr, e.Expr]](), list[e.Expr]()
+        equalities, rest = list[tuple[e.Expr, e.Expr]](), list[e.Expr]()
         for item in where.items if isinstance(where, e.And) else (where,):
-            pair = _equality_operands(item)
-            if pair is None:
+            operands = _equality_operands(item)
+            if operands is None:
                 rest.append(item)
             else:
-                pairs.append(pair)
-        # A condition is True where all of its items are, the missing ones included.
-        left = None if not rest else rest[0] if len(rest) == 1 else e.And(tuple(rest), where.span)
-        reads = expr_reads(left, program.inputs)
+                equalities.append(operands)
+        # A conjunction is true where every item is; a missing item makes it not true.
+        residual = None if not rest else rest[0] if len(rest) == 1 else e.And(tuple(rest), where.span)
+        reads = expr_reads(residual, program.inputs)
         return cls(
-            other_key=tuple(compile_scalar(theirs, program) for theirs, _ in pairs),
-            pod_key=tuple(compile_scalar(ours, program) for _, ours in pairs),
-            residual=None if left is None else compile_scalar(left, program),
+            other_key=tuple(compile_scalar(other_side, program) for other_side, _ in equalities),
+            pod_key=tuple(compile_scalar(pod_side, program) for _, pod_side in equalities),
+            residual=None if residual is None else compile_scalar(residual, program),
             other_reads=tuple(attribute("other", path) for path in sorted(reads.counted_pods)),
             pod_reads=(
                 *(attribute("pod", path) for path in sorted(reads.pod)),
@@ -128,23 +125,23 @@ class _CountQuery:
         )
 
     def index_key(self, pod: Pod) -> IndexKey | None:
-        """Where the pod lies; None: nowhere, as something that must equal something is missing."""
+        """The key of a counted pod; None: a value is missing, so that the pod never counts."""
         return _values(self.other_key, _other_pod_context(pod))
 
     def residual_key(self, pod: Pod) -> ResidualKey:
-        alone = _other_pod_context(pod)
-        return tuple([part(alone) for part in self.other_reads])
+        context = _other_pod_context(pod)
+        return tuple([read(context) for read in self.other_reads])
 
-    def matches(self, other: Pod, seen: EvalContext) -> bool:
-        """Whether that one pod counts."""
-        head = self.index_key(other)
-        if head is None or head != _values(self.pod_key, seen):
+    def matches(self, other: Pod, context: EvalContext) -> bool:
+        """Whether one pod counts."""
+        key = self.index_key(other)
+        if key is None or key != _values(self.pod_key, context):
             return False
-        return self.residual is None or self.residual(seen.with_other_pod(other)) is True
+        return self.residual is None or self.residual(context.with_other_pod(other)) is True
 
 
-def _values(functions: Sequence[ScalarFunction], seen: EvalContext) -> IndexKey | None:
-    values = tuple([function(seen) for function in functions])
+def _values(functions: Sequence[ScalarFunction], context: EvalContext) -> IndexKey | None:
+    values = tuple([function(context) for function in functions])
     return None if None in values else values
 
 
@@ -153,7 +150,7 @@ def _other_pod_context(pod: Pod) -> EvalContext:
 
 
 def _equality_operands(item: e.Expr) -> tuple[e.Expr, e.Expr] | None:
-    """What of the counted pod must equal what else, where the condition is one that can be looked up."""
+    """The counted pod's side of an equality and the other side; None: not an equality that an index can serve."""
     if not isinstance(item, e.Compare) or item.op != "==":
         return None
     if e.is_floating(item.left) or e.is_floating(item.right):
@@ -168,13 +165,13 @@ def _equality_operands(item: e.Expr) -> tuple[e.Expr, e.Expr] | None:
 
 
 def _reads_only_other(expr: e.Expr) -> bool | None:
-    """True: of the counted pod alone; False: not of it; None: of both."""
-    owners = set[bool]()
-    for one in e.walk(expr):
-        match one:
+    """True: reads the counted pod alone; False: does not read it; None: reads both pods."""
+    reads_other = set[bool]()
+    for part in e.walk(expr):
+        match part:
             case e.Attr(owner=owner) | e.InputRef(owner=owner):
-                owners.add(owner == "other")
-    return None if len(owners) > 1 else owners == {True}
+                reads_other.add(owner == "other")
+    return None if len(reads_other) > 1 else reads_other == {True}
 
 
 @dataclass(slots=True)
@@ -184,66 +181,66 @@ class _CountedClass:
 
 
 class _PodCountIndex:
-    """The pods of the census by head and kind."""
+    """Counts of pods by index key and residual key."""
 
-    def __init__(self, question: _CountQuery) -> None:
-        self.query = question
+    def __init__(self, query: _CountQuery) -> None:
+        self.query = query
         self._version = -1
         self._keys_by_pod: dict[PodUid, tuple[IndexKey, ResidualKey]] = {}
         self._classes: dict[IndexKey, dict[ResidualKey, _CountedClass]] = {}
         self._counts_cache: dict[Hashable, int] = {}
 
-    def count(self, seen: EvalContext) -> int:
-        head = _values(self.query.pod_key, seen)
-        groups = {} if head is None else self._classes.get(head, {})
-        rest = self.query.residual
-        if rest is None:
-            return sum(group.count for group in groups.values())
-        asked = head, tuple([part(seen) for part in self.query.pod_reads])
-        found = self._counts_cache.get(asked)
-        if found is None:
-            found = sum(
-                group.count
-                for group in groups.values()
-                if rest(seen.with_other_pod(group.representative)) is True
+    def count(self, context: EvalContext) -> int:
+        key = _values(self.query.pod_key, context)
+        classes = {} if key is None else self._classes.get(key, {})
+        residual = self.query.residual
+        if residual is None:
+            return sum(counted.count for counted in classes.values())
+        cache_key = key, tuple([read(context) for read in self.query.pod_reads])
+        total = self._counts_cache.get(cache_key)
+        if total is None:
+            total = sum(
+                counted.count
+                for counted in classes.values()
+                if residual(context.with_other_pod(counted.representative)) is True
             )
             if len(self._counts_cache) >= _CACHE_ENTRIES_MAX:
                 self._counts_cache.clear()
-            self._counts_cache[asked] = found
-        return found
+            self._counts_cache[cache_key] = total
+        return total
 
-    def catch_up(self, census: PodIndex) -> None:
-        if self._version == census.version:
+    def catch_up(self, index: PodIndex) -> None:
+        if self._version == index.version:
             return
-        moved = census.changed_since(self._version)
-        if moved is None:
+        changed = index.changed_since(self._version)
+        if changed is None:
             self._keys_by_pod.clear()
             self._classes.clear()
-            moved = census.pods
-        for uid in moved:
+            changed = index.pods
+        for uid in changed:
             self._remove(uid)
-            if uid in census.pods:
-                self._add(census.pods[uid])
+            if uid in index.pods:
+                self._add(index.pods[uid])
         self._counts_cache.clear()
-        self._version = census.version
+        self._version = index.version
 
     def _add(self, pod: Pod) -> None:
-        head = self.query.index_key(pod)
-        if head is None:
+        key = self.query.index_key(pod)
+        if key is None:
             return
-        kind = self.query.residual_key(pod)
-        self._keys_by_pod[pod.uid] = head, kind
-        group = self._classes.setdefault(head, {}).setdefault(kind, _CountedClass(pod, 0))
-        group.count += 1
+        residual_key = self.query.residual_key(pod)
+        self._keys_by_pod[pod.uid] = key, residual_key
+        counted = self._classes.setdefault(key, {}).setdefault(residual_key, _CountedClass(pod, 0))
+        counted.count += 1
 
     def _remove(self, uid: PodUid) -> None:
-        place = self._keys_by_pod.pop(uid, None)
-        if place is None:
+        keys = self._keys_by_pod.pop(uid, None)
+        if keys is None:
             return
-        head, kind = place
-        groups = self._classes[head]
-        groups[kind].count -= 1
-        if not groups[kind].count:
-            del groups[kind]
-            if not groups:
-                del self._classes[head]
+        key, residual_key = keys
+        classes = self._classes[key]
+        classes[residual_key].count -= 1
+        if not classes[residual_key].count:
+            del classes[residual_key]
+            if not classes:
+                del self._classes[key]

@@ -1,4 +1,4 @@
-"""int64 arithmetic on arrays that does what it says at the ends of the range."""
+"""Saturating int64 arithmetic on arrays."""
 
 import numpy as np
 
@@ -10,22 +10,22 @@ _HUNDREDTH = INT64_MAX // 100
 
 def percent(part: Array, whole: Array) -> Array:
     """`floor(100 * part / whole)` for `0 <= part`; rows whose `whole` is 0 give 0. Exact for any int64."""
-    there = whole > 0
-    divisor = whole if all_true(there) else np.maximum(whole, 1)
+    nonzero = whole > 0
+    divisor = whole if all_true(nonzero) else np.maximum(whole, 1)
     if len(part) and largest(part) > _HUNDREDTH:
         exact = part.astype(object) * 100 // divisor.astype(object)
-        return np.where(there, exact, 0).astype(np.int64)
+        return np.where(nonzero, exact, 0).astype(np.int64)
     share: Array = part * 100 // divisor
-    return share if divisor is whole else share * there
+    return share if divisor is whole else share * nonzero
 
 
 def largest(values: Array) -> int:
-    """Of at least one. A single row is read directly: reducing it would cost as much as reducing hundreds."""
+    """The maximum of at least one value. Reads a single row directly: a reduction costs as much as for hundreds."""
     return int(values[0] if len(values) == 1 else values.max())
 
 
 def all_true(mask: Array) -> bool:
-    """Whether it is true of every row."""
+    """`mask.all()`, reading a single row directly."""
     return bool(mask[0]) if len(mask) == 1 else bool(mask.all())
 
 
@@ -45,7 +45,7 @@ def saturating_subtract(left: Array, right: Array) -> Array:
 
 
 def saturating_multiply(left: Array, right: Array) -> Array:
-    """Float64 says where the product is beyond doubt inside; the rest is done with Python's whole numbers."""
+    """Products that float64 shows to be far inside int64 are computed in int64, others in Python integers."""
     estimate = np.abs(left.astype(np.float64) * right.astype(np.float64))
     if not np.any(estimate > 2.0**62):
         return np.asarray(left * right)

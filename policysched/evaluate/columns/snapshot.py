@@ -1,4 +1,4 @@
-"""What an evaluation looks at: the cluster as it stands, or as it would be, with samples and the time."""
+"""`Snapshot`: what an evaluation reads: the cluster or an overlay of it, samples and the time."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from policysched.lang.ir.arithmetic import Number
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What there is to look at: the columns, perhaps an overlay (`metric_overrides`: the metrics' values where it changed them), the
-    policy's samples, the clock."""
+    """The columns, an overlay if any (`metric_overrides`: the values of metrics that it changes, by
+    row), the policy's samples and the clock."""
 
     columns: Columns
     overlay: Overlay | None
@@ -23,14 +23,12 @@ class Snapshot:
     metric_overrides: Mapping[str, Mapping[int, Number]]
 
     def view(self, rows: Iterable[int] | None = None) -> View:
-        chosen = None if rows is None else sorted(rows)
-        hypothetical = None if self.overlay is None else self.overlay.usages
         return View(
             self.columns,
-            chosen,
+            None if rows is None else sorted(rows),
             now_ns=self.now_ns,
             metrics=self.metrics,
-            overlay_usages=hypothetical,
+            overlay_usages=None if self.overlay is None else self.overlay.usages,
             metric_overrides=self.metric_overrides,
             overlay_pods=None if self.overlay is None else self.overlay.pods,
             claim_use_deltas=None if self.overlay is None else self.overlay.claim_use_deltas,

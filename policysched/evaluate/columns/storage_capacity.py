@@ -1,7 +1,7 @@
-"""The room that CSIStorageCapacities say there is for volumes of a class, node by node.
+"""`StorageCapacityTable`: the capacity that CSIStorageCapacity objects publish for a storage class.
 
-Drivers with storage in each node publish one a node, told apart by one label: those stand in a table by the code of the
-label's value. Selectors of other shapes are asked as masks, once a distinct selector.
+Drivers with node-local storage publish one object per node, selected by one label: these are tables
+by the code of the label's value. Other selectors are evaluated as masks, once per distinct selector.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from policysched.model.selectors import LabelSelector
 Numbers = NDArray[np.int64]
 
 NO_CAPACITY = -1
-"""Where no capacity says anything of a node."""
+"""No object covers the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageCapacityTable:
-    """`by_label`: for each label the largest volume that can be made, by the code of its value; the last entry stands for all
-    other codes. `by_selector`: the same by selector."""
+    """The largest volume in bytes that can be provisioned. `by_label`: for each label an array by the
+    code of its value, whose last entry stands for all other codes. `by_selector`: by other selectors."""
 
     by_label: Mapping[str, Numbers]
     by_selector: Mapping[LabelSelector, int]
@@ -34,31 +34,34 @@ class StorageCapacityCache:
         self._tables: dict[str, tuple[tuple[int, int, int], StorageCapacityTable]] = {}
 
     def table_for(
-        self, class_name: str, stock: AvailableVolumes, strings: Interner[str], coding: int
+        self, class_name: str, available: AvailableVolumes, strings: Interner[str], codes_version: int
     ) -> StorageCapacityTable:
-        """`coding`: codes of labels are good as long as it is."""
-        stamp = stock.capacity_stamp(class_name), coding, len(strings)
-        kept = self._tables.get(class_name)
-        if kept is None or kept[0] != stamp:
-            kept = self._tables[class_name] = stamp, _build_table(class_name, stock, strings)
-        return kept[1]
+        """The current table; it is rebuilt when `codes_version` invalidates the codes of labels."""
+        revision = available.capacity_stamp(class_name), codes_version, len(strings)
+        cached = self._tables.get(class_name)
+        if cached is None or cached[0] != revision:
+            cached = self._tables[class_name] = revision, _build_table(class_name, available, strings)
+        return cached[1]
 
 
-def _build_table(class_name: str, stock: AvailableVolumes, strings: Interner[str]) -> StorageCapacityTable:
+def _build_table(
+    class_name: str, available: AvailableVolumes, strings: Interner[str]
+) -> StorageCapacityTable:
     by_label: dict[str, Numbers] = {}
-    others: dict[LabelSelector, int] = {}
-    for one in stock.capacities(class_name):
-        if one.limit_bytes is None or one.topology is None:
+    by_selector: dict[LabelSelector, int] = {}
+    for capacity in available.capacities(class_name):
+        selector, limit_bytes = capacity.topology, capacity.limit_bytes
+        if limit_bytes is None or selector is None:
             continue
-        asked = one.topology.requirements
-        if len(asked) != 1 or asked[0].operator != "In":
-            others[one.topology] = max(one.limit_bytes, others.get(one.topology, NO_CAPACITY))
+        requirements = selector.requirements
+        if len(requirements) != 1 or requirements[0].operator != "In":
+            by_selector[selector] = max(limit_bytes, by_selector.get(selector, NO_CAPACITY))
             continue
-        table = by_label.get(asked[0].key)
+        table = by_label.get(requirements[0].key)
         if table is None:
-            table = by_label[asked[0].key] = np.full(len(strings) + 1, NO_CAPACITY)
-        for value in asked[0].values:
+            table = by_label[requirements[0].key] = np.full(len(strings) + 1, NO_CAPACITY)
+        for value in requirements[0].values:
             code = strings.find(value)
             if code != UNKNOWN:
-                table[code] = max(one.limit_bytes, int(table[code]))
-    return StorageCapacityTable(by_label, others)
+                table[code] = max(limit_bytes, int(table[code]))
+    return StorageCapacityTable(by_label, by_selector)

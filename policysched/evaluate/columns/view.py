@@ -1,7 +1,7 @@
-"""What kernels and expressions look at: columns over some rows, as one array a kind.
+"""`View`: the columns over some rows, which kernels and expressions read.
 
-Three views of one shape: every row (the columns themselves, nothing copied), the few rows that changed, and rows on
-which an overlay has laid or lifted pods.
+A view is of every row (slices of the columns, nothing is copied) or of some, and includes the
+changes of an overlay if there is one.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from policysched.cluster.usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeReservations
 from policysched.evaluate.columns.attached_volumes import attached_to
-from policysched.evaluate.columns.column_kinds import ColumnKind, Interners
+from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array, Columns
 from policysched.evaluate.columns.device_refusals import DeviceRefusal, DeviceRefusalCodes
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndex
@@ -32,6 +32,7 @@ from policysched.evaluate.columns.placed_pods import (
     PodTally,
     RowCounts,
 )
+from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityTable
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.expr import RecoveryCondition
@@ -43,11 +44,13 @@ Value = TypeVar("Value")
 
 
 class View:
-    """`count` rows; `rows` are their places in the columns. `column(kind)` is an array of `count`, not to be changed.
+    """`count` rows at one moment; `rows` are their rows in the columns. `column(kind)` is a read-only
+    array of `count`.
 
-    `now_ns` is the clock and `metrics` the policy's samples as columns: a view is of one moment. `metric_overrides` are the values of metrics
-    on rows where an overlay changed them. `columns_read` collects the columns that
-    were looked at, `reads_only_columns` stays True while nothing else was: then equal values give equal answers.
+    `now_ns` is the clock and `metrics` the policy's samples as columns. `metric_overrides` are the
+    values of metrics that an overlay changes, by row. `columns_read` collects the columns that were
+    read; `reads_only_columns` stays true while nothing else was, so that equal values give equal
+    results.
     """
 
     __slots__ = (
@@ -111,23 +114,23 @@ class View:
 
     @property
     def codes_version(self) -> int:
-        """Codes of one value are equal as long as this is."""
+        """Codes are comparable while this does not change."""
         return self._columns.codes_version
 
     @property
     def node_count(self) -> int:
-        """All nodes of the cluster, in view or not."""
+        """The number of nodes of the cluster, in view or not."""
         return self._columns.node_count
 
     @property
     def topology_version(self) -> int:
-        """Moves when a node comes, goes, or changes its labels or taints."""
+        """Changes when a node is added or deleted, or changes its labels or taints."""
         self.reads_only_columns = False
         return self._columns.topology_version
 
     @property
     def placed_pods(self) -> PlacedPods:
-        """What can be asked about the pods on all rows; `row_counts` has the answers, the overlay's included."""
+        """The pods on all rows, for lookups; `row_counts` has the counts, including the overlay."""
         self.reads_only_columns = False
         if self._overlay_pods is not None:
             self._overlay_pods.apply_pending_changes()
@@ -135,19 +138,20 @@ class View:
 
     @property
     def available_volumes(self) -> AvailableVolumes:
-        """Volumes and claims, with what the overlay has promised."""
+        """Volumes and claims, including the overlay's reservations."""
         self.reads_only_columns = False
-        stock = self._columns.available_volumes
-        return stock if self._volume_reservations is None else stock.with_overlay(self._volume_reservations)
+        available = self._columns.available_volumes
+        if self._volume_reservations is None:
+            return available
+        return available.with_overlay(self._volume_reservations)
 
     def free_volumes(self, claim: PersistentVolumeClaim) -> tuple[FreeVolumeIndex, list[int]]:
-        """Those that would do for the claim, and the places of those that the overlay has promised."""
+        """The volumes that match the claim, and the positions of those reserved on the overlay."""
         self.reads_only_columns = False
-        found = self._columns.free_volumes.index_for(claim, self.codes_version)
-        promised = () if self._volume_reservations is None else self._volume_reservations.by_key
-        return found, [
-            found.position_of[one] for one in promised if isinstance(one, str) and one in found.position_of
-        ]
+        index = self._columns.free_volumes.index_for(claim, self.codes_version)
+        reserved = () if self._volume_reservations is None else self._volume_reservations.by_key
+        position_of = index.position_of
+        return index, [position_of[key] for key in reserved if isinstance(key, str) and key in position_of]
 
     def storage_capacity(self, class_name: str) -> StorageCapacityTable:
         self.reads_only_columns = False
@@ -156,59 +160,64 @@ class View:
         )
 
     def attached_volume_counts(self, driver: str, own: Collection[CsiVolume]) -> tuple[Array, Array]:
-        """int64[count]: how many volumes of a CSI driver are attached, the overlay's included, and how many of a pod's `own` (of
-        this driver) no pod of the row has attached."""
+        """int64[count] each: how many volumes of a CSI driver are attached, and how many of the pod's
+        `own` volumes of the driver no pod of the row has attached. Includes the overlay."""
         self.reads_only_columns = False
-        known = self._columns.attached_volumes
-        counts = known.counts(driver)[self.rows]
+        attached = self._columns.attached_volumes
+        counts = attached.counts(driver)[self.rows]
         new = np.full(self._columns.size, len(own), np.int64)
         for mount in own:
-            new[list(known.rows_with_mount(mount))] -= 1
+            new[list(attached.rows_with_mount(mount))] -= 1
         new = new[self.rows]
         if self._overlay_usages:
             counts = counts.copy()
-            for place, usage in self._overlay_usages.items():
-                node = self._columns.nodes[self.row(place)]
-                assert node is not None, f"row {self.row(place)} has an overlay and no node"
-                there = attached_to(node, usage.pods.values(), self._columns.available_volumes)
-                counts[place] = there.counts.get(driver, 0)
-                new[place] = sum(mount not in there.pod_mounts for mount in own)
+            for position, usage in self._overlay_usages.items():
+                node = self._columns.nodes[self.row(position)]
+                assert node is not None, f"row {self.row(position)} has an overlay and no node"
+                on_node = attached_to(node, usage.pods.values(), self._columns.available_volumes)
+                counts[position] = on_node.counts.get(driver, 0)
+                new[position] = sum(mount not in on_node.pod_mounts for mount in own)
         return counts, new
 
     @property
     def available_devices(self) -> AvailableDevices:
-        """Devices and claims for them, with what the overlay has promised."""
+        """Devices and resource claims, including the overlay's reservations."""
         self.reads_only_columns = False
-        stock = self._columns.available_devices
-        return stock if self._device_reservations is None else stock.with_overlay(self._device_reservations)
+        available = self._columns.available_devices
+        if self._device_reservations is None:
+            return available
+        return available.with_overlay(self._device_reservations)
 
     def device_refusals(
         self,
-        text: Hashable,
-        stamp: Hashable,
-        ask: Callable[[Node, AvailableDevices], DeviceRefusal | None],
+        spec: Hashable,
+        revision: Hashable,
+        check: Callable[[Node, AvailableDevices], DeviceRefusal | None],
     ) -> DeviceRefusalCodes:
-        """What nodes say of claims of this text, by row of the view, with what the overlay has promised."""
+        """The results of `check` by row of the view, including the overlay's reservations. Cached by
+        the claims' `spec` until `revision` changes."""
         self.reads_only_columns = False
-        columns, laid = self._columns, self._device_reservations
-        stock = columns.available_devices
-        found = columns.device_refusals.column_for(columns, text, stamp, lambda node: ask(node, stock))
-        if laid is None or not (laid.node_changes or laid.shared_changes):
-            return replace(found, codes=found.codes[self.rows])
-        found, stock = deepcopy(found), stock.with_overlay(laid)
+        columns, overlay = self._columns, self._device_reservations
+        available = columns.available_devices
+        refusals = columns.device_refusals.column_for(
+            columns, spec, revision, lambda node: check(node, available)
+        )
+        if overlay is None or not (overlay.node_changes or overlay.shared_changes):
+            return replace(refusals, codes=refusals.codes[self.rows])
+        refusals, available = deepcopy(refusals), available.with_overlay(overlay)
         rows = (
-            [columns.row(name) for name in laid.node_changes]
-            if not laid.shared_changes
+            [columns.row(name) for name in overlay.node_changes]
+            if not overlay.shared_changes
             else range(columns.size)
         )
         for row in rows:
             node = None if row is None else columns.nodes[row]
             if row is not None and node is not None:
-                found.codes[row] = found.code(ask(node, stock))
-        return replace(found, codes=found.codes[self.rows])
+                refusals.codes[row] = refusals.code(check(node, available))
+        return replace(refusals, codes=refusals.codes[self.rows])
 
     def claim_uses(self, claim: VolumeClaimKey) -> int:
-        """How many volumes of placed pods are this claim, the overlay's included."""
+        """How many volumes of placed pods use the claim, including the overlay."""
         self.reads_only_columns = False
         return self._columns.claim_uses(claim) + self._claim_use_deltas.get(claim, 0)
 
@@ -216,7 +225,7 @@ class View:
         return counted.row_counts if self._overlay_pods is None else self._overlay_pods.row_counts(counted)
 
     def all_rows(self) -> "View":
-        """All rows at the same moment."""
+        """The view of all rows at the same moment."""
         if isinstance(self.rows, slice) and self.count == self._columns.size:
             return self
         if self._all_rows is None:
@@ -238,104 +247,106 @@ class View:
 
     def column(self, kind: ColumnKind) -> Array:
         self.columns_read.add(kind)
-        found: Array = self._columns.array(kind)[self.rows]
+        column: Array = self._columns.array(kind)[self.rows]
         if self._overlay_usages and kind.reads_usage:
-            found = found.copy()
-            for place, usage in self._overlay_usages.items():
-                node = self._columns.nodes[self.row(place)]
-                assert node is not None, f"row {self.row(place)} has an overlay and no node"
-                found[place] = kind.read(node, usage, self.codes)
-        return found
+            column = column.copy()
+            for position, usage in self._overlay_usages.items():
+                node = self._columns.nodes[self.row(position)]
+                assert node is not None, f"row {self.row(position)} has an overlay and no node"
+                column[position] = kind.read(node, usage, self.codes)
+        return column
 
     def values(self, kinds: Iterable[ColumnKind]) -> list[Any]:
-        """What the one node in view has in these columns, as Python's own values."""
-        assert isinstance(self.rows, slice) and self.count == 1, f"{self.count} nodes are in view"
+        """The values of a view of one row as Python scalars."""
+        assert isinstance(self.rows, slice) and self.count == 1, f"the view has {self.count} rows"
         if self._overlay_usages:
             return [self.column(kind).item() for kind in kinds]
         array, row = self._columns.array, self.rows.start
         return [array(kind).item(row) for kind in kinds]
 
     def metric(self, name: str) -> tuple[Array, Array]:
-        """Values, and where there is a fresh sample."""
+        """Values, and the mask of rows with a fresh sample."""
         self.reads_only_columns = False
         column = self.metrics[name]
-        values, laid = column.values[self.rows], self._metric_overrides.get(name)
-        if laid:
+        values, overrides = column.values[self.rows], self._metric_overrides.get(name)
+        if overrides:
             values = values.copy()
-            for place, value in self._by_position(laid).items():
-                values[place] = value
+            for position, value in self._by_position(overrides).items():
+                values[position] = value
         return values, column.known(self.now_ns)[self.rows]
 
     def pairs(self, name: str) -> PairSamples:
-        """What a metric has between pods, by the last poll."""
+        """The values of a metric between pods, by the last poll."""
         self.reads_only_columns = False
         return self.metrics[name].pairs
 
-    def gang_members(self, terms: GangMemberSpec) -> GangMembers | HypotheticalGangMembers:
-        """Where members of gangs are, on all rows, by what they are called."""
+    def gang_members(self, spec: GangMemberSpec) -> GangMembers | HypotheticalGangMembers:
+        """The members of gangs on all rows, by member name."""
         self.reads_only_columns = False
-        members = self._columns.gang_members(terms)
+        members = self._columns.gang_members(spec)
         return members if self._overlay_pods is None else self._overlay_pods.gang_members(members)
 
     def row_of_pod(self, uid: PodUid) -> int | None:
-        """The row that the pod is placed on, also where an overlay has lifted it off."""
+        """The row that the pod is placed on, even if the overlay removed it."""
         self.reads_only_columns = False
         return self._columns.row_of_pod(uid)
 
     def from_row_values(self, values: Mapping[int, Number], otherwise: Number, dtype: DTypeLike) -> Array:
-        """[count]: what is given by rows."""
-        found: Array = np.full(self.count, otherwise, dtype)
-        for place, value in self._by_position(values).items():
-            found[place] = value
-        return found
+        """[count]: values by row of the columns as an array of the view."""
+        array: Array = np.full(self.count, otherwise, dtype)
+        for position, value in self._by_position(values).items():
+            array[position] = value
+        return array
 
-    def awaiting_recovery(self, watch: RecoveryCondition) -> Array:
-        """Where a node crossed the watch's limit and has not recovered."""
+    def awaiting_recovery(self, condition: RecoveryCondition) -> Array:
+        """The mask of nodes that crossed the condition's limit and have not recovered."""
         self.reads_only_columns = False
-        return self.metrics[watch.metric].awaiting_recovery(watch, self.now_ns)[self.rows]
+        return self.metrics[condition.metric].awaiting_recovery(condition, self.now_ns)[self.rows]
 
     def from_node_values(self, values: Mapping[NodeName, float], otherwise: float) -> Array:
-        """float64[count]: what is given by the names of nodes."""
+        """float64[count]: values by node name as an array of the view."""
         self.reads_only_columns = False
         if self.count == 1:
             return np.array([values.get(self._columns.names[self.row(0)], otherwise)], np.float64)
-        found: Array = np.full(self._columns.size, otherwise, np.float64)
+        by_row: Array = np.full(self._columns.size, otherwise, np.float64)
         for name, value in values.items():
             row = self._columns.row(name)
             if row is not None:
-                found[row] = value
-        chosen: Array = found[self.rows]
-        return chosen
+                by_row[row] = value
+        by_position: Array = by_row[self.rows]
+        return by_position
 
-    def row(self, place: int) -> int:
-        return self.rows.start + place if isinstance(self.rows, slice) else int(self.rows[place])
+    def row(self, position: int) -> int:
+        return self.rows.start + position if isinstance(self.rows, slice) else int(self.rows[position])
 
-    def node_at(self, place: int) -> tuple[Node, NodeUsage] | None:
-        """The node and its totals, for the few questions that no column answers; None where the row is free."""
+    def node_at(self, position: int) -> tuple[Node, NodeUsage] | None:
+        """The node and its totals, for the few reads that no column serves; None: the row is free."""
         self.reads_only_columns = False
-        row = self.row(place)
+        row = self.row(position)
         node = self._columns.nodes[row]
-        return None if node is None else (node, self._overlay_usages.get(place) or self._columns.usage(row))
+        if node is None:
+            return None
+        return node, self._overlay_usages.get(position) or self._columns.usage(row)
 
     def _by_position(self, by_row: Mapping[int, Value]) -> dict[int, Value]:
-        """By place in this view what is given by row."""
+        """Values by row of the columns, keyed by position in this view."""
         if isinstance(self.rows, slice):
             start, stop = self.rows.start, self.rows.stop
             if stop - start == 1:
                 return {0: by_row[start]} if start in by_row else {}
             return {row - start: value for row, value in by_row.items() if start <= row < stop}
-        return {place: by_row[row] for place, row in enumerate(self.rows.tolist()) if row in by_row}
+        return {position: by_row[row] for position, row in enumerate(self.rows.tolist()) if row in by_row}
 
 
 def map_codes(
-    codes: Array, values: Sequence[Value], answer: Callable[[Value], int | bool], dtype: DTypeLike
+    codes: Array, values: Sequence[Value], function: Callable[[Value], int | bool], dtype: DTypeLike
 ) -> Array:
-    """Ask once a distinct value and gather: the answer for each row of a column of codes into `values`."""
-    answers = np.zeros(len(values) + 1, dtype)  # one more, for rows that hold no node and may hold any code
-    everything = len(values) <= len(codes)
-    asked: Iterable[int] = range(len(values)) if everything else set(codes.tolist())
-    for code in asked:
+    """Evaluate the function once per distinct value of a column of codes into `values`, and gather by row."""
+    results = np.zeros(len(values) + 1, dtype)  # one more for free rows, which may have any code
+    use_all = len(values) <= len(codes)
+    needed: Iterable[int] = range(len(values)) if use_all else set(codes.tolist())
+    for code in needed:
         if code < len(values):
-            answers[code] = answer(values[code])
-    found: Array = answers[codes]
-    return found
+            results[code] = function(values[code])
+    by_row: Array = results[codes]
+    return by_row

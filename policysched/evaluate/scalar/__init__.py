@@ -1,1 +1,1 @@
-"""Expressions compiled to Python functions of one pod and, where needed, one node."""
+"""Scalar evaluation: expressions as Python functions of one pod and, where needed, one node."""

@@ -1,9 +1,9 @@
-"""What a plain function of the plan may look at (one pod, and at times one node), and what it gives.
+"""`EvalContext`, the environment of a scalar function: one pod and, in some, one node.
 
-A value that is missing is None.
+A missing value is None.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -26,8 +26,9 @@ _EMPTY_SHARES = NamespaceShares()
 
 @dataclass(slots=True)
 class EvalContext:
-    """What a function may look at. Without a node only what depends on the pod can be asked. `other` is the pod that is
-    being counted, or the victim that preemption considers, `element` that of the list which is being looked through."""
+    """The values that a scalar function may read. Without a node, only expressions of the pod can be
+    evaluated. `other` is the pod being counted, or the victim that preemption considers; `element`
+    the current element of a list."""
 
     pod: Pod
     namespace: Namespace
@@ -62,15 +63,15 @@ ScalarFunction = Callable[[EvalContext], EvalValue]
 
 
 class PodCounter(Protocol):
-    """The pods of the cluster, as far as they are counted."""
+    """Evaluates `count(pods where ...)` over the whole cluster."""
 
-    def count(self, expr: e.CountPodsInCluster, program: "ExprDeclarations", seen: EvalContext) -> int:
-        """How many there are for which the condition holds."""
+    def count(self, expr: e.CountPodsInCluster, program: "ExprDeclarations", context: EvalContext) -> int:
+        """How many pods satisfy the condition."""
         ...
 
 
 class ExprDeclarations(Protocol):
-    """What names in expressions stand for."""
+    """The declarations that names in expressions refer to."""
 
     @property
     def inputs(self) -> Mapping[str, Input]: ...
@@ -79,6 +80,25 @@ class ExprDeclarations(Protocol):
     def metrics(self) -> Mapping[str, Metric]: ...
 
 
-def expect_number(found: EvalValue) -> int | float:
-    assert isinstance(found, int | float), f"{found!r} is not a number"
-    return found
+@dataclass(frozen=True, slots=True)
+class InputDeclarations:
+    """Declarations of inputs alone, for expressions of the pod that outlive their program."""
+
+    inputs: Mapping[str, Input]
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, inputs: Iterable[Input]) -> "InputDeclarations":
+        return cls({declaration.name: declaration for declaration in inputs})
+
+
+def inputs_read(declarations: ExprDeclarations, *exprs: e.Expr) -> tuple[Input, ...]:
+    """The inputs that the expressions read, in the order of their first use."""
+    parts = (part for expr in exprs for part in e.walk(expr))
+    names = dict.fromkeys(part.name for part in parts if isinstance(part, e.InputRef))
+    return tuple(declarations.inputs[name] for name in names)
+
+
+def expect_number(value: EvalValue) -> int | float:
+    assert isinstance(value, int | float), f"{value!r} is not a number"
+    return value

@@ -1,7 +1,7 @@
-"""When a value that reads the clock may become another one.
+"""When the value of an expression that reads the clock can next change.
 
-A comparison of a running clock with something that stands still flips once, at a moment that can be computed; a weekly window at
-its next edge. Whatever else is made of the clock is looked at again after a second.
+A comparison of the clock with a constant flips once, at a computable time; a weekly window changes
+at its next edge. Every other use of the clock is evaluated again after a second.
 """
 
 from zoneinfo import ZoneInfo
@@ -17,47 +17,55 @@ _MINUTE_NS = 60 * _SECOND_NS
 _HALF_HOUR_NS = 30 * _MINUTE_NS
 
 
-def next_change_ns(expr: e.Expr, seen: EvalContext, program: Program, *, running: bool = True) -> int | None:
-    """The earliest time after `seen.now_ns` at which the value of an expression of the pod may change; None: never.
+def next_change_ns(
+    expr: e.Expr, context: EvalContext, program: Program, *, running: bool = True
+) -> int | None:
+    """The earliest time after `context.now_ns` at which the value of an expression of the pod can
+    change; None: never.
 
-    `running` False leaves out a bare clock (`pod.waited`, `now + 5m`), which changes all the time and for all alike.
+    `running` False ignores a bare clock (`pod.waited`, `now + 5m`), which changes all the time and
+    equally for all pods.
     """
     if e.Stage.TIME not in e.stage_of(expr):
         return None
     if slope(expr) is not None and not isinstance(expr, e.Compare):
-        return seen.now_ns + 1 if running else None
+        return context.now_ns + 1 if running else None
     match expr:
         case e.Compare(left=left, right=right) if slope(left) is not None and slope(right) is not None:
-            one, two = compile_scalar(left, program)(seen), compile_scalar(right, program)(seen)
-            if one is None or two is None:
+            left_ns, right_ns = (
+                compile_scalar(left, program)(context),
+                compile_scalar(right, program)(context),
+            )
+            if left_ns is None or right_ns is None:
                 return None
-            assert isinstance(one, int) and isinstance(two, int), f"{one!r} {expr.op} {two!r}"
-            return crossing_ns(one - two, slope_difference(left, right), seen.now_ns)
+            assert isinstance(left_ns, int) and isinstance(right_ns, int), (
+                f"{left_ns!r} {expr.op} {right_ns!r}"
+            )
+            return crossing_ns(left_ns - right_ns, slope_difference(left, right), context.now_ns)
         case e.WeeklyWindow(minute_ranges=spans, time_zone=zone):
-            return _next_edge_ns(spans, ZoneInfo(zone), seen.now_ns)
+            return _next_edge_ns(spans, ZoneInfo(zone), context.now_ns)
         case e.Not() | e.And() | e.Or() | e.Has() | e.Else() | e.If():
-            changes = [next_change_ns(child, seen, program, running=running) for child in e.children(expr)]
+            changes = [next_change_ns(child, context, program, running=running) for child in e.children(expr)]
             if not running and any(slope(child) for child in e.children(expr)):
-                changes.append(
-                    seen.now_ns + _SECOND_NS
-                )  # of a choice one pod has the clock, another what stands still
+                # A choice can give the clock to one pod and a constant to another.
+                changes.append(context.now_ns + _SECOND_NS)
             return min((change for change in changes if change is not None), default=None)
         case _:
-            return seen.now_ns + _SECOND_NS
+            return context.now_ns + _SECOND_NS
 
 
 def slope(expr: e.Expr) -> int | None:
-    """How many ns a whole-number value gains a ns; None where that is not one number."""
+    """By how many ns an integer value grows per ns; None where the value is not linear in time."""
     if e.Stage.TIME not in e.stage_of(expr):
         return None if e.is_floating(expr) or not e.type_of(expr).is_numeric else 0
     match expr:
         case e.Now() | e.Attr(owner="pod", path=("waited",)):
             return 1
         case e.Arith(op="+" | "-" as op, left=left, right=right, floating=False):
-            one, two = slope(left), slope(right)
-            if one is None or two is None:
+            left_slope, right_slope = slope(left), slope(right)
+            if left_slope is None or right_slope is None:
                 return None
-            return one + two if op == "+" else one - two
+            return left_slope + right_slope if op == "+" else left_slope - right_slope
         case e.Negate(operand=operand):
             inner = slope(operand)
             return None if inner is None else -inner
@@ -66,24 +74,24 @@ def slope(expr: e.Expr) -> int | None:
 
 
 def slope_difference(left: e.Expr, right: e.Expr) -> int:
-    one, two = slope(left), slope(right)
-    assert one is not None and two is not None, "only lines have a slope"
-    return one - two
+    left_slope, right_slope = slope(left), slope(right)
+    assert left_slope is not None and right_slope is not None, "an operand is not linear in time"
+    return left_slope - right_slope
 
 
-def crossing_ns(difference: int, steep: int, now_ns: int) -> int | None:
-    """When a difference that grows by `steep` a ns next reaches 0, or leaves it; None: never."""
-    if steep < 0:
-        difference, steep = -difference, -steep
-    if steep == 0 or difference > 0:
+def crossing_ns(difference: int, growth: int, now_ns: int) -> int | None:
+    """When a difference that grows by `growth` per ns next reaches or leaves 0; None: never."""
+    if growth < 0:
+        difference, growth = -difference, -growth
+    if growth == 0 or difference > 0:
         return None
     if difference == 0:
         return now_ns + 1
-    return now_ns - (difference // steep)
+    return now_ns - (difference // growth)
 
 
 def _next_edge_ns(spans: tuple[tuple[int, int], ...], zone: ZoneInfo, now_ns: int) -> int:
-    """At the latest after the half hour: clocks are put forward and back on such moments."""
+    """Half an hour at most: daylight saving changes the offset on half hours."""
     week = 7 * 24 * 60
     minute = minute_of_week(now_ns, zone)
     edges = [(edge - minute) % week or week for span in spans for edge in span]
@@ -93,8 +101,9 @@ def _next_edge_ns(spans: tuple[tuple[int, int], ...], zone: ZoneInfo, now_ns: in
 
 
 def time_dependent_parts(expr: e.Expr) -> tuple[list[e.Compare], bool]:
-    """What in an expression of the node runs with the clock: comparisons whose moment can be computed, and whether there is
-    anything else. Conditions of the pod alone are not among them."""
+    """The parts of an expression of the node that depend on the clock: the comparisons whose
+    crossing can be computed, and whether there are other parts. Conditions of the pod alone are
+    left out."""
     if e.Stage.TIME not in e.stage_of(expr):
         return [], False
     match expr:
@@ -105,9 +114,9 @@ def time_dependent_parts(expr: e.Expr) -> tuple[list[e.Compare], bool]:
         case e.CountPodsOnNode():
             return [], True
         case _:
-            found, vague = [], False
+            comparisons, has_others = [], False
             for child in e.children(expr):
-                compares, other = time_dependent_parts(child)
-                found += compares
-                vague |= other
-            return found, vague
+                child_comparisons, child_has_others = time_dependent_parts(child)
+                comparisons += child_comparisons
+                has_others |= child_has_others
+            return comparisons, has_others

@@ -1,6 +1,6 @@
-"""What expressions do, as plain functions made of plain functions.
+"""Scalar operations: functions composed of the functions of their operands.
 
-What is missing goes through: nothing is worked out of it, unless one of the others settles the matter.
+A missing operand makes the result missing, unless another operand decides it.
 """
 
 from collections.abc import Sequence
@@ -30,169 +30,169 @@ from policysched.lang.ir.arithmetic import (
 
 
 def logical_not(operand: ScalarFunction) -> ScalarFunction:
-    def value(seen: EvalContext) -> EvalValue:
-        found = operand(seen)
-        return None if found is None else not found
+    def evaluate(context: EvalContext) -> EvalValue:
+        value = operand(context)
+        return None if value is None else not value
 
-    return value
+    return evaluate
 
 
 def logical_connective(items: list[ScalarFunction], *, decisive: bool) -> ScalarFunction:
-    """Kleene: one decisive item settles it, whatever else is missing."""
+    """Kleene logic: one decisive item decides, whatever else is missing."""
 
-    def value(seen: EvalContext) -> EvalValue:
+    def evaluate(context: EvalContext) -> EvalValue:
         missing = False
         for item in items:
-            found = item(seen)
-            if found is None:
+            value = item(context)
+            if value is None:
                 missing = True
-            elif found is decisive:
+            elif value is decisive:
                 return decisive
         return None if missing else not decisive
 
-    return value
+    return evaluate
 
 
 def comparison(expr: e.Compare, left: ScalarFunction, right: ScalarFunction) -> ScalarFunction:
     floating = e.is_floating(expr.left) or e.is_floating(expr.right)
 
-    def value(seen: EvalContext) -> EvalValue:
-        one, two = left(seen), right(seen)
-        if one is None or two is None:
+    def evaluate(context: EvalContext) -> EvalValue:
+        first, second = left(context), right(context)
+        if first is None or second is None:
             return None
-        assert not isinstance(one, tuple) and not isinstance(two, tuple), f"{one!r} {expr.op} {two!r}"
-        return compare(expr.op, float(one) if floating else one, two)
+        assert not isinstance(first, tuple) and not isinstance(second, tuple), (
+            f"{first!r} {expr.op} {second!r}"
+        )
+        return compare(expr.op, float(first) if floating else first, second)
 
-    return value
+    return evaluate
 
 
 def membership(expr: e.In, item: ScalarFunction, options: ScalarFunction) -> ScalarFunction:
     element = e.type_of(expr.options).element
     floating = e.is_floating(expr.item) or (element is not None and element.is_float64)
 
-    def value(seen: EvalContext) -> EvalValue:
-        one, among = item(seen), options(seen)
-        if one is None or among is None:
+    def evaluate(context: EvalContext) -> EvalValue:
+        value, choices = item(context), options(context)
+        if value is None or choices is None:
             return None
-        assert isinstance(among, tuple) and not isinstance(one, tuple), f"{one!r} in {among!r}"
-        return (
-            float(one) in [float(option) for option in among if isinstance(option, int | float)]
-            if floating
-            else one in among
-        )
+        assert isinstance(choices, tuple) and not isinstance(value, tuple), f"{value!r} in {choices!r}"
+        if not floating:
+            return value in choices
+        return float(value) in [float(choice) for choice in choices if isinstance(choice, int | float)]
 
-    return value
+    return evaluate
 
 
 def binary_arithmetic(expr: e.Arith, left: ScalarFunction, right: ScalarFunction) -> ScalarFunction:
-    def value(seen: EvalContext) -> EvalValue:
-        one, two = left(seen), right(seen)
-        if one is None or two is None:
+    def evaluate(context: EvalContext) -> EvalValue:
+        first, second = left(context), right(context)
+        if first is None or second is None:
             return None
-        return arithmetic(expr.op, expect_number(one), expect_number(two), floating=expr.floating)
+        return arithmetic(expr.op, expect_number(first), expect_number(second), floating=expr.floating)
 
-    return value
+    return evaluate
 
 
 def arithmetic_negation(operand: ScalarFunction) -> ScalarFunction:
-    def value(seen: EvalContext) -> EvalValue:
-        found = operand(seen)
-        return None if found is None else negate(expect_number(found))
+    def evaluate(context: EvalContext) -> EvalValue:
+        value = operand(context)
+        return None if value is None else negate(expect_number(value))
 
-    return value
+    return evaluate
 
 
 def function_call(expr: e.Call, args: list[ScalarFunction]) -> ScalarFunction:
-    def value(seen: EvalContext) -> EvalValue:
+    def evaluate(context: EvalContext) -> EvalValue:
         numbers = []
         for arg in args:
-            found = arg(seen)
-            if found is None:
+            value = arg(context)
+            if value is None:
                 return None
-            numbers.append(expect_number(found))
+            numbers.append(expect_number(value))
         return call(expr.function, numbers, floating=expr.floating)
 
-    return value
+    return evaluate
 
 
 def rank(item: ScalarFunction, order: tuple[str, ...]) -> ScalarFunction:
-    places = {text: place for place, text in reversed(list(enumerate(order)))}
+    ranks = {text: position for position, text in reversed(list(enumerate(order)))}
 
-    def value(seen: EvalContext) -> EvalValue:
-        found = item(seen)
-        return None if found is None else places.get(str(found), len(order))
+    def evaluate(context: EvalContext) -> EvalValue:
+        value = item(context)
+        return None if value is None else ranks.get(str(value), len(order))
 
-    return value
+    return evaluate
 
 
-def value_or_fallback(expr: e.Else, wanted: ScalarFunction, fallback: ScalarFunction) -> ScalarFunction:
-    def value(seen: EvalContext) -> EvalValue:
-        found = wanted(seen)
-        if found is None:
-            found = fallback(seen)
-        return float(expect_number(found)) if expr.floating and found is not None else found
+def value_or_fallback(expr: e.Else, preferred: ScalarFunction, fallback: ScalarFunction) -> ScalarFunction:
+    def evaluate(context: EvalContext) -> EvalValue:
+        value = preferred(context)
+        if value is None:
+            value = fallback(context)
+        return float(expect_number(value)) if expr.floating and value is not None else value
 
-    return value
+    return evaluate
 
 
 def conditional(
     expr: e.If, condition: ScalarFunction, then: ScalarFunction, otherwise: ScalarFunction
 ) -> ScalarFunction:
-    def value(seen: EvalContext) -> EvalValue:
-        chosen = condition(seen)
+    def evaluate(context: EvalContext) -> EvalValue:
+        chosen = condition(context)
         if chosen is None:
             return None
-        found = then(seen) if chosen else otherwise(seen)
-        return float(expect_number(found)) if expr.floating and found is not None else found
+        value = then(context) if chosen else otherwise(context)
+        return float(expect_number(value)) if expr.floating and value is not None else value
 
-    return value
+    return evaluate
 
 
 def pod_count(where: ScalarFunction | None) -> ScalarFunction:
-    def value(seen: EvalContext) -> EvalValue:
-        assert seen.usage is not None, "pods are counted where there is no node"
+    def evaluate(context: EvalContext) -> EvalValue:
+        assert context.usage is not None, "the context has no node to count pods on"
         if where is None:
-            return len(seen.usage.pods)
-        return sum(where(seen.with_other_pod(other)) is True for other in seen.usage.pods.values())
+            return len(context.usage.pods)
+        return sum(where(context.with_other_pod(other)) is True for other in context.usage.pods.values())
 
-    return value
+    return evaluate
 
 
 def pod_sum(expr: e.SumPodsOnNode, amount: ScalarFunction) -> ScalarFunction:
     floating = expr.type.is_float64
 
-    def value(seen: EvalContext) -> EvalValue:
-        assert seen.usage is not None, "requests are summed where there is no node"
-        others = seen.usage.pods.values()
+    def evaluate(context: EvalContext) -> EvalValue:
+        assert context.usage is not None, "the context has no node to sum requests on"
+        others = context.usage.pods.values()
         return whole_total(
-            (requested_amount(amount, seen.with_other_pod(other)) for other in others), floating=floating
+            (requested_amount(amount, context.with_other_pod(other)) for other in others), floating=floating
         )
 
-    return value
+    return evaluate
 
 
-def requested_amount(amount: ScalarFunction, seen: EvalContext) -> int:
-    """What the pod that is being counted was promised, in whole units of the amount, never less than 0."""
-    found = amount(seen)
-    return 0 if found is None else max(0, ceil(expect_number(found)))
+def requested_amount(amount: ScalarFunction, context: EvalContext) -> int:
+    """The amount of the pod being counted, rounded up to whole units and never negative."""
+    value = amount(context)
+    return 0 if value is None else max(0, ceil(expect_number(value)))
 
 
 def pod_count_anywhere(expr: e.CountPodsInCluster, program: ExprDeclarations) -> ScalarFunction:
-    def value(seen: EvalContext) -> EvalValue:
-        assert seen.pod_counter is not None, f"`{expr.span.text}` is asked where no pods are known"
-        return seen.pod_counter.count(expr, program, seen)
+    def evaluate(context: EvalContext) -> EvalValue:
+        assert context.pod_counter is not None, f"the context has no counter for `{expr.span.text}`"
+        return context.pod_counter.count(expr, program, context)
 
-    return value
+    return evaluate
 
 
-def window(spans: tuple[tuple[int, int], ...], zone: str) -> ScalarFunction:
-    place = ZoneInfo(zone)
+def window(spans: tuple[tuple[int, int], ...], zone_name: str) -> ScalarFunction:
+    zone = ZoneInfo(zone_name)
 
-    def value(seen: EvalContext) -> EvalValue:
-        minute = minute_of_week(seen.now_ns, place)
+    def evaluate(context: EvalContext) -> EvalValue:
+        minute = minute_of_week(context.now_ns, zone)
         return any(start <= minute < end for start, end in spans)
 
-    return value
+    return evaluate
 
 
 def minute_of_week(now_ns: int, zone: ZoneInfo) -> int:
@@ -207,42 +207,42 @@ def minute_of_week(now_ns: int, zone: ZoneInfo) -> int:
 def fold(
     expr: e.ListFold, items: ScalarFunction, where: ScalarFunction | None, of_element: ScalarFunction | None
 ) -> ScalarFunction:
-    def value(seen: EvalContext) -> EvalValue:
-        listed = items(seen)
-        if listed is None:
+    def evaluate(context: EvalContext) -> EvalValue:
+        elements = items(context)
+        if elements is None:
             return None
-        assert isinstance(listed, tuple), f"{expr.items.name} is {listed!r}, and no list"
-        count, found = 0, list[Number]()
-        for element in listed:
-            assert isinstance(element, tuple), f"{element!r} is no record"
-            inside = replace(seen, element=element)
-            if where is not None and where(inside) is not True:
+        assert isinstance(elements, tuple), f"{expr.items.name} is {elements!r}, not a list"
+        count, numbers = 0, list[Number]()
+        for element in elements:
+            assert isinstance(element, tuple), f"{element!r} is not a record"
+            element_context = replace(context, element=element)
+            if where is not None and where(element_context) is not True:
                 continue
             count += 1
-            one = None if of_element is None else of_element(inside)
-            if one is not None:
-                assert isinstance(one, int | float), f"{one!r} is no number"
-                found.append(one)
+            number = None if of_element is None else of_element(element_context)
+            if number is not None:
+                assert isinstance(number, int | float), f"{number!r} is not a number"
+                numbers.append(number)
         match expr.function:
             case "count":
                 return count
             case "any":
                 return count > 0
             case "min":
-                return min(found, default=None)
+                return min(numbers, default=None)
             case "max":
-                return max(found, default=None)
+                return max(numbers, default=None)
             case "sum":
-                return sum_numbers(found, floating=expr.floating)
+                return sum_numbers(numbers, floating=expr.floating)
 
-    return value
+    return evaluate
 
 
 def sum_numbers(numbers: Sequence[Number], *, floating: bool) -> Number:
-    """As `lang.ir.expr.Fold` says: whole numbers exactly, floats in their order."""
+    """As in `lang.ir.expr.ListFold`: whole numbers exactly, floats in their order."""
     if not floating:
-        return saturate(sum(int(one) for one in numbers))
-    added = 0.0
-    for one in numbers:
-        added += float(one)
-    return clamp_finite(added)
+        return saturate(sum(int(number) for number in numbers))
+    total = 0.0
+    for number in numbers:
+        total += float(number)
+    return clamp_finite(total)

@@ -1,1 +1,1 @@
-"""Expressions evaluated for all nodes at once, over columns."""
+"""Vector evaluation: expressions evaluated for all nodes at once, over columns."""

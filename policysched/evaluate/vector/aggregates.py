@@ -1,11 +1,12 @@
-"""Aggregates over the candidates, for all of them at once: as they are, and with the pod placed on each in turn.
+"""Aggregates over the candidates: as they are, and with the pod placed on each candidate in turn.
 
-Placing the pod changes one node's value, so every candidate's aggregate follows from the whole one by replacing a term. To make that
-exact, float values are brought onto a grid first (`lang.ir.aggregates`): sums of whole numbers do not depend on their order, and
-what was added can be taken out again.
+Placing the pod changes the value of one node, so that the aggregate for each candidate follows from
+the total by replacing one term. To make that exact, float values are first rounded to a grid
+(`lang.ir.aggregates`): integer sums do not depend on their order, and a term can be subtracted.
 
-A value that itself reads an aggregate which moves with the pod is worked out once for each number that the candidates see of it
-(`lang.ir.aggregates` keeps them few), and each candidate takes the answer for its own.
+A value may itself read an aggregate that varies with the placement. It is then evaluated once for
+each distinct number of that aggregate (`lang.ir.aggregates` keeps them few), and each candidate
+takes the result of its own number.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,141 +38,143 @@ _LOW_BITS = 48
 
 @dataclass(frozen=True, slots=True)
 class AggregateTerms:
-    """A value a row and whether it counts; `after_placement`: the same with the pod placed there."""
+    """Values by row, and the mask of those that count; `after_placement`: with the pod placed on the row."""
 
     values: Array
     counted: Array
     after_placement: "AggregateTerms | None" = None
 
     def count(self) -> Array:
-        """How many count: one number, or with the pod placed one a row."""
-        whole = np.asarray(np.count_nonzero(self.counted))
-        return whole if self.after_placement is None else whole - self.counted + self.after_placement.counted
+        """How many rows count: a scalar, or after placement one number per row."""
+        total = np.asarray(np.count_nonzero(self.counted))
+        return total if self.after_placement is None else total - self.counted + self.after_placement.counted
 
     def sum_with_replacement(self, values: Array, after: Array | None) -> Array:
-        """The sum of whole `values` (0 where nothing counts), a row's own replaced by `after_placement`."""
-        whole = np.asarray(values.sum())
-        return whole if after is None else whole - values + after
+        """The sum of integer `values` (0 where a row does not count), or for each row the sum with its
+        own value replaced by `after`."""
+        total = np.asarray(values.sum())
+        return total if after is None else total - values + after
 
 
 def aggregate(machine: VectorMachine, expr: Aggregate) -> VectorStep:
-    alone = _plain_aggregate(machine, expr)
-    inner = {one: machine.operand(one) for one in nested_aggregates(expr)}
-    unmoved = [
-        machine.add(one) for one in _aggregate_free_parts(expr.body, *(() if expr.body_after_placement is None else (expr.body_after_placement,)))
-    ] if inner else []  # fmt: skip
+    evaluate = _plain_aggregate(machine, expr)
+    inner = {nested: machine.operand(nested) for nested in nested_aggregates(expr)}
+    bodies = [body for body in (expr.body, expr.body_after_placement) if body is not None]
+    shared_steps = [machine.add(part) for part in _aggregate_free_parts(*bodies)] if inner else []
 
     def run(frame: EvalFrame) -> ValueVector:
         if frame.outer is not None:
             return _repeat_per_element(run(frame.outer), frame)
-        given = frame.fixed_aggregates.get(expr) if frame.fixed_aggregates else None
-        if given is not None:
-            return given
+        fixed = frame.fixed_aggregates.get(expr) if frame.fixed_aggregates else None
+        if fixed is not None:
+            return fixed
         if not inner:
-            return alone(frame)
-        known_already = {number: machine.run(frame, number) for number in unmoved}
-        found: ValueVector | None = None
-        for rows, seen in _candidate_groups({one: found_of(frame) for one, found_of in inner.items()}, frame):
-            inside = replace(frame, fixed_aggregates=seen, results=dict(known_already))
-            found = _merge_rows(found, alone(inside), rows)
-        return alone(frame) if found is None else found
+            return evaluate(frame)
+        shared_results = {step: machine.run(frame, step) for step in shared_steps}
+        inner_values = {nested: operand(frame) for nested, operand in inner.items()}
+        merged: ValueVector | None = None
+        for rows, fixed_values in _candidate_groups(inner_values, frame):
+            group_frame = replace(frame, fixed_aggregates=fixed_values, results=dict(shared_results))
+            merged = _merge_rows(merged, evaluate(group_frame), rows)
+        return evaluate(frame) if merged is None else merged
 
     return run
 
 
 def _plain_aggregate(machine: VectorMachine, expr: Aggregate) -> VectorStep:
-    """The aggregate of a value that is given for all candidates."""
+    """The aggregate of a value that is the same step for all candidates."""
     before = machine.operand(expr.body)
     after = None if expr.body_after_placement is None else machine.operand(expr.body_after_placement)
     floating = expr.floating
 
     def run(frame: EvalFrame) -> ValueVector:
-        assert frame.candidates is not None, "an aggregate is asked for where there are no candidates"
+        assert frame.candidates is not None, "the frame has no candidates to aggregate over"
         terms = _terms(before(frame), frame)
         if after is not None:
-            placed = _terms(after(frame), frame)
-            terms = AggregateTerms(terms.values, terms.counted, placed)
+            terms = AggregateTerms(terms.values, terms.counted, _terms(after(frame), frame))
         count = terms.count()
         assert int(count.max(initial=0)) <= CANDIDATES_MAX, f"more than {CANDIDATES_MAX} candidates"
         match expr.function:
             case "max":
-                found = _extreme(terms, largest=True)
+                result = _extreme(terms, largest=True)
             case "min":
-                found = _extreme(terms, largest=False)
+                result = _extreme(terms, largest=False)
             case "sum" if not floating:
-                found = _integer_sum(terms)
+                result = _integer_sum(terms)
             case "sum":
-                found = _sum_on_grid(terms, lambda total: as_float(total))
+                result = _sum_on_grid(terms, lambda total: as_float(total))
             case "mean":
-                found = _sum_on_grid(terms, lambda total: as_float(total) / np.maximum(count, 1))
+                result = _sum_on_grid(terms, lambda total: as_float(total) / np.maximum(count, 1))
             case "stddev":
-                found = _standard_deviation(terms, count)
-        return ValueVector(found, count > 0)
+                result = _standard_deviation(terms, count)
+        return ValueVector(result, count > 0)
 
     return run
 
 
-def _repeat_per_element(found: ValueVector, frame: EvalFrame) -> ValueVector:
-    """What a node's value is, at each element of its list."""
-    assert isinstance(frame.view, ElementsView), "only lists are looked through in the midst of a run"
+def _repeat_per_element(vector: ValueVector, frame: EvalFrame) -> ValueVector:
+    """Each node's value, repeated for each element of its list."""
+    assert isinstance(frame.view, ElementsView), "a nested frame is over elements of lists"
     owners = frame.view.owners
-    values = found.values[owners] if found.values.ndim else found.values
-    known = found.known
+    values = vector.values[owners] if vector.values.ndim else vector.values
+    known = vector.known
     return ValueVector(values, known[owners] if isinstance(known, np.ndarray) and known.ndim else known)
 
 
-# ── numbers in the value that move with the pod ────────────────────────────────────────────────────────────────────
+# ── nested aggregates that vary with the placement ─────────────────────────────────────────────────────────────────
 
 
 _SPLITTABLE = (e.Arith, e.Call, e.Negate, e.If, e.Else, e.Compare, e.And, e.Or, e.Not)
 
 
 def _aggregate_free_parts(*exprs: e.Expr) -> Iterator[e.Expr]:
-    """The largest parts that no aggregate is in: the same for every group."""
-    for one in exprs:
-        if not any(isinstance(part, Aggregate) for part in e.walk(one)):
-            yield one
-        elif isinstance(one, _SPLITTABLE):
-            yield from _aggregate_free_parts(*e.children(one))
+    """The largest parts without an aggregate, which are equal for every group."""
+    for expr in exprs:
+        if not any(isinstance(part, Aggregate) for part in e.walk(expr)):
+            yield expr
+        elif isinstance(expr, _SPLITTABLE):
+            yield from _aggregate_free_parts(*e.children(expr))
 
 
 def _candidate_groups(
-    seen: Mapping[Aggregate, ValueVector], frame: EvalFrame
+    aggregates: Mapping[Aggregate, ValueVector], frame: EvalFrame
 ) -> Iterator[tuple[Array, dict[e.Expr, ValueVector]]]:
-    """The candidates that see the same numbers, and what these are."""
-    assert frame.candidates is not None, "an aggregate is asked for where there are no candidates"
+    """The candidates grouped by equal numbers of the aggregates, with these numbers."""
+    assert frame.candidates is not None, "the frame has no candidates to aggregate over"
     rows = np.flatnonzero(frame.candidates)
-    moving = [(one, _quantized(found, rows)) for one, found in seen.items() if _varies_by_row(found)]
-    assert len(moving) <= 1, f"{[one.span.text for one, _ in moving]} move with the pod"
-    steady: dict[e.Expr, ValueVector] = {
-        one: found for one, found in seen.items() if not _varies_by_row(found)
+    varying = [
+        (expr, _quantized(vector, rows)) for expr, vector in aggregates.items() if _varies_by_row(vector)
+    ]
+    assert len(varying) <= 1, f"{[expr.span.text for expr, _ in varying]} vary by row"
+    constant: dict[e.Expr, ValueVector] = {
+        expr: vector for expr, vector in aggregates.items() if not _varies_by_row(vector)
     }
     if not len(rows):
         return
-    if not moving:
-        yield rows, steady
+    if not varying:
+        yield rows, constant
         return
-    expr, (values, known) = moving[0]
+    expr, (values, known) = varying[0]
     for value in np.unique(values[known]):
-        yield rows[known & (values == value)], {**steady, expr: ValueVector(np.asarray(value), True)}
+        yield rows[known & (values == value)], {**constant, expr: ValueVector(np.asarray(value), True)}
     if not known.all():
-        nothing = ValueVector(np.zeros((), values.dtype), False)
-        yield rows[~known], {**steady, expr: nothing}
+        missing = ValueVector(np.zeros((), values.dtype), False)
+        yield rows[~known], {**constant, expr: missing}
 
 
-def _varies_by_row(found: ValueVector) -> bool:
-    return bool(np.ndim(found.values) or np.ndim(found.known))
+def _varies_by_row(vector: ValueVector) -> bool:
+    return bool(np.ndim(vector.values) or np.ndim(vector.known))
 
 
-def _quantized(found: ValueVector, rows: Array) -> tuple[Array, Array]:
-    """At these rows: values and whether they are known, few enough."""
+def _quantized(vector: ValueVector, rows: Array) -> tuple[Array, Array]:
+    """Values at these rows, rounded so that few are distinct, and the mask of known ones."""
     shape = (int(rows.max(initial=-1)) + 1,)
-    known = np.broadcast_to(np.asarray(found.known), max(shape, np.shape(found.known)))[rows]
-    values = np.broadcast_to(found.values, max(shape, np.shape(found.values)))[rows]
-    told = values[known]
-    if len(np.unique(told)) <= 2**STEP_BITS:
+    known = np.broadcast_to(np.asarray(vector.known), max(shape, np.shape(vector.known)))[rows]
+    values = np.broadcast_to(vector.values, max(shape, np.shape(vector.values)))[rows]
+    known_values = values[known]
+    if len(np.unique(known_values)) <= 2**STEP_BITS:
         return values, known
-    exponent = grid_step_exponent(told.min().item(), told.max().item())
+    exponent = grid_step_exponent(known_values.min().item(), known_values.max().item())
     if exponent is None:
         return values, known
     if values.dtype.kind == "i":
@@ -179,53 +182,55 @@ def _quantized(found: ValueVector, rows: Array) -> tuple[Array, Array]:
     return np.ldexp(np.rint(np.ldexp(values, -exponent)), exponent), known
 
 
-def _merge_rows(before: ValueVector | None, found: ValueVector, rows: Array) -> ValueVector:
-    """`found` at these rows, over what is there of others."""
-    size = max(np.shape(found.values), np.shape(found.known))
-    values = np.broadcast_to(found.values, size)
-    known = np.broadcast_to(np.asarray(found.known), size)
-    if before is None:
+def _merge_rows(merged: ValueVector | None, vector: ValueVector, rows: Array) -> ValueVector:
+    """Write the vector's values at these rows into `merged`."""
+    size = max(np.shape(vector.values), np.shape(vector.known))
+    values = np.broadcast_to(vector.values, size)
+    known = np.broadcast_to(np.asarray(vector.known), size)
+    if merged is None:
         return ValueVector(values.copy(), known.copy())
-    assert isinstance(before.known, np.ndarray), "laid over as an array"
-    before.values[rows], before.known[rows] = values[rows], known[rows]
-    return before
+    assert isinstance(merged.known, np.ndarray), "copied as an array above"
+    merged.values[rows], merged.known[rows] = values[rows], known[rows]
+    return merged
 
 
-def _terms(found: ValueVector, frame: EvalFrame) -> AggregateTerms:
+def _terms(vector: ValueVector, frame: EvalFrame) -> AggregateTerms:
     rows = frame.view.count
     assert frame.candidates is not None
-    counted = frame.candidates & np.broadcast_to(np.asarray(found.known), (rows,))
-    return AggregateTerms(np.where(counted, found.values, 0), counted)
+    counted = frame.candidates & np.broadcast_to(np.asarray(vector.known), (rows,))
+    return AggregateTerms(np.where(counted, vector.values, 0), counted)
 
 
 # ── largest and smallest ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _extreme(terms: AggregateTerms, *, largest: bool) -> Array:
-    """With the pod placed: a row's own new value, or the extreme of all others, which is the second of all where the row itself
-    has the first."""
+    """After placement, the better of a row's own new value and the extreme of all other rows, which
+    is the second best for the row that has the best."""
     values, after = terms.values, terms.after_placement
-    places = np.flatnonzero(terms.counted)
-    ordered = values[places]
+    positions = np.flatnonzero(terms.counted)
+    counted_values = values[positions]
     better = np.maximum if largest else np.minimum
     if after is None:
-        return np.asarray(better.reduce(ordered) if len(ordered) else np.zeros((), values.dtype))
-    if not len(ordered):
+        return np.asarray(
+            better.reduce(counted_values) if len(counted_values) else np.zeros((), values.dtype)
+        )
+    if not len(counted_values):
         return after.values
-    first = int(places[ordered.argmax() if largest else ordered.argmin()])
-    left = _without(ordered, places == first)
+    first = int(positions[counted_values.argmax() if largest else counted_values.argmin()])
+    remaining = _without(counted_values, positions == first)
     others = np.full(len(values), values[first])
-    alone = np.zeros(len(values), np.bool_)  # where no other counts
-    if len(left):
-        others[first] = better.reduce(left)
+    is_only = np.zeros(len(values), np.bool_)  # where no other row counts
+    if len(remaining):
+        others[first] = better.reduce(remaining)
     else:
-        alone[first] = True
-    best = np.where(alone, after.values, better(others, after.values))
+        is_only[first] = True
+    best = np.where(is_only, after.values, better(others, after.values))
     return np.where(after.counted, best, others)
 
 
-def _without(values: Array, one: Array) -> Array:
-    return values[~one]
+def _without(values: Array, excluded: Array) -> Array:
+    return values[~excluded]
 
 
 # ── sums ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -246,36 +251,36 @@ def _max_magnitude(values: Array) -> int:
 
 
 def _grid(terms: AggregateTerms, bits: int) -> tuple[Array, Array | None, int]:
-    """The values as whole multiples of `2 ** exponent`, before and after."""
+    """The values as integer multiples of `2 ** exponent`, before and after placement, and the exponent."""
     values = as_float(terms.values)
     after = None if terms.after_placement is None else as_float(terms.after_placement.values)
     largest = max(_max_float_magnitude(values), 0.0 if after is None else _max_float_magnitude(after))
     exponent = int(np.frexp(largest)[1]) - bits
 
-    def whole(numbers: Array) -> Array:
+    def multiples(numbers: Array) -> Array:
         return np.rint(np.ldexp(numbers, -exponent)).astype(np.int64)
 
-    return whole(values), None if after is None else whole(after), exponent
+    return multiples(values), None if after is None else multiples(after), exponent
 
 
 def _max_float_magnitude(values: Array) -> float:
     return float(np.abs(values).max(initial=0.0))
 
 
-def _sum_on_grid(terms: AggregateTerms, made: Callable[[Array], Array]) -> Array:
+def _sum_on_grid(terms: AggregateTerms, function: Callable[[Array], Array]) -> Array:
     values, after, exponent = _grid(terms, GRID_BITS)
     with np.errstate(over="ignore"):
-        return finite(np.ldexp(made(terms.sum_with_replacement(values, after)), exponent))
+        return finite(np.ldexp(function(terms.sum_with_replacement(values, after)), exponent))
 
 
 def _standard_deviation(terms: AggregateTerms, count: Array) -> Array:
-    """`sqrt(n * sum of squares - square of the sum) / n`, the difference exact: it has up to 96 bits, held in halves."""
+    """`sqrt(n * sum of squares - square of the sum) / n`. The difference is exact: up to 96 bits, in halves."""
     values, after, exponent = _grid(terms, STDDEV_GRID_BITS)
     high = terms.sum_with_replacement(*_square_parts(values, after, lambda squares: squares >> _HALF_BITS))
     low = terms.sum_with_replacement(*_square_parts(values, after, lambda squares: squares & _HALF))
     total = terms.sum_with_replacement(values, after)
     total_high, total_low = total >> _HALF_BITS, total & _HALF
-    # In digits of base 2 ** 30, lowest first; the first two are carried.
+    # Digits of base 2 ** 30, lowest first, with carries from the first two.
     first = count * low - total_low * total_low
     second = count * high - 2 * total_high * total_low + (first >> _HALF_BITS)
     third = (second >> _HALF_BITS) - total_high * total_high

@@ -1,4 +1,4 @@
-"""Numbers as steps: sums, products, functions, and which of two values stands."""
+"""Steps for numbers: arithmetic, function calls, `else` and `if`."""
 
 from collections.abc import Callable
 
@@ -42,14 +42,14 @@ def binary_arithmetic(machine: VectorMachine, expr: e.Arith) -> VectorStep:
     operate = (_FLOATING if expr.floating else _INTEGER)[expr.op]
 
     def run(frame: EvalFrame) -> ValueVector:
-        one, two = left(frame), right(frame)
-        known = both_known(one.known, two.known)
+        first, second = left(frame), right(frame)
+        known = both_known(first.known, second.known)
         if expr.op == "/":
-            known = both_known(known, np.not_equal(two.values, 0))
+            known = both_known(known, np.not_equal(second.values, 0))
         if not expr.floating:
-            return ValueVector(operate(np.atleast_1d(one.values), np.atleast_1d(two.values)), known)
+            return ValueVector(operate(np.atleast_1d(first.values), np.atleast_1d(second.values)), known)
         with np.errstate(over="ignore", invalid="ignore"):
-            return ValueVector(finite(operate(as_float(one.values), as_float(two.values))), known)
+            return ValueVector(finite(operate(as_float(first.values), as_float(second.values))), known)
 
     return run
 
@@ -58,8 +58,8 @@ def arithmetic_negation(machine: VectorMachine, expr: e.Negate) -> VectorStep:
     operand, floating = machine.operand(expr.operand), e.is_floating(expr.operand)
 
     def run(frame: EvalFrame) -> ValueVector:
-        found = operand(frame)
-        return ValueVector(-found.values if floating else saturating_negate(found.values), found.known)
+        vector = operand(frame)
+        return ValueVector(-vector.values if floating else saturating_negate(vector.values), vector.known)
 
     return run
 
@@ -69,27 +69,27 @@ def function_call(machine: VectorMachine, expr: e.Call) -> VectorStep:
     function = FUNCTIONS[expr.function]
 
     def run(frame: EvalFrame) -> ValueVector:
-        found = [arg(frame) for arg in args]
+        vectors = [arg(frame) for arg in args]
         known: KnownMask = True
-        for one in found:
-            known = both_known(known, one.known)
-        values = [as_float(one.values) if expr.floating else one.values for one in found]
-        result, inside = function(values)
-        return ValueVector(result, both_known(known, inside))
+        for vector in vectors:
+            known = both_known(known, vector.known)
+        values = [as_float(vector.values) if expr.floating else vector.values for vector in vectors]
+        result, defined = function(values)
+        return ValueVector(result, both_known(known, defined))
 
     return run
 
 
 def value_or_fallback(machine: VectorMachine, expr: e.Else) -> VectorStep:
-    wanted, fallback = machine.operand(expr.value), machine.operand(expr.fallback)
+    preferred, fallback = machine.operand(expr.value), machine.operand(expr.fallback)
 
     def run(frame: EvalFrame) -> ValueVector:
-        one = wanted(frame)
-        if one.known is True:
-            return ValueVector(as_float(one.values), True) if expr.floating else one
-        two = fallback(frame)
-        values = np.where(one.known, one.values, two.values)
-        known: KnownMask = True if two.known is True else np.logical_or(one.known, two.known)
+        first = preferred(frame)
+        if first.known is True:
+            return ValueVector(as_float(first.values), True) if expr.floating else first
+        second = fallback(frame)
+        values = np.where(first.known, first.values, second.values)
+        known: KnownMask = True if second.known is True else np.logical_or(first.known, second.known)
         return ValueVector(as_float(values) if expr.floating else values, known)
 
     return run
@@ -97,14 +97,14 @@ def value_or_fallback(machine: VectorMachine, expr: e.Else) -> VectorStep:
 
 def conditional(machine: VectorMachine, expr: e.If) -> VectorStep:
     condition = machine.operand(expr.condition)
-    then, other = machine.operand(expr.then), machine.operand(expr.otherwise)
+    then, otherwise = machine.operand(expr.then), machine.operand(expr.otherwise)
 
     def run(frame: EvalFrame) -> ValueVector:
-        chosen, one, two = condition(frame), then(frame), other(frame)
-        values = np.where(chosen.values, one.values, two.values)
+        chosen, first, second = condition(frame), then(frame), otherwise(frame)
+        values = np.where(chosen.values, first.values, second.values)
         known: KnownMask = True
-        if one.known is not True or two.known is not True:
-            known = np.where(chosen.values, one.known, two.known)
+        if first.known is not True or second.known is not True:
+            known = np.where(chosen.values, first.known, second.known)
         return ValueVector(as_float(values) if expr.floating else values, both_known(chosen.known, known))
 
     return run

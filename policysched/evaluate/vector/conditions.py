@@ -1,4 +1,4 @@
-"""Conditions as steps, three-valued: `has`, `not`, `and`, `or`, comparisons, `in` and `rank`."""
+"""Steps for three-valued conditions: `has`, `not`, `and`, `or`, comparisons, `in`, and for `rank`."""
 
 from collections.abc import Callable, Sequence
 
@@ -30,8 +30,8 @@ def logical_not(machine: VectorMachine, expr: e.Not) -> VectorStep:
     operand = machine.operand(expr.operand)
 
     def run(frame: EvalFrame) -> ValueVector:
-        found = operand(frame)
-        return ValueVector(np.logical_not(found.values), found.known)
+        vector = operand(frame)
+        return ValueVector(np.logical_not(vector.values), vector.known)
 
     return run
 
@@ -45,16 +45,16 @@ def disjunction(machine: VectorMachine, expr: e.Or) -> VectorStep:
 
 
 def _logical_connective(items: Sequence[VectorOperand], *, decisive: bool) -> VectorStep:
-    """Kleene: known where one item decides, or where all are known."""
+    """Kleene logic: known where one item decides, or where all are known."""
 
     def run(frame: EvalFrame) -> ValueVector:
         decided: Array = np.zeros((), np.bool_)
         all_known: KnownMask = True
         for item in items:
-            found = item(frame)
-            decides = np.equal(found.values, decisive)
-            decided = decided | (decides if found.known is True else decides & found.known)
-            all_known = both_known(all_known, found.known)
+            vector = item(frame)
+            decides = np.equal(vector.values, decisive)
+            decided = decided | (decides if vector.known is True else decides & vector.known)
+            all_known = both_known(all_known, vector.known)
         known: KnownMask = True if all_known is True else np.logical_or(decided, all_known)
         return ValueVector(decided if decisive else ~decided, known)
 
@@ -79,23 +79,23 @@ def comparison(machine: VectorMachine, expr: e.Compare) -> VectorStep:
 
     def run(frame: EvalFrame) -> ValueVector:
         if right_first:
-            two = right(frame)  # first: a text of the pod is looked up among the values of the column
-            one = left(frame)
+            second = right(frame)  # first, because the pod's text is looked up among the column's codes
+            first = left(frame)
         else:
-            one, two = left(frame), right(frame)
-        known = both_known(one.known, two.known)
+            first, second = left(frame), right(frame)
+        known = both_known(first.known, second.known)
         if floating:
-            return ValueVector(compare(as_float(one.values), as_float(two.values)), known)
-        return ValueVector(compare(one.values, two.values), known)
+            return ValueVector(compare(as_float(first.values), as_float(second.values)), known)
+        return ValueVector(compare(first.values, second.values), known)
 
     return run
 
 
 def _text_operand(machine: VectorMachine, expr: e.Expr, other: e.Expr) -> VectorOperand:
-    """A text of the pod that is compared with what is in a column need not be remembered: if no row has it, it equals
+    """A text of the pod that is compared with a column is not interned: if no row has it, it equals
     none."""
-    in_column = isinstance(other, e.Attr | e.InputRef | e.ElementField)
-    if e.type_of(expr).kind is not TypeKind.STRING or not is_leaf(expr) or not in_column:
+    other_is_column = isinstance(other, e.Attr | e.InputRef | e.ElementField)
+    if e.type_of(expr).kind is not TypeKind.STRING or not is_leaf(expr) or not other_is_column:
         return machine.operand(expr)
     number = machine.leaf_index(expr)
 
@@ -121,39 +121,40 @@ def _in_leaf_list(machine: VectorMachine, expr: e.In) -> VectorStep:
     texts = e.type_of(expr.item).kind is TypeKind.STRING
 
     def run(frame: EvalFrame) -> ValueVector:
-        found, options = item(frame), frame.leaf_values[number]
+        vector, options = item(frame), frame.leaf_values[number]
         if options is None:
             return ValueVector(np.zeros((), np.bool_), False)
-        assert isinstance(options, tuple), f"`in` looks into a list, not into {options!r}"
-        values = as_float(found.values) if floating else found.values
-        among: Array = np.zeros(values.shape, np.bool_)
+        assert isinstance(options, tuple), f"{options!r} is not a list"
+        values = as_float(vector.values) if floating else vector.values
+        contained: Array = np.zeros(values.shape, np.bool_)
         for option in options:
-            one = frame.view.codes.strings.find(str(option)) if texts else option
-            assert not isinstance(one, tuple), f"`in` looks among single values, not for {one!r}"
-            among = among | (values == (float(one) if floating else one))
-        return ValueVector(among, found.known)
+            value = frame.view.codes.strings.find(str(option)) if texts else option
+            assert not isinstance(value, tuple), f"{value!r} is a list in a list"
+            contained = contained | (values == (float(value) if floating else value))
+        return ValueVector(contained, vector.known)
 
     return run
 
 
 def _in_node_list(machine: VectorMachine, expr: e.In) -> VectorStep:
-    listed, item = machine.operand(expr.options), machine.operand(expr.item)
+    options, item = machine.operand(expr.options), machine.operand(expr.item)
     leaf = machine.leaf_index(expr.item) if is_leaf(expr.item) else None
 
     def run(frame: EvalFrame) -> ValueVector:
-        codes, lists = listed(frame), frame.view.codes.lists.values
+        codes, lists = options(frame), frame.view.codes.lists.values
         if leaf is not None:
-            wanted = frame.leaf_values[leaf]
-            if wanted is None:
+            value = frame.leaf_values[leaf]
+            if value is None:
                 return ValueVector(np.zeros((), np.bool_), False)
-            answers = map_codes(codes.values, lists, lambda texts: wanted in texts, np.bool_)
-            return ValueVector(answers, codes.known)
-        found = item(frame)
+            matches = map_codes(codes.values, lists, lambda texts: value in texts, np.bool_)
+            return ValueVector(matches, codes.known)
+        items = item(frame)
         texts = frame.view.codes.strings.values
-        among = np.zeros(frame.view.count, np.bool_)
-        for place, (text, code) in enumerate(zip(found.values.tolist(), codes.values.tolist(), strict=True)):
-            among[place] = 0 <= text < len(texts) and code < len(lists) and texts[text] in lists[code]
-        return ValueVector(among, both_known(found.known, codes.known))
+        contained = np.zeros(frame.view.count, np.bool_)
+        pairs = zip(items.values.tolist(), codes.values.tolist(), strict=True)
+        for position, (text, code) in enumerate(pairs):
+            contained[position] = 0 <= text < len(texts) and code < len(lists) and texts[text] in lists[code]
+        return ValueVector(contained, both_known(items.known, codes.known))
 
     return run
 
@@ -162,10 +163,10 @@ def rank(machine: VectorMachine, expr: e.Rank) -> VectorStep:
     item = machine.operand(expr.item)
 
     def run(frame: EvalFrame) -> ValueVector:
-        found = item(frame)
-        places = np.full(found.values.shape, len(expr.order), np.int64)
-        for place, text in reversed(list(enumerate(expr.order))):
-            places = np.where(found.values == frame.view.codes.strings.find(text), place, places)
-        return ValueVector(places, found.known)
+        vector = item(frame)
+        ranks = np.full(vector.values.shape, len(expr.order), np.int64)
+        for position, text in reversed(list(enumerate(expr.order))):
+            ranks = np.where(vector.values == frame.view.codes.strings.find(text), position, ranks)
+        return ValueVector(ranks, vector.known)
 
     return run

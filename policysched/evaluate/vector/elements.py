@@ -1,7 +1,8 @@
-"""Lists of records over all nodes at once: every element of every node's list is a row of its own.
+"""Lists of records over all nodes at once: every element of every node's list is a row.
 
-The lists of the rows in view are laid end to end (`flat_lists`), what is asked of the node is repeated for each of its elements, and the answers are summed up
-by node. So a condition on elements costs what a condition on so many nodes costs.
+The lists of the rows in view are gathered end to end (`flat_lists`), values of the node are repeated
+for each of its elements, and the results are reduced by node. A condition on elements then costs
+the same as a condition on that many nodes.
 """
 
 from collections.abc import Mapping
@@ -9,10 +10,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from policysched.cluster.usage import NodeUsage
-from policysched.evaluate.columns.column_kinds import ColumnKind, Interners
+from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.dtypes import dtype_of
 from policysched.evaluate.columns.flat_lists import GatheredLists
+from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.operations import sum_numbers
@@ -33,16 +35,17 @@ from policysched.model.quantity import INT64_MAX, INT64_MIN
 _LEAST = {np.int64: INT64_MIN, np.float64: -np.inf}
 _GREATEST = {np.int64: INT64_MAX, np.float64: np.inf}
 _EXACT_MAX = 2.0**62
-"""Sums of whole numbers below this cannot leave int64 on their way."""
+"""Integer sums with smaller magnitudes cannot overflow int64 midway."""
 
 
 class ElementsView(View):
-    """The elements of the lists of a view's rows as rows. `owners` are the places of their nodes in that view."""
+    """A view whose rows are the elements of the lists of a base view; `owners` are the positions of
+    their nodes in that view."""
 
     __slots__ = ("_base", "lists", "owners")
 
     def __init__(self, base: View, lists: GatheredLists) -> None:
-        # None of the parent's state: every question goes to the view of the nodes.
+        # Without the parent's state: every read goes to the base view.
         self._base = base
         self.lists = lists
         self.owners = lists.owners
@@ -53,28 +56,28 @@ class ElementsView(View):
         return self._base.codes
 
     def field(self, index: int) -> tuple[Array, Array]:
-        """Values, and where there is one."""
+        """Values, and the mask of those that are present."""
         return self.lists.field(index)
 
     def column(self, kind: ColumnKind) -> Array:
-        found: Array = self._base.column(kind)[self.owners]
-        return found
+        column: Array = self._base.column(kind)[self.owners]
+        return column
 
     def from_node_values(self, values: Mapping[NodeName, float], otherwise: float) -> Array:
-        found: Array = self._base.from_node_values(values, otherwise)[self.owners]
-        return found
+        array: Array = self._base.from_node_values(values, otherwise)[self.owners]
+        return array
 
     def metric(self, name: str) -> tuple[Array, Array]:
         values, known = self._base.metric(name)
         return values[self.owners], known[self.owners]
 
-    def node_at(self, place: int) -> tuple[Node, NodeUsage] | None:
-        return self._base.node_at(int(self.owners[place]))
+    def node_at(self, position: int) -> tuple[Node, NodeUsage] | None:
+        return self._base.node_at(int(self.owners[position]))
 
 
 def element_field(machine: VectorMachine, expr: e.ElementField) -> VectorStep:
     def run(frame: EvalFrame) -> ValueVector:
-        assert isinstance(frame.view, ElementsView), f"{expr.name} is read where no list is looked through"
+        assert isinstance(frame.view, ElementsView), f"{expr.name} is read outside a list"
         return ValueVector(*frame.view.field(expr.index))
 
     return run
@@ -87,49 +90,47 @@ def fold_elements(machine: VectorMachine, expr: e.ListFold) -> VectorStep:
     where = None if expr.where is None else machine.operand(expr.where)
     value = None if expr.value is None else machine.operand(expr.value)
     element = expr.items.type.element
-    assert element is not None and element.record is not None, f"{expr.items.type} is no list of records"
+    assert element is not None and element.record is not None, f"{expr.items.type} is not a list of records"
     record = element.record
 
     def run(frame: EvalFrame) -> ValueVector:
-        listed, count = items(frame), frame.view.count
-        known = np.broadcast_to(listed.known, (count,))
+        codes, count = items(frame), frame.view.count
+        known = np.broadcast_to(codes.known, (count,))
         flat = frame.view.codes.flat_lists(record)
-        lists = flat.gather(expr.items.name, np.broadcast_to(listed.values, (count,)), known)
-        inside = EvalFrame(ElementsView(frame.view, lists), frame.context, frame.leaf_values, outer=frame)
-        chosen = None if where is None else _true_mask(where(inside), inside.view.count)
+        lists = flat.gather(expr.items.name, np.broadcast_to(codes.values, (count,)), known)
+        elements = EvalFrame(ElementsView(frame.view, lists), frame.context, frame.leaf_values, outer=frame)
+        chosen = None if where is None else _true_mask(where(elements), elements.view.count)
         if value is None:
             counts = _count_by_row(lists, chosen, count)
-            return ValueVector(counts > 0 if expr.function == "any" else counts, listed.known)
-        found = value(inside)
-        chosen = _chosen_and_known(chosen, found.known, inside.view.count)
-        values = np.broadcast_to(found.values, (inside.view.count,))
+            return ValueVector(counts > 0 if expr.function == "any" else counts, codes.known)
+        vector = value(elements)
+        chosen = _chosen_and_known(chosen, vector.known, elements.view.count)
+        values = np.broadcast_to(vector.values, (elements.view.count,))
         if expr.function == "sum":
-            return ValueVector(
-                _sum_by_row(lists, values, chosen, count, floating=expr.floating), listed.known
-            )
-        some = _count_by_row(lists, chosen, count) > 0
+            return ValueVector(_sum_by_row(lists, values, chosen, count, floating=expr.floating), codes.known)
+        nonempty = _count_by_row(lists, chosen, count) > 0
         return ValueVector(
-            _extremes_by_row(expr, lists, values, chosen, some), np.logical_and(listed.known, some)
+            _extremes_by_row(expr, lists, values, chosen, nonempty), np.logical_and(codes.known, nonempty)
         )
 
     return run
 
 
-def _true_mask(answer: ValueVector, count: int) -> Array:
-    true = answer.values if answer.known is True else np.logical_and(answer.values, answer.known)
-    return np.broadcast_to(true, (count,))
+def _true_mask(condition: ValueVector, count: int) -> Array:
+    mask = condition.values if condition.known is True else np.logical_and(condition.values, condition.known)
+    return np.broadcast_to(mask, (count,))
 
 
 def _chosen_and_known(chosen: Array | None, known: KnownMask, count: int) -> Array | None:
     """None: all elements."""
     if known is True:
         return chosen
-    there = np.broadcast_to(known, (count,))
-    return there if chosen is None else chosen & there
+    present = np.broadcast_to(known, (count,))
+    return present if chosen is None else chosen & present
 
 
 def _count_by_row(lists: GatheredLists, chosen: Array | None, count: int) -> Array:
-    """How many elements of each row are chosen."""
+    """The number of chosen elements by row."""
     counts = np.zeros(count, np.int64)
     if len(lists.nonempty):
         counts[lists.nonempty] = (
@@ -143,12 +144,12 @@ def _count_by_row(lists: GatheredLists, chosen: Array | None, count: int) -> Arr
 def _sum_by_row(
     lists: GatheredLists, values: Array, chosen: Array | None, count: int, *, floating: bool
 ) -> Array:
-    """By row, in the order of the lists."""
+    """The sum of the chosen elements by row, in the order of the lists."""
     if floating:
-        # Not `reduceat`, which may add in another order; what is not chosen adds nothing.
+        # Not `reduceat`, which may add in another order. Elements that are not chosen add 0.
         weights = values.astype(np.float64) if chosen is None else np.where(chosen, values, 0.0)
-        added = np.bincount(lists.owners, weights=weights, minlength=count)
-        return np.clip(added, -FLOAT64_MAX, FLOAT64_MAX)
+        totals = np.bincount(lists.owners, weights=weights, minlength=count)
+        return np.clip(totals, -FLOAT64_MAX, FLOAT64_MAX)
     sums: Array = np.zeros(count, np.int64)
     if not len(lists.nonempty):
         return sums
@@ -163,44 +164,46 @@ def _sum_by_row(
 
 
 def _segment_sums(lists: GatheredLists, amounts: Array) -> Array:
-    """The sum of each row's elements, where there are any: what all before its end come to, less what all before its start do.
-    (Whole numbers; should the sums of all wrap, the differences are right all the same.) Thrice as fast as `reduceat` for short lists."""
-    until = np.cumsum(amounts, dtype=np.int64)
-    until = until[np.append(lists.starts[1:], len(until)) - 1]
-    return np.diff(until, prepend=0)
+    """The sum of the elements of each nonempty row, as differences of a cumulative sum of integers,
+    which stay right even if it wraps. Three times as fast as `reduceat` for short lists."""
+    cumulative = np.cumsum(amounts, dtype=np.int64)
+    at_ends = cumulative[np.append(lists.starts[1:], len(cumulative)) - 1]
+    return np.diff(at_ends, prepend=0)
 
 
 def _extremes_by_row(
-    expr: e.ListFold, lists: GatheredLists, values: Array, chosen: Array | None, some: Array
+    expr: e.ListFold, lists: GatheredLists, values: Array, chosen: Array | None, nonempty: Array
 ) -> Array:
-    """By row; 0 where there is none."""
+    """The minimum or maximum of the chosen elements by row; 0 where there is none."""
     dtype = np.float64 if expr.floating else np.int64
-    found = np.zeros(len(some), dtype)
+    extremes = np.zeros(len(nonempty), dtype)
     if not len(lists.nonempty):
-        return found
+        return extremes
     greatest = expr.function == "max"
-    among = values.astype(dtype)
+    candidates = values.astype(dtype)
     if chosen is not None:
-        # What takes no part is behind all others.
-        among = np.where(chosen, among, dtype(_LEAST[dtype] if greatest else _GREATEST[dtype]))
-    best = (np.maximum if greatest else np.minimum).reduceat(among, lists.starts)
-    found[lists.nonempty] = best
-    return np.where(some, found, dtype(0))
+        # Elements that are not chosen never win.
+        candidates = np.where(chosen, candidates, dtype(_LEAST[dtype] if greatest else _GREATEST[dtype]))
+    reduction = np.maximum if greatest else np.minimum
+    extremes[lists.nonempty] = reduction.reduceat(candidates, lists.starts)
+    return np.where(nonempty, extremes, dtype(0))
 
 
 def _fold_per_node(machine: VectorMachine, expr: e.ListFold) -> VectorStep:
-    """A list of the pod's that is compared with the node: a question for each node."""
+    """For a list of the pod that is compared with the node: evaluates the fold once per node."""
     function = compile_scalar(expr, machine.program)
     dtype = np.float64 if expr.floating else dtype_of(expr.type.kind)
 
     def run(frame: EvalFrame) -> ValueVector:
         values = np.zeros(frame.view.count, dtype)
         known = np.zeros(frame.view.count, np.bool_)
-        for place in range(frame.view.count):
-            at = frame.view.node_at(place)
-            found = None if at is None else function(frame.context.with_node(*at))
-            if found is not None:
-                values[place], known[place] = found, True
+        for position in range(frame.view.count):
+            node_and_usage = frame.view.node_at(position)
+            if node_and_usage is None:
+                continue
+            value = function(frame.context.with_node(*node_and_usage))
+            if value is not None:
+                values[position], known[position] = value, True
         return ValueVector(values, known)
 
     return run

@@ -1,6 +1,6 @@
-"""The functions of the language on arrays: rounding, roots and logarithms, distributions.
+"""The functions of the policy language on arrays: rounding, roots and logarithms, distributions.
 
-Each gives values and where there are any: outside a function's domain there is no value.
+Each returns values and the mask of defined ones: outside its domain a function has no value.
 """
 
 import math
@@ -27,20 +27,20 @@ def finite(values: Array) -> Array:
 
 def _smallest(args: Sequence[Array]) -> FunctionResult:
     least = args[0]
-    for one in args[1:]:
-        least = np.minimum(least, one)
+    for arg in args[1:]:
+        least = np.minimum(least, arg)
     return (least, True)
 
 
 def _largest(args: Sequence[Array]) -> FunctionResult:
-    most = args[0]
-    for one in args[1:]:
-        most = np.maximum(most, one)
-    return (most, True)
+    greatest = args[0]
+    for arg in args[1:]:
+        greatest = np.maximum(greatest, arg)
+    return (greatest, True)
 
 
 def _clamp(args: Sequence[Array]) -> FunctionResult:
-    """Where the bounds are the wrong way round the upper one wins."""
+    """The upper bound wins where the bounds are in the wrong order."""
     return (np.minimum(np.maximum(args[0], args[1]), args[2]), True)
 
 
@@ -78,7 +78,7 @@ def _root(args: Sequence[Array]) -> FunctionResult:
 
 
 def _logarithm(args: Sequence[Array]) -> FunctionResult:
-    # NumPy's own log and exp may differ in the last bit from machine to machine.
+    # NumPy's own log and exp may differ in the last bit between machines.
     values = as_float(args[0])
     return (_map_values(math.log, np.where(values > 0, values, 1.0)), values > 0)
 
@@ -95,7 +95,7 @@ def _exp(value: float) -> float:
 
 
 def _map_values(function: Callable[[float], float], values: Array) -> Array:
-    return np.array([function(one) for one in values.ravel().tolist()], np.float64).reshape(values.shape)
+    return np.array([function(value) for value in values.ravel().tolist()], np.float64).reshape(values.shape)
 
 
 FUNCTIONS: dict[str, Callable[[Sequence[Array]], FunctionResult]] = {
@@ -112,6 +112,6 @@ FUNCTIONS: dict[str, Callable[[Sequence[Array]], FunctionResult]] = {
     "sqrt": _root,
     "log": _logarithm,
     "exp": _exponential,
-    "normal_cdf": lambda args: (normal_cdf([as_float(one) for one in args]), True),
-    "beta_cdf": lambda args: (beta_cdf([as_float(one) for one in args]), True),
+    "normal_cdf": lambda args: (normal_cdf([as_float(arg) for arg in args]), True),
+    "beta_cdf": lambda args: (beta_cdf([as_float(arg) for arg in args]), True),
 }

@@ -1,8 +1,9 @@
-"""The machine that works expressions out over all rows of a view at once, as pairs of arrays: values, and where they are known.
+"""`VectorMachine`: evaluates expressions over all rows of a view as pairs of arrays, values and known.
 
-A `VectorMachine` holds the steps of one set of rules. Equal expressions are one step, whichever rules they come from. What
-does not depend on the node is a *leaf*: a plain function of the pod (`evaluate.scalar.compiler`), worked out once and laid over all rows.
-How each kind of expression becomes a step stands in modules of its own; `evaluate.vector.step_builders` lists them.
+A machine holds the steps of one set of rules. Equal expressions share a step, whichever rules they
+come from. An expression that does not depend on the node is a leaf: a scalar function of the pod
+(`evaluate.scalar.compiler`), evaluated once and broadcast to all rows. Other modules of this package
+build the steps of each class of expression; `step_builders` lists them.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -18,6 +19,7 @@ from policysched.evaluate.kernel import Dependency
 from policysched.evaluate.scalar.compiler import compile_scalar, compile_state_row
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, ScalarFunction
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.attributes import find_attribute
 from policysched.lang.ir.program import Program
 from policysched.lang.types.kinds import TypeKind
 
@@ -26,7 +28,8 @@ KnownMask = Array | bool
 
 @dataclass(slots=True)
 class ValueVector:
-    """`values` as the type is held (strings as codes), of the view's length or one for all; `known` likewise."""
+    """`values` in the dtype of the type (strings as codes), as long as the view or one for all rows;
+    `known`, the mask of values that are not missing, likewise."""
 
     values: Array
     known: KnownMask
@@ -34,9 +37,12 @@ class ValueVector:
 
 @dataclass(slots=True)
 class EvalFrame:
-    """One run over one view. `candidates` are the rows that the filters left, where that is asked for. `results` keeps each
-    step's vector, so that shared steps run once. `outer` is the run over nodes in whose midst this one looks through their lists. `fixed_aggregates`
-    are aggregates that are settled: this run is about candidates that see these numbers."""
+    """One run over one view.
+
+    `candidates`: the rows that passed the filters, if known. `results`: the vector of each step, so
+    that shared steps run once. `outer`: the run over nodes, if this one is over the elements of their
+    lists. `fixed_aggregates`: numbers of aggregates for a run over the candidates that share them.
+    """
 
     view: View
     context: EvalContext
@@ -54,9 +60,12 @@ StepBuilder = Callable[["VectorMachine", Any], VectorStep]
 
 @dataclass(frozen=True, slots=True)
 class ScalarLeaf:
-    """What does not depend on the node. `in_cache_key`: its value tells evaluations apart although its pod's attributes are
-    equal, because it is a condition that reads the clock, or reads what namespaces hold or which pods there are. `time_dependent`: it is a number that reads the clock, and what is made of it
-    has to be worked out anew whenever time has passed."""
+    """An expression that does not depend on the node.
+
+    `in_cache_key`: pods with equal attributes can have different values, because it is a condition on
+    the clock, or reads shares of namespaces or other pods. `time_dependent`: a number that reads the
+    clock, so that everything computed from it changes with time.
+    """
 
     expr: e.Expr
     function: ScalarFunction
@@ -65,11 +74,13 @@ class ScalarLeaf:
 
 
 class VectorMachine:
-    """Steps and leaves of a set of expressions. `share` False makes each expression steps of its own (for tests)."""
+    """Steps and leaves of a set of expressions. `share` False gives equal expressions separate steps (for tests)."""
 
-    def __init__(self, program: Program, makers: Mapping[type, StepBuilder], *, share: bool = True) -> None:
+    def __init__(
+        self, program: Program, step_builders: Mapping[type, StepBuilder], *, share: bool = True
+    ) -> None:
         self._program = program
-        self._step_builders = makers
+        self._step_builders = step_builders
         self._share = share
         self._steps: list[VectorStep] = []
         self._dependencies: list[Dependency] = []
@@ -77,18 +88,17 @@ class VectorMachine:
         self._step_by_expr: dict[e.Expr, int] = {}
         self._leaf_by_expr: dict[e.Expr, int] = {}
         self.leaves: list[ScalarLeaf] = []
-        # By identity, with the part itself so that it stays what it is.
+        # By identity; the expression is stored so that its id is not reused.
         self._dependency_cache: dict[int, tuple[e.Expr, Dependency]] = {}
         self._time_dependent_cache: dict[int, tuple[e.Expr, bool]] = {}
 
     def add(self, expr: e.Expr) -> int:
-        """The step that gives the expression, new or shared."""
+        """The step of the expression, new or shared."""
         if self._share and expr in self._step_by_expr:
             return self._step_by_expr[expr]
         step = self._leaf_step(expr) if is_leaf(expr) else self._step_builders[type(expr)](self, expr)
-        touch = self._depends_on(expr)
         self._steps.append(step)
-        self._dependencies.append(touch)
+        self._dependencies.append(self._depends_on(expr))
         self.exprs.append(expr)
         self._step_by_expr[expr] = len(self._steps) - 1
         return len(self._steps) - 1
@@ -97,10 +107,10 @@ class VectorMachine:
         return self._dependencies[step]
 
     def run(self, frame: EvalFrame, step: int) -> ValueVector:
-        found = frame.results.get(step)
-        if found is None:
-            found = frame.results[step] = self._steps[step](frame)
-        return found
+        vector = frame.results.get(step)
+        if vector is None:
+            vector = frame.results[step] = self._steps[step](frame)
+        return vector
 
     def operand(self, expr: e.Expr) -> VectorOperand:
         step = self.add(expr)
@@ -122,19 +132,18 @@ class VectorMachine:
         return len(self.leaves) - 1
 
     def existing_leaf_index(self, expr: e.Expr) -> int:
-        """One that a step has: when values are asked for it is too late for another."""
+        """The index of a leaf that a step added; leaves cannot be added once values are computed."""
         return self._leaf_by_expr[expr]
 
     def add_state_row_leaf(self, expr: e.StateRef) -> int:
-        """The leaf that has a state's values for the pod's key. They tell evaluations apart: other values, another one."""
-        row = cast(
-            ScalarFunction, compile_state_row(expr, self._program)
-        )  # only the step that asked for it looks at it
+        """A leaf with the state's values under the pod's key. It is part of the evaluation's cache key."""
+        # Not an `EvalValue`, but only the step of this expression reads it.
+        row = cast(ScalarFunction, compile_state_row(expr, self._program))
         self.leaves.append(ScalarLeaf(expr.key, row, in_cache_key=True, time_dependent=False))
         return len(self.leaves) - 1
 
-    def leaf_values(self, seen: EvalContext) -> list[EvalValue]:
-        return [leaf.function(seen) for leaf in self.leaves]
+    def leaf_values(self, context: EvalContext) -> list[EvalValue]:
+        return [leaf.function(context) for leaf in self.leaves]
 
     @property
     def program(self) -> Program:
@@ -161,27 +170,24 @@ class VectorMachine:
         )
 
     def _nested_depends_on(self, expr: e.Expr) -> Dependency:
-        """Each part is looked at once: a long expression holds the same part in many places."""
-        known = self._dependency_cache.get(id(expr))
-        if known is None:
-            touch = self._own_depends_on(expr)
+        """Cached, because a long expression contains the same part many times."""
+        cached = self._dependency_cache.get(id(expr))
+        if cached is None:
+            dependency = self._own_depends_on(expr)
             for child in e.children(expr):
-                touch |= self._nested_depends_on(child)
-            known = self._dependency_cache[id(expr)] = expr, touch
-        return known[1]
+                dependency |= self._nested_depends_on(child)
+            cached = self._dependency_cache[id(expr)] = expr, dependency
+        return cached[1]
 
     def _own_depends_on(self, expr: e.Expr) -> Dependency:
         match expr:
-            case (
-                e.Attr(owner="node", path=("requested" | "free" | "pods", *_))
-                | e.CountPodsOnNode()
-                | e.SumPodsOnNode()
-            ):
+            case e.CountPodsOnNode() | e.SumPodsOnNode():
                 return Dependency.NODE | Dependency.USAGE
-            case e.Attr(owner="node"):
-                return Dependency.NODE
+            case e.Attr(owner="node", path=path):
+                reads_usage = find_attribute("node", path).field.startswith("usage.")
+                return Dependency.NODE | (Dependency.USAGE if reads_usage else Dependency.NONE)
             case e.ElementField():
-                # Where the list is the node's; a list of the pod's is not a step's to read.
+                # Steps read lists of the node only; a list of the pod is a leaf.
                 return Dependency.NODE
             case e.InputRef() if e.Stage.NODE in expr.stage:
                 return Dependency.NODE
@@ -190,8 +196,8 @@ class VectorMachine:
             case e.NotRecovered():
                 return Dependency.NODE | Dependency.SAMPLES
             case e.GangTraffic(topology_key=topology):
-                around = Dependency.NONE if topology is None else Dependency.CLUSTER
-                return Dependency.NODE | Dependency.USAGE | Dependency.SAMPLES | around
+                cluster = Dependency.NONE if topology is None else Dependency.CLUSTER
+                return Dependency.NODE | Dependency.USAGE | Dependency.SAMPLES | cluster
             case e.MetricRef(name=name):
                 assumes = self._program.metrics[name].assumed_load is not None
                 return (
@@ -201,20 +207,20 @@ class VectorMachine:
                 return Dependency.NONE
 
     def _is_time_dependent(self, expr: e.Expr) -> bool:
-        known = self._time_dependent_cache.get(id(expr))
-        if known is None:
+        cached = self._time_dependent_cache.get(id(expr))
+        if cached is None:
             if is_leaf(expr):
-                found = self.leaves[self.leaf_index(expr)].time_dependent
+                time_dependent = self.leaves[self.leaf_index(expr)].time_dependent
             elif isinstance(expr, e.CountPodsOnNode | e.SumPodsOnNode | e.ListFold):
-                found = e.Stage.TIME in e.stage_of(expr)
+                time_dependent = e.Stage.TIME in e.stage_of(expr)
             else:
-                found = any(self._is_time_dependent(child) for child in e.children(expr))
-            known = self._time_dependent_cache[id(expr)] = expr, found
-        return known[1]
+                time_dependent = any(self._is_time_dependent(child) for child in e.children(expr))
+            cached = self._time_dependent_cache[id(expr)] = expr, time_dependent
+        return cached[1]
 
 
 def is_leaf(expr: e.Expr) -> bool:
-    """Whether it depends on the pod, the clock or nothing: neither on the node nor on the element of a list."""
+    """Whether the expression depends neither on the node nor on the element of a list."""
     return not e.depends_on_node(expr) and not e.depends_on_element(expr)
 
 
@@ -227,4 +233,4 @@ def both_known(left: KnownMask, right: KnownMask) -> KnownMask:
 
 
 Fingerprint = Callable[[EvalFrame], Hashable]
-"""What an expression reads of other nodes than the one that it is asked of."""
+"""Reads what an expression depends on of other rows than its own, for cache keys."""

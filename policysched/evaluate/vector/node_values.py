@@ -1,4 +1,4 @@
-"""What a node says of itself, as steps: its attributes, inputs, metrics and the pods on it; and the columns that these need."""
+"""Steps for values of the node: attributes, inputs, metrics, states and counts of its pods, with the columns they read."""
 
 from typing import cast
 
@@ -8,104 +8,77 @@ from policysched.cluster.samples import ALL_NODES, StateRow
 from policysched.evaluate.columns.column_kinds import (
     INPUT_PRESENT,
     Allocatable,
-    ClassCounts,
     ColumnKind,
-    CreatedNs,
     DomainCode,
     InputState,
     InputValue,
-    NodeMapEntry,
-    NodeNameCode,
-    NodeReady,
-    NodeTextList,
     PodClassCounts,
     PodCount,
     PolicyResourceRequested,
-    Requested,
+    node_attribute_column,
 )
 from policysched.evaluate.columns.interner import ABSENT
+from policysched.evaluate.columns.shared_interners import ClassCounts
 from policysched.evaluate.columns.view import map_codes
 from policysched.evaluate.scalar.compiler import compile_scalar
-from policysched.evaluate.scalar.eval_context import ScalarFunction
+from policysched.evaluate.scalar.eval_context import ScalarFunction, inputs_read
 from policysched.evaluate.vector.machine import EvalFrame, ValueVector, VectorMachine, VectorStep
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.attributes import find_attribute
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.reads import expr_reads
 
 
-def attribute_column(path: tuple[str, ...]) -> ColumnKind:
-    """The column of a node's attribute; `free` has none of its own."""
-    match path:
-        case ("labels" | "annotations" | "conditions" | "objects" as entries, key):
-            return NodeMapEntry(entries, key)
-        case ("allocatable", resource):
-            return Allocatable(resource)
-        case ("pods",) | ("requested", "pods"):
-            return PodCount()
-        case ("requested", resource):
-            return Requested(resource)
-        case ("taints" | "images" as listed,):
-            return NodeTextList(listed)
-        case ("created",):
-            return CreatedNs()
-        case ("name",):
-            return NodeNameCode()
-        case ("ready",):
-            return NodeReady()
-        case _:
-            raise AssertionError(f"a node has no attribute {path}")
-
-
 def columns_read_by(expr: e.Expr, program: Program) -> list[ColumnKind]:
     """Every column that the expression reads."""
-    found: list[ColumnKind] = []
-    for one in e.walk(expr):
-        match one:
+    columns: list[ColumnKind] = []
+    for part in e.walk(expr):
+        match part:
             case e.Attr(owner="node", path=("free", resource)):
-                found += [Allocatable(resource), attribute_column(("requested", resource))]
+                columns += _free_amount_columns(resource)
             case e.Attr(owner="node", path=path):
-                found.append(attribute_column(path))
+                columns.append(node_attribute_column(path))
             case e.InputRef(name=name) if program.inputs[name].owner == "node":
-                found += [InputState(program.inputs[name]), InputValue(program.inputs[name])]
+                columns += [InputState(program.inputs[name]), InputValue(program.inputs[name])]
             case e.SumPodsOnNode():
-                found.append(_policy_resource_column(one, program))
+                columns.append(_policy_resource_column(part, program))
             case e.GangTraffic(topology_key=str() as key):
-                found.append(DomainCode(key))
+                columns.append(DomainCode(key))
             case e.CountPodsOnNode(where=None):
-                found.append(PodCount())
+                columns.append(PodCount())
             case e.CountPodsOnNode(where=where):
-                found.append(PodClassCounts(tuple(sorted(expr_reads(where, program.inputs).counted_pods))))
-    return found
+                columns.append(PodClassCounts(tuple(sorted(expr_reads(where, program.inputs).counted_pods))))
+    return columns
 
 
 def node_attribute(machine: VectorMachine, expr: e.Attr) -> VectorStep:
     assert expr.owner == "node", f"{expr.owner}.{'.'.join(expr.path)} is a leaf"
-    match expr.path:
-        case ("free", resource):
-            allocatable, requested = Allocatable(resource), attribute_column(("requested", resource))
+    row, key = find_attribute("node", expr.path), expr.path[-1]
+    if row.field == "usage.free":
+        return _free_amount(key)
+    kind = node_attribute_column(expr.path)
+    if row.key_kind != "texts":
+        return lambda frame: ValueVector(frame.view.column(kind), True)
 
-            def free(frame: EvalFrame) -> ValueVector:
-                return ValueVector(frame.view.column(allocatable) - frame.view.column(requested), True)
+    def entry(frame: EvalFrame) -> ValueVector:
+        codes = frame.view.column(kind)
+        return ValueVector(codes, codes != ABSENT)
 
-            return free
-        case ("labels" | "annotations" | "conditions" | "objects", _):
-            entries = attribute_column(expr.path)
+    return entry
 
-            def entry(frame: EvalFrame) -> ValueVector:
-                codes = frame.view.column(entries)
-                return ValueVector(codes, codes != ABSENT)
 
-            return entry
-        case path:
-            kind = attribute_column(path)
-            return lambda frame: ValueVector(frame.view.column(kind), True)
+def _free_amount(resource: str) -> VectorStep:
+    allocatable, requested = _free_amount_columns(resource)
+    return lambda frame: ValueVector(frame.view.column(allocatable) - frame.view.column(requested), True)
+
+
+def _free_amount_columns(resource: str) -> tuple[ColumnKind, ColumnKind]:
+    return Allocatable(resource), node_attribute_column(("requested", resource))
 
 
 def node_input(machine: VectorMachine, expr: e.InputRef) -> VectorStep:
-    state, value = (
-        InputState(machine.program.inputs[expr.name]),
-        InputValue(machine.program.inputs[expr.name]),
-    )
+    declaration = machine.program.inputs[expr.name]
+    state, value = InputState(declaration), InputValue(declaration)
     return lambda frame: ValueVector(frame.view.column(value), frame.view.column(state) == INPUT_PRESENT)
 
 
@@ -114,8 +87,10 @@ def node_metric(machine: VectorMachine, expr: e.MetricRef) -> VectorStep:
 
 
 def awaiting_recovery(machine: VectorMachine, expr: e.NotRecovered) -> VectorStep:
-    watch = expr.condition
-    return lambda frame: ValueVector(frame.view.awaiting_recovery(watch), frame.view.metric(watch.metric)[1])
+    condition = expr.condition
+    return lambda frame: ValueVector(
+        frame.view.awaiting_recovery(condition), frame.view.metric(condition.metric)[1]
+    )
 
 
 def policy_state(machine: VectorMachine, expr: e.StateRef) -> VectorStep:
@@ -139,18 +114,19 @@ def pod_count(machine: VectorMachine, expr: e.CountPodsOnNode) -> VectorStep:
     reads = expr_reads(expr.where, machine.program.inputs)
     if reads.node or reads.metrics or reads.placed_pods:
         return _count_pods_per_node(matches)
-    mixtures = PodClassCounts(tuple(sorted(reads.counted_pods)))
+    class_counts = PodClassCounts(tuple(sorted(reads.counted_pods)))
 
     def run(frame: EvalFrame) -> ValueVector:
-        codes, examples = frame.view.column(mixtures), frame.view.codes.class_representatives
-        answers: dict[int, bool] = {}
+        codes, representatives = frame.view.column(class_counts), frame.view.codes.class_representatives
+        class_matches: dict[int, bool] = {}
 
-        def matching(mixture: ClassCounts) -> int:
+        def matching(counts: ClassCounts) -> int:
             total = 0
-            for group, count in mixture:
-                if group not in answers:
-                    answers[group] = matches(frame.context.with_other_pod(examples[group])) is True
-                total += count * answers[group]
+            for pod_class, count in counts:
+                if pod_class not in class_matches:
+                    representative = representatives[pod_class]
+                    class_matches[pod_class] = matches(frame.context.with_other_pod(representative)) is True
+                total += count * class_matches[pod_class]
             return total
 
         return ValueVector(map_codes(codes, frame.view.codes.class_counts.values, matching, np.int64), True)
@@ -159,29 +135,27 @@ def pod_count(machine: VectorMachine, expr: e.CountPodsOnNode) -> VectorStep:
 
 
 def pod_sum(machine: VectorMachine, expr: e.SumPodsOnNode) -> VectorStep:
-    promised = _policy_resource_column(expr, machine.program)
-    return lambda frame: ValueVector(frame.view.column(promised), True)
+    requested = _policy_resource_column(expr, machine.program)
+    return lambda frame: ValueVector(frame.view.column(requested), True)
 
 
 def _policy_resource_column(expr: e.SumPodsOnNode, program: Program) -> PolicyResourceRequested:
-    names = dict.fromkeys(one.name for one in e.walk(expr.value) if isinstance(one, e.InputRef))
-    return PolicyResourceRequested(
-        expr.value, tuple(program.inputs[name] for name in names), expr.type.is_float64
-    )
+    return PolicyResourceRequested(expr.value, inputs_read(program, expr.value), expr.type.is_float64)
 
 
 def _count_pods_per_node(matches: ScalarFunction) -> VectorStep:
-    """Where the condition compares the counted pod with its node, every pod is looked at."""
+    """For a condition that compares the counted pod with its node: evaluates it for every pod."""
 
     def run(frame: EvalFrame) -> ValueVector:
         counts = np.zeros(frame.view.count, np.int64)
-        for place in range(frame.view.count):
-            at = frame.view.node_at(place)
-            if at is not None and at[1].pods:
-                seen = frame.context.with_node(*at)
-                counts[place] = sum(
-                    matches(seen.with_other_pod(other)) is True for other in at[1].pods.values()
-                )
+        for position in range(frame.view.count):
+            node_and_usage = frame.view.node_at(position)
+            if node_and_usage is None:
+                continue
+            context = frame.context.with_node(*node_and_usage)
+            counts[position] = sum(
+                matches(context.with_other_pod(other)) is True for other in node_and_usage[1].pods.values()
+            )
         return ValueVector(counts, True)
 
     return run

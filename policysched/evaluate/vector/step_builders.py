@@ -1,5 +1,7 @@
-"""Which function makes the step of each kind of expression. The meaning is that of `lang.ir.expr`'s docstring, operation by
-operation; every function takes expressions of the class that it stands under."""
+"""`STEP_BUILDERS`: the function that builds the step of each class of expression.
+
+The docstring of `lang.ir.expr` defines the meaning of each operation.
+"""
 
 from collections.abc import Mapping
 

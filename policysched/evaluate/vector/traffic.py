@@ -1,7 +1,7 @@
-"""`traffic_to(gang)` as a step: what flows between the pod and the members of its gang, added up by row or by domain.
+"""`traffic_to(gang)` as a step: the traffic between the pod and the members of its gang by row or domain.
 
-Only the members are looked at, wherever they are; rows without one have nothing, and need no look. The meaning is that of
-`lang.ir.expr.TrafficTo`.
+Reads the rows of members only; all other rows have none. `lang.ir.expr.GangTraffic` defines the
+meaning.
 """
 
 from collections.abc import Hashable, Iterator
@@ -13,6 +13,7 @@ from policysched.evaluate.columns.column_kinds import DomainCode
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.dtypes import dtype_of
 from policysched.evaluate.columns.gang_members import GangMemberSpec, MemberRows
+from policysched.evaluate.scalar.eval_context import inputs_read
 from policysched.evaluate.vector.machine import EvalFrame, Fingerprint, ValueVector, VectorMachine, VectorStep
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import Number, exact_total
@@ -21,72 +22,74 @@ from policysched.lang.ir.program import Program
 
 def traffic_to(machine: VectorMachine, expr: e.GangTraffic) -> VectorStep:
     assert expr.gang_key is not None, f"`{expr.span.text}` of a policy without gangs"
-    terms = _member_spec(expr, machine.program)
-    by, key = machine.leaf_index(expr.gang_key), machine.leaf_index(expr.pod_key)
-    assume = None if expr.assume is None else machine.leaf_index(expr.assume)
+    spec = _member_spec(expr, machine.program)
+    gang_leaf, name_leaf = machine.leaf_index(expr.gang_key), machine.leaf_index(expr.pod_key)
+    assume_leaf = None if expr.assume is None else machine.leaf_index(expr.assume)
     floating, dtype = expr.type.is_float64, dtype_of(expr.type.kind)
     domain = None if expr.topology_key is None else DomainCode(expr.topology_key)
 
     def run(frame: EvalFrame) -> ValueVector:
-        view, gang, name = frame.view, frame.leaf_values[by], frame.leaf_values[key]
+        view, gang, name = frame.view, frame.leaf_values[gang_leaf], frame.leaf_values[name_leaf]
         if gang is None:
             return ValueVector(np.zeros((), dtype), True)
         if name is None:
             return ValueVector(np.zeros((), dtype), False)
-        home = frame.context.namespace.name, str(gang)
-        amount = None if assume is None else frame.leaf_values[assume]
+        namespace = frame.context.namespace.name
+        amount = None if assume_leaf is None else frame.leaf_values[assume_leaf]
         flows = _PodFlows(
-            view.pairs(expr.name), (home[0], str(name)), _assumed_number(amount, floating=floating)
+            view.pairs(expr.name), (namespace, str(name)), _assumed_number(amount, floating=floating)
         )
         if not flows.known:
             return ValueVector(np.zeros((), dtype), False)
         members = _member_flows(
-            view.gang_members(terms).rows_of(home), flows, view.row_of_pod(frame.context.pod.uid), str(name)
+            view.gang_members(spec).rows_of((namespace, str(gang))),
+            flows,
+            view.row_of_pod(frame.context.pod.uid),
+            str(name),
         )
         polled = view.metric(expr.name)[1]
         if domain is None:
             totals, unknown = _sum_by_row_or_domain(members, None, floating=floating)
-            values, lacking = (
-                view.from_row_values(totals, 0, dtype),
-                view.from_row_values(unknown, 0, np.bool_),
-            )
-            return ValueVector(values, polled & ~lacking)
+            values = view.from_row_values(totals, 0, dtype)
+            is_unknown = view.from_row_values(unknown, 0, np.bool_)
+            return ValueVector(values, polled & ~is_unknown)
         codes = view.all_rows().column(domain)
         totals, unknown = _sum_by_row_or_domain(members, codes, floating=floating)
-        here = view.column(domain)
-        values, lacking = _gather_codes(totals, here, dtype), _gather_codes(unknown, here, np.bool_)
-        return ValueVector(values, polled & ~lacking & (here != 0))
+        row_codes = view.column(domain)
+        values = _gather_codes(totals, row_codes, dtype)
+        is_unknown = _gather_codes(unknown, row_codes, np.bool_)
+        return ValueVector(values, polled & ~is_unknown & (row_codes != 0))
 
     return run
 
 
 def traffic_fingerprint(machine: VectorMachine, expr: e.Expr | None) -> Fingerprint | None:
-    """What of other rows the value depends on; None: nothing."""
+    """The fingerprint of what the value reads of other rows; None: it reads none."""
     parts = [
-        _members_fingerprint(machine, one)
-        for one in (() if expr is None else e.walk(expr))
-        if isinstance(one, e.GangTraffic) and one.topology_key is not None
+        _members_fingerprint(machine, part)
+        for part in (() if expr is None else e.walk(expr))
+        if isinstance(part, e.GangTraffic) and part.topology_key is not None
     ]
     return (lambda frame: tuple([part(frame) for part in parts])) if parts else None
 
 
 def _members_fingerprint(machine: VectorMachine, expr: e.GangTraffic) -> Fingerprint:
     assert expr.gang_key is not None, f"`{expr.span.text}` of a policy without gangs"
-    terms, by = _member_spec(expr, machine.program), machine.existing_leaf_index(expr.gang_key)
+    spec, gang_leaf = _member_spec(expr, machine.program), machine.existing_leaf_index(expr.gang_key)
 
     def read(frame: EvalFrame) -> Hashable:
-        gang = frame.leaf_values[by]
+        gang = frame.leaf_values[gang_leaf]
         if gang is None:
             return None
-        home = frame.context.namespace.name, str(gang)
-        return frame.view.topology_version, frame.view.gang_members(terms).revision(home)
+        namespaced_gang = frame.context.namespace.name, str(gang)
+        return frame.view.topology_version, frame.view.gang_members(spec).revision(namespaced_gang)
 
     return read
 
 
 class _PodFlows:
-    """What flows between one pod and others of its namespace. `known` False: the samples do not know the pod, and nothing is
-    assumed."""
+    """The traffic between one pod and others of its namespace. `known` False: the samples do not have
+    the pod, and nothing is assumed."""
 
     def __init__(self, pairs: PairSamples, pod: tuple[str, str], assume: Number | None) -> None:
         self._pairs, self._namespace, self._assume = pairs, pod[0], assume
@@ -94,7 +97,7 @@ class _PodFlows:
         self.known = self._pod_flows is not None or assume is not None
 
     def flow_to(self, name: str) -> Number | None:
-        """None: there are samples of the two that cannot be used."""
+        """The traffic with another pod; None: the sample of the pair is unusable."""
         peer = self._namespace, name
         if self._pod_flows is not None:
             if peer in self._pod_flows:
@@ -106,29 +109,22 @@ class _PodFlows:
 
 def _member_spec(expr: e.GangTraffic, program: Program) -> GangMemberSpec:
     assert expr.gang_key is not None, f"`{expr.span.text}` of a policy without gangs"
-    names = dict.fromkeys(
-        one.name
-        for part in (expr.gang_key, expr.pod_key)
-        for one in e.walk(part)
-        if isinstance(one, e.InputRef)
-    )
-    return GangMemberSpec(
-        program.name, expr.gang_key, expr.pod_key, tuple(program.inputs[name] for name in names)
-    )
+    inputs = inputs_read(program, expr.gang_key, expr.pod_key)
+    return GangMemberSpec(program.name, expr.gang_key, expr.pod_key, inputs)
 
 
 def _assumed_number(amount: object, *, floating: bool) -> Number | None:
     if amount is None:
         return None
-    assert isinstance(amount, int | float), f"{amount!r} is assumed between two pods"
+    assert isinstance(amount, int | float), f"{amount!r} is not a number"
     return float(amount) if floating else int(amount)
 
 
 def _member_flows(
-    places: MemberRows, flows: _PodFlows, own_row: int | None, own_name: str
+    members: MemberRows, flows: _PodFlows, own_row: int | None, own_name: str
 ) -> Iterator[tuple[Number | None, int, int]]:
-    """What flows to members, where it is not nothing: how much, on which row, and to how many. The pod itself is none of them."""
-    for name, rows in places.items():
+    """The nonzero traffic to other members: amount per member, row and number of members."""
+    for name, rows in members.items():
         flow = flows.flow_to(name)
         if flow == 0:
             continue
@@ -139,24 +135,24 @@ def _member_flows(
 
 
 def _sum_by_row_or_domain(
-    heard: Iterator[tuple[Number | None, int, int]], codes: Array | None, *, floating: bool
+    members: Iterator[tuple[Number | None, int, int]], codes: Array | None, *, floating: bool
 ) -> tuple[dict[int, Number], dict[int, bool]]:
-    """By row, or by the domain of the row (`codes`): what flows, and where that is not known."""
-    parts: dict[int, list[Number]] = {}
+    """Totals by row, or by the domain of the row (`codes`), and the keys whose total is unknown."""
+    flows: dict[int, list[Number]] = {}
     unknown: dict[int, bool] = {}
-    for flow, row, count in heard:
-        place = row if codes is None else int(codes[row])
+    for flow, row, count in members:
+        key = row if codes is None else int(codes[row])
         if flow is None:
-            unknown[place] = True
+            unknown[key] = True
         else:
-            parts.setdefault(place, []).extend([flow] * count)
-    return {place: exact_total(found, floating=floating) for place, found in parts.items()}, unknown
+            flows.setdefault(key, []).extend([flow] * count)
+    return {key: exact_total(numbers, floating=floating) for key, numbers in flows.items()}, unknown
 
 
 def _gather_codes(by_code: dict[int, Number] | dict[int, bool], codes: Array, dtype: object) -> Array:
-    answers = np.zeros(int(codes.max(initial=0)) + 1, dtype)  # type: ignore[call-overload]
-    for code, answer in by_code.items():
-        if code < len(answers):
-            answers[code] = answer
-    found: Array = answers[codes]
-    return found
+    values = np.zeros(int(codes.max(initial=0)) + 1, dtype)  # type: ignore[call-overload]
+    for code, value in by_code.items():
+        if code < len(values):
+            values[code] = value
+    by_row: Array = values[codes]
+    return by_row

@@ -1,8 +1,9 @@
 """Every built-in attribute: what a policy may read of pods, nodes and namespaces without declaring anything.
 
-One row an attribute. The checker takes the type from it, the compiler the stage and the waking events, the docs all of
-it; `plan` and `oracle` hold one extractor for each row. A map (`labels`, `requests`) is one row too, its keys are the
-policy's.
+One row per attribute. The checker takes the type from it, the compiler the stage and the requeue events, the evaluator
+the reader (`evaluate.scalar.leaves`) and the column (`evaluate.columns.column_kinds`), the docs all of it. A new attribute
+that is a field of `Pod`, `Node` or `Namespace` is one row here and its reader in the reference implementation of the
+tests. A map (`labels`, `requests`) is one row; the policy names the key.
 """
 
 from collections.abc import Mapping
@@ -28,12 +29,12 @@ from policysched.model.cluster_events import ClusterEvent
 
 @dataclass(frozen=True, slots=True)
 class BuiltinAttribute:
-    """`field` names what it reads of the cluster's value of its owner: a field of `Pod`, `Node` or `Namespace`,
-    `usage.FIELD` for the running totals of the node, `share.FIELD` for those of the namespace, `facts.FIELD` for what the
-    queue knows of the pod.
+    """`field` is what is read: `FIELD` of the `Pod`, `Node` or `Namespace`, `FIELD[].ITEM` for that field of each item of
+    a list, `usage.TOTAL` for the running totals of the node, `share.RESOURCE` for those of the namespace, `facts.FACT` for
+    what the queue knows of the pod.
 
-    `requeue_events` are the events after which the value can be another one. `key_kind` says what a map's keys are: texts
-    (labels), where an absent key is missing, or names of resources, where an absent one is 0.
+    `requeue_events` are the events that can change the value. `key_kind` is what the keys of a map are: texts (labels),
+    where an absent key is missing, or names of resources, where an absent key is 0.
     """
 
     owner: Owner
@@ -136,7 +137,7 @@ _POD_ROWS: tuple[BuiltinAttribute, ...] = (
     _pod_attribute(
         "waited",
         DURATION,
-        "facts.queued_ns",
+        "facts.waited",
         "How long it has been in the queue: now less `pod.queued`.",
         wakes=frozenset({_E.TIME}),
         stage=Stage.POD | Stage.TIME,
@@ -164,7 +165,7 @@ _POD_ROWS: tuple[BuiltinAttribute, ...] = (
     _pod_attribute(
         "tolerations",
         _STRING_LIST,
-        "tolerations",
+        "tolerations[].key",
         "The keys of the taints that it tolerates.",
         wakes=_POD_UPDATE_EVENTS,
     ),
@@ -217,14 +218,16 @@ _NODE_ROWS: tuple[BuiltinAttribute, ...] = (
     _node_attribute(
         "free",
         _INT_MAP,
-        "usage.requested",
+        "usage.free",
         _PLACED_POD_EVENTS | {_E.NODE_ALLOCATABLE},
         "`allocatable` less `requested`.",
         keys="resources",
         unit=_RESOURCE_UNIT,
     ),
     _node_attribute("pods", INT, "usage.pods", _PLACED_POD_EVENTS, "How many pods are on it."),
-    _node_attribute("taints", _STRING_LIST, "taints", frozenset({_E.NODE_TAINT}), "The keys of its taints."),
+    _node_attribute(
+        "taints", _STRING_LIST, "taints[].key", frozenset({_E.NODE_TAINT}), "The keys of its taints."
+    ),
     _node_attribute(
         "conditions",
         _STRING_MAP,
