@@ -1,7 +1,7 @@
-"""What a built-in declares of itself: the third of it that the language, lint, the queue and the docs need.
+"""The declaration of a built-in, read by the checker, lint, the queue and the docs.
 
-A built-in is three modules of one name: its declaration in `builtins.registry`, its kernel in `builtins.kernels` and its
-plain meaning in `tests.reference.builtins`. A house test holds the three sets equal.
+A built-in has a declaration and a kernel in its folder, and a reference implementation in
+`tests/reference/builtins`. `tests/house/test_builtins.py` checks that all three exist.
 """
 
 from dataclasses import dataclass
@@ -13,9 +13,12 @@ from policysched.model.cluster_events import ClusterEvent
 
 @dataclass(frozen=True, slots=True)
 class BuiltinParameter:
-    """`{ strategy = most_allocated }`: a choice of words, an int in a range, a map from string to int, points
-    (`shape = {"0" = 0, "100" = 10}`, utilisation percent to score), or constraints: one of the words, or a map from
-    topology key to maxSkew. `requeue_events`: events that can turn a no into a yes where the parameter is not its default."""
+    """One parameter (`{ strategy = most_allocated }`), by `kind`: a choice, an int in a range,
+    weights (a map from string to int), a shape (points of utilization percent and score, `{"0" =
+    0, "100" = 10}`), constraints (a choice, or a map from topology key to maxSkew), or names.
+    `requeue_events`: further events that can make the pod schedulable where the value is not the
+    default.
+    """
 
     name: str
     kind: Literal["choice", "int", "weights", "shape", "constraints", "names"]
@@ -29,16 +32,20 @@ class BuiltinParameter:
 
 @dataclass(frozen=True, slots=True)
 class BuiltinDeclaration:
-    """`name` is the plugin's name in snake case, `plugin` as kube-scheduler spells it.
+    """`name` is the plugin's name in snake case, `plugin` its name in kube-scheduler.
 
-    `pod_reads` and `node_reads` name fields of `model.pods.Pod` and `model.nodes.Node` (or `node.usage`, the running totals,
-    `cluster`, facts over all nodes such as how many have an image, or `volumes`, what there is of volumes and claims): pods that agree on the former share an
-    evaluation, and only changes of the latter can change it. `selected_labels` among the former are those of the pod's
-    labels that placed pods' terms ask about, `siblings` the pods that its Services and its controller select.
-    `parameters` are those of the score, `filter_parameters` those of the filter. `filter_requeue_events` are the events that can turn its no into a yes. `reasons`
-    are its words; `{resource}` stands for a resource name. `scaleup` False: a new, empty node of the same kind would
-    not help. `cost_per_node` is roughly how many things its plain meaning looks at on a node, as `show` counts.
-    `default_weight` None: it does not score.
+    `pod_reads` and `node_reads` name fields of `model.pods.Pod` and `model.nodes.Node`; pods
+    that agree on the former share an evaluation, and only changes of the latter can change it.
+    Further values of `node_reads`: `usage`, the totals of the node's pods; `cluster`, facts over
+    all nodes; `volumes`, volumes and claims. Further values of `pod_reads`: `selected_labels`, the
+    labels that terms of placed pods select by; `siblings`, the pods selected by the pod's Services
+    and controller.
+
+    `parameters` belong to the score, `filter_parameters` to the filter. `filter_requeue_events` are
+    the events that can end a refusal. `reasons` are the messages, with placeholders such as
+    `{resource}`. `scaleup` False: a new, empty node of the same kind would not help.
+    `cost_per_node` is the approximate number of objects inspected per node, for `show`.
+    `default_weight` None: not a score.
     """
 
     name: str
@@ -54,5 +61,5 @@ class BuiltinDeclaration:
     default_weight: int | None
     scaleup: bool
     cost_per_node: int
-    source: str  # where the semantics come from, for the docs
+    source: str  # of the semantics, for the docs
     filter_parameters: tuple[BuiltinParameter, ...] = ()

@@ -1,7 +1,8 @@
-"""The built-ins of kube-scheduler over columns, one module each, under the names that `builtins.registry` declares.
+"""The kernels of all built-ins by name, imported from the folders that `registry` lists.
 
-A module that filters has `specialize_filter`, one that scores has `specialize_score`; `KERNEL_COLUMNS`, where it has any, are the columns
-that nearly every pod needs, made when a plan is prepared. The others are made when a pod first asks.
+A filter's module has `specialize_filter`, a score's `specialize_score`. Its optional `COLUMNS` are
+the columns that nearly every pod needs, built with the plan; the others are built when a pod first
+reads them.
 """
 
 from collections.abc import Callable, Mapping

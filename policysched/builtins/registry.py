@@ -1,7 +1,7 @@
 """The built-ins by name, in kube-scheduler's order, which is also that of `include kube_default`.
 
-A new built-in is a folder beside this file and one line in `_PLUGIN_ORDER`.
-Source of the order: `pkg/scheduler/apis/config/v1/default_plugins.go`.
+A new built-in is a folder beside this file and one line in `_PLUGIN_ORDER`. Source of the order:
+`pkg/scheduler/apis/config/v1/default_plugins.go`.
 """
 
 from collections.abc import Mapping
@@ -41,14 +41,16 @@ def _discover() -> dict[str, BuiltinDeclaration]:
 BUILTINS: Mapping[str, BuiltinDeclaration] = _discover()
 
 KUBE_DEFAULT_VERSION = "1.36"
-"""The release whose default filters, scores and weights `include kube_default` brings."""
+"""The kube-scheduler release whose default filters, scores and weights `include kube_default` uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubeSchedulerRelease:
-    """How the defaults of an older kube-scheduler differ from `KUBE_DEFAULT_VERSION`'s: built-ins that it had not, those that did not
-    score yet, and words for parameters of scores. Everything else is the same, weights and reasons included. Sources: the plugins in
-    kubernetes v1.34.3, v1.35.0 and v1.36.3, and the defaults of their feature gates."""
+    """How the defaults of an older kube-scheduler differ from `KUBE_DEFAULT_VERSION`: missing
+    built-ins, built-ins without a score, and values of score parameters. Everything else is the
+    same, including weights and reasons. Sources: the plugins in kubernetes v1.34.3, v1.35.0 and
+    v1.36.3, and the defaults of their feature gates.
+    """
 
     missing_builtins: frozenset[str] = frozenset()
     builtins_without_score: frozenset[str] = frozenset()
@@ -70,4 +72,4 @@ KUBE_SCHEDULER_RELEASES: Mapping[str, KubeSchedulerRelease] = {
     "1.35": _UNTIL_1_35,
     KUBE_DEFAULT_VERSION: KubeSchedulerRelease(),
 }
-"""Whose defaults can be included, oldest first."""
+"""The releases whose defaults can be included, oldest first."""

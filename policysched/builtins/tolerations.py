@@ -1,4 +1,4 @@
-"""Whether a pod's tolerations bear a taint. Source: `Toleration.ToleratesTaint` in k8s.io/api/core/v1."""
+"""Matching of tolerations and taints. Source: `Toleration.ToleratesTaint` in k8s.io/api/core/v1."""
 
 from collections.abc import Iterable
 
@@ -7,11 +7,11 @@ from policysched.model.pods import Toleration
 
 
 def tolerated(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    return any(_tolerates(one, taint) for one in tolerations)
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """An empty effect or key stands for any; only `Equal` looks at the value."""
+    """An empty effect or key matches all; only `Equal` compares values."""
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     if toleration.operator in ("", "Equal"):

@@ -1,7 +1,9 @@
-"""What of kube-scheduler's default profile no built-in evaluates, by name: `show`, lint and the pages all print this one list.
+"""Features of kube-scheduler's default profile that no built-in supports. `show`, lint and the docs
+print this list.
 
-A pod that uses one of these stays pending with words (`Pod.uncovered`, or a filter's own). Lint says it of what a text uses: all
-where `kube_default` is included, else the parts of the built-ins that it names.
+A pod that uses one stays pending with a message (`Pod.uncovered`, or a filter's own). Lint reports
+those that a policy concerns: all with `include kube_default`, else those of the built-ins that it
+names.
 """
 
 from collections.abc import Collection
@@ -10,7 +12,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedFeature:
-    """`plugin` as kube-scheduler spells it; `usage` names the fields by which a pod uses it."""
+    """`plugin` is the name in kube-scheduler; `usage` names the fields by which a pod uses the
+    feature.
+    """
 
     plugin: str
     usage: str
@@ -25,12 +29,12 @@ UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
     UnsupportedFeature(
         "DynamicResources",
         "CEL selectors of devices with the libraries ip, cidr, url, format, sets, lists or regex",
-        "no node is taken, in words that name the selector",
+        "every node is rejected; the reason names the selector",
     ),
     UnsupportedFeature(
         "DynamicResources",
-        "CEL selectors of devices where policysched runs elsewhere than on Linux on x86-64",
-        "the pod stays pending, in words that name the package that is not there",
+        "CEL selectors of devices on platforms other than Linux on x86-64",
+        "the pod stays pending; the reason names the missing package",
     ),
     UnsupportedFeature(
         "DynamicResources", "spec.resourceClaims of an unknown kind (neither a claim nor a template)"
@@ -40,5 +44,5 @@ UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
 
 
 def unsupported_features(plugins: Collection[str] | None) -> tuple[UnsupportedFeature, ...]:
-    """Of these plugins of kube-scheduler; None: of all its default profile."""
-    return tuple(one for one in UNSUPPORTED_FEATURES if plugins is None or one.plugin in plugins)
+    """The features of these kube-scheduler plugins; None: of the whole default profile."""
+    return tuple(feature for feature in UNSUPPORTED_FEATURES if plugins is None or feature.plugin in plugins)

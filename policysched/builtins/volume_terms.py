@@ -1,7 +1,8 @@
-"""Node affinity of volumes, and selectors of nodes, over label codes.
+"""Node affinity of volumes and node selectors, over label codes.
 
-kube-scheduler holds a volume's terms against the labels of a node alone: matchFields are not looked at, and a term
-without any requirement matches nothing. Source: `CheckNodeAffinity` in k8s.io/component-helpers/storage/volume.
+kube-scheduler matches a volume's terms against node labels alone: matchFields are ignored, and a
+term without requirements matches nothing. Source: `CheckNodeAffinity` in
+k8s.io/component-helpers/storage/volume.
 """
 
 from collections.abc import Iterable
@@ -17,30 +18,32 @@ from policysched.model.storage import NodeSelectorTerms, PersistentVolume
 
 
 def volume_fits(volume: PersistentVolume, view: View) -> Array:
-    """bool[view.count]: by its node affinity, as each node's kubelet sees the volume."""
-    fits = terms_match(volume.node_affinity_terms, view)
+    """bool[view.count]: by node affinity, with the migrated terms on nodes whose kubelet migrates
+    the plugin.
+    """
+    matches = terms_match(volume.node_affinity_terms, view)
     if volume.migration is None:
-        return fits
-    there = view.column(PluginMigrated(volume.migration.plugin))
-    return np.where(there, terms_match(volume.migration.node_affinity_terms, view), fits)
+        return matches
+    is_migrated = view.column(PluginMigrated(volume.migration.plugin))
+    return np.where(is_migrated, terms_match(volume.migration.node_affinity_terms, view), matches)
 
 
 def terms_match(terms: NodeSelectorTerms | None, view: View) -> Array:
-    """bool[view.count]; None: everywhere."""
+    """bool[view.count]; None matches everywhere."""
     if terms is None:
         return np.ones(view.count, np.bool_)
-    found = np.zeros(view.count, np.bool_)
+    matched = np.zeros(view.count, np.bool_)
     for term in terms:
         if term.expressions or term.fields:
-            found |= requirements_match(term.expressions, view)
-    return found
+            matched |= requirements_match(term.expressions, view)
+    return matched
 
 
 def requirements_match(requirements: Iterable[SelectorRequirement], view: View) -> Array:
-    found = np.ones(view.count, np.bool_)
-    for one in requirements:
-        found &= requirement_matches(one, NodeMapEntry("labels", one.key), view)
-    return found
+    matched = np.ones(view.count, np.bool_)
+    for requirement in requirements:
+        matched &= requirement_matches(requirement, NodeMapEntry("labels", requirement.key), view)
+    return matched
 
 
 def selector_matches(selector: LabelSelector, view: View) -> Array:

@@ -12,7 +12,7 @@ from policysched.cli.param_option import param_option
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from policysched.evaluate.compile.listing import Listing
+    from policysched.evaluate.plan.listing import Listing
 
 
 @click.command()
@@ -39,7 +39,7 @@ def show(
     Exit codes: 0 shown; 2 could not run, or the policy has errors.
     """
     from policysched.evaluate import compile as compile_plan
-    from policysched.evaluate.compile.listing import listing
+    from policysched.evaluate.plan.listing import listing
     from policysched.harness.inputs import choose_policy
     from policysched.policy_files.source_set import UnusableFile
 

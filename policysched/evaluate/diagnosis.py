@@ -1,4 +1,6 @@
-"""Why no node would do, counted as kube-scheduler counts: each node under the first rule that refuses it."""
+"""Why no node is feasible, counted as kube-scheduler counts: each node under the first rule that
+refuses it.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -18,35 +20,43 @@ from policysched.model.messages import OUTAGE_RULE, metric_outage_message
 
 
 def diagnose(
-    state: Evaluation,
-    world: Snapshot,
+    evaluation: Evaluation,
+    snapshot: Snapshot,
     layer_wakes: frozenset[ClusterEvent],
     nominated_rows: Mapping[int, NominatedRefusal] = NO_NOMINATED_ROWS,
 ) -> UnschedulableDiagnosis:
-    """`layer_wakes`: what could bring other rules into force. `nominated_rows` rows are refused for their own reasons."""
-    view = world.view()
-    left = world.columns.valid[: view.count].copy()
-    left[list(nominated_rows)] = False
-    counts = Counter(group for one in nominated_rows.values() for group in one.groups)
-    for rule, refused, only in refusals_in_order(state, view):
-        here = left & refused
-        if here.any():
+    """`layer_wakes`: events that could activate other rules. Rows of `nominated_rows` count under
+    their own reasons.
+    """
+    view = snapshot.view()
+    undecided = snapshot.columns.valid[: view.count].copy()
+    undecided[list(nominated_rows)] = False
+    counts = Counter(group for refusal in nominated_rows.values() for group in refusal.groups)
+    for rule, refused, only in refusals_in_order(evaluation, view):
+        refused_here = undecided & refused
+        if refused_here.any():
             for group, mask in rule.kernel.reasons(view):
-                found = int(np.count_nonzero(here & mask if only is None else here & mask & only))
-                if found:
-                    counts[group] += found
-            left &= ~refused
-    rules = [rule for one in nominated_rows.values() for rule in one.rules]
-    wakes = _requeue_events(state, world).union(layer_wakes, *(rule.requeue_events for rule in rules))
-    held_back = _scaleup_would_not_help(state, world, nominated_rows) and not any(
+                count = int(
+                    np.count_nonzero(refused_here & mask if only is None else refused_here & mask & only)
+                )
+                if count:
+                    counts[group] += count
+            undecided &= ~refused
+    rules = [rule for refusal in nominated_rows.values() for rule in refusal.rules]
+    requeue_events = _requeue_events(evaluation, snapshot).union(
+        layer_wakes, *(rule.requeue_events for rule in rules)
+    )
+    held_back = _scaleup_would_not_help(evaluation, snapshot, nominated_rows) and not any(
         rule.scaleup for rule in rules
     )
-    return UnschedulableDiagnosis(dict(counts), held_back, wakes)
+    return UnschedulableDiagnosis(dict(counts), held_back, requeue_events)
 
 
 @dataclass(frozen=True, slots=True)
 class PrefilterRefusal:
-    """Why a pod is refused whatever the node, and by which rule. `awaits_metrics` for a metric: neither a new node nor evicting would help."""
+    """Why a pod is refused on every node, and by which rule. `awaits_metrics`: for a metric, so
+    that neither a new node nor eviction helps.
+    """
 
     rule: str
     message: str
@@ -57,30 +67,34 @@ class PrefilterRefusal:
 _OUTAGE_REQUEUE_EVENTS = frozenset({ClusterEvent.SAMPLES, ClusterEvent.NODE_ADD, ClusterEvent.NODE_DELETE})
 
 
-def prefilter_refusal(state: Evaluation, world: Snapshot) -> PrefilterRefusal | None:
-    """The first filter that refuses the pod whatever the node, or the metrics that it waits for."""
-    if state.rules.prefilters:
-        view = world.view()
-        for rule in state.rules.prefilters:
-            words = rule.kernel.prefilter(view)
-            if words is not None:
-                return PrefilterRefusal(rule.name, words, rule.requeue_events)
-    if state.awaited_metrics:
-        # Which nodes are candidates decides as well: whatever changes that may end it.
-        wakes = _OUTAGE_REQUEUE_EVENTS.union(*(rule.requeue_events for rule in state.rules.filters))
-        words = metric_outage_message(state.awaited_metrics, state.outage_candidate_count)
-        return PrefilterRefusal(OUTAGE_RULE, words, wakes, awaits_metrics=True)
+def prefilter_refusal(evaluation: Evaluation, snapshot: Snapshot) -> PrefilterRefusal | None:
+    """The first filter that refuses the pod on every node, or the metrics that the pod waits for."""
+    if evaluation.rules.prefilters:
+        view = snapshot.view()
+        for rule in evaluation.rules.prefilters:
+            message = rule.kernel.prefilter(view)
+            if message is not None:
+                return PrefilterRefusal(rule.name, message, rule.requeue_events)
+    if evaluation.awaited_metrics:
+        # The outage also depends on which nodes are candidates, so their events count as well.
+        requeue_events = _OUTAGE_REQUEUE_EVENTS.union(
+            *(rule.requeue_events for rule in evaluation.rules.filters)
+        )
+        message = metric_outage_message(evaluation.awaited_metrics, evaluation.outage_candidate_count)
+        return PrefilterRefusal(OUTAGE_RULE, message, requeue_events, awaits_metrics=True)
     return None
 
 
 def refusals_in_order(
-    state: Evaluation, view: View
+    evaluation: Evaluation, view: View
 ) -> Iterator[tuple[SpecializedFilter, Array, Array | None]]:
-    """Rules with the rows that they refuse, in the order in which a refusal decides: inputs of the node, then what a rule finds
-    ahead of all others, then the filters in the order of the file."""
-    inputs, ahead, rest = [], [], []
-    for place, rule in enumerate(state.rules.filters):
-        refused = state.refused(place)
+    """Rules with the rows that they refuse, in the order in which a refusal decides: inputs of the
+    node, then early rejects, then the filters in the order of the file. The third value, where
+    given, limits the rows that count.
+    """
+    inputs, early_rules, rest = [], [], []
+    for index, rule in enumerate(evaluation.rules.filters):
+        refused = evaluation.refused(index)
         if refused is None:
             continue
         refused = refused[: view.count]
@@ -90,36 +104,36 @@ def refusals_in_order(
         elif early is None:
             rest.append((rule, refused, None))
         else:
-            ahead.append((rule, early, early))
+            early_rules.append((rule, early, early))
             rest.append((rule, refused, None))
     yield from inputs
-    yield from ahead
+    yield from early_rules
     yield from rest
 
 
 def _scaleup_would_not_help(
-    state: Evaluation, world: Snapshot, withheld: Mapping[int, NominatedRefusal]
+    evaluation: Evaluation, snapshot: Snapshot, nominated_refusals: Mapping[int, NominatedRefusal]
 ) -> bool:
-    """Whether every refused node is held back by rules alone that a new node would not satisfy either."""
-    refused = world.columns.valid & ~state.feasible
-    refused[list(withheld)] = False
+    """Whether every refused node is refused only by rules that a new node would not satisfy either."""
+    refused = snapshot.columns.valid & ~evaluation.feasible
+    refused[list(nominated_refusals)] = False
     if not refused.any():
-        return bool(withheld)
-    for place, rule in enumerate(state.rules.filters):
-        mask = state.refused(place)
+        return bool(nominated_refusals)
+    for index, rule in enumerate(evaluation.rules.filters):
+        mask = evaluation.refused(index)
         if rule.scaleup and mask is not None and (refused & mask).any():
             return False
     return True
 
 
-def _requeue_events(state: Evaluation, world: Snapshot) -> frozenset[ClusterEvent]:
-    """Every rule that refuses some node may be the last one that does."""
-    found = {ClusterEvent.NODE_ADD}
-    for place, rule in enumerate(state.rules.filters):
-        mask = state.refused(place)
-        if mask is None or (mask & world.columns.valid).any():
-            found |= rule.requeue_events
-    would_wait = state.would_await_metrics(world)
+def _requeue_events(evaluation: Evaluation, snapshot: Snapshot) -> frozenset[ClusterEvent]:
+    """Any rule that refuses some node may be the last one that does."""
+    events = {ClusterEvent.NODE_ADD}
+    for index, rule in enumerate(evaluation.rules.filters):
+        mask = evaluation.refused(index)
+        if mask is None or (mask & snapshot.columns.valid).any():
+            events |= rule.requeue_events
+    would_wait = evaluation.would_await_metrics(snapshot)
     if would_wait is not None and would_wait.any():
-        found.add(ClusterEvent.SAMPLES)  # then evicting may help there
-    return frozenset(found)
+        events.add(ClusterEvent.SAMPLES)  # once the metric is known, eviction may help there
+    return frozenset(events)

@@ -1,9 +1,10 @@
-"""A pod that found no node, asked about single nodes of a cluster that is not: what preemption thinks in.
+"""Dry runs for preemption: where a pod without a feasible node would fit on a modified cluster.
 
-The caller lifts pods off an overlay and lays them back, and asks each time for which nodes the filters still refuse
-the pod. A node to which others are nominated has to do with them and without them, as in `withheld`. Only filters are asked, and only about the nodes named. A metric that is out at the time stays out: what is
-tried here is who makes room, not what is measured. A pod that waits for one fits nowhere, whoever goes, and one that would wait for it
-once there is room on a node does not fit there.
+The caller removes pods from an overlay and adds them back, and asks for which nodes the filters
+still refuse the pod. A node with nominated pods must pass with and without them, as in
+`nominated_rows`. Only filters run, and only on the nodes named. A metric that is out stays out: a
+dry run varies pods, not samples. A pod that waits for a metric fits nowhere, and one that would
+wait for it once a node has room does not fit there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,6 @@ from functools import cached_property
 
 import numpy as np
 
-from policysched.builtins.node_resources_fit.kernel import NodeResourcesFitFilter
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.snapshot import Snapshot
@@ -35,29 +35,33 @@ Reasons = tuple[str, ...]
 
 
 class DryRun:
-    """Good for one decision: nothing but the overlay may change while it is used. `domain`: nodes outside of the domain are no candidates.
+    """Valid for one decision: only the overlay may change while it is used. Nodes outside `domain`
+    are no candidates.
 
-    `potential_node_count` nodes have a first refusal that evicting could cure; every other node refuses for good. `node_local`: what is lifted off one node changes nothing for another, so that many nodes can be
-    tried on one overlay at a time.
+    `potential_node_count` counts the nodes whose first refusal eviction can resolve; every other
+    node refuses for good. `node_local`: removing a pod from one node changes nothing for another,
+    so that many nodes can be tried on one overlay at once.
     """
 
     def __init__(
         self,
-        state: Evaluation,
-        world: Snapshot,
+        evaluation: Evaluation,
+        snapshot: Snapshot,
         overlay: Overlay,
         domain: TopologyDomain | None = None,
         nominated_pods: NominatedPods = (),
     ) -> None:
-        bound = state.rules
-        self._snapshot = replace(world, overlay=overlay)
-        self._filters = [one for one in bound.filters if not state.outage_metrics.intersection(one.metrics)]
-        waiting = state.awaited_metrics and metric_outage_message(
-            state.awaited_metrics, state.outage_candidate_count
+        rules = evaluation.rules
+        self._snapshot = replace(snapshot, overlay=overlay)
+        self._filters = [
+            rule for rule in rules.filters if not evaluation.outage_metrics.intersection(rule.metrics)
+        ]
+        waiting = evaluation.awaited_metrics and metric_outage_message(
+            evaluation.awaited_metrics, evaluation.outage_candidate_count
         )
         self._awaited_metrics_reasons: Reasons = (waiting,) if waiting else ()
         self._filters.sort(
-            key=lambda one: not isinstance(one.kernel, NodeInputFilter)
+            key=lambda rule: not isinstance(rule.kernel, NodeInputFilter)
         )  # stable: inputs come first
         self.overlay = overlay
         self._nominated_pods: dict[NodeName, list[Pod]] = {}
@@ -65,16 +69,16 @@ class DryRun:
             self._nominated_pods.setdefault(node, []).append(pod)
         with pods_added(overlay, nominated_pods):
             view = self._snapshot.view()
-            self._node_local = [one.kernel.is_node_local(view) for one in self._filters]
+            self._node_local = [rule.kernel.is_node_local(view) for rule in self._filters]
         self.node_local = all(self._node_local)
-        withheld = nominated_rows(state, world, nominated_pods, overlay)
-        self._resolvable = _resolvable_rows(state, world, withheld)
+        nominated_refusals = nominated_rows(evaluation, snapshot, nominated_pods, overlay)
+        self._resolvable = _resolvable_rows(evaluation, snapshot, nominated_refusals)
         if self._awaited_metrics_reasons:
             self._resolvable &= False
-        if (would_wait := state.would_await_metrics(world)) is not None:
+        if (would_wait := evaluation.would_await_metrics(snapshot)) is not None:
             self._resolvable &= ~would_wait[: view.count]
-        self._feasible = state.feasible[: view.count].copy()
-        self._feasible[list(withheld)] = False
+        self._feasible = evaluation.feasible[: view.count].copy()
+        self._feasible[list(nominated_refusals)] = False
         if domain is not None:
             self._resolvable &= domain.rows(view)
             self._feasible &= domain.rows(view)
@@ -82,92 +86,98 @@ class DryRun:
 
     @cached_property
     def potential_nodes(self) -> tuple[NodeName, ...]:
-        """The nodes whose first refusal evicting could cure, in the order of their names."""
+        """The nodes whose first refusal eviction can resolve, by name."""
         names = self._snapshot.columns.names
         return tuple(sorted(names[row] for row in np.flatnonzero(self._resolvable).tolist()))
 
     def filter_potential_nodes(self, nodes: Iterable[NodeName]) -> list[NodeName]:
-        """Those of the nodes that are candidates, in the order of their names."""
+        """Those of the nodes that are candidates, by name."""
         rows = ((node, self._snapshot.columns.row(node)) for node in nodes)
         return sorted(node for node, row in rows if row is not None and self._resolvable[row])
 
     @cached_property
     def potential_or_feasible_nodes(self) -> tuple[NodeName, ...]:
-        """The candidates and the nodes that would do as it is, in the order of the rows."""
+        """The candidates and the nodes that are feasible already, in row order."""
         names = self._snapshot.columns.names
         return tuple(names[row] for row in np.flatnonzero(self._resolvable | self._feasible).tolist())
 
     def shortfalls(self, nodes: Sequence[NodeName]) -> list[dict[str, int]]:
-        """For each node what has to be freed there at least before the pod fits, by resource (`pods`: so many pods), as far as
-        `node_resources_fit` says so on the overlay as it is. Whatever else refuses the pod is not in it."""
-        fit = next(
-            (one.kernel for one in self._filters if isinstance(one.kernel, NodeResourcesFitFilter)), None
-        )
-        found: list[dict[str, int]] = [{} for _ in nodes]
-        if fit is None or not nodes:
-            return found
+        """For each node the amounts that must at least be freed before the pod fits, by resource
+        (`pods`: a number of pods), as far as the filters that account resources can tell on the
+        present overlay. Other refusals are not included.
+        """
+        shortfalls: list[dict[str, int]] = [{} for _ in nodes]
+        if not nodes:
+            return shortfalls
         order, view = self._view_of(nodes)
-        for resource, amounts in fit.shortfall(view).items():
-            for place in np.flatnonzero(amounts > 0).tolist():
-                found[order[place]][resource] = int(amounts[place])
-        return found
+        by_resource = next(filter(None, (rule.kernel.shortfall(view) for rule in self._filters)), {})
+        for resource, amounts in by_resource.items():
+            for index in np.flatnonzero(amounts > 0).tolist():
+                shortfalls[order[index]][resource] = int(amounts[index])
+        return shortfalls
 
     def refusals(self, nodes: Sequence[NodeName], *, node_local_only: bool = False) -> list[Reasons]:
-        """For each node the reasons of the first rule that refuses the pod there, as an event counts them; none
-        where the pod fits. `node_local_only` asks only the rules before the first that looks across nodes."""
+        """For each node the reasons of the first rule that refuses the pod there, as an event
+        counts them; empty where the pod fits. `node_local_only` stops before the first rule that
+        looks across nodes.
+        """
         if self._awaited_metrics_reasons:
             return [self._awaited_metrics_reasons for _ in nodes]
-        theirs = [(pod, node) for node in nodes for pod in self._nominated_pods.get(node, ())]
-        if not theirs:
+        nominated_pods = [(pod, node) for node in nodes for pod in self._nominated_pods.get(node, ())]
+        if not nominated_pods:
             return self._refusals(nodes, node_local_only=node_local_only)
-        with pods_added(self.overlay, theirs):
-            found = self._refusals(nodes, node_local_only=node_local_only)
+        with pods_added(self.overlay, nominated_pods):
+            refusals = self._refusals(nodes, node_local_only=node_local_only)
         places = [
-            place for place, node in enumerate(nodes) if node in self._nominated_pods and not found[place]
+            index for index, node in enumerate(nodes) if node in self._nominated_pods and not refusals[index]
         ]
-        again = self._refusals([nodes[place] for place in places], node_local_only=node_local_only)
-        for place, reasons in zip(places, again, strict=True):
-            found[place] = reasons
-        return found
+        again = self._refusals([nodes[index] for index in places], node_local_only=node_local_only)
+        for index, reasons in zip(places, again, strict=True):
+            refusals[index] = reasons
+        return refusals
 
     def _refusals(self, nodes: Sequence[NodeName], *, node_local_only: bool) -> list[Reasons]:
-        """On the overlay as it is."""
+        """On the present overlay."""
         order, view = self._view_of(nodes)
-        found: list[list[str]] = [[] for _ in nodes]
-        left = np.ones(view.count, np.bool_)
-        for rule, alone in zip(self._filters, self._node_local, strict=True):
-            if node_local_only and not alone:
+        reasons_by_node: list[list[str]] = [[] for _ in nodes]
+        undecided = np.ones(view.count, np.bool_)
+        for rule, is_node_local in zip(self._filters, self._node_local, strict=True):
+            if node_local_only and not is_node_local:
                 break
-            here = left & rule.kernel.refused(view)
-            if here.any():
+            refused_here = undecided & rule.kernel.refused(view)
+            if refused_here.any():
                 for group, mask in rule.kernel.reasons(view):
-                    for place in np.flatnonzero(here & mask).tolist():
-                        found[order[place]].append(group)
-                left &= ~here
-                if not left.any():
+                    for index in np.flatnonzero(refused_here & mask).tolist():
+                        reasons_by_node[order[index]].append(group)
+                undecided &= ~refused_here
+                if not undecided.any():
                     break
-        return [tuple(reasons) for reasons in found]
+        return [tuple(reasons) for reasons in reasons_by_node]
 
     def _view_of(self, nodes: Sequence[NodeName]) -> tuple[Array, View]:
-        """A view of these nodes, and which of them stands at each place of it: rows are in ascending order there."""
+        """A view of these nodes and, for each of its rows, the index of the node: rows are in
+        ascending order.
+        """
         columns = self._snapshot.columns
         rows: list[int] = []
         for node in nodes:
             row = columns.row(node)
-            assert row is not None, f"node {node} is not known"
+            assert row is not None, f"unknown node {node}"
             rows.append(row)
         return np.argsort(rows, kind="stable"), self._snapshot.view(rows)
 
 
-def _resolvable_rows(state: Evaluation, world: Snapshot, withheld: Mapping[int, NominatedRefusal]) -> Array:
-    view = world.view()
-    left = world.columns.valid[: view.count].copy()
+def _resolvable_rows(
+    evaluation: Evaluation, snapshot: Snapshot, nominated_refusals: Mapping[int, NominatedRefusal]
+) -> Array:
+    view = snapshot.view()
+    undecided = snapshot.columns.valid[: view.count].copy()
     curable = np.zeros(view.count, np.bool_)
-    for row, one in withheld.items():
-        left[row], curable[row] = False, one.resolvable
-    for rule, refused, _ in refusals_in_order(state, view):
-        here = left & refused
-        if here.any():
-            curable |= here & ~rule.kernel.unresolvable(view)
-            left &= ~refused
+    for row, refusal in nominated_refusals.items():
+        undecided[row], curable[row] = False, refusal.resolvable
+    for rule, refused, _ in refusals_in_order(evaluation, view):
+        refused_here = undecided & refused
+        if refused_here.any():
+            curable |= refused_here & ~rule.kernel.unresolvable(view)
+            undecided &= ~refused
     return curable

@@ -1,12 +1,13 @@
-"""What is kept of an evaluation, so that the next pod that asks the same pays only for the rows that changed.
+"""The evaluation of one set of specialized rules, kept so that the next equal pod pays only for
+changed rows.
 
-A state belongs to one bound set of rules (pods that agree on everything a plan reads share it). It holds for each filter whom it
-refuses, for each score what it adds, the sum over the scores, and where in the log of touched rows it stands. Catching
-up evaluates the touched rows alone; what normalises over the candidates is done again only if the extremes moved.
+An evaluation is shared by pods that agree on everything the plan reads. It holds which rows each
+filter refuses, what each score adds, the totals, and its position in the log of changed rows.
+Catching up reevaluates the changed rows alone; scores that are relative to the candidates are
+normalized again only when their statistics moved.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,70 +15,73 @@ from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
-from policysched.evaluate.compile.specialize import SpecializedRules
-from policysched.evaluate.kernel import Dependency
-from policysched.evaluate.rules.specialized_rules import RawScores, SpecializedScore
+from policysched.evaluate.metric_outages import metrics_in_outage, rows_that_would_await_metrics
+from policysched.evaluate.plan.specialize import SpecializedRules
+from policysched.evaluate.rules.raw_scores import RawScores, assign_rows, pad_to_capacity, select_rows
+from policysched.evaluate.rules.rules_by_dependency import RulesByDependency
+from policysched.evaluate.rules.specialized_rules import SpecializedScore
 from policysched.lang.ir.program import OutageSpec
 
-_REBUILD_FRACTION = 8  # a share of the rows: if more than one in so many changed, starting over is cheaper
+_REBUILD_FRACTION = 8  # rebuild when more than 1/8 of the rows changed
 _REFUSED_TOTAL = -1
 _USAGE_CACHE_MAX = 4096
 
 
 class Evaluation:
-    """Arrays of the columns' capacity, valid for the world that `catch_up` was last given."""
+    """Arrays of the columns' capacity, valid for the snapshot last given to `catch_up`."""
 
     def __init__(
         self,
-        bound: SpecializedRules,
+        rules: SpecializedRules,
         outage: OutageSpec | None,
-        world: Snapshot,
+        snapshot: Snapshot,
         *,
         row_mask: Array | None = None,
     ) -> None:
-        """`row_mask`: the rows that are asked about (None: all); the others are refused ahead of all rules. It does not
-        follow nodes that come, so such a state is made for one answer."""
-        self.rules = bound
+        """`row_mask`: the rows to evaluate (None: all); the others are refused before all rules.
+        The mask does not follow new nodes, so such an evaluation serves one answer.
+        """
+        self.rules = rules
         self._row_mask = row_mask
         self._outage = outage
-        self._metrics = tuple(dict.fromkeys(name for metrics in bound.rule_metrics() for name in metrics))
-        self._node_local = [place for place, rule in enumerate(bound.scores) if rule.node_local]
-        self._candidate_relative = [place for place, rule in enumerate(bound.scores) if not rule.node_local]
-        self._over_candidates = [place for place, rule in enumerate(bound.scores) if rule.over_candidates]
-        self._by_dependency = _RulesByDependency.of(bound)
+        self._metrics = tuple(dict.fromkeys(name for metrics in rules.rule_metrics() for name in metrics))
+        self._node_local = [index for index, rule in enumerate(rules.scores) if rule.node_local]
+        self._candidate_relative = [index for index, rule in enumerate(rules.scores) if not rule.node_local]
+        self._over_candidates = [index for index, rule in enumerate(rules.scores) if rule.over_candidates]
+        self._by_dependency = RulesByDependency.of(rules.filters, rules.scores)
         self._usage_key_kinds: tuple[ColumnKind, ...] | None = None
         self._usage_cache: dict[Hashable, tuple[Array, Array]] = {}
-        self._rebuild(world)
+        self._rebuild(snapshot)
 
-    # ── catching up ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── updates ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def catch_up(self, world: Snapshot) -> None:
-        """Bring every array to the state of the world."""
-        columns = world.columns
+    def catch_up(self, snapshot: Snapshot) -> None:
+        """Bring every array up to the snapshot."""
+        columns = snapshot.columns
         touched = columns.touched_since(self._position)
-        overlay_rows = [] if world.overlay is None else world.overlay.log[self._overlay_position :]
+        overlay_rows = [] if snapshot.overlay is None else snapshot.overlay.log[self._overlay_position :]
         if (
             touched is None
             or len(self.feasible) != columns.capacity
             or _REBUILD_FRACTION * (len(touched[0]) + len(touched[1])) > columns.size
         ):
-            self._rebuild(world)
+            self._rebuild(snapshot)
             return
         changed, used = touched
         used |= set(overlay_rows) - changed
-        self._record_position(world)
-        self._reevaluate_stale_rules(world)
+        self._record_position(snapshot)
+        self._reevaluate_stale_rules(snapshot)
         if changed:
-            self._update(changed, world, range(len(self._refused)), range(len(self.rules.scores)))
+            self._update(changed, snapshot, range(len(self._refused)), range(len(self.rules.scores)))
         if len(used) == 1:
-            self._update_usage_row(used, world)
+            self._update_usage_row(used, snapshot)
         elif used:
-            self._update(used, world, self._by_dependency.usage_filters, self._by_dependency.usage_scores)
+            self._update(used, snapshot, self._by_dependency.usage_filters, self._by_dependency.usage_scores)
         if self._stale or changed or used:
-            self._combine(world, changed | used)
+            self._combine(snapshot, changed | used)
 
     def excluding(self, rows: Iterable[int]) -> "Evaluation":
-        """For one answer: the same, but these rows are no candidates."""
+        """A copy for one answer in which these rows are no candidates."""
         other = self.copy()
         other.feasible[list(rows)] = False
         other.feasible_count = int(np.count_nonzero(other.feasible))
@@ -86,52 +90,54 @@ class Evaluation:
         return other
 
     def with_claims(
-        self, bound: SpecializedRules, places: Sequence[int | None], world: Snapshot
+        self, rules: SpecializedRules, indexes: Sequence[int | None], snapshot: Snapshot
     ) -> "Evaluation":
-        """For one answer: the same for a pod that has claims as well. `rules` are the rules for it, `places` where this state has
-        them, None where it has not (see `bind_claims`). Everything but those is shared."""
+        """A copy for one answer, for a pod that also has claims. `rules` are the rules for that
+        pod, `indexes` their indexes in this evaluation, None for new ones (see
+        `specialize_claim_filters`). Everything else is shared.
+        """
         other = object.__new__(Evaluation)
         other.__dict__.update(self.__dict__)
-        view = world.view()
-        other.rules = bound
-        other._refused = np.empty((len(places), len(self.feasible)), np.bool_)
-        for place, known in enumerate(places):
-            if known is not None:
-                other._refused[place] = self._refused[known]
+        view = snapshot.view()
+        other.rules = rules
+        other._refused = np.empty((len(indexes), len(self.feasible)), np.bool_)
+        for index, known_index in enumerate(indexes):
+            if known_index is not None:
+                other._refused[index] = self._refused[known_index]
             else:
-                other._refused[place, : view.count] = bound.filters[place].kernel.refused(view)
-                other._refused[place, view.count :] = False
+                other._refused[index, : view.count] = rules.filters[index].kernel.refused(view)
+                other._refused[index, view.count :] = False
         other._raw_scores = dict(self._raw_scores)
         other._candidate_stats, other._candidate_stats_before = {}, {}
         other.feasible, other.total = np.zeros_like(self.feasible), np.zeros_like(self.total)
         other._stale = True
-        other._combine(world, set())
+        other._combine(snapshot, set())
         return other
 
     def copy(self) -> "Evaluation":
-        """For an overlay: the same results, kept apart from here on."""
+        """A copy for an overlay, which diverges from here on."""
         copy = object.__new__(Evaluation)
         for name, value in self.__dict__.items():
-            # What is known of fillings holds for both.
-            copy.__dict__[name] = value if name == "_fillings" else _deep_copy(value)
+            # The usage cache is shared: its entries hold for both.
+            copy.__dict__[name] = value if value is self._usage_cache else _deep_copy(value)
         return copy
 
-    def _rebuild(self, world: Snapshot) -> None:
-        capacity, view = world.columns.capacity, world.view()
+    def _rebuild(self, snapshot: Snapshot) -> None:
+        capacity, view = snapshot.columns.capacity, snapshot.view()
         self._samples_key: Hashable = None
-        self._now_ns = world.now_ns
-        self._record_position(world)
+        self._now_ns = snapshot.now_ns
+        self._record_position(snapshot)
         self._refused = np.zeros((len(self.rules.filters), capacity), np.bool_)
-        for place, rule in enumerate(self.rules.filters):
-            self._refused[place, : view.count] = rule.kernel.refused(view)
-        self._weighted = np.zeros((len(self.rules.scores), capacity), np.int64)  # of the local ones
+        for index, rule in enumerate(self.rules.filters):
+            self._refused[index, : view.count] = rule.kernel.refused(view)
+        self._weighted = np.zeros((len(self.rules.scores), capacity), np.int64)  # node-local scores only
         self._raw_scores: dict[int, RawScores] = {}
         self._fingerprints: dict[int, Hashable] = {}
         self._filter_fingerprints = self._fingerprints_of_filters(view)
         self._candidate_stats: dict[int, tuple[Hashable, int] | None] = {}
         self._candidate_stats_before: dict[int, tuple[Hashable, int] | None] = {}
-        for place in range(len(self.rules.scores)):
-            self._score_all(place, world)
+        for index in range(len(self.rules.scores)):
+            self._score_all(index, snapshot)
         self.outage_metrics: frozenset[str] = frozenset()
         self.awaited_metrics: Mapping[str, int] = {}
         self.outage_candidate_count = 0
@@ -139,21 +145,24 @@ class Evaluation:
         self.feasible_count = 0
         self.total = np.zeros(capacity, np.int64)
         self._stale = True
-        self._combine(world, set())
+        self._combine(snapshot, set())
 
-    def _record_position(self, world: Snapshot) -> None:
-        """Where this state stands, and whether samples and clock are others than before. `_stale`: sums have to be made anew
-        for all rows."""
-        key = (world.samples_key, world.metrics_known_until_ns(self._metrics)) if self._metrics else None
+    def _record_position(self, snapshot: Snapshot) -> None:
+        """Record the position in the logs and whether samples or the clock changed. Resets
+        `_stale`, which means that the totals of all rows must be recomputed.
+        """
+        key = (
+            (snapshot.samples_key, snapshot.metrics_known_until_ns(self._metrics)) if self._metrics else None
+        )
         self._samples_changed = key != self._samples_key
-        self._time_changed = world.now_ns != self._now_ns
-        self._samples_key, self._now_ns = key, world.now_ns
-        self._position = world.columns.log_end
-        self._overlay_position = 0 if world.overlay is None else len(world.overlay.log)
+        self._time_changed = snapshot.now_ns != self._now_ns
+        self._samples_key, self._now_ns = key, snapshot.now_ns
+        self._position = snapshot.columns.log_end
+        self._overlay_position = 0 if snapshot.overlay is None else len(snapshot.overlay.log)
         self._stale = False
 
-    def _reevaluate_stale_rules(self, world: Snapshot) -> None:
-        """Ask rules about all rows again where samples, the clock or facts about the whole cluster moved."""
+    def _reevaluate_stale_rules(self, snapshot: Snapshot) -> None:
+        """Reevaluate on all rows the rules whose samples, clock or cluster-wide facts changed."""
         by = self._by_dependency
         filters, scores = set[int](), set[int]()
         if self._samples_changed:
@@ -163,164 +172,168 @@ class Evaluation:
             filters |= by.time_filters
             scores |= by.time_scores
         if by.cluster_filters:
-            fingerprints = self._fingerprints_of_filters(world.view())
+            fingerprints = self._fingerprints_of_filters(snapshot.view())
             filters |= {
-                place for place, one in fingerprints.items() if one != self._filter_fingerprints[place]
+                index
+                for index, fingerprint in fingerprints.items()
+                if fingerprint != self._filter_fingerprints[index]
             }
             self._filter_fingerprints = fingerprints
         if by.cluster_scores:
-            view = world.view()
+            view = snapshot.view()
             scores |= {
-                place
-                for place in by.cluster_scores
-                if self.rules.scores[place].fingerprint(view) != self._fingerprints[place]
+                index
+                for index in by.cluster_scores
+                if self.rules.scores[index].fingerprint(view) != self._fingerprints[index]
             }
-        for place in filters:
-            self._refused[place, : world.columns.size] = self.rules.filters[place].kernel.refused(
-                world.view()
+        for index in filters:
+            self._refused[index, : snapshot.columns.size] = self.rules.filters[index].kernel.refused(
+                snapshot.view()
             )
-        for place in scores:
-            self._score_all(place, world)
+        for index in scores:
+            self._score_all(index, snapshot)
         self._stale = bool(filters or scores)
 
     def _fingerprints_of_filters(self, view: View) -> dict[int, Hashable]:
         return {
-            place: self.rules.filters[place].kernel.fingerprint(view)
-            for place in self._by_dependency.cluster_filters
+            index: self.rules.filters[index].kernel.fingerprint(view)
+            for index in self._by_dependency.cluster_filters
         }
 
-    def _score_all(self, place: int, world: Snapshot) -> None:
-        rule, view = self.rules.scores[place], world.view()
-        self._fingerprints[place] = rule.fingerprint(view)
+    def _score_all(self, index: int, snapshot: Snapshot) -> None:
+        rule, view = self.rules.scores[index], snapshot.view()
+        self._fingerprints[index] = rule.fingerprint(view)
         if rule.over_candidates:
-            return  # measured when it is known who they are
-        measures = rule.raw_scores(view, None)
+            return  # measured once the candidates are known
+        raw_scores = rule.raw_scores(view, None)
         if rule.node_local:
-            self._weighted[place, : view.count] = rule.weight * rule.node_local_scores(measures)
+            self._weighted[index, : view.count] = rule.weight * rule.node_local_scores(raw_scores)
         else:
-            self._raw_scores[place] = _pad_to_capacity(measures, world.columns.capacity)
+            self._raw_scores[index] = pad_to_capacity(raw_scores, snapshot.columns.capacity)
 
-    def _update_usage_row(self, rows: set[int], world: Snapshot) -> None:
-        """One node got or lost a pod: the usual change. Nodes of a pool go through the same few fillings, so what the rules say
-        of a filling is kept, by the values of all columns that they look at. Rules that look at more are asked."""
-        by, view = self._by_dependency, world.view(rows)
+    def _update_usage_row(self, rows: set[int], snapshot: Snapshot) -> None:
+        """Reevaluate one node that gained or lost a pod, the most common change.
+
+        Nodes of a pool go through the same few usages, so results are cached by the values of all
+        columns that the rules read. Rules that read more than columns are reevaluated.
+        """
+        by, view = self._by_dependency, snapshot.view(rows)
         self._evaluate_usage_row(view)
         if by.other_usage_filters or by.other_usage_scores:
             self._evaluate_rules(view, by.other_usage_filters, by.other_usage_scores)
 
     def _evaluate_usage_row(self, view: View) -> None:
         by = self._by_dependency
-        filling = self._usage_key(view)
-        known = None if filling is None else self._usage_cache.get(filling)
-        if known is not None:
-            self._refused[by.usage_only_filters, view.rows] = known[0]
-            self._weighted[by.usage_only_scores, view.rows] = known[1]
+        usage_key = self._usage_key(view)
+        cached = None if usage_key is None else self._usage_cache.get(usage_key)
+        if cached is not None:
+            self._refused[by.usage_only_filters, view.rows] = cached[0]
+            self._weighted[by.usage_only_scores, view.rows] = cached[1]
             return
         view.columns_read.clear()
         self._evaluate_rules(view, by.usage_only_filters, by.usage_only_scores)
         if view.reads_only_columns:
             self._usage_key_kinds = tuple(view.columns_read)
-            filling = self._usage_key(view)
+            usage_key = self._usage_key(view)
             if len(self._usage_cache) >= _USAGE_CACHE_MAX:
                 self._usage_cache.clear()
-            self._usage_cache[filling] = (
+            self._usage_cache[usage_key] = (
                 self._refused[by.usage_only_filters, view.rows].copy(),
                 self._weighted[by.usage_only_scores, view.rows].copy(),
             )
 
     def _usage_key(self, view: View) -> Hashable:
-        """The values that decide, None as long as it is not known which. Codes count only with the interners that gave them."""
+        """The column values that decide the result; None until it is known which. Codes are only
+        comparable within one version of the interners.
+        """
         if self._usage_key_kinds is None:
             return None
         return view.codes_version, *view.values(self._usage_key_kinds)
 
-    def _update(self, rows: set[int], world: Snapshot, filters: Iterable[int], scores: Iterable[int]) -> None:
-        """Ask these rules again about these rows."""
-        self._evaluate_rules(world.view(rows), filters, scores)
+    def _update(
+        self, rows: set[int], snapshot: Snapshot, filters: Iterable[int], scores: Iterable[int]
+    ) -> None:
+        """Reevaluate these rules on these rows."""
+        self._evaluate_rules(snapshot.view(rows), filters, scores)
 
     def _evaluate_rules(self, view: View, filters: Iterable[int], scores: Iterable[int]) -> None:
-        for place in filters:
-            self._refused[place, view.rows] = self.rules.filters[place].kernel.refused(view)
-        for place in scores:
-            rule = self.rules.scores[place]
+        for index in filters:
+            self._refused[index, view.rows] = self.rules.filters[index].kernel.refused(view)
+        for index in scores:
+            rule = self.rules.scores[index]
             if rule.over_candidates:
                 continue
-            measures = rule.raw_scores(view, None)
+            raw_scores = rule.raw_scores(view, None)
             if rule.node_local:
-                self._weighted[place, view.rows] = rule.weight * rule.node_local_scores(measures)
+                self._weighted[index, view.rows] = rule.weight * rule.node_local_scores(raw_scores)
             else:
-                _assign_rows(self._raw_scores[place], view.rows, measures)
-                self._candidate_stats.pop(place, None)
+                assign_rows(self._raw_scores[index], view.rows, raw_scores)
+                self._candidate_stats.pop(index, None)
 
-    # ── concluding ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── feasibility and totals ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _combine(self, world: Snapshot, rows: set[int]) -> None:
-        """From what each rule says to who is feasible and what everybody's total is, for these rows or for all."""
+    def _combine(self, snapshot: Snapshot, rows: set[int]) -> None:
+        """Compute feasibility and totals from the results of the rules, for these rows or for all."""
         if self._outage is not None and self._metrics:
-            self._detect_outages(world, self._outage)
-        chosen = slice(0, len(self.feasible)) if self._stale else _row_selector(rows)
-        refused = self._refused[:, chosen]
+            self._detect_outages(snapshot, self._outage)
+        selector = slice(0, len(self.feasible)) if self._stale else _row_selector(rows)
+        refused = self._refused[:, selector]
         if self.outage_metrics:
             refused = refused[
                 [not self.outage_metrics.intersection(rule.metrics) for rule in self.rules.filters]
             ]
-        feasible = self._evaluated_rows(world)[chosen] & ~np.logical_or.reduce(refused)
+        feasible = self._evaluated_rows(snapshot)[selector] & ~np.logical_or.reduce(refused)
         if self.awaited_metrics:
             feasible = np.zeros_like(feasible)
-        if self._stale or np.logical_or.reduce(feasible != self.feasible[chosen]):
-            self.feasible[chosen] = feasible
+        if self._stale or np.logical_or.reduce(feasible != self.feasible[selector]):
+            self.feasible[selector] = feasible
             self.feasible_count = int(np.count_nonzero(self.feasible))
             self._candidate_stats.clear()
         if self._over_candidates:
-            self._rescore_over_candidates(world)
-            chosen = slice(0, len(self.feasible))
-        self._sum_scores(chosen)
+            self._rescore_over_candidates(snapshot)
+            selector = slice(0, len(self.feasible))
+        self._sum_scores(selector)
 
-    def _rescore_over_candidates(self, world: Snapshot) -> None:
-        """One node's change can be a change for all: these are measured anew, everywhere."""
-        view = world.view()
-        for place in self._over_candidates:
-            measures = self.rules.scores[place].raw_scores(view, self.feasible[: view.count])
-            self._raw_scores[place] = _pad_to_capacity(measures, world.columns.capacity)
-            self._candidate_stats.pop(place, None)
+    def _rescore_over_candidates(self, snapshot: Snapshot) -> None:
+        """Measure again on every row: one node's change can change the values of all."""
+        view = snapshot.view()
+        for index in self._over_candidates:
+            raw_scores = self.rules.scores[index].raw_scores(view, self.feasible[: view.count])
+            self._raw_scores[index] = pad_to_capacity(raw_scores, snapshot.columns.capacity)
+            self._candidate_stats.pop(index, None)
 
-    def _evaluated_rows(self, world: Snapshot) -> Array:
-        valid = world.columns.valid
+    def _evaluated_rows(self, snapshot: Snapshot) -> Array:
+        valid = snapshot.columns.valid
         return valid if self._row_mask is None else valid & self._row_mask
 
-    def _sum_scores(self, chosen: slice | Array) -> None:
+    def _sum_scores(self, rows: slice | Array) -> None:
         before = self._candidate_stats_before if not self._stale else {}
-        for place in self._candidate_relative:
-            if place not in self._candidate_stats:
-                rule = self.rules.scores[place]
-                self._candidate_stats[place] = rule.candidate_stats(self._raw_scores[place], self.feasible)
+        for index in self._candidate_relative:
+            if index not in self._candidate_stats:
+                rule = self.rules.scores[index]
+                self._candidate_stats[index] = rule.candidate_stats(self._raw_scores[index], self.feasible)
         if self._candidate_stats != before:
-            chosen = slice(0, len(self.feasible))
+            rows = slice(0, len(self.feasible))
             self._candidate_stats_before = dict(self._candidate_stats)
-        weighted = self._weighted[:, chosen]
+        weighted = self._weighted[:, rows]
         if self.outage_metrics:
             weighted = weighted[[self._is_active(rule) for rule in self.rules.scores]]
         total: Array = np.add.reduce(weighted)
-        for place in self._candidate_relative:
-            rule = self.rules.scores[place]
+        for index in self._candidate_relative:
+            rule = self.rules.scores[index]
             if self._is_active(rule):
-                measures = _select_rows(self._raw_scores[place], chosen)
-                total += rule.weight * rule.candidate_scores(measures, self._candidate_stats[place])
-        self.total[chosen] = np.where(self.feasible[chosen], total, _REFUSED_TOTAL)
+                raw_scores = select_rows(self._raw_scores[index], rows)
+                total += rule.weight * rule.candidate_scores(raw_scores, self._candidate_stats[index])
+        self.total[rows] = np.where(self.feasible[rows], total, _REFUSED_TOTAL)
 
     def _is_active(self, rule: SpecializedScore) -> bool:
         return not rule.metrics or not self.outage_metrics.intersection(rule.metrics)
 
-    def _detect_outages(self, world: Snapshot, outage: OutageSpec) -> None:
-        """Metrics that too many candidates lack; candidates of this question pass every filter without metrics. Their rules
-        are `outage_metrics`, or the pod `awaited_metrics` them: so many of the `outage_candidate_count` lack each."""
-        candidates = self._candidates_without_metrics(world)
-        count = int(np.count_nonzero(candidates))
-        lacking = {
-            name: int(np.count_nonzero(candidates & ~world.metrics[name].known(world.now_ns)))
-            for name in sorted(self._metrics)
-        }
-        lacking = {name: some for name, some in lacking.items() if some > outage.missing_ratio_max * count}
+    def _detect_outages(self, snapshot: Snapshot, outage: OutageSpec) -> None:
+        """Update `outage_metrics`, or `awaited_metrics` where the pod waits for them."""
+        lacking, count = metrics_in_outage(
+            outage, self._metrics, self._candidates_without_metrics(snapshot), snapshot
+        )
         if outage.action == "wait":
             self._stale |= bool(lacking) != bool(self.awaited_metrics)
             self.awaited_metrics, self.outage_candidate_count = lacking, count
@@ -328,39 +341,37 @@ class Evaluation:
             self._stale |= self.outage_metrics != lacking.keys()
             self.outage_metrics = frozenset(lacking)
 
-    def _candidates_without_metrics(self, world: Snapshot) -> Array:
+    def _candidates_without_metrics(self, snapshot: Snapshot) -> Array:
         """bool by row: passed by every filter that reads no metric."""
-        candidates = self._evaluated_rows(world).copy()
-        for place, rule in enumerate(self.rules.filters):
+        candidates = self._evaluated_rows(snapshot).copy()
+        for index, rule in enumerate(self.rules.filters):
             if not rule.metrics:
-                candidates &= ~self._refused[place]
+                candidates &= ~self._refused[index]
         return candidates
 
-    def would_await_metrics(self, world: Snapshot) -> Array | None:
-        """bool by row: the nodes that lack a metric and are no candidates, of which one more candidate would be too many: were it made
-        room there, the pod would wait for the metric all the same. None: the policy lets nobody wait."""
+    def would_await_metrics(self, snapshot: Snapshot) -> Array | None:
+        """bool by row: nodes that are no candidates and lack a metric, where eviction would not help: with the node
+        as one more candidate the pod would wait for the metric. None: the policy has no such wait."""
         if self._outage is None or self._outage.action != "wait" or not self._metrics:
             return None
-        candidates = self._candidates_without_metrics(world)
-        count, found = int(np.count_nonzero(candidates)), np.zeros_like(candidates)
-        for name in self._metrics:
-            lacks = ~world.metrics[name].known(world.now_ns)
-            if np.count_nonzero(candidates & lacks) + 1 > self._outage.missing_ratio_max * (count + 1):
-                found |= lacks
-        return found & world.columns.valid & ~candidates
+        return rows_that_would_await_metrics(
+            self._outage, self._metrics, self._candidates_without_metrics(snapshot), snapshot
+        )
 
-    # ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── results ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def refused(self, place: int) -> Array | None:
-        """Whom a filter refuses; None where it does not apply because of an outage."""
+    def refused(self, index: int) -> Array | None:
+        """The rows that a filter refuses; None where a metric outage disables it."""
         return (
             None
-            if self.outage_metrics.intersection(self.rules.filters[place].metrics)
-            else self._refused[place]
+            if self.outage_metrics.intersection(self.rules.filters[index].metrics)
+            else self._refused[index]
         )
 
     def best_row(self, pod_hash: int, name_hash: Array, row_mask: Array | None = None) -> int | None:
-        """The row with the greatest total, among equals the greatest `node_hash XOR pod_hash`. `row_mask`: bool by row."""
+        """The row with the greatest total; among equals the greatest `node_hash XOR pod_hash`.
+        `row_mask`: bool by row.
+        """
         if not self.feasible_count:
             return None
         total = self.total
@@ -374,7 +385,7 @@ class Evaluation:
         return int(tied[np.argmax(name_hash[tied] ^ np.uint64(pod_hash))])
 
     def rows_by_preference(self, pod_hash: int, name_hash: Array) -> Array:
-        """The feasible rows, as `best_row` prefers them."""
+        """The feasible rows in the order in which `best_row` would select them."""
         rows = np.flatnonzero(self.feasible)
         return rows[np.lexsort((~(name_hash[rows] ^ np.uint64(pod_hash)), -self.total[rows]))]
 
@@ -382,93 +393,17 @@ class Evaluation:
         return int(np.count_nonzero(self._feasible_in(row_mask)))
 
     def _feasible_in(self, among: Array) -> Array:
-        found = self.feasible.copy()
-        found[: len(among)] &= among
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class _RulesByDependency:
-    """The places of the rules that a change of each kind makes ask again. A changed node concerns all. Of those that a
-    placement touches (`usage`), some read nodes and pods and nothing else, and a score is the node's own (`filling`)."""
-
-    usage_filters: list[int]
-    usage_scores: list[int]
-    usage_only_filters: list[int]
-    usage_only_scores: list[int]
-    other_usage_filters: list[int]
-    other_usage_scores: list[int]
-    cluster_filters: frozenset[int]
-    cluster_scores: frozenset[int]
-    samples_filters: frozenset[int]
-    samples_scores: frozenset[int]
-    time_filters: frozenset[int]
-    time_scores: frozenset[int]
-
-    @staticmethod
-    def of(bound: SpecializedRules) -> "_RulesByDependency":
-        filters = [rule.kernel.depends_on for rule in bound.filters]
-        scores = [rule.depends_on for rule in bound.scores]
-
-        def places(touches: list[Dependency], wanted: Dependency) -> list[int]:
-            return [place for place, touch in enumerate(touches) if touch & wanted]
-
-        usage_filters, usage_scores = places(filters, Dependency.USAGE), places(scores, Dependency.USAGE)
-        filling = Dependency.NODE | Dependency.USAGE
-        filling_filters = [place for place in usage_filters if filters[place] == filling]
-        filling_scores = [
-            place for place in usage_scores if scores[place] == filling and bound.scores[place].node_local
-        ]
-        return _RulesByDependency(
-            usage_filters=usage_filters,
-            usage_scores=usage_scores,
-            usage_only_filters=filling_filters,
-            usage_only_scores=filling_scores,
-            other_usage_filters=[place for place in usage_filters if place not in filling_filters],
-            other_usage_scores=[place for place in usage_scores if place not in filling_scores],
-            cluster_filters=frozenset(places(filters, Dependency.CLUSTER | Dependency.VOLUMES)),
-            cluster_scores=frozenset(places(scores, Dependency.CLUSTER)),
-            samples_filters=frozenset(places(filters, Dependency.SAMPLES)),
-            samples_scores=frozenset(places(scores, Dependency.SAMPLES)),
-            time_filters=frozenset(places(filters, Dependency.TIME)),
-            time_scores=frozenset(places(scores, Dependency.TIME)),
-        )
+        feasible = self.feasible.copy()
+        feasible[: len(among)] &= among
+        return feasible
 
 
 def _row_selector(rows: set[int]) -> slice | Array:
-    """One row as a slice, which NumPy reads without a copy."""
+    """A single row as a slice, which NumPy reads without a copy."""
     if len(rows) == 1:
         row = next(iter(rows))
         return slice(row, row + 1)
     return np.array(sorted(rows), np.intp)
-
-
-def _pad_to_capacity(measures: RawScores, capacity: int) -> RawScores:
-    def longer(array: Array | None) -> Array | None:
-        if array is None:
-            return None
-        found = np.zeros((capacity, *array.shape[1:]), array.dtype, order="F")  # columns stay whole in memory
-        found[: len(array)] = array
-        return found
-
-    raw = longer(measures.raw)
-    assert raw is not None
-    return RawScores(raw, longer(measures.known), longer(measures.applies))
-
-
-def _assign_rows(into: RawScores, rows: slice | Array, measures: RawScores) -> None:
-    into.raw[rows] = measures.raw
-    for target, source in ((into.known, measures.known), (into.applies, measures.applies)):
-        if target is not None:
-            target[rows] = True if source is None else source
-
-
-def _select_rows(measures: RawScores, rows: slice | Array) -> RawScores:
-    return RawScores(
-        measures.raw[rows],
-        None if measures.known is None else measures.known[rows],
-        None if measures.applies is None else measures.applies[rows],
-    )
 
 
 def _deep_copy(value: object) -> object:
@@ -476,10 +411,10 @@ def _deep_copy(value: object) -> object:
         case np.ndarray():
             return value.copy()
         case list():
-            return [_deep_copy(one) for one in value]
+            return [_deep_copy(item) for item in value]
         case dict():
-            return {key: _deep_copy(one) for key, one in value.items()}
+            return {key: _deep_copy(item) for key, item in value.items()}
         case RawScores():
-            return RawScores(*(_deep_copy(one) for one in (value.raw, value.known, value.applies)))  # type: ignore[arg-type]
+            return RawScores(*(_deep_copy(array) for array in (value.raw, value.known, value.applies)))  # type: ignore[arg-type]
         case _:
             return value

@@ -1,4 +1,6 @@
-"""An evaluation in full, equal to the oracle's: every refusal in words, every score as a cell."""
+"""Explanations: an evaluation in full, with the message of every refusal and every score. Equal to
+the reference implementation's.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,11 +9,8 @@ from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.diagnosis import refusals_in_order
 from policysched.evaluate.evaluation import Evaluation
-from policysched.evaluate.rules.specialized_rules import (
-    RawScores,
-    SpecializedFilter,
-    SpecializedScore,
-)
+from policysched.evaluate.rules.raw_scores import RawScores
+from policysched.evaluate.rules.specialized_rules import SpecializedFilter, SpecializedScore
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.verdict import NodeRefusal, NodeRuleScore, PlacementExplanation
 from policysched.model.identifiers import NodeName
@@ -20,59 +19,73 @@ ReasonMasks = Sequence[tuple[str, Array]]
 
 
 def explanation(
-    state: Evaluation, world: Snapshot, seen: EvalContext, selected: NodeName | None
+    evaluation: Evaluation, snapshot: Snapshot, context: EvalContext, selected: NodeName | None
 ) -> PlacementExplanation:
-    view, columns = world.view(), world.columns
+    view, columns = snapshot.view(), snapshot.columns
     rows = sorted(
         (row for row in range(columns.size) if columns.valid[row]), key=lambda row: columns.names[row]
     )
-    feasible = [row for row in rows if state.feasible[row]]
+    feasible = [row for row in rows if evaluation.feasible[row]]
     names = columns.names
-    scores = _scores(state, feasible, view, names)
-    rules: tuple[SpecializedFilter | SpecializedScore, ...] = (*state.rules.filters, *state.rules.scores)
+    scores = _scores(evaluation, feasible, view, names)
+    rules: tuple[SpecializedFilter | SpecializedScore, ...] = (
+        *evaluation.rules.filters,
+        *evaluation.rules.scores,
+    )
     return PlacementExplanation(
         pod_refusal=None,
         feasible=tuple(names[row] for row in feasible),
-        refusals=_rejected(state, view, seen, rows),
+        refusals=_rejected(evaluation, view, context, rows),
         scores=scores,
-        totals={names[row]: int(state.total[row]) for row in feasible},
+        totals={names[row]: int(evaluation.total[row]) for row in feasible},
         selected=selected,
-        metrics_in_outage=tuple(sorted(state.outage_metrics)),
-        disabled_rules=tuple(rule.name for rule in rules if state.outage_metrics.intersection(rule.metrics)),
+        metrics_in_outage=tuple(sorted(evaluation.outage_metrics)),
+        disabled_rules=tuple(
+            rule.name for rule in rules if evaluation.outage_metrics.intersection(rule.metrics)
+        ),
     )
 
 
 def _rejected(
-    state: Evaluation, view: View, seen: EvalContext, rows: list[int]
+    evaluation: Evaluation, view: View, context: EvalContext, rows: list[int]
 ) -> Mapping[str, tuple[NodeRefusal, ...]]:
-    found: dict[int, dict[str, NodeRefusal]] = {}
-    for rule, refused, _ in refusals_in_order(state, view):
-        hopeless, reasons = rule.kernel.unresolvable(view), rule.kernel.reasons(view)
+    refusals: dict[int, dict[str, NodeRefusal]] = {}
+    for rule, refused, _ in refusals_in_order(evaluation, view):
+        unresolvable, reasons = rule.kernel.unresolvable(view), rule.kernel.reasons(view)
         for row in rows:
-            # A rule that has refused a node ahead of the others does not refuse it a second time.
-            if refused[row] and rule.name not in found.get(row, {}):
-                found.setdefault(row, {})[rule.name] = refusal_at(row, rule, hopeless, reasons, view, seen)
-    return {_name(view, row): tuple(found[row].values()) for row in rows if row in found}
+            # A rule that has rejected a node early does not refuse it again.
+            if refused[row] and rule.name not in refusals.get(row, {}):
+                refusals.setdefault(row, {})[rule.name] = refusal_at(
+                    row, rule, unresolvable, reasons, view, context
+                )
+    return {_name(view, row): tuple(refusals[row].values()) for row in rows if row in refusals}
 
 
 def refusal_at(
-    row: int, rule: SpecializedFilter, hopeless: Array, reasons: ReasonMasks, view: View, seen: EvalContext
+    row: int,
+    rule: SpecializedFilter,
+    unresolvable: Array,
+    reasons: ReasonMasks,
+    view: View,
+    context: EvalContext,
 ) -> NodeRefusal:
-    """One refusal in words. `hopeless` and `reasons` are what the rule's kernel says of the whole view."""
+    """One refusal with its messages. `unresolvable` and `reasons` are the kernel's answers for the
+    whole view.
+    """
     groups = tuple(group for group, mask in reasons if mask[row])
-    texts = _texts(rule, groups, view, row, seen)
-    return NodeRefusal(rule.name, texts, groups, not hopeless[row], rule.scaleup)
+    texts = _texts(rule, groups, view, row, context)
+    return NodeRefusal(rule.name, texts, groups, not unresolvable[row], rule.scaleup)
 
 
 def _texts(
-    rule: SpecializedFilter, groups: tuple[str, ...], view: View, row: int, seen: EvalContext
+    rule: SpecializedFilter, groups: tuple[str, ...], view: View, row: int, context: EvalContext
 ) -> tuple[str, ...]:
     at = view.node_at(row)
-    assert at is not None, f"row {row} is refused and holds no node"
+    assert at is not None, f"row {row} is refused but holds no node"
     if rule.message_at is None:
         return groups
     return tuple(
-        rule.message_at(seen.with_node(*at)) if group == rule.reason_group else group for group in groups
+        rule.message_at(context.with_node(*at)) if group == rule.reason_group else group for group in groups
     )
 
 
@@ -83,32 +96,34 @@ def _name(view: View, row: int) -> str:
 
 
 def _scores(
-    state: Evaluation, feasible: list[int], view: View, names: list[NodeName]
+    evaluation: Evaluation, feasible: list[int], view: View, names: list[NodeName]
 ) -> dict[str, Mapping[str, NodeRuleScore]]:
-    found: dict[str, Mapping[str, NodeRuleScore]] = {}
-    candidates = state.feasible[: view.count]
-    for rule in state.rules.scores:
-        if state.outage_metrics.intersection(rule.metrics) or not feasible:
+    scores_by_rule: dict[str, Mapping[str, NodeRuleScore]] = {}
+    candidates = evaluation.feasible[: view.count]
+    for rule in evaluation.rules.scores:
+        if evaluation.outage_metrics.intersection(rule.metrics) or not feasible:
             continue
-        measures = rule.raw_scores(view, candidates)
-        if measures.applies is not None and not (measures.applies & candidates).any():
+        raw_scores = rule.raw_scores(view, candidates)
+        if raw_scores.applies is not None and not (raw_scores.applies & candidates).any():
             continue
         if rule.node_local:
-            scores, shown = rule.node_local_scores(measures), measures.raw
+            scores, shown = rule.node_local_scores(raw_scores), raw_scores.raw
         else:
-            facts = rule.candidate_stats(measures, candidates)
-            scores = rule.candidate_scores(measures, facts)
-            shown = measures.raw if facts is None else rule.display_raw(measures.raw, facts[0])
-        found[rule.name] = {names[row]: _cell(rule, measures, scores, shown, row) for row in feasible}
-    return found
+            stats = rule.candidate_stats(raw_scores, candidates)
+            scores = rule.candidate_scores(raw_scores, stats)
+            shown = raw_scores.raw if stats is None else rule.display_raw(raw_scores.raw, stats[0])
+        scores_by_rule[rule.name] = {
+            names[row]: _cell(rule, raw_scores, scores, shown, row) for row in feasible
+        }
+    return scores_by_rule
 
 
 def _cell(
-    rule: SpecializedScore, measures: RawScores, scores: Array, shown: Array, row: int
+    rule: SpecializedScore, raw_scores: RawScores, scores: Array, shown: Array, row: int
 ) -> NodeRuleScore:
-    there = (measures.known is None or bool(measures.known[row])) and (
-        measures.applies is None or bool(measures.applies[row])
+    has_value = (raw_scores.known is None or bool(raw_scores.known[row])) and (
+        raw_scores.applies is None or bool(raw_scores.applies[row])
     )
-    raw = shown[row].item() if there and rule.has_raw else None
+    raw = shown[row].item() if has_value and rule.has_raw else None
     score = int(scores[row])
     return NodeRuleScore(raw, score, rule.weight, rule.weight * score)

@@ -1,8 +1,10 @@
-"""What a built-in is to the plan: bound to one pod, it answers for all rows of a view at once.
+"""The interface of built-in kernels: specialized for one pod, a kernel answers for all rows of a
+view.
 
-A module of `builtins.kernels` has `specialize_filter(pod, params, around)`, `specialize_score(pod, params, around)` or both; None says that the built-in
-has nothing to do for this pod, as kube-scheduler's PreFilter and PreScore do with Skip. What is bound keeps nothing of
-a node: it is asked again for the rows that changed.
+A module `builtins.NAME.kernel` has `specialize_filter(pod, params, cluster_context)`,
+`specialize_score(pod, params, cluster_context)` or both. None means that the built-in has nothing
+to do for this pod, like Skip from kube-scheduler's PreFilter and PreScore. A kernel keeps nothing
+about nodes: it is called again for the rows that changed.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -15,7 +17,10 @@ import numpy as np
 from policysched.cluster.pod_sets import DefaultSelector
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
+from policysched.evaluate.verdict import PrebindRequirements
 from policysched.lang.ir.program import BuiltinParamValue
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 
 MAX_SCORE = 100
 KernelParams = Mapping[str, BuiltinParamValue]
@@ -23,9 +28,13 @@ KernelParams = Mapping[str, BuiltinParamValue]
 
 @dataclass(frozen=True, slots=True)
 class ClusterContext:
-    """What other objects of the cluster say of the pod, as far as its plan reads it. Pods that share an evaluation agree
-    on it. `selector_group`: None as well where the pod has constraints of its own. Of a pod that asks for extended resources:
-    `allocates_devices`, the policy gives devices where classes stand for these, and `has_stale_claim`, a claim that was made for that is still there."""
+    """What other objects of the cluster determine about the pod, as far as its plan reads it. Pods
+    that share an evaluation agree on it.
+
+    `selector_group` is None also for a pod with constraints of its own. For a pod that requests
+    extended resources: `allocates_devices`, the policy allocates devices where a DeviceClass maps
+    the resource, and `has_stale_claim`, a claim made for that still exists.
+    """
 
     selector_group: DefaultSelector | None = None
     allocates_devices: bool = False
@@ -36,7 +45,9 @@ EMPTY_CLUSTER_CONTEXT = ClusterContext()
 
 
 class Dependency(Flag):
-    """What can change an answer: the node, the pods on it, facts about all nodes, volumes, devices and claims, samples, the clock."""
+    """What a result depends on: the node, its pods, facts about all nodes, samples, the clock, or
+    volumes, devices and claims.
+    """
 
     NONE = 0
     NODE = auto()
@@ -51,47 +62,62 @@ class FilterKernel(Protocol):
     depends_on: Dependency
 
     def refused(self, view: View) -> Array:
-        """bool[view.count]: the rows that are refused."""
+        """bool[view.count]: the refused rows."""
         ...
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        """Each text that the built-in has for a refusal, in its order, and bool[view.count]: where it applies."""
+        """The built-in's reasons in order, each with bool[view.count]: the rows that it applies to."""
         ...
 
     def unresolvable(self, view: View) -> Array:
-        """bool[view.count]: where evicting pods would not help. Only asked of refused rows."""
+        """bool[view.count]: where evicting pods would not help. Only read for refused rows."""
         ...
 
     def early_reject(self, view: View) -> Array | None:
-        """bool[view.count]: refusals that are found before any other rule looks at the node. Mostly None."""
+        """bool[view.count]: refusals that precede all other rules. None for most built-ins."""
         ...
 
     def prefilter(self, view: View) -> str | None:
-        """Why the pod is refused whatever the node; then every row is refused for it. Mostly None."""
+        """The message where the pod is refused on every node, whose rows are all refused then. None
+        for most built-ins.
+        """
         ...
 
     def fingerprint(self, view: View) -> Hashable:
-        """The facts about the whole cluster that a refusal reads, where `depends_on` says CLUSTER or VOLUMES. If they differ,
-        every row has to be asked again. `()`: none, and whichever pods go there will be none."""
+        """The cluster-wide facts that a refusal reads, where `depends_on` has CLUSTER or VOLUMES;
+        when they change, all rows are reevaluated. `()`: there are none, and no pod that is
+        placed can add one.
+        """
         ...
 
     def is_node_local(self, view: View) -> bool:
-        """Whether pods that come to a node or leave it change nothing for another."""
+        """Whether a pod that comes to a node or leaves it changes nothing for other nodes."""
+        ...
+
+    def shortfall(self, view: View) -> Mapping[str, Array]:
+        """By resource, int64[view.count]: how much more must be free for the pod (`pods`: in pods); 0 or less where
+        enough is free. Empty for a filter that does not account resources."""
+        ...
+
+    def prebind_requirements(self, pod: Pod, node: Node, view: View) -> PrebindRequirements | None:
+        """What to do for the pod before it is bound to a node that this filter accepts. `view` holds that node alone."""
         ...
 
 
 class Normalizer(Protocol):
-    """From raw values to scores from 0 to 100."""
+    """Maps raw values to scores from 0 to 100."""
 
     node_local: bool
     """Whether a score depends on its own row alone."""
 
-    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
-        """What of all candidates the scores depend on. `taking_part` is a mask, not empty."""
+    def candidate_stats(self, raw: Array, scored: Array) -> Hashable:
+        """The statistics of the candidates that the scores depend on. `scored`: a mask that is not
+        empty.
+        """
         ...
 
-    def normalize(self, raw: Array, facts: Hashable) -> Array:
-        """int64 like `raw`; rows that take no part may hold anything from 0 to 100."""
+    def normalize(self, raw: Array, stats: Hashable) -> Array:
+        """int64 like `raw`; rows that are not scored may hold anything from 0 to 100."""
         ...
 
 
@@ -100,19 +126,19 @@ class ScoreKernel(Protocol):
     normalizer: Normalizer
 
     def raw(self, view: View) -> Array:
-        """int64[view.count], or as many rows of what its normalizer makes one number of: what is counted."""
+        """int64[view.count], or one column per value that the normalizer combines."""
         ...
 
     def skip(self, view: View) -> bool:
-        """Whether, as the cluster stands, there is nothing to score."""
+        """Whether there is nothing to score on the present cluster."""
         ...
 
-    def display_raw(self, raw: Array, facts: Hashable) -> Array:
-        """int64[view.count]: what was counted, as one number; `candidate_stats` are the normalizer's."""
+    def display_raw(self, raw: Array, stats: Hashable) -> Array:
+        """int64[view.count]: the raw value as one number; `stats` are the normalizer's."""
         ...
 
     def fingerprint(self, view: View) -> Hashable:
-        """The facts about the whole cluster that `raw` read. If they differ, every row has to be asked again."""
+        """The cluster-wide facts that `raw` reads; when they change, all rows are reevaluated."""
         ...
 
 
@@ -121,10 +147,10 @@ class IdentityNormalizer:
 
     node_local = True
 
-    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
+    def candidate_stats(self, raw: Array, scored: Array) -> Hashable:
         return ()
 
-    def normalize(self, raw: Array, facts: Hashable) -> Array:
+    def normalize(self, raw: Array, stats: Hashable) -> Array:
         return raw
 
 
@@ -139,24 +165,24 @@ class DefaultNormalizer:
     def __init__(self, *, reverse: bool) -> None:
         self._reverse = reverse
 
-    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
-        return int(np.max(raw, where=taking_part, initial=0))
+    def candidate_stats(self, raw: Array, scored: Array) -> Hashable:
+        return int(np.max(raw, where=scored, initial=0))
 
-    def normalize(self, raw: Array, facts: Hashable) -> Array:
-        assert isinstance(facts, int)
-        share = raw * 0 if facts == 0 else np.clip(raw * MAX_SCORE // facts, 0, MAX_SCORE)
+    def normalize(self, raw: Array, stats: Hashable) -> Array:
+        assert isinstance(stats, int)
+        share = raw * 0 if stats == 0 else np.clip(raw * MAX_SCORE // stats, 0, MAX_SCORE)
         return MAX_SCORE - share if self._reverse else share
 
 
 class FilterKernelBase:
-    """A built-in with one reason, which evicting does not cure unless the class says so."""
+    """A filter with one reason, which eviction does not resolve unless the class says so."""
 
     depends_on = Dependency.NODE
     reason = ""
     resolvable = False
 
     def refused(self, view: View) -> Array:
-        raise AssertionError(f"{type(self).__name__} does not say whom it refuses")
+        raise AssertionError(f"{type(self).__name__} does not implement refused()")
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
         return ((self.reason, self.refused(view)),)
@@ -176,9 +202,15 @@ class FilterKernelBase:
     def is_node_local(self, view: View) -> bool:
         return not self.depends_on & Dependency.CLUSTER or self.fingerprint(view) == ()
 
+    def shortfall(self, view: View) -> Mapping[str, Array]:
+        return {}
+
+    def prebind_requirements(self, pod: Pod, node: Node, view: View) -> PrebindRequirements | None:
+        return None
+
 
 class ScoreKernelBase:
-    """A score that reads nothing of the cluster as a whole."""
+    """A score that reads no cluster-wide facts."""
 
     depends_on = Dependency.NODE
     normalizer: Normalizer = IdentityNormalizer()
@@ -186,7 +218,7 @@ class ScoreKernelBase:
     def skip(self, view: View) -> bool:
         return False
 
-    def display_raw(self, raw: Array, facts: Hashable) -> Array:
+    def display_raw(self, raw: Array, stats: Hashable) -> Array:
         return raw
 
     def fingerprint(self, view: View) -> Hashable:

@@ -1,7 +1,8 @@
-"""What the rules are about: the pod and what is known of it, and the cluster as it is or as an overlay has it.
+"""Builds the inputs of evaluations: the context of a pod, and a snapshot of the cluster or of an
+overlay.
 
-Owns what is kept of the cluster for all evaluations: the columns, the counts of pods, the columns of metrics, and what the pods
-on an overlay add to metrics.
+Owns what all evaluations share: the node columns, the pod counts, the metric columns, and the load
+that pods on an overlay add to metrics.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,11 +16,11 @@ from policysched.evaluate.columns.metric_column import MetricColumn
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.pod_counter import ClusterPodCounter, HypotheticalPodCounter
 from policysched.evaluate.columns.snapshot import Snapshot
-from policysched.evaluate.compile.assumed_load import OverlayLoad
-from policysched.evaluate.compile.lower import Variant
-from policysched.evaluate.compile.plan import Plan
-from policysched.evaluate.compile.read_set import unknown_namespace
 from policysched.evaluate.kernel import EMPTY_CLUSTER_CONTEXT, ClusterContext
+from policysched.evaluate.plan.assumed_load import OverlayLoad
+from policysched.evaluate.plan.lower import Variant
+from policysched.evaluate.plan.plan import Plan
+from policysched.evaluate.plan.read_set import unknown_namespace
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.program import Metric
@@ -28,7 +29,7 @@ from policysched.model.pods import Pod, QueuedPodInfo
 
 
 class SnapshotBuilder:
-    """Of one cache. `columns` are to be refreshed before a world is made."""
+    """For one cache. Refresh `columns` before building a snapshot."""
 
     def __init__(self, cache: ClusterCache) -> None:
         self.columns = Columns(cache)
@@ -38,10 +39,10 @@ class SnapshotBuilder:
         self._overlay_loads: dict[Plan, OverlayLoad] = {}
 
     def retain_only(self, plans: Collection[Plan]) -> None:
-        """Give back what was kept for the metrics of others."""
+        """Drop the metric columns and overlay loads of other plans."""
         metrics = {(plan.program.name, metric) for plan in plans for metric in plan.program.metrics.values()}
-        self._metric_columns = {key: one for key, one in self._metric_columns.items() if key in metrics}
-        self._overlay_loads = {plan: laid for plan, laid in self._overlay_loads.items() if plan in plans}
+        self._metric_columns = {key: column for key, column in self._metric_columns.items() if key in metrics}
+        self._overlay_loads = {plan: load for plan, load in self._overlay_loads.items() if plan in plans}
 
     def eval_context(
         self, pod: Pod, facts: QueuedPodInfo, now_ns: int, samples: Samples, overlay: Overlay | None
@@ -56,39 +57,41 @@ class SnapshotBuilder:
         return self._cache.namespaces.get(pod.namespace) or unknown_namespace(pod)
 
     def cluster_context(self, plan: Plan, variant: Variant, pod: Pod) -> ClusterContext:
-        siblings = None
+        selector_group = None
         if not pod.spread and plan.read_set(variant.active).reads_selector_group:
-            siblings = self._cache.pod_sets.default_selector(pod)
+            selector_group = self._cache.pod_sets.default_selector(pod)
         if pod.extended and plan.covers_devices:
             left_over = AvailableDevices(self._cache.devices).has_extended_claim(pod.uid)
-            return ClusterContext(siblings, allocates_devices=True, has_stale_claim=left_over)
-        return EMPTY_CLUSTER_CONTEXT if siblings is None else ClusterContext(siblings)
+            return ClusterContext(selector_group, allocates_devices=True, has_stale_claim=left_over)
+        return EMPTY_CLUSTER_CONTEXT if selector_group is None else ClusterContext(selector_group)
 
-    def build(self, plan: Plan, variant: Variant, seen: EvalContext, overlay: Overlay | None) -> Snapshot:
+    def build(self, plan: Plan, variant: Variant, context: EvalContext, overlay: Overlay | None) -> Snapshot:
         columns: dict[str, MetricColumn] = {}
         for name in variant.metrics:
             metric = plan.program.metrics[name]
             column = self._metric_columns.get((plan.program.name, metric))
             if column is None:
                 column = self._metric_columns[plan.program.name, metric] = MetricColumn(metric, self.columns)
-            column.refresh(seen.samples.get(name))
+            column.refresh(context.samples.get(name))
             columns[name] = column
-        laid: Mapping[str, Mapping[int, Number]] = {}
+        overlay_values: Mapping[str, Mapping[int, Number]] = {}
         if overlay is not None and plan.assume.metrics:
-            laid = self.overlay_load(overlay, plan, seen.samples).values
+            overlay_values = self.overlay_load(overlay, plan, context.samples).values
         generations = tuple([column.samples_version for column in columns.values()])
-        return Snapshot(self.columns, overlay, columns, seen.now_ns, generations, laid)
+        return Snapshot(self.columns, overlay, columns, context.now_ns, generations, overlay_values)
 
     def overlay_load(self, overlay: Overlay, plan: Plan, samples: Samples) -> OverlayLoad:
         """What the pods on the overlay add to the plan's metrics."""
-        found = self._overlay_loads.get(plan)
-        if found is None or not found.matches(overlay, samples):
-            # Overlays are as large as the cluster: those that are over are not held until their policy needs another.
+        load = self._overlay_loads.get(plan)
+        if load is None or not load.matches(overlay, samples):
+            # Overlays are as large as the cluster: drop the loads of other overlays.
             self._overlay_loads = {
-                one: laid for one, laid in self._overlay_loads.items() if laid.overlay is overlay
+                plan_of_load: load
+                for plan_of_load, load in self._overlay_loads.items()
+                if load.overlay is overlay
             }
-            found = self._overlay_loads[plan] = OverlayLoad(
+            load = self._overlay_loads[plan] = OverlayLoad(
                 plan.assume, overlay, self.columns, self.namespace, samples
             )
-        found.catch_up(samples)
-        return found
+        load.catch_up(samples)
+        return load

@@ -1,7 +1,7 @@
-"""One topology domain at a time: for a gang that is to stand together.
+"""Topology domains for gangs whose members must share one.
 
-Filters and scores are those of the whole cluster, only the choice is made inside. In which domains it is worth trying
-is asked first: those with a node that would do for a member, the one that the scores like best first.
+Filters and scores are those of the whole cluster; only the selection is limited to a domain.
+Candidate domains have a node that is feasible for a member, the domain of the best node first.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from policysched.evaluate.columns.column_kinds import Allocatable, NodeMapEntry,
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.interner import ABSENT
 from policysched.evaluate.columns.view import View
-from policysched.evaluate.compile.lower import Variant
 from policysched.evaluate.evaluation import Evaluation
+from policysched.evaluate.plan.lower import Variant
 from policysched.lang.ir.program import BuiltinFilter
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyDomain:
-    """The nodes whose label `key` has the value. None: no node at all."""
+    """The nodes whose label `key` has the value. None: no node."""
 
     key: str
     value: str | None
@@ -35,38 +35,41 @@ class TopologyDomain:
 
 
 def candidate_domains(
-    state: Evaluation, view: View, key: str, order: Array, pod_capacity: Array | None, pods_needed: int
+    evaluation: Evaluation, view: View, key: str, order: Array, pod_capacity: Array | None, pods_needed: int
 ) -> tuple[str, ...]:
-    """Values of the label, of the nodes that would do. `order` has the rows, best first; `pod_capacity` an upper bound of how many
-    members each row takes, None where none is known; domains that cannot take `pods_needed` are left out."""
+    """Label values of the feasible nodes. `order` lists the rows, best first. `pod_capacity` is an
+    upper bound of the members that each row takes, None where it is not known; domains that
+    cannot take `pods_needed` are left out.
+    """
     codes = view.column(NodeMapEntry("labels", key))
-    found: dict[int, int] = {}
+    pod_counts: dict[int, int] = {}
     for row in order.tolist():
         code = int(codes[row])
-        if code != ABSENT and state.feasible[row]:
-            found[code] = found.get(code, 0) + (
+        if code != ABSENT and evaluation.feasible[row]:
+            pod_counts[code] = pod_counts.get(code, 0) + (
                 pods_needed if pod_capacity is None else min(pods_needed, int(pod_capacity[row]))
             )
     strings = view.codes.strings.values
-    return tuple(strings[code] for code, members in found.items() if members >= pods_needed)
+    return tuple(strings[code] for code, members in pod_counts.items() if members >= pods_needed)
 
 
 def pod_capacity(requests: Mapping[str, int], variant: Variant, view: View) -> Array | None:
-    """How many pods with these requests each node takes at the most, by what `node_resources_fit` asks of cpu, memory and
-    the number of pods; None where that filter does not always apply."""
-    fits = any(
+    """An upper bound of the pods with these requests that each node takes, by cpu, memory and the
+    number of pods; None where `node_resources_fit` does not always apply.
+    """
+    checks_resources = any(
         isinstance(step.rule, BuiltinFilter)
         and step.rule.builtin == "node_resources_fit"
         and step.rule.when is None
         for step in variant.filters
     )
-    if not fits:
+    if not checks_resources:
         return None
-    room: Array = view.column(Allocatable("pods")) - view.column(PodCount())
+    capacity: Array = view.column(Allocatable("pods")) - view.column(PodCount())
     for resource in ("cpu", "memory"):
-        asked = requests.get(resource, 0)
-        if asked > 0:
+        request = requests.get(resource, 0)
+        if request > 0:
             free = view.column(Allocatable(resource)) - view.column(Requested(resource))
-            room = np.minimum(room, free // asked)
-    at_least_none: Array = np.maximum(room, 0)
+            capacity = np.minimum(capacity, free // request)
+    at_least_none: Array = np.maximum(capacity, 0)
     return at_least_none

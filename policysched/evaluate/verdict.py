@@ -1,4 +1,6 @@
-"""What an evaluation says, in the form in which the scheduler asks: cheap where a node was found, complete where none was."""
+"""Verdicts: the result of an evaluation as the scheduler uses it, cheap when a node is found,
+complete when none is.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from policysched.model.identifiers import NodeName
 
 @dataclass(frozen=True, slots=True)
 class VolumesToBind:
-    """What has to be done about a pod's volumes before it is bound, and how long that may take."""
+    """What to do about a pod's volumes before it is bound, and how long that may take."""
 
     choice: VolumeChoice
     timeout_s: int
@@ -20,19 +22,26 @@ class VolumesToBind:
 
 @dataclass(frozen=True, slots=True)
 class PrebindRequirements:
-    """What has to be done for a pod between its node and its bind: not both nothing. `devices_timeout_s` is how long devices may take
-    to be bound."""
+    """What to do for a pod before it is bound; never empty. `devices_timeout_s`: how long devices
+    may take to be bound.
+    """
 
     volumes: VolumesToBind | None
     devices: DeviceChoice
     devices_timeout_s: int = BINDING_TIMEOUT_S
 
+    def __or__(self, other: "PrebindRequirements") -> "PrebindRequirements":
+        """Both; of two for the same kind the other's."""
+        devices = other if other.devices else self
+        return PrebindRequirements(other.volumes or self.volumes, devices.devices, devices.devices_timeout_s)
+
 
 @dataclass(frozen=True, slots=True)
 class UnschedulableDiagnosis:
-    """Why there is none. `reason_counts`: for each reason the nodes that it refuses, a node counted under the first rule that refuses
-    it (all of that rule's reasons). `scaleup_would_not_help`: every node is held back only by rules of which the policy says
-    that a new node would not help."""
+    """Why no node is feasible. `reason_counts`: the number of nodes by reason, each node counted
+    under all reasons of the first rule that refuses it. `scaleup_would_not_help`: every node is
+    refused only by rules that the policy declares `scaleup no`.
+    """
 
     reason_counts: Mapping[str, int]
     scaleup_would_not_help: bool
@@ -40,11 +49,12 @@ class UnschedulableDiagnosis:
 
 
 class Verdict:
-    """`selected` None: no node. `pod_refusal` says why where no node was even looked at, `refused_by` which
-    filter says so (None: an input, or a feature that nothing covers). `score` is the selected node's total.
+    """The outcome for one pod. `selected` None: no node. `pod_refusal` is the message where the pod
+    is refused before any node is looked at, `refused_by` the filter that refuses it (None: an
+    input, or an unsupported feature). `score` is the selected node's total.
 
-    The reasons are worked out at once where no node was found; where one was, when they are asked for, of the cluster as it is
-    then.
+    Without a node the diagnosis is made at once; with one it is made on demand, from the cluster as
+    it is then.
     """
 
     __slots__ = (
@@ -91,7 +101,7 @@ class Verdict:
         return self._get_diagnosis().scaleup_would_not_help
 
     def requeue_events(self) -> frozenset[ClusterEvent]:
-        """The events that can turn this no into a yes."""
+        """The events that can make the pod schedulable."""
         return self._get_diagnosis().requeue_events
 
     def _get_diagnosis(self) -> UnschedulableDiagnosis:

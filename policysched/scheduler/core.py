@@ -10,7 +10,7 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.cluster.samples import MetricSamples, Samples
 from policysched.evaluate import Evaluator, Plan, PrebindRequirements
-from policysched.evaluate.compile.read_set import unknown_namespace
+from policysched.evaluate.plan.read_set import unknown_namespace
 from policysched.lang.ir.program import Program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey

@@ -115,7 +115,7 @@ def making_room(
 ) -> CandidateSearchResult:
     """`only` this node's pods can be evicted; `started` says when each was taken up, else what was recorded of it does."""
     cache, pod = decision.cache, decision.pod
-    compiled, evaluator = evaluate.compile(program), evaluate.Evaluator(cache)
+    compiled, evaluator = evaluate.plan(program), evaluate.Evaluator(cache)
     evaluator.build_columns(compiled)
 
     def pods_on(node: NodeName) -> Collection[Pod]:

@@ -1,4 +1,4 @@
-"""Asking an Evaluator in short words, and what of its answers is compared."""
+"""Helpers that call an Evaluator, and verdicts as plain values to compare."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -59,7 +59,7 @@ def explained(
 
 
 def assuming(scene: Scene, program: Program, placed: Iterable[tuple[Pod, NodeName]]) -> Scene:
-    """The scene with what its metrics assume of pods that came to nodes."""
+    """The scene with the load that its metrics assume for pods placed since."""
     samples = scene.samples
     for pod, name in placed:
         samples = samples_after_placement(

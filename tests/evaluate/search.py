@@ -1,8 +1,8 @@
-"""The property that plan and oracle agree, for as long as somebody wants to wait.
+"""Search for disagreements between evaluation and reference, for any number of examples.
 
     python -m tests.evaluate.search [--examples 10000]
 
-Prints the policy and what differs, and exits 1, at the first disagreement.
+Prints the policy and the differences at the first disagreement and exits with 1.
 """
 
 import argparse
@@ -18,7 +18,9 @@ from tests.strategies import program as checked
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Search for a policy on which plan and oracle disagree.")
+    parser = argparse.ArgumentParser(
+        description="Search for a policy on which evaluation and reference disagree."
+    )
     parser.add_argument("--examples", type=int, default=10_000)
     options = parser.parse_args(arguments)
     found: list[str] = []

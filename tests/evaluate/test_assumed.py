@@ -1,4 +1,4 @@
-"""What a metric assumes of pods that its samples do not have yet: followed row by row, and on overlays member by member."""
+"""The load that metrics assume for pods that samples do not contain yet, row by row and on overlays."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,16 +34,16 @@ IDLE_PLAN = compile_program(
 
 
 @pytest.fixture(autouse=True)
-def catching_up_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a small cluster a change is a large part of it, and would start everything over."""
+def always_catch_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never rebuild: in a small cluster every change is a large share of it."""
     monkeypatch.setattr(evaluation, "_REBUILD_FRACTION", 0)
 
 
 # ── the property ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def landings_are_followed(policy: Program, scene: Scene) -> None:
-    """One evaluator, asked after each pod that came to a node, says what the oracle does."""
+def placements_are_followed(policy: Program, scene: Scene) -> None:
+    """An evaluator that is asked after each placement agrees with the reference each time."""
     cache, names = scene.cache, sorted(scene.cache.nodes)
     alive: dict[str, dict[NodeName, float]] = {name: dict(of.assumed) for name, of in scene.samples.items()}
     samples = {name: replace(of, assumed=alive[name]) for name, of in scene.samples.items()}
@@ -51,12 +51,12 @@ def landings_are_followed(policy: Program, scene: Scene) -> None:
     evaluator.build_columns(compiled)
     first, *others = scene.pods
     for number, other in enumerate(others):
-        given = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": samples}
-        slow = reference.evaluate(policy, first, cache, **given)
-        verdict = evaluator.evaluate(compiled, first, **given)
+        arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": samples}
+        slow = reference.evaluate(policy, first, cache, **arguments)
+        verdict = evaluator.evaluate(compiled, first, **arguments)
         assert (verdict.selected, verdict.feasible_count) == (slow.selected, len(slow.feasible))
         assert verdict.score == (0 if slow.selected is None else slow.totals[slow.selected])
-        assert differences(evaluator.explain(compiled, first, **given), slow) == []
+        assert differences(evaluator.explain(compiled, first, **arguments), slow) == []
         if names:
             name = names[number % len(names)]
             cache.assume(other, name)
@@ -68,14 +68,14 @@ def landings_are_followed(policy: Program, scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("name", ("assumed", "metrics"))
-def test_every_landing_changes_its_row_and_no_other(name: str) -> None:
+def test_a_placement_changes_its_row_and_no_other(name: str) -> None:
     for number in range(60):
-        landings_are_followed(corner(name), scene_of(number, pods=5))
+        placements_are_followed(corner(name), scene_of(number, pods=5))
 
 
-def never_again(right: Callable[..., None]) -> Callable[..., None]:
-    """A column that does not know that its metric assumes something."""
-    return lambda column, metric, columns: right(column, replace(metric, assume=None), columns)
+def without_assumed_load(right: Callable[..., None]) -> Callable[..., None]:
+    """A column that ignores the assumed load of its metric."""
+    return lambda column, metric, columns: right(column, replace(metric, assumed_load=None), columns)
 
 
 def without_usage(right: Callable[..., Dependency]) -> Callable[..., Dependency]:
@@ -83,8 +83,12 @@ def without_usage(right: Callable[..., Dependency]) -> Callable[..., Dependency]
 
 
 BUGS: dict[str, tuple[object, str, Callable[..., object]]] = {
-    "a landing is not read": (MetricColumn, "__init__", never_again),
-    "a landing makes no rule that reads the metric ask again": (VectorMachine, "_depends_on", without_usage),
+    "assumed load is not read": (MetricColumn, "__init__", without_assumed_load),
+    "a placement does not reevaluate rules that read the metric": (
+        VectorMachine,
+        "_depends_on",
+        without_usage,
+    ),
 }
 
 
@@ -96,7 +100,7 @@ def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(AssertionError):
         for number in range(60):
-            landings_are_followed(corner("assumed"), scene_of(number, pods=5))
+            placements_are_followed(corner("assumed"), scene_of(number, pods=5))
 
 
 def test_overlays_agree_member_by_member() -> None:
@@ -108,17 +112,17 @@ def test_overlays_agree_member_by_member() -> None:
 
 
 def two_nodes() -> tuple[ClusterCache, Samples]:
-    """`idle` receives nothing, `busy` 100 Mbps."""
+    """`idle` receives nothing, `busy` receives 100 Mbps."""
     values = {"idle": 0.0, "busy": 1e8}
-    found = {NodeName(name): Sample(value, NOW_NS) for name, value in values.items()}
-    return world([node(name) for name in values]), {"rx": MetricSamples(found, NOW_NS)}
+    samples = {NodeName(name): Sample(value, NOW_NS) for name, value in values.items()}
+    return world([node(name) for name in values]), {"rx": MetricSamples(samples, NOW_NS)}
 
 
-def chosen(
-    evaluator: Evaluator, one: Pod, samples: Samples, *, plan: Plan = IDLE_PLAN, **more: object
+def selected_node(
+    evaluator: Evaluator, new_pod: Pod, samples: Samples, *, plan: Plan = IDLE_PLAN, **more: object
 ) -> str | None:
-    given = {"now_ns": NOW_NS, "facts": QueuedPodInfo(0, 0), "samples": samples, **more}
-    return evaluator.evaluate(plan, one, **given).selected
+    arguments = {"now_ns": NOW_NS, "facts": QueuedPodInfo(0, 0), "samples": samples, **more}
+    return evaluator.evaluate(plan, new_pod, **arguments).selected
 
 
 def test_members_of_one_gang_do_not_all_go_to_the_idle_node() -> None:
@@ -129,7 +133,7 @@ def test_members_of_one_gang_do_not_all_go_to_the_idle_node() -> None:
     places = []
     for index in range(6):
         member = pod(f"member-{index}")
-        name = chosen(evaluator, member, samples, overlay=overlay)
+        name = selected_node(evaluator, member, samples, overlay=overlay)
         overlay.add_pod(member, name)
         places.append(name)
 
@@ -137,40 +141,40 @@ def test_members_of_one_gang_do_not_all_go_to_the_idle_node() -> None:
     assert sorted(places) == ["busy"] * 2 + ["idle"] * 4
 
 
-def test_a_member_taken_from_an_overlay_again_counts_no_more() -> None:
+def test_a_member_removed_from_an_overlay_no_longer_counts() -> None:
     cache, samples = two_nodes()
     evaluator = Evaluator(cache)
     overlay = evaluator.overlay()
     heavy = pod("heavy", annotations={"net": "500Mbps"})
 
     overlay.add_pod(heavy, NodeName("idle"))
-    with_it = chosen(evaluator, pod("next"), samples, overlay=overlay)
+    with_it = selected_node(evaluator, pod("next"), samples, overlay=overlay)
     overlay.remove_pod(heavy.uid)
-    without_it = chosen(evaluator, pod("next"), samples, overlay=overlay)
+    without_it = selected_node(evaluator, pod("next"), samples, overlay=overlay)
 
     assert (with_it, without_it) == ("busy", "idle")
 
 
-def test_an_overlay_that_is_over_is_not_held_by_a_policy_that_wants_none_now() -> None:
+def test_a_discarded_overlay_is_not_kept_by_another_policy() -> None:
     cache, samples = two_nodes()
     evaluator = Evaluator(cache)
     another = compile_program(replace(IDLE_PLAN.program, name="another"))
 
-    chosen(evaluator, pod("one"), samples, overlay=evaluator.overlay())
+    selected_node(evaluator, pod("one"), samples, overlay=evaluator.overlay())
     last = evaluator.overlay()
-    chosen(evaluator, pod("two"), samples, overlay=last, plan=another)
+    selected_node(evaluator, pod("two"), samples, overlay=last, plan=another)
 
-    assert [laid.overlay for laid in evaluator._snapshots._overlay_loads.values()] == [last]
+    assert [load.overlay for load in evaluator._snapshots._overlay_loads.values()] == [last]
 
 
-def test_an_overlay_leaves_nothing_behind_in_the_samples() -> None:
+def test_an_overlay_does_not_change_the_samples() -> None:
     cache, samples = two_nodes()
     evaluator = Evaluator(cache)
     overlay = evaluator.overlay()
     overlay.add_pod(pod("heavy", annotations={"net": "500Mbps"}), NodeName("idle"))
 
-    on_it = chosen(evaluator, pod("next"), samples, overlay=overlay)
-    beside_it = chosen(evaluator, pod("next"), samples)
+    with_overlay = selected_node(evaluator, pod("next"), samples, overlay=overlay)
+    without_overlay = selected_node(evaluator, pod("next"), samples)
 
-    assert (on_it, beside_it) == ("busy", "idle")
+    assert (with_overlay, without_overlay) == ("busy", "idle")
     assert samples["rx"].assumed == {}

@@ -1,4 +1,4 @@
-"""Each built-in's kernel and its plain meaning agree on every node of random clusters."""
+"""Each built-in's kernel agrees with its reference implementation on every node of random clusters."""
 
 from dataclasses import fields, replace
 
@@ -15,8 +15,8 @@ from tests import reference
 from tests.conformance.kube_default import kube_default
 from tests.evaluate.clusters import QUANTITIES, Scene, scenes
 
-FILTERS = [name for name, one in BUILTINS.items() if one.filters]
-SCORES = [name for name, one in BUILTINS.items() if one.scores]
+FILTERS = [name for name, declaration in BUILTINS.items() if declaration.filters]
+SCORES = [name for name, declaration in BUILTINS.items() if declaration.scores]
 
 weights = st.dictionaries(st.sampled_from(tuple(QUANTITIES)), st.integers(1, 5), min_size=1).map(
     lambda drawn: tuple(drawn.items())
@@ -61,28 +61,30 @@ def only(filters: tuple[BuiltinFilter, ...], scores: tuple[BuiltinScore, ...]) -
     return replace(kube_default(), rules=RuleSet(filters, scores))
 
 
-def both(program: Program, scene: Scene) -> list[tuple[PlacementExplanation, PlacementExplanation]]:
-    """What the plan and the oracle say of each pod of the scene."""
-    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
+def explanation_pairs(
+    program: Program, scene: Scene
+) -> list[tuple[PlacementExplanation, PlacementExplanation]]:
+    """Evaluation and reference for each pod of the scene."""
+    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.plan(program)
     evaluator.build_columns(compiled)
-    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
+    arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     return [
         (
-            evaluator.explain(compiled, pod, **given_),
-            reference.evaluate(program, pod, scene.cache, **given_),
+            evaluator.explain(compiled, pod, **arguments),
+            reference.evaluate(program, pod, scene.cache, **arguments),
         )
         for pod in scene.pods
     ]
 
 
 def differences(planned: PlacementExplanation, plain: PlacementExplanation) -> list[str]:
-    said = [one.name for one in fields(PlacementExplanation) if one.compare]
-    pairs = [(name, getattr(planned, name), getattr(plain, name)) for name in said]
-    return [f"{name}: planned {fast}, plain {slow}" for name, fast, slow in pairs if fast != slow]
+    names = [field.name for field in fields(PlacementExplanation) if field.compare]
+    pairs = [(name, getattr(planned, name), getattr(plain, name)) for name in names]
+    return [f"{name}: vectorized {fast}, reference {slow}" for name, fast, slow in pairs if fast != slow]
 
 
 def agree(program: Program, scene: Scene) -> None:
-    for planned, plain in both(program, scene):
+    for planned, plain in explanation_pairs(program, scene):
         assert differences(planned, plain) == []
 
 
@@ -108,5 +110,5 @@ def test_a_score_and_its_kernel_agree_on_every_node(name: str, data: st.DataObje
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scene=scenes(pods=3))
-def test_the_default_profile_decides_alike_in_plan_and_oracle(scene: Scene) -> None:
+def test_the_default_profile_and_its_reference_agree(scene: Scene) -> None:
     agree(kube_default(), scene)

@@ -1,5 +1,5 @@
-"""What is kept about devices and what is searched anew agree on random devices and claims, and go on agreeing as these
-change; and no device is ever two claims'."""
+"""Cached device allocations agree with fresh searches on random devices and claims, also while these change, and no
+device is allocated twice."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,26 +31,28 @@ SEARCH = settings(
 )
 
 
-def alone() -> Program:
+def devices_only() -> Program:
     rules = kube_default().rules
-    filters = [one for one in rules.filters if one.name == "dynamic_resources"]
-    scores = [one for one in rules.scores if one.name == "dynamic_resources"]
+    filters = [rule for rule in rules.filters if rule.name == "dynamic_resources"]
+    scores = [rule for rule in rules.scores if rule.name == "dynamic_resources"]
     assert isinstance(filters[0], BuiltinFilter) and isinstance(scores[0], BuiltinScore)
     return only(tuple(filters), tuple(scores))
 
 
 def with_resources() -> Program:
-    """Where rules about resources, of which devices are some, have a say as well."""
+    """With the rules about resources, some of which devices back."""
     span = kube_default().queue[0].value.span
     weights = tuple((name, 2) for name in ("cpu", *RESOURCES))
-    rules = alone().rules
+    rules = devices_only().rules
     fit = BUILTINS["node_resources_fit"]
-    given_: dict[str, BuiltinParamValue] = {
-        one.name: one.default for one in (*fit.parameters, *fit.filter_parameters)
+    arguments: dict[str, BuiltinParamValue] = {
+        parameter.name: parameter.default for parameter in (*fit.parameters, *fit.filter_parameters)
     }
-    params = tuple({**given_, "resources": weights, "strategy": "most_allocated"}.items())
+    params = tuple({**arguments, "resources": weights, "strategy": "most_allocated"}.items())
     balance = BUILTINS["node_resources_balanced_allocation"]
-    balanced = {one.name: one.default for one in balance.parameters} | {"resources": weights}
+    balanced = {parameter.name: parameter.default for parameter in balance.parameters} | {
+        "resources": weights
+    }
     return only(
         (
             BuiltinFilter("node_resources_fit", "node_resources_fit", params, None, False, span),
@@ -67,110 +69,114 @@ def with_resources() -> Program:
 @SEARCH
 @given(scene=device_scenes())
 def test_the_filter_and_its_kernel_agree_on_every_node(scene: Scene) -> None:
-    agree(alone(), scene)
+    agree(devices_only(), scene)
 
 
 @SEARCH
 @given(scene=device_scenes())
-def test_rules_about_resources_leave_the_same_to_devices(scene: Scene) -> None:
+def test_rules_about_device_backed_resources_agree(scene: Scene) -> None:
     agree(with_resources(), scene)
 
 
-def followed(scene: Scene, program: Program | None = None) -> None:
-    """One evaluator asked again after each change says what the oracle says, and what is taken adds up."""
-    cache, program = scene.cache, program or alone()
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
-    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
+def changes_are_followed(scene: Scene, program: Program | None = None) -> None:
+    """An evaluator that is asked after each change agrees with the reference, and usage adds up."""
+    cache, program = scene.cache, program or devices_only()
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
+    arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     dice = Dice(len(cache.devices.slices) + 7 * len(cache.nodes))
     for step in range(8):
         for pod in scene.pods:
-            verdict = evaluator.evaluate(compiled, pod, **given_)
-            slow = reference.evaluate(program, pod, cache, **given_)
+            verdict = evaluator.evaluate(compiled, pod, **arguments)
+            slow = reference.evaluate(program, pod, cache, **arguments)
             assert (verdict.selected, verdict.pod_refusal) == (slow.selected, slow.pod_refusal), step
-            assert differences(evaluator.explain(compiled, pod, **given_), slow) == [], step
+            assert differences(evaluator.explain(compiled, pod, **arguments), slow) == [], step
         change(cache, dice, step)
-        counted_again(cache.devices)
+        usage_is_consistent(cache.devices)
 
 
-def counted_again(found: DeviceCache) -> None:
-    """What is taken, added up here from the claims alone."""
+def usage_is_consistent(devices: DeviceCache) -> None:
+    """Usage, recomputed here from the claims alone."""
     whole: dict[object, int] = {}
-    promised = {key for key, _ in found.unwritten_reservations()}
-    for key in {*found.claims, *promised, *(key for keys in found._extended_claims.values() for key in keys)}:
-        allocation = found.allocation(key)
-        for one in () if allocation is None else allocation.devices:
-            if not one.admin_access and not one.share_id:
-                whole[one.device] = whole.get(one.device, 0) + 1
-    assert dict(found.usage.whole) == whole
-    assert found.check() == []
+    promised = {key for key, _ in devices.unwritten_reservations()}
+    for key in {
+        *devices.claims,
+        *promised,
+        *(key for keys in devices._extended_claims.values() for key in keys),
+    }:
+        allocation = devices.allocation(key)
+        for allocated in () if allocation is None else allocation.devices:
+            if not allocated.admin_access and not allocated.share_id:
+                whole[allocated.device] = whole.get(allocated.device, 0) + 1
+    assert dict(devices.usage.whole) == whole
+    assert devices.check() == []
 
 
 @SEARCH
 @given(scene=device_scenes())
-def test_what_is_kept_follows_every_change_of_devices(scene: Scene) -> None:
-    followed(scene)
+def test_caches_follow_every_change_of_devices(scene: Scene) -> None:
+    changes_are_followed(scene)
 
 
 @SEARCH
 @given(scene=device_scenes())
-def test_what_resources_say_follows_every_change_of_devices(scene: Scene) -> None:
-    followed(scene, with_resources())
+def test_rules_about_resources_follow_every_change_of_devices(scene: Scene) -> None:
+    changes_are_followed(scene, with_resources())
 
 
-def laid_agrees(scene: Scene) -> None:
-    """A pod placed on an overlay, with the devices that it was given, is as good as a pod placed."""
-    cache, program = scene.cache, alone()
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
-    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
+def overlay_agrees(scene: Scene) -> None:
+    """A pod and its devices on an overlay equal a placed pod."""
+    cache, program = scene.cache, devices_only()
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
+    arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     first, second, _ = scene.pods
-    evaluator.evaluate(compiled, second, **given_)
+    evaluator.evaluate(compiled, second, **arguments)
     overlay = evaluator.overlay()
-    node = evaluator.evaluate(compiled, first, **given_, overlay=overlay).selected
+    node = evaluator.evaluate(compiled, first, **arguments, overlay=overlay).selected
     if node is None:
         return
-    needs = evaluator.prebind_requirements(compiled, first, node, **given_, overlay=overlay)
+    needs = evaluator.prebind_requirements(compiled, first, node, **arguments, overlay=overlay)
 
     overlay.add_pod(first, node)
     if needs is not None:
         overlay.reserve_devices(needs.devices)
-    tried = evaluator.explain(compiled, second, **given_, overlay=overlay)
-    verdict = evaluator.evaluate(compiled, second, **given_, overlay=overlay)
+    tried = evaluator.explain(compiled, second, **arguments, overlay=overlay)
+    verdict = evaluator.evaluate(compiled, second, **arguments, overlay=overlay)
     cache.assume(first, node)
     if needs is not None:
         cache.devices.reserve(first.uid, needs.devices)
 
-    slow = reference.evaluate(program, second, cache, **given_)
+    slow = reference.evaluate(program, second, cache, **arguments)
     assert differences(tried, slow) == []
     assert verdict.selected == slow.selected
 
 
 @SEARCH
 @given(scene=device_scenes())
-def test_devices_that_are_given_on_an_overlay_are_given(scene: Scene) -> None:
-    laid_agrees(scene)
+def test_devices_reserved_on_an_overlay_are_taken(scene: Scene) -> None:
+    overlay_agrees(scene)
 
 
-def nobody_gets_what_another_has(scene: Scene) -> None:
-    """Starting from claims that have nothing, however many pods are promised devices."""
+def devices_are_allocated_once(scene: Scene) -> None:
+    """Starting from unallocated claims, for any number of reservations."""
     cache, dice = scene.cache, Dice(3 * len(scene.cache.nodes))
     for key, claim in list(cache.devices.claims.items()):
         if claim.allocation is not None:
             cache.devices.drop_claim(key)
     for step in range(12):
         reserve_some(cache, dice, step)
-        held = cache.devices.usage
-        assert all(count == 1 for count in held.whole.values())
-        assert not held.whole.keys() & held.shares.keys()
-        for one in cache.devices.slices.values():
-            for device in one.devices:
-                consumed = held.consumed.get(allocator.DeviceId(*one.pool, device.name), {})
+        usage = cache.devices.usage
+        assert all(count == 1 for count in usage.whole.values())
+        assert not usage.whole.keys() & usage.shares.keys()
+        for resource_slice in cache.devices.slices.values():
+            for device in resource_slice.devices:
+                consumed = usage.consumed.get(allocator.DeviceId(*resource_slice.pool, device.name), {})
                 assert all(amount <= device.capacity[name].amount for name, amount in consumed.items())
 
 
 @SEARCH
 @given(scene=device_scenes())
-def test_no_device_is_given_to_two_claims(scene: Scene) -> None:
-    nobody_gets_what_another_has(scene)
+def test_no_device_is_allocated_to_two_claims(scene: Scene) -> None:
+    devices_are_allocated_once(scene)
 
 
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,21 +199,21 @@ def test_no_device_is_given_to_two_claims(scene: Scene) -> None:
         (allocator._DeviceSearch, "_has_capacity", lambda *_: True),
     ],
     ids=[
-        "what is kept of a node is not forgotten",
-        "nobody looks again at a node whose devices changed",
-        "every pool is of one node",
-        "what claims have is not counted",
-        "what they give back neither",
-        "what is given on an overlay is not",
-        "what is remembered is not followed",
-        "devices that cannot be bound are not followed",
-        "classes that stand for resources are not followed by the filter",
-        "devices that are taken are not followed by the score",
-        "devices that are taken are free",
-        "shares are without bounds",
+        "cached results of a node are not dropped",
+        "changed nodes are not reevaluated",
+        "every pool belongs to one node",
+        "allocations are not counted",
+        "deallocations are not counted",
+        "reservations on an overlay are not counted",
+        "the filter ignores change stamps",
+        "unbindable claims are ignored",
+        "the resource filter ignores device classes",
+        "the resource score ignores allocated devices",
+        "allocated devices count as free",
+        "shares of a device are unlimited",
     ],
 )
-def test_a_planted_bug_is_found(
+def test_a_planted_bug_is_caught(
     where: Any, part: str, planted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(where, part, planted)
@@ -215,10 +221,10 @@ def test_a_planted_bug_is_found(
     @settings(SEARCH, max_examples=800, database=None, derandomize=True)
     @given(scene=device_scenes())
     def search(scene: Scene) -> None:
-        laid_agrees(scene)
-        followed(scene)
-        followed(scene, with_resources())
-        nobody_gets_what_another_has(scene)
+        overlay_agrees(scene)
+        changes_are_followed(scene)
+        changes_are_followed(scene, with_resources())
+        devices_are_allocated_once(scene)
 
     with pytest.raises((AssertionError, ExceptionGroup)):
         search()

@@ -1,4 +1,4 @@
-"""Single decisions: the words of a refusal, how long a verdict lasts, what wakes, what the scheduler asks besides."""
+"""Single verdicts: messages, validity, requeue events, queue order and gangs."""
 
 import pytest
 
@@ -23,24 +23,24 @@ def plan_of(*lines: str) -> Plan:
 def ask(
     evaluator: Evaluator,
     plan: Plan,
-    one: Pod,
+    new_pod: Pod,
     *,
     now_ns: int = MONDAY_NS,
     facts: QueuedPodInfo = FACTS,
     samples: Samples | None = None,
 ) -> Verdict:
-    return evaluator.evaluate(plan, one, now_ns=now_ns, facts=facts, samples=samples or {})
+    return evaluator.evaluate(plan, new_pod, now_ns=now_ns, facts=facts, samples=samples or {})
 
 
 def rx(at_ns: int, **values: float) -> Samples:
-    found = {NodeName(name): Sample(value, at_ns) for name, value in values.items()}
-    return {"rx": MetricSamples(found, polled_ns=at_ns)}
+    samples = {NodeName(name): Sample(value, at_ns) for name, value in values.items()}
+    return {"rx": MetricSamples(samples, polled_ns=at_ns)}
 
 
 RX = metric("rx", "bandwidth", "bit/s")
 
 
-# ── words and counts ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── messages and counts ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_each_node_counts_under_the_first_rule_that_refuses_it_with_all_its_reasons() -> None:
@@ -72,24 +72,24 @@ def test_reasons_of_a_verdict_without_a_node_stay_what_they_were() -> None:
     assert again.selected == "a"
 
 
-def test_only_rules_that_no_new_node_helps_against_make_a_pod_the_policys_own_problem() -> None:
+def test_scaleup_would_not_help_only_where_every_refusing_rule_says_scaleup_no() -> None:
     evaluator = Evaluator(world([node("a"), node("b", cpu="1")]))
     hot = rx(MONDAY_NS, a=9e9, b=9e9)
     cool = "filter cool require rx < 800Mbps missing reject scaleup no"
 
     pending_by_policy = ask(evaluator, plan_of(RX, cool), pod(cpu="2"), samples=hot)
     also_too_small = ask(evaluator, plan_of(RX, "filter node_resources_fit", cool), pod(cpu="2"), samples=hot)
-    nobody_there = ask(Evaluator(world()), plan_of(RX, cool), pod(), samples=hot)
+    no_nodes = ask(Evaluator(world()), plan_of(RX, cool), pod(), samples=hot)
 
     assert pending_by_policy.scaleup_would_not_help()
     assert not also_too_small.scaleup_would_not_help()
-    assert not nobody_there.scaleup_would_not_help()
+    assert not no_nodes.scaleup_would_not_help()
 
 
-# ── who is asked at all ────────────────────────────────────────────────────────────────────────────────────────────
+# ── admission ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pod_that_uses_what_nothing_covers_is_refused_by_name() -> None:
+def test_an_unsupported_feature_is_named_in_the_refusal() -> None:
     claim = {"resourceClaims": [{"name": "gpu"}]}
 
     verdict = ask(Evaluator(world([node("a")])), plan_of("include kube_default"), pod(spec=claim))
@@ -99,7 +99,7 @@ def test_a_pod_that_uses_what_nothing_covers_is_refused_by_name() -> None:
     assert verdict.selected is None
 
 
-def test_a_placed_pods_anti_affinity_holds_until_that_pod_is_gone() -> None:
+def test_a_placed_pods_anti_affinity_holds_until_that_pod_is_deleted() -> None:
     term = {
         "labelSelector": {"matchLabels": {"app": "web"}},
         "topologyKey": "kubernetes.io/hostname",
@@ -120,7 +120,7 @@ def test_a_placed_pods_anti_affinity_holds_until_that_pod_is_gone() -> None:
     assert afterwards.selected == "a"
 
 
-def test_an_input_refuses_or_warns_in_the_policys_words() -> None:
+def test_an_input_refuses_or_warns_with_the_policys_message() -> None:
     plan = plan_of(
         'input size: int = pod.labels["size"] default 1 invalid reject "size must be a number"',
         'input rank_of: int = pod.labels["rank"] default 1 invalid default',
@@ -131,7 +131,7 @@ def test_an_input_refuses_or_warns_in_the_policys_words() -> None:
     assert plan.admission(pod(labels={"size": "eight"}), space) == "size must be a number"
     assert plan.admission(pod(labels={"size": "8", "rank": "first"}), space) is None
     assert plan.warnings(pod(labels={"rank": "first"}), space) == (
-        "input rank_of: `first` is no int and counts as absent",
+        "input rank_of: `first` is not a valid int; treated as absent",
     )
     assert plan.warnings(pod(labels={"rank": "1"}), space) == ()
 
@@ -139,7 +139,7 @@ def test_an_input_refuses_or_warns_in_the_policys_words() -> None:
 # ── how long a verdict lasts ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_verdict_without_clock_and_samples_does_not_age() -> None:
+def test_a_verdict_without_clock_and_samples_does_not_expire() -> None:
     verdict = ask(Evaluator(world([node("a")])), plan_of("include kube_default"), pod())
 
     assert verdict.valid_until_ns is None
@@ -185,10 +185,10 @@ def test_a_refusal_by_the_clock_ends_exactly_when_the_verdict_says(rule: str) ->
     assert ask(evaluator, plan, pod(), now_ns=now_ns - 1).selected is None
 
 
-# ── what wakes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── requeue events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_only_the_rules_that_refused_somebody_say_what_wakes() -> None:
+def test_only_rules_that_refused_a_node_contribute_requeue_events() -> None:
     evaluator = Evaluator(world([node("a", cpu="1", labels={"rack": "r1"})]))
     plan = plan_of("include kube_default", 'filter rack reject node.labels["rack"] == "r17"')
 
@@ -213,9 +213,9 @@ def test_a_missing_key_comes_last_in_both_directions() -> None:
         )
         pods = [pod("none"), pod("b", labels={"team": "y"}), pod("a", labels={"team": "x"})]
 
-        ordered = sorted(pods, key=lambda one: plan.order_key(one, space, FACTS, MONDAY_NS)[0])
+        ordered = sorted(pods, key=lambda waiting: plan.order_key(waiting, space, FACTS, MONDAY_NS)[0])
 
-        assert [one.name for one in ordered] == expected
+        assert [waiting.name for waiting in ordered] == expected
 
 
 def test_an_order_that_reads_the_clock_says_when_it_flips() -> None:
@@ -236,12 +236,12 @@ def test_an_order_that_reads_the_clock_says_when_it_flips() -> None:
 # ── the read set ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_pods_that_differ_only_in_what_nobody_reads_share_an_evaluation() -> None:
+def test_pods_that_differ_only_in_fields_not_read_share_an_evaluation() -> None:
     plan, space = plan_of("include kube_default"), namespace()
-    one, other = pod("one", cpu="1", labels={"x": "1"}), pod("other", cpu="1", labels={"x": "2"})
+    first, second = pod("one", cpu="1", labels={"x": "1"}), pod("other", cpu="1", labels={"x": "2"})
 
-    assert plan.read_key(one, space) == plan.read_key(other, space)
-    assert plan.read_key(one, space) != plan.read_key(pod("one", cpu="2"), space)
+    assert plan.read_key(first, space) == plan.read_key(second, space)
+    assert plan.read_key(first, space) != plan.read_key(pod("one", cpu="2"), space)
 
 
 def test_a_gang_trial_leaves_the_cluster_as_it_was() -> None:

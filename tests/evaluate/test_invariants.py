@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator, evaluation_cache
 from policysched.evaluate import compile as compile_program
-from policysched.evaluate.compile import lower
-from policysched.evaluate.compile.lower import LoweringOptions
-from policysched.evaluate.compile.plan import Plan
-from policysched.evaluate.compile.specialize import SpecializedRules
 from policysched.evaluate.evaluation import Evaluation
+from policysched.evaluate.plan import lower
+from policysched.evaluate.plan.lower import LoweringOptions
+from policysched.evaluate.plan.plan import Plan
+from policysched.evaluate.plan.specialize import SpecializedRules
 from policysched.evaluate.vector.machine import VectorMachine
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import FilterRule, Program, ScoreRule

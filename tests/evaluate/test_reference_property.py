@@ -1,4 +1,4 @@
-"""`plan` says of every pod and node what `oracle` says: the property that everything fast rests on."""
+"""The vectorized evaluation agrees with the reference implementation on every pod and node."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -41,8 +41,8 @@ SEARCH = settings(
 # ── the properties ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def planned(program: Program, scene: Scene) -> list[PlacementExplanation]:
-    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
+def vectorized(program: Program, scene: Scene) -> list[PlacementExplanation]:
+    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.plan(program)
     evaluator.build_columns(compiled)
     return [
         evaluator.explain(compiled, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
@@ -60,31 +60,31 @@ def plain(program: Program, scene: Scene) -> list[PlacementExplanation]:
 
 
 def explanations_agree(program: Program, scene: Scene) -> None:
-    for fast, slow in zip(planned(program, scene), plain(program, scene), strict=True):
+    for fast, slow in zip(vectorized(program, scene), plain(program, scene), strict=True):
         assert differences(fast, slow) == []
 
 
 def differences(fast: PlacementExplanation, slow: PlacementExplanation) -> list[str]:
-    """In words that name the nodes and rules concerned, and no others."""
-    found = []
+    """One line for each field, node or rule that differs."""
+    lines = []
     for field in fields(PlacementExplanation):
         if not field.compare:
             continue
-        ours, theirs = getattr(fast, field.name), getattr(slow, field.name)
-        if isinstance(theirs, dict) and isinstance(ours, dict):
-            found += [
-                f"{field.name} of {key}: planned {ours.get(key)}, plain {theirs.get(key)}"
-                for key in sorted(ours.keys() | theirs.keys())
-                if ours.get(key) != theirs.get(key)
+        fast_value, slow_value = getattr(fast, field.name), getattr(slow, field.name)
+        if isinstance(slow_value, dict) and isinstance(fast_value, dict):
+            lines += [
+                f"{field.name} of {key}: vectorized {fast_value.get(key)}, reference {slow_value.get(key)}"
+                for key in sorted(fast_value.keys() | slow_value.keys())
+                if fast_value.get(key) != slow_value.get(key)
             ]
-        elif ours != theirs:
-            found.append(f"{field.name}: planned {ours}, plain {theirs}")
-    return found
+        elif fast_value != slow_value:
+            lines.append(f"{field.name}: vectorized {fast_value}, reference {slow_value}")
+    return lines
 
 
 def verdicts_agree(program: Program, scene: Scene) -> None:
-    """The fast answer is the short form of the long one."""
-    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
+    """A verdict is the short form of the explanation."""
+    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.plan(program)
     evaluator.build_columns(compiled)
     for pod, slow in zip(scene.pods, plain(program, scene), strict=True):
         verdict = evaluator.evaluate(
@@ -105,26 +105,28 @@ def is_short_for(verdict: evaluate.Verdict, slow: PlacementExplanation, scene: S
         assert verdict.score == slow.totals[slow.selected]
 
 
-def reservations_agree(program: Program, scene: Scene) -> None:
-    """Each node is asked with the pods that have a place reserved there, and without them."""
+def nominations_agree(program: Program, scene: Scene) -> None:
+    """Each node must pass the filters with the pods nominated to it, and without them."""
     names = sorted(scene.cache.nodes)
-    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
+    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.plan(program)
     first, *others = scene.pods
-    reserved = [(one, names[index % 2 % len(names)]) for index, one in enumerate(others)] if names else []
-    reserved.append((others[0], NodeName("nowhere")))
-    given_ = {
+    nominated = (
+        [(nominee, names[index % 2 % len(names)]) for index, nominee in enumerate(others)] if names else []
+    )
+    nominated.append((others[0], NodeName("nowhere")))
+    arguments = {
         "now_ns": scene.now_ns,
         "facts": scene.facts,
         "samples": scene.samples,
-        "nominated_pods": reserved,
+        "nominated_pods": nominated,
     }
 
-    verdict = evaluator.evaluate(compiled, first, **given_)
+    verdict = evaluator.evaluate(compiled, first, **arguments)
 
-    is_short_for(verdict, reference.evaluate(program, first, scene.cache, **given_), scene)
-    unreserved = {**given_, "nominated_pods": ()}
-    again = evaluator.evaluate(compiled, first, **unreserved)
-    is_short_for(again, reference.evaluate(program, first, scene.cache, **unreserved), scene)
+    is_short_for(verdict, reference.evaluate(program, first, scene.cache, **arguments), scene)
+    without_nominations = {**arguments, "nominated_pods": ()}
+    again = evaluator.evaluate(compiled, first, **without_nominations)
+    is_short_for(again, reference.evaluate(program, first, scene.cache, **without_nominations), scene)
 
 
 def counted(explanation: PlacementExplanation) -> dict[str, int]:
@@ -136,25 +138,25 @@ def counted(explanation: PlacementExplanation) -> dict[str, int]:
 
 
 def only_scaleup_no(explanation: PlacementExplanation) -> bool:
-    """Every refused node is held back only by rules for which a new node would be no help."""
+    """Every refused node is refused only by rules that a new node would not satisfy either."""
     refused = explanation.refusals.values()
-    return bool(refused) and all(not one.scaleup for refusals in refused for one in refusals)
+    return bool(refused) and all(not refusal.scaleup for refusals in refused for refusal in refusals)
 
 
-def judgements_agree(program: Program, scene: Scene) -> None:
-    """Of some nodes alone, one that does not exist among them."""
-    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
+def subset_verdicts_agree(program: Program, scene: Scene) -> None:
+    """On a subset of the nodes, with an unknown name in it."""
+    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.plan(program)
     names = sorted(scene.cache.nodes)
-    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
+    arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     for index, pod in enumerate(scene.pods):
         among = [*names[index % 2 :: 2], NodeName("nowhere")]
-        fast = evaluator.evaluate_nodes(compiled, pod, among, **given_)
-        slow = reference.judge(program, pod, scene.cache, among, **given_)
+        fast = evaluator.evaluate_nodes(compiled, pod, among, **arguments)
+        slow = reference.judge(program, pod, scene.cache, among, **arguments)
         assert fast == slow
 
 
 def orders_agree(program: Program, scene: Scene) -> None:
-    compiled = evaluate.compile(program)
+    compiled = evaluate.plan(program)
     pods = [
         (pod, QueuedPodInfo(scene.now_ns - index * 25 * SECOND_NS, index))
         for index, pod in enumerate(scene.pods)
@@ -165,13 +167,13 @@ def orders_agree(program: Program, scene: Scene) -> None:
         key = compiled.order_key(pod, space, facts, scene.now_ns)[0]
         fast.append(compiled.order_with_shares(key, pod, space, scene.cache.shares))
         slow.append(reference.order_key(program, pod, space, facts, scene.now_ns, scene.cache))
-    for one in range(len(pods)):
-        for other in range(len(pods)):
-            assert (fast[one] < fast[other]) == (slow[one] < slow[other]), (pods[one], pods[other])
+    for left in range(len(pods)):
+        for right in range(len(pods)):
+            assert (fast[left] < fast[right]) == (slow[left] < slow[right]), (pods[left], pods[right])
 
 
 def gangs_agree(program: Program, scene: Scene) -> None:
-    compiled = evaluate.compile(program)
+    compiled = evaluate.plan(program)
     for pod in scene.pods:
         space = scene.cache.namespaces.get(pod.namespace)
         fast, slow = compiled.gang(pod, space), reference.gang_terms(program, pod, space)
@@ -183,13 +185,13 @@ def gangs_agree(program: Program, scene: Scene) -> None:
 
 
 def overlays_agree(program: Program, scene: Scene) -> None:
-    """What is only tried on an overlay is evaluated as if it had been done, and leaves no trace."""
+    """An evaluation on an overlay equals one on the changed cluster, and the cluster stays as it was."""
     cache, names = scene.cache, sorted(scene.cache.nodes)
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
     evaluator.build_columns(compiled)
     first, *others = scene.pods
     leaving = [uid for name in names[:1] for uid in list(cache.ledger.usage(name).pods)[:1]]
-    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
+    arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
 
     overlay = evaluator.overlay()
     for uid in leaving:
@@ -197,10 +199,10 @@ def overlays_agree(program: Program, scene: Scene) -> None:
     if names:
         for index, other in enumerate(others):
             overlay.add_pod(other, names[index % len(names)])
-    tried = evaluator.explain(compiled, first, **given_, overlay=overlay)
-    untouched = evaluator.explain(compiled, first, **given_)
+    tried = evaluator.explain(compiled, first, **arguments, overlay=overlay)
+    untouched = evaluator.explain(compiled, first, **arguments)
 
-    assert differences(untouched, reference.evaluate(program, first, cache, **given_)) == []
+    assert differences(untouched, reference.evaluate(program, first, cache, **arguments)) == []
     done, samples = copied(cache), scene.samples
     for uid in leaving:
         done.drop_pod(uid)
@@ -212,33 +214,34 @@ def overlays_agree(program: Program, scene: Scene) -> None:
                 program, samples, other, names[index % len(names)], space
             )
     assert (
-        differences(tried, reference.evaluate(program, first, done, **{**given_, "samples": samples})) == []
+        differences(tried, reference.evaluate(program, first, done, **{**arguments, "samples": samples}))
+        == []
     )
 
 
 def changes_are_followed(program: Program, scene: Scene) -> None:
-    """One evaluator asked again after each change says what a fresh one would."""
+    """An evaluator that is asked after each change agrees with the reference each time."""
     cache = copied(scene.cache)
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
     evaluator.build_columns(compiled)
     dice = Dice(len(cache.nodes) + len(cache.pods))
     first, *others = scene.pods
     for step, other in enumerate(others * 3):
-        given_ = {
+        arguments = {
             "now_ns": scene.now_ns + step * 40 * SECOND_NS,
             "facts": scene.facts,
             "samples": scene.samples,
         }
         for pod in (first, other):
-            verdict = evaluator.evaluate(compiled, pod, **given_)
-            slow = reference.evaluate(program, pod, cache, **given_)
+            verdict = evaluator.evaluate(compiled, pod, **arguments)
+            slow = reference.evaluate(program, pod, cache, **arguments)
             assert verdict.selected == slow.selected, step
-            assert differences(evaluator.explain(compiled, pod, **given_), slow) == [], step
+            assert differences(evaluator.explain(compiled, pod, **arguments), slow) == [], step
         change(cache, other, dice)
 
 
 def change(cache: ClusterCache, pod: Pod, dice: Dice) -> None:
-    """Something that the API server, or a decision of ours, could do to the cluster."""
+    """A random change by the API server or by the scheduler."""
     names = sorted(cache.nodes)
     if not names:
         return
@@ -273,9 +276,9 @@ PROPERTIES: tuple[Callable[[Program, Scene], None], ...] = (
     verdicts_agree,
     orders_agree,
     gangs_agree,
-    judgements_agree,
+    subset_verdicts_agree,
     overlays_agree,
-    reservations_agree,
+    nominations_agree,
     changes_are_followed,
 )
 
@@ -283,13 +286,13 @@ PROPERTIES: tuple[Callable[[Program, Scene], None], ...] = (
 @pytest.mark.parametrize("name", CORNERS)
 @SEARCH
 @given(scene=scenes(pods=3))
-def test_plan_and_oracle_agree_in_every_corner_of_the_language(name: str, scene: Scene) -> None:
+def test_evaluation_and_reference_agree_in_every_corner_of_the_language(name: str, scene: Scene) -> None:
     for agree in PROPERTIES:
         agree(corner(name), scene)
 
 
 @settings(SEARCH, max_examples=80)
 @given(text=policies(), scene=scenes(pods=3))
-def test_plan_and_oracle_agree_on_generated_policies(text: str, scene: Scene) -> None:
+def test_evaluation_and_reference_agree_on_generated_policies(text: str, scene: Scene) -> None:
     for agree in PROPERTIES:
         agree(checked(text), scene)

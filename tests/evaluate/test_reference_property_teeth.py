@@ -1,4 +1,4 @@
-"""The property that holds `plan` to `oracle` notices a bug in any part of `plan`: one is planted in each."""
+"""The reference property catches a planted bug in every part of the evaluation."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,12 +32,12 @@ def always(answer: object) -> Function:
 
 
 BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
-    "a kept value is read as never fed": (
+    "a state value is read as never fed": (
         "states",
         "policysched.evaluate.columns.view.View.from_node_values",
         lambda right: lambda self, _, start: right(self, {}, start),
     ),
-    "nothing flows between pods": (
+    "traffic between pods is zero": (
         "traffic",
         "policysched.evaluate.vector.traffic._PodFlows.flow_to",
         lambda _: always(0),
@@ -62,7 +62,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.evaluate.columns.gang_members.GangMembers.gang_and_name",
         lambda right: lambda self, pod: right(self, replace(pod, terminating=False)),
     ),
-    "members that were laid are overlooked": (
+    "members added to an overlay are overlooked": (
         "traffic",
         "policysched.evaluate.columns.gang_members.HypotheticalGangMembers.catch_up",
         lambda _: always(None),
@@ -77,12 +77,12 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.evaluate.columns.view.View.metric",
         lambda right: lambda self, name: (right(self, name)[0], True),
     ),
-    "nodes that were not asked about are judged": (
+    "nodes outside the subset are evaluated": (
         "queue and gangs",
         "policysched.evaluate.evaluator.row_mask",
         lambda right: lambda columns, nodes: right(columns, [*nodes, *columns.names]),
     ),
-    "nodes that were not asked about set the scale": (
+    "nodes outside the subset set the scale": (
         "queue and gangs",
         "policysched.evaluate.evaluation.Evaluation._evaluated_rows",
         lambda _: lambda _self, world: world.columns.valid,
@@ -92,7 +92,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.builtins.taint_toleration.kernel._Filter._has_untolerated",
         lambda right: lambda self, taints: right(self, taints[1:]),
     ),
-    "held ports are overlooked": (
+    "used ports are overlooked": (
         "queue and gangs",
         "policysched.builtins.node_ports.kernel._Filter._conflicts_with_any",
         lambda _: always(False),
@@ -117,44 +117,46 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.builtins.node_resources_balanced_allocation.kernel._scaled",
         lambda _: lambda deviation: np.rint((1 - deviation) * 100).astype(np.int64),
     ),
-    "pods that went still count": (
+    "deleted pods still count": (
         "counts",
         "policysched.evaluate.columns.pod_counter._PodCountIndex._remove",
         lambda _: always(None),
     ),
-    "nobody looks at what came": (
+    "new pods are not indexed": (
         "counts",
         "policysched.cluster.pod_index.PodIndex.changed_since",
         lambda right: lambda self, version: right(self, version) if version < 0 else (),
     ),
-    "who is on the way out is no pod any more": (
+    "terminating pods never count": (
         "counts",
         "policysched.evaluate.columns.pod_counter.ClusterPodCounter.count",
         lambda right: (
-            lambda self, expr, program, seen: right(self, replace(expr, ended=False), program, seen)
+            lambda self, expr, program, seen: right(
+                self, replace(expr, include_finished=False), program, seen
+            )
         ),
     ),
     "a pod waits for a metric that no rule reads for it": (
         "waiting for metrics",
-        "policysched.evaluate.compile.specialize.SpecializedRules.rule_metrics",
+        "policysched.evaluate.plan.specialize.SpecializedRules.rule_metrics",
         lambda _: always([("rx",), ("load",)]),
     ),
-    "nobody waits for a metric": (
+    "no pod waits for a metric": (
         "waiting for metrics",
         "policysched.evaluate.evaluation.Evaluation._detect_outages",
         lambda _: always(None),
     ),
-    "who is decided does not count": (
+    "the pod itself does not count": (
         "counts",
         "policysched.evaluate.columns.pod_counter._CountQuery.matches",
         lambda _: always(False),
     ),
-    "what is left of a condition is overlooked": (
+    "the residual condition is overlooked": (
         "counts",
         "policysched.evaluate.columns.pod_counter._PodCountIndex.count",
         lambda _: (
             lambda self, _seen: sum(
-                group.count for groups in self._heads.values() for group in groups.values()
+                group.count for groups in self._classes.values() for group in groups.values()
             )
         ),
     ),
@@ -168,12 +170,12 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.evaluate.vector.elements._extremes_by_row",
         lambda right: lambda expr, lists, values, *rest: -right(expr, lists, -values, *rest),
     ),
-    "an element is held against another node than its own": (
+    "an element is matched with another node": (
         "records",
         "policysched.evaluate.vector.elements.ElementsView.column",
         lambda right: lambda self, kind: right(self, kind)[::-1],
     ),
-    "a pod that is being deleted is spread against": (
+    "a terminating pod counts for spreading": (
         "pods among pods",
         "policysched.builtins.pod_topology_spread.kernel.PodMatcher",
         lambda right: lambda selectors, **_: right(selectors),
@@ -183,7 +185,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.builtins.node_affinity.kernel.specialize_filter",
         lambda _: always(None),
     ),
-    "the first of its kind is refused": (
+    "the first pod of an affinity group is refused": (
         "pods among pods",
         "policysched.builtins.inter_pod_affinity.kernel._Filter._namespace_in_scope",
         lambda _: always(False),
@@ -198,22 +200,22 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.evaluate.columns.placed_pods.HypotheticalPlacedPods.apply_pending_changes",
         lambda _: always(None),
     ),
-    "namespaces are as they were first": (
+    "namespace labels never change": (
         "pods among pods",
         "policysched.evaluate.columns.placed_pods.PlacedPods.namespaces_changed",
         lambda _: always(None),
     ),
-    "a count is not kept up": (
+    "removed pods stay counted": (
         "pods among pods",
         "policysched.evaluate.columns.placed_pods.PlacedPods.adjust",
         lambda right: lambda self, row, pod, by: right(self, row, pod, by) if by > 0 else None,
     ),
-    "what changes the cluster leaves a filter as it is": (
+    "a filter ignores cluster-wide changes": (
         "pods among pods",
         "policysched.builtins.inter_pod_affinity.kernel._fingerprint",
         lambda _: lambda *_, **__: (),
     ),
-    "places reserved for others are given away": (
+    "nominated pods are ignored": (
         "pods among pods",
         "policysched.evaluate.evaluator.nominated_rows",
         lambda _: always({}),
@@ -223,7 +225,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.evaluate.rules.normalizers.percent_of_range",
         lambda right: lambda raw, low, high: np.minimum(100, right(raw, low, high) + 1),
     ),
-    "what is missing counts as known": (
+    "missing values count as known": (
         "arithmetic",
         "policysched.evaluate.vector.arithmetic.both_known",
         lambda _: always(True),
@@ -243,17 +245,17 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.evaluate.vector.functions.beta_cdf",
         lambda right: lambda args: right([*args[:2], args[2] * 0]),
     ),
-    "the pod is placed nowhere": (
+    "the pod is not counted after placement": (
         "placing",
         "policysched.evaluate.vector.aggregates.AggregateTerms.sum_with_replacement",
         lambda right: lambda self, values, after: right(self, values, None if after is None else values),
     ),
-    "the greatest stays so where the pod changes it": (
+    "the maximum ignores the pod's own change": (
         "placing",
         "policysched.evaluate.vector.aggregates._without",
         lambda _: lambda ordered, _: ordered,
     ),
-    "nodes that no filter left are counted": (
+    "nodes that are no candidates are counted": (
         "aggregates",
         "policysched.evaluate.rules.specialized_rules.Activation.frame",
         lambda right: (
@@ -272,52 +274,52 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.evaluate.vector.aggregates.nested_aggregates",
         lambda _: always(()),
     ),
-    "nobody is held back": (
+    "no node awaits recovery": (
         "recovering",
         "policysched.evaluate.columns.metric_column.MetricColumn.awaiting_recovery",
         lambda right: lambda self, watch, now_ns: right(self, watch, now_ns) & False,
     ),
-    "who is held back is held for ever": (
+    "a node never recovers": (
         "recovering",
         "policysched.evaluate.columns.metric_column.MetricColumn.awaiting_recovery",
         lambda right: lambda self, watch, _: right(self, watch, 0),
     ),
-    "ties are settled by the node alone": (
+    "ties are broken by the node alone": (
         "lists",
         "policysched.evaluate.evaluator.text_hash",
         lambda _: always(0),
     ),
-    "an overlay lays nothing": (
+    "an overlay adds no pods": (
         "counting",
         "policysched.evaluate.columns.overlay.Overlay.add_pod",
         lambda _: always(None),
     ),
-    "what pods on an overlay will need is forgotten": (
+    "the load of pods on an overlay is forgotten": (
         "assumed",
-        "policysched.evaluate.compile.assumed_load.OverlayLoad.catch_up",
+        "policysched.evaluate.plan.assumed_load.OverlayLoad.catch_up",
         lambda _: always(None),
     ),
-    "what is assumed is forgotten": (
+    "assumed load is forgotten": (
         "assumed",
         "policysched.evaluate.columns.metric_column.add_metric_values",
         lambda right: lambda metric, held, _: right(metric, held, 0),
     ),
     "descending keys ascend": (
         "queue and gangs",
-        "policysched.evaluate.compile.queue_order._negated",
+        "policysched.evaluate.plan.queue_order._negated",
         lambda _: lambda value: value,
     ),
-    "a gang has no numbers": (
+    "a gang has no limits": (
         "queue and gangs",
-        "policysched.evaluate.compile.gang_terms._int_or_none",
+        "policysched.evaluate.plan.gang_terms._int_or_none",
         lambda _: always(None),
     ),
-    "nothing of its own holds a pod back": (
+    "admission accepts every pod": (
         "refusing inputs",
-        "policysched.evaluate.compile.admission.CompiledAdmission.refusal",
+        "policysched.evaluate.plan.admission.CompiledAdmission.refusal",
         lambda _: always(None),
     ),
-    "some changed nodes are not passed on": (
+    "some changed nodes are not reported": (
         "counting",
         "policysched.cluster.cache.ClusterCache.changed_nodes",
         lambda right: lambda self: {name for name in right(self) if self.ledger.usage(name).pods},

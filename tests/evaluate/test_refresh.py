@@ -13,8 +13,8 @@ from policysched.evaluate.columns.columns import Columns
 from policysched.evaluate.columns.flat_lists import GatheredLists
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.view import View
-from policysched.evaluate.compile.read_set import ReadSet
 from policysched.evaluate.evaluation import Evaluation
+from policysched.evaluate.plan.read_set import ReadSet
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName
 from tests.evaluate.asking import assuming, evaluated, explained, later

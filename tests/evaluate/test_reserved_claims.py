@@ -1,4 +1,4 @@
-"""A node where somebody is nominated who uses the same claim."""
+"""A node with a nominated pod that uses the same claim."""
 
 import pytest
 
@@ -16,14 +16,14 @@ NOW_NS = 10**18
 
 
 @pytest.mark.parametrize(("mode", "left"), [("ReadWriteOncePod", {"b"}), ("ReadWriteOnce", {"a", "b"})])
-def test_a_claim_for_one_pod_is_kept_for_who_is_nominated(mode: str, left: set[str]) -> None:
+def test_a_read_write_once_pod_claim_is_kept_for_the_nominated_pod(mode: str, left: set[str]) -> None:
     cache = ClusterCache()
     for name in ("a", "b"):
         cache.put_node(node(name))
     cache.volumes.put_claim(claim("data", bound_to="pv", mode=mode))
     cache.volumes.put_volume(volume("pv", claim="data"))
     nominated = pod("first", spec=using("data"))
-    asked = {
+    arguments = {
         "now_ns": NOW_NS,
         "facts": QueuedPodInfo(NOW_NS, 0),
         "samples": {},
@@ -31,8 +31,8 @@ def test_a_claim_for_one_pod_is_kept_for_who_is_nominated(mode: str, left: set[s
     }
 
     second = pod("second", spec=using("data"))
-    verdict = Evaluator(cache).evaluate(compile_program(kube_default()), second, **asked)
-    said = reference.evaluate(kube_default(), second, cache, **asked)
+    verdict = Evaluator(cache).evaluate(compile_program(kube_default()), second, **arguments)
+    explanation = reference.evaluate(kube_default(), second, cache, **arguments)
 
-    assert set(said.feasible) == left
+    assert set(explanation.feasible) == left
     assert verdict.feasible_count == len(left)

@@ -6,7 +6,7 @@ from policysched.cluster.samples import MetricSamples
 from policysched.evaluate import Evaluator, evaluation
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns.gang_members import GangMembers
-from policysched.evaluate.compile import specialize
+from policysched.evaluate.plan import specialize
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, pod, world

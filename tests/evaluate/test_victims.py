@@ -1,4 +1,4 @@
-"""The preemption clause as the plan has it, held to what the oracle says that it is worth."""
+"""The compiled preemption clause agrees with the reference implementation."""
 
 from dataclasses import replace
 
@@ -25,19 +25,19 @@ CLAUSES = {
 @pytest.mark.parametrize("clause", CLAUSES.values(), ids=CLAUSES.keys())
 @given(scene=scenes(pods=4))
 @settings(max_examples=60, deadline=None)
-def test_a_condition_allows_what_the_oracle_finds_true_of_pods_of_lower_priority(
+def test_a_condition_allows_lower_priority_pods_for_which_the_reference_is_true(
     clause: str, scene: Scene
 ) -> None:
-    by = program("include kube_default", f"preemption {{ victims = {guarded(clause)} }}")
-    compiled = evaluate.compile(by)
-    assert by.preemption.victims is not None
-    for one in scene.pods:
-        space = scene.cache.namespaces.get(one.namespace)
-        allowed = compiled.may_evict(one, space, scene.facts, scene.now_ns)
-        context = pod_context(by, one, space, now_ns=scene.now_ns, facts=scene.facts)
+    policy = program("include kube_default", f"preemption {{ victims = {guarded(clause)} }}")
+    compiled = evaluate.plan(policy)
+    assert policy.preemption.victims is not None
+    for preemptor in scene.pods:
+        space = scene.cache.namespaces.get(preemptor.namespace)
+        allowed = compiled.may_evict(preemptor, space, scene.facts, scene.now_ns)
+        context = pod_context(policy, preemptor, space, now_ns=scene.now_ns, facts=scene.facts)
         for other in scene.pods:
-            worth = value(by.preemption.victims, replace(context, victim=other))
-            assert allowed(other) == (other.priority < one.priority and worth is True)
+            worth = value(policy.preemption.victims, replace(context, victim=other))
+            assert allowed(other) == (other.priority < preemptor.priority and worth is True)
 
 
 def guarded(clause: str) -> str:
@@ -56,12 +56,12 @@ def guarded(clause: str) -> str:
         ("preemption { victims = any }", [True, True, False]),
     ],
 )
-def test_the_words_of_the_clause(statement: str, expected: list[bool]) -> None:
-    compiled = evaluate.compile(program("include kube_default", statement))
-    one = pod("one", priority=5)
+def test_the_modes_of_the_clause(statement: str, expected: list[bool]) -> None:
+    compiled = evaluate.plan(program("include kube_default", statement))
+    preemptor = pod("one", priority=5)
     others = [pod("own", priority=4), pod("other", priority=4, scheduler="x"), pod("equal", priority=5)]
 
-    allowed = compiled.may_evict(one, namespace(), QueuedPodInfo(0, 0), 0)
+    allowed = compiled.may_evict(preemptor, namespace(), QueuedPodInfo(0, 0), 0)
 
     assert [allowed(other) for other in others] == expected
     assert compiled.allows_preemption == any(expected)

@@ -1,4 +1,4 @@
-"""Kernels and plain meanings agree on random claims and volumes, and go on agreeing as these change."""
+"""Volume kernels agree with their reference on random claims and volumes, also while these change."""
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -27,9 +27,9 @@ SEARCH = settings(
 )
 
 
-def alone(name: str) -> Program:
-    """The filter by itself, beside `volume_binding`: without that, pods with claims are not let in at all."""
-    rules = {one.name: one for one in kube_default().rules.filters if isinstance(one, BuiltinFilter)}
+def filter_only(name: str) -> Program:
+    """The filter and `volume_binding`, without which pods with claims are not admitted."""
+    rules = {rule.name: rule for rule in kube_default().rules.filters if isinstance(rule, BuiltinFilter)}
     return (
         only((rules[name],), ())
         if name == "volume_binding"
@@ -41,7 +41,7 @@ def alone(name: str) -> Program:
 @SEARCH
 @given(scene=storage_scenes())
 def test_a_filter_of_volumes_and_its_kernel_agree_on_every_node(name: str, scene: Scene) -> None:
-    agree(alone(name), scene)
+    agree(filter_only(name), scene)
 
 
 @SEARCH
@@ -50,29 +50,29 @@ def test_the_default_profile_agrees_on_pods_with_volumes(scene: Scene) -> None:
     agree(kube_default(), scene)
 
 
-def chosen_alike(cache: ClusterCache, found: VolumesToBind | None, user: Pod, on: NodeName) -> None:
-    """The volumes that the kernel chose are those that one finds by looking through all."""
+def choices_agree(cache: ClusterCache, requirement: VolumesToBind | None, user: Pod, on: NodeName) -> None:
+    """The kernel chooses the volumes that a search through all volumes finds."""
     claims = pod_volume_claims(user, AvailableVolumes(cache.volumes))
-    assert not isinstance(claims, str), f"{user.full_name} was let pass, and now: {claims}"
-    plainly = choose_volumes(claims, cache.nodes[on], AvailableVolumes(cache.volumes))
-    assert (VolumeChoice() if found is None else found.choice) == plainly
+    assert not isinstance(claims, str), f"{user.full_name} passed the filter, but now: {claims}"
+    expected = choose_volumes(claims, cache.nodes[on], AvailableVolumes(cache.volumes))
+    assert (VolumeChoice() if requirement is None else requirement.choice) == expected
 
 
-def followed(scene: Scene) -> None:
-    """One evaluator asked again after each change says what the oracle says."""
+def changes_are_followed(scene: Scene) -> None:
+    """An evaluator that is asked after each change agrees with the reference each time."""
     cache, program = scene.cache, kube_default()
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
-    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
+    arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     dice = Dice(len(cache.volumes.volumes) + 7 * len(cache.nodes))
     for step in range(8):
         for pod in scene.pods:
-            verdict = evaluator.evaluate(compiled, pod, **given_)
-            slow = reference.evaluate(program, pod, cache, **given_)
+            verdict = evaluator.evaluate(compiled, pod, **arguments)
+            slow = reference.evaluate(program, pod, cache, **arguments)
             assert (verdict.selected, verdict.pod_refusal) == (slow.selected, slow.pod_refusal), step
             if verdict.selected is not None:
-                needs = evaluator.prebind_requirements(compiled, pod, verdict.selected, **given_)
-                chosen_alike(cache, None if needs is None else needs.volumes, pod, verdict.selected)
-            assert differences(evaluator.explain(compiled, pod, **given_), slow) == [], step
+                needs = evaluator.prebind_requirements(compiled, pod, verdict.selected, **arguments)
+                choices_agree(cache, None if needs is None else needs.volumes, pod, verdict.selected)
+            assert differences(evaluator.explain(compiled, pod, **arguments), slow) == [], step
         if dice.one_in(4) and cache.nodes and cache.ledger.placement(scene.pods[0].uid) is None:
             cache.assume(scene.pods[0], dice.choice(sorted(cache.nodes)))
         change(cache, dice, step)
@@ -80,57 +80,61 @@ def followed(scene: Scene) -> None:
 
 @SEARCH
 @given(scene=storage_scenes())
-def test_what_is_remembered_follows_every_change_of_storage(scene: Scene) -> None:
-    followed(scene)
+def test_caches_follow_every_change_of_storage(scene: Scene) -> None:
+    changes_are_followed(scene)
 
 
-def laid_agrees(scene: Scene) -> None:
-    """A pod placed on an overlay, with the volumes that it was given, is as good as a pod placed."""
+def overlay_agrees(scene: Scene) -> None:
+    """A pod and its volumes on an overlay equal a placed pod."""
     cache, program = scene.cache, kube_default()
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
-    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
+    arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     first, second, _ = scene.pods
     overlay = evaluator.overlay()
-    node = evaluator.evaluate(compiled, first, **given_, overlay=overlay).selected
+    node = evaluator.evaluate(compiled, first, **arguments, overlay=overlay).selected
     if node is None:
         return
-    needs = evaluator.prebind_requirements(compiled, first, node, **given_, overlay=overlay)
-    found = None if needs is None else needs.volumes
+    needs = evaluator.prebind_requirements(compiled, first, node, **arguments, overlay=overlay)
+    volumes = None if needs is None else needs.volumes
 
     overlay.add_pod(first, node)
-    if found is not None:
-        overlay.reserve_volumes(first.uid, found.choice, node)
-    tried = evaluator.explain(compiled, second, **given_, overlay=overlay)
+    if volumes is not None:
+        overlay.reserve_volumes(first.uid, volumes.choice, node)
+    tried = evaluator.explain(compiled, second, **arguments, overlay=overlay)
     cache.assume(first, node)
-    if found is not None:
-        cache.volumes.reserve(first.uid, found.choice, node)
+    if volumes is not None:
+        cache.volumes.reserve(first.uid, volumes.choice, node)
 
-    assert differences(tried, reference.evaluate(program, second, cache, **given_)) == []
-
-
-@SEARCH
-@given(scene=storage_scenes())
-def test_volumes_that_are_given_on_an_overlay_are_given(scene: Scene) -> None:
-    laid_agrees(scene)
+    assert differences(tried, reference.evaluate(program, second, cache, **arguments)) == []
 
 
 @SEARCH
 @given(scene=storage_scenes())
-def test_no_volume_is_chosen_twice_for_one_pod_or_from_what_is_promised(scene: Scene) -> None:
-    stock, promises = AvailableVolumes(scene.cache.volumes), VolumeReservations()
+def test_volumes_reserved_on_an_overlay_are_taken(scene: Scene) -> None:
+    overlay_agrees(scene)
+
+
+@SEARCH
+@given(scene=storage_scenes())
+def test_no_volume_is_chosen_twice_for_one_pod_or_when_reserved(scene: Scene) -> None:
+    volumes_available, reservations = AvailableVolumes(scene.cache.volumes), VolumeReservations()
     for pod in scene.pods:
-        claims = pod_volume_claims(pod, stock.with_overlay(promises))
+        claims = pod_volume_claims(pod, volumes_available.with_overlay(reservations))
         for node in scene.cache.nodes.values() if not isinstance(claims, str) else ():
             assert not isinstance(claims, str)
-            choice = choose_volumes(claims, node, stock.with_overlay(promises))
+            choice = choose_volumes(claims, node, volumes_available.with_overlay(reservations))
             if isinstance(choice, VolumeChoice) and choice:
                 volumes = [volume.name for _, volume in choice.static_bindings]
-                taken = {name: one.pods for name, one in promises.by_key.items() if isinstance(name, str)}
+                taken = {
+                    name: reservation.pods
+                    for name, reservation in reservations.by_key.items()
+                    if isinstance(name, str)
+                }
                 assert len(volumes) == len(set(volumes))
                 assert all(
-                    stock.with_overlay(promises).claim_ref_of(volume).claim == claim.key  # type: ignore[union-attr]
+                    volumes_available.with_overlay(reservations).claim_ref_of(volume).claim == claim.key  # type: ignore[union-attr]
                     for claim, volume in choice.static_bindings
                     if volume.name in taken
                 )
-                promises.add(pod.uid, choice, node.name)
+                reservations.add(pod.uid, choice, node.name)
                 break

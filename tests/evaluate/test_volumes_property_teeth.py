@@ -1,4 +1,4 @@
-"""What holds the kernels of volumes to their plain meaning has teeth: each planted bug shows in a small story of its own."""
+"""The volume properties catch planted bugs: each bug shows in a small scenario."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,49 +24,49 @@ from tests import reference
 from tests.builders import node, placed, pod, world
 from tests.conformance.kube_default import kube_default
 from tests.evaluate.test_builtins_property import differences
-from tests.evaluate.test_volumes_property import chosen_alike
+from tests.evaluate.test_volumes_property import choices_agree
 from tests.volumes import attachment, capacity, claim, csi_driver, csi_node, storage_class, using, volume
 
 NOW_NS = 1_767_607_200 * 10**9
-Deed = Callable[[ClusterCache], object]
-"""Something that happens to a cluster."""
+Change = Callable[[ClusterCache], object]
+"""A change of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """A pod that is decided at first and again after each deed: how a planted bug shows."""
+class Scenario:
+    """A pod that is evaluated first and again after each change."""
 
     world: Callable[[], ClusterCache]
     pod: Pod
-    deeds: tuple[Deed, ...] = ()
+    changes: tuple[Change, ...] = ()
 
-    def told(self) -> None:
+    def check(self) -> None:
         cache, program = self.world(), kube_default()
-        evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
-        given_ = {"now_ns": NOW_NS, "facts": QueuedPodInfo(NOW_NS, 0), "samples": {}}
-        for deed in (lambda _: None, *self.deeds):
-            deed(cache)
-            plain = reference.evaluate(program, self.pod, cache, **given_)
-            verdict = evaluator.evaluate(compiled, self.pod, **given_)
+        evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
+        arguments = {"now_ns": NOW_NS, "facts": QueuedPodInfo(NOW_NS, 0), "samples": {}}
+        for change in (lambda _: None, *self.changes):
+            change(cache)
+            plain = reference.evaluate(program, self.pod, cache, **arguments)
+            verdict = evaluator.evaluate(compiled, self.pod, **arguments)
             assert (verdict.selected, verdict.feasible_count) == (plain.selected, len(plain.feasible))
             if verdict.selected is not None:
-                needs = evaluator.prebind_requirements(compiled, self.pod, verdict.selected, **given_)
-                found = None if needs is None else needs.volumes
-                chosen_alike(cache, found, self.pod, verdict.selected)
-            assert differences(evaluator.explain(compiled, self.pod, **given_), plain) == []
+                needs = evaluator.prebind_requirements(compiled, self.pod, verdict.selected, **arguments)
+                volumes = None if needs is None else needs.volumes
+                choices_agree(cache, volumes, self.pod, verdict.selected)
+            assert differences(evaluator.explain(compiled, self.pod, **arguments), plain) == []
 
 
-def put(*objects: StorageObject | CsiNode) -> Deed:
-    return lambda cache: [cache.put_storage(one) for one in objects]
+def put(*objects: StorageObject | CsiNode) -> Change:
+    return lambda cache: [cache.put_storage(stored) for stored in objects]
 
 
 def of(
-    nodes: Iterable[Node], *objects: StorageObject | CsiNode, there: Iterable[ObservedPod] = ()
+    nodes: Iterable[Node], *objects: StorageObject | CsiNode, placed_pods: Iterable[ObservedPod] = ()
 ) -> Callable[[], ClusterCache]:
-    nodes, there = tuple(nodes), tuple(there)
+    nodes, placed_pods = tuple(nodes), tuple(placed_pods)
 
     def made() -> ClusterCache:
-        cache = world(nodes, pods=there)
+        cache = world(nodes, pods=placed_pods)
         put(*objects)(cache)
         return cache
 
@@ -75,8 +75,8 @@ def of(
 
 def in_zone(label: str) -> dict[str, Any]:
     """The node affinity of a volume that is in z1."""
-    here = {"key": label, "operator": "In", "values": ["z1"]}
-    return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}}
+    expression = {"key": label, "operator": "In", "values": ["z1"]}
+    return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}
 
 
 A, B = node("a", zone="z1"), node("b", zone="z2")
@@ -97,12 +97,12 @@ _NOTE, _LEARN, _PUT = (
     attached_volumes.AttachedVolumes.update_row,
 )
 
-BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
+BUGS: dict[str, tuple[Any, str, Callable[..., Any], Scenario]] = {
     "old labels are not translated": (
         volume_zone,
         "newer_label",
         lambda label: label,
-        Story(
+        Scenario(
             of(
                 (A, B),
                 claim("data", bound_to="v"),
@@ -116,17 +116,17 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
             USER,
         ),
     ),
-    "disks never clash": (
+    "disks never conflict": (
         volume_restrictions,
         "_conflicts",
         lambda *_: False,
-        Story(of((A, B), there=[placed(pod("first", spec=DISK), "a")]), pod("second", spec=DISK)),
+        Scenario(of((A, B), placed_pods=[placed(pod("first", spec=DISK), "a")]), pod("second", spec=DISK)),
     ),
     "attachments do not count": (
         attached_volumes,
         "mount_of_attachment",
         lambda *_: None,
-        Story(
+        Scenario(
             of((A, B), *LIMITED, *MINE, *OTHERS, attachment("left", node="a", volume="w")),
             USER,
         ),
@@ -134,8 +134,8 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
     "migration does not matter": (
         volume_binding,
         "volume_fits",
-        lambda volume, view: volume_binding.terms_match(volume.required, view),
-        Story(
+        lambda volume, view: volume_binding.terms_match(volume.node_affinity_terms, view),
+        Scenario(
             of(
                 (node("a", labels={"topology.ebs.csi.aws.com/zone": "z1"}), node("b")),
                 csi_node("a", migrated="kubernetes.io/aws-ebs"),
@@ -154,13 +154,13 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
         free_volume_index,
         "is_available",
         lambda *_: True,
-        Story(of((A, B), *LOCAL, volume("v", node="a", phase="Released")), USER),
+        Scenario(of((A, B), *LOCAL, volume("v", node="a", phase="Released")), USER),
     ),
-    "volumes that are taken are not followed": (
+    "bound volumes are not followed": (
         free_volume_index.FreeVolumeIndexCache,
         "_apply_changes",
         lambda *_: True,
-        Story(
+        Scenario(
             of(
                 (A, B),
                 *LOCAL,
@@ -171,11 +171,11 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
             (put(volume("v", node="a", phase="Bound", claim="other", version=2)),),
         ),
     ),
-    "a volume that is given back stays taken": (
+    "an unreserved volume stays taken": (
         free_volume_index.FreeVolumeIndex,
         "set_free",
         lambda self, place, *, free: None if free else _NOTE(self, place, free=free),
-        Story(
+        Scenario(
             of((A,), *LOCAL, volume("v", node="a", phase="Available")),
             USER,
             (
@@ -187,56 +187,56 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
     "a value that no node had stays unknown": (
         free_volume_index._LabelValueIndex,
         "learn_codes",
-        lambda self, strings: () if self._strings_seen >= 0 else _LEARN(self, strings),
-        Story(
+        lambda self, strings: () if self._string_count >= 0 else _LEARN(self, strings),
+        Scenario(
             of((A,), *LOCAL, volume("v", node="b", phase="Available")),
             USER,
             (lambda cache: cache.put_node(B),),
         ),
     ),
-    "other volumes behind a claim are not counted anew": (
+    "changed volumes of a claim are not counted again": (
         attached_volumes.AttachedVolumes,
         "catch_up",
         lambda _: None,
-        Story(
-            of((A,), *LIMITED[:1], *MINE, claim("other", of_class=""), there=[OTHER_USER]),
+        Scenario(
+            of((A,), *LIMITED[:1], *MINE, claim("other", of_class=""), placed_pods=[OTHER_USER]),
             USER,
             (put(*OTHERS),),
         ),
     ),
-    "a row that got a pod is not counted anew": (
+    "a row with a new pod is not counted again": (
         attached_volumes.AttachedVolumes,
         "update_row",
         lambda self, row: None if self._rows.get(row) is None and self._counts else _PUT(self, row),
-        Story(
+        Scenario(
             of(
                 (A, node("c")),
                 csi_node("c", limits={"csi.example.com": 1}),
                 *LIMITED[:1],
                 *MINE,
                 *OTHERS,
-                there=[OTHER_USER],
+                placed_pods=[OTHER_USER],
             ),
             USER,
             (lambda cache: cache.put_pod(placed(pod("late", spec=using("other")), "c")),),
         ),
     ),
-    "room is not looked at again": (
+    "changes of storage capacity are ignored": (
         AvailableVolumes,
         "capacity_stamp",
         lambda *_: 0,
-        Story(
+        Scenario(
             of((A, B), *TRACKED, capacity("one", zone="z1", size="1Gi")),
             USER,
             (put(capacity("one", zone="z1", size="20Gi")),),
         ),
     ),
-    "claims are left to the pods without": (
+    "rules about claims are not specialized": (
         evaluation_cache,
         "specialize_claim_filters",
         lambda bound, _: (bound, list(range(len(bound.filters)))),
-        Story(
-            of((A, B), *MINE, there=[]),
+        Scenario(
+            of((A, B), *MINE, placed_pods=[]),
             USER,
             (put(volume("v", claim="data", claim_uid="uid-data", node="a", version=2)),),
         ),
@@ -245,11 +245,11 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_a_planted_bug_shows_in_its_story(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    where, part, planted, story = BUGS[bug]
-    story.told()
+def test_a_planted_bug_shows_in_its_scenario(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, part, planted, scenario = BUGS[bug]
+    scenario.check()
 
     monkeypatch.setattr(where, part, planted)
 
     with pytest.raises(AssertionError):
-        story.told()
+        scenario.check()

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from policysched.evaluate.compile.plan import Plan
+from policysched.evaluate.plan.plan import Plan
 from policysched.scheduler import commands as c
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.ordered_queue import FairShareQueue

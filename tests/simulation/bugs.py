@@ -24,8 +24,8 @@ from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.daemon.policy_feed import LastGoodStore
 from policysched.evaluate.columns.gang_members import GangMembers
 from policysched.evaluate.columns.overlay import Overlay
-from policysched.evaluate.compile.victims import CompiledVictims
 from policysched.evaluate.evaluation import Evaluation
+from policysched.evaluate.plan.victims import CompiledVictims
 from policysched.kube.client.api import ApiErrors
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode import devices, storage

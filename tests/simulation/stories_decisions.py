@@ -9,8 +9,8 @@ from unittest.mock import patch
 import orjson
 
 from policysched.cluster.ledger import Ledger
-from policysched.evaluate.compile.victims import CompiledVictims
 from policysched.evaluate.evaluator import Evaluator
+from policysched.evaluate.plan.victims import CompiledVictims
 from policysched.evaluate.verdict import Verdict
 from policysched.kube.write import bind as binding
 from policysched.kube.write.evict import Evictor

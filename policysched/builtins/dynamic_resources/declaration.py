@@ -1,4 +1,4 @@
-"""Claims for devices are given devices that the node can use."""
+"""Resource claims are allocated devices that the node can use."""
 
 from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 from policysched.model.cluster_events import ClusterEvent
@@ -6,10 +6,12 @@ from policysched.model.cluster_events import ClusterEvent
 DECLARATION = BuiltinDeclaration(
     name="dynamic_resources",
     plugin="DynamicResources",
-    summary="refuses nodes that cannot use the devices of the pod's resource claims, and on which claims that have none yet would "
-    "get none; asks for devices where a DeviceClass stands for an extended resource that the node does not have; gives claims their "
-    "devices and reserves them before the pod is bound; prefers nodes on which claims get the "
-    "earlier of the alternatives that they name",
+    summary=(
+        "rejects nodes that cannot use the devices of the pod's resource claims, and on which unallocated claims "
+        "cannot be allocated; allocates devices where a DeviceClass maps an extended resource that the node does not "
+        "offer; reserves and allocates claims before the pod is bound; prefers nodes on which claims get the earlier of "
+        "their alternatives"
+    ),
     filters=True,
     scores=True,
     parameters=(),
@@ -42,8 +44,8 @@ DECLARATION = BuiltinDeclaration(
         'pod "{pod}": ResourceClaim not created yet',
         "ResourceClaim {claim} was not created for Pod {pod} (Pod is not owner)",
         "request {request}: device class {class} does not exist",
-        "claim {claim}: selector #{number}: CEL runtime error: {words}",
-        "class {class}: selector #{number}: CEL runtime error: {words}",
+        "claim {claim}: selector #{number}: CEL runtime error: {message}",
+        "class {class}: selector #{number}: CEL runtime error: {message}",
         "claim {claim}, request {request}: asks for all devices, but resource pool {pool} is currently being updated",
         "the device search exceeded its limit of 10000 steps",
     ),
@@ -58,7 +60,7 @@ DECLARATION = BuiltinDeclaration(
             default=600,
             low=1,
             high=604_800,
-            doc="how long devices that name conditions for it may take to be bound before others are looked for",
+            doc="how long devices with binding conditions may take to be bound before the pod is scheduled again",
         ),
     ),
 )

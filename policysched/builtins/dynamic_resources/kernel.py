@@ -1,7 +1,8 @@
-"""Claims for devices, node by node: what there is for them is found by a search, which is kept until the node's devices change.
+"""Devices for resource claims, searched node by node and cached until the node's devices change.
 
-No column tells whether a node has the devices, for the answer depends on what all requests of all claims ask for
-together; so each node is asked, and a pod whose claims ask for the same as another's costs a look at each answer kept.
+No column can tell whether a node has the devices, since the result depends on all requests of all
+claims together. Pods whose claims request the same share the results, so that the next such pod
+costs one lookup per node.
 """
 
 from collections.abc import Hashable, Sequence
@@ -39,83 +40,86 @@ from policysched.evaluate.kernel import (
     ScoreKernel,
     ScoreKernelBase,
 )
+from policysched.evaluate.verdict import PrebindRequirements
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 
 
-def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
     timeout_s = params["binding_timeout_seconds"]
-    assert isinstance(timeout_s, int), f"a time-out of {timeout_s!r}"
-    return DynamicResourcesFilter(pod, around, timeout_s) if uses_devices(pod) else None
+    assert isinstance(timeout_s, int), f"binding_timeout_seconds is {timeout_s!r}"
+    return DynamicResourcesFilter(pod, cluster_context, timeout_s) if uses_devices(pod) else None
 
 
-def specialize_score(pod: Pod, params: KernelParams, around: ClusterContext) -> ScoreKernel | None:
-    return _Score(pod, around) if pod.device_claims else None
+def specialize_score(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> ScoreKernel | None:
+    return _Score(pod, cluster_context) if pod.device_claims else None
 
 
 class _CachedPodDevices:
-    """The pod's claims as of some stamps. Pods without claims of their own share them."""
+    """The pod's claims, resolved again when their change stamps differ. Pods without claims share
+    the empty set.
+    """
 
-    def __init__(self, pod: Pod, around: ClusterContext, timeout_s: int | None = None) -> None:
-        """Without a time-out nobody asks whether devices were bound in time."""
+    def __init__(self, pod: Pod, cluster_context: ClusterContext, timeout_s: int | None = None) -> None:
+        """Without a timeout, claims whose devices were not bound in time are not detected."""
         self.pod = pod
-        self._has_stale_claim = around.has_stale_claim
+        self._has_stale_claim = cluster_context.has_stale_claim
         self._timeout_s = timeout_s
         self.keys = tuple(use.claim for use in pod.device_claims if use.claim is not None)
         self._change_stamps: Hashable = None
         self._devices: PodResourceClaims | str = ""
 
-    def resolve(self, stock: AvailableDevices) -> PodResourceClaims | str:
-        stamps = stock.stamps_of(self.keys)
+    def resolve(self, available: AvailableDevices) -> PodResourceClaims | str:
+        stamps = available.stamps_of(self.keys)
         if stamps != self._change_stamps:
             self._change_stamps, self._devices = (
                 stamps,
-                pod_resource_claims(self.pod, stock, has_stale_claim=self._has_stale_claim),
+                pod_resource_claims(self.pod, available, has_stale_claim=self._has_stale_claim),
             )
         return self._devices
 
     def resolve_at(self, view: View) -> PodResourceClaims | str:
-        """The same with what the clock says of devices that are to be bound."""
-        found = self.resolve(view.available_devices)
-        if isinstance(found, str) or self._timeout_s is None:
-            return found
-        lost = unbindable_claims(found, view.now_ns, self._timeout_s)
-        return replace(found, unbindable=lost) if lost else found
+        """`resolve`, plus the claims whose devices were not bound in time as of the view."""
+        claims = self.resolve(view.available_devices)
+        if isinstance(claims, str) or self._timeout_s is None:
+            return claims
+        lost = unbindable_claims(claims, view.now_ns, self._timeout_s)
+        return replace(claims, unbindable=lost) if lost else claims
 
     def lost_claims(self, view: View) -> Hashable:
-        found = self.resolve_at(view)
-        return () if isinstance(found, str) else found.unbindable
+        claims = self.resolve_at(view)
+        return () if isinstance(claims, str) else claims.unbindable
 
-    def change_stamps(self, stock: AvailableDevices) -> Hashable:
-        """Of a pod that asks for extended resources for which no class stands: nothing of all this."""
+    def change_stamps(self, available: AvailableDevices) -> Hashable:
+        """A constant for a pod whose extended resources are mapped by no DeviceClass."""
         if not self.pod.device_claims and not any(
-            stock.class_of_resource(one.resource) for one in self.pod.extended
+            available.class_of_resource(request.resource) for request in self.pod.extended
         ):
             return "of no class"
-        return stock.stamps_of(self.keys)
+        return available.stamps_of(self.keys)
 
 
 class DynamicResourcesFilter(FilterKernelBase):
     depends_on = Dependency.NODE | Dependency.USAGE | Dependency.VOLUMES
 
-    def __init__(self, pod: Pod, around: ClusterContext, timeout_s: int) -> None:
-        self._claims = _CachedPodDevices(pod, around, timeout_s)
+    def __init__(self, pod: Pod, cluster_context: ClusterContext, timeout_s: int) -> None:
+        self._claims = _CachedPodDevices(pod, cluster_context, timeout_s)
         self.timeout_s = timeout_s
 
     def refused(self, view: View) -> Array:
-        coded = self._refusal_codes(view)
-        if coded is not None:
-            return np.asarray(coded[1].codes != 0)
-        return np.array([words is not None for words in self._messages(view)], np.bool_)
+        refusal_codes = self._refusal_codes(view)
+        if refusal_codes is not None:
+            return np.asarray(refusal_codes[1].codes != 0)
+        return np.array([message is not None for message in self._messages(view)], np.bool_)
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        coded = self._refusal_codes(view)
-        if coded is not None:
-            return _masks_by_message(*coded)
-        words = self._messages(view)
+        refusal_codes = self._refusal_codes(view)
+        if refusal_codes is not None:
+            return _masks_by_message(*refusal_codes)
+        message = self._messages(view)
         return [
-            (text, np.array([one == text for one in words], np.bool_))
-            for text in dict.fromkeys(words)
+            (text, np.array([row_message == text for row_message in message], np.bool_))
+            for text in dict.fromkeys(message)
             if text is not None
         ]
 
@@ -126,80 +130,88 @@ class DynamicResourcesFilter(FilterKernelBase):
     def fingerprint(self, view: View) -> Hashable:
         return self._claims.change_stamps(view.available_devices), self._claims.lost_claims(view)
 
-    def choice(self, pod: Pod, node: Node, stock: AvailableDevices) -> DeviceChoice:
-        """What has to happen to the pod's claims on a node that this filter lets pass."""
-        claims = self._claims.resolve(stock)
-        assert not isinstance(claims, str), f"{pod.full_name} was let pass, and now: {claims}"
-        found = choose_devices(pod, claims, node, stock)
-        assert isinstance(found, DeviceChoice), f"{pod.full_name} on {node.name}, that it may have: {found}"
-        return found
+    def prebind_requirements(self, pod: Pod, node: Node, view: View) -> PrebindRequirements | None:
+        choice = self.choice(pod, node, view.available_devices)
+        return PrebindRequirements(None, choice, self.timeout_s) if choice else None
+
+    def choice(self, pod: Pod, node: Node, available: AvailableDevices) -> DeviceChoice:
+        """The allocations and reservations for the pod on a node that this filter accepts."""
+        claims = self._claims.resolve(available)
+        assert not isinstance(claims, str), f"{pod.full_name} passed the filter, but now: {claims}"
+        choice = choose_devices(pod, claims, node, available)
+        assert isinstance(choice, DeviceChoice), f"{pod.full_name} passed on {node.name}, but now: {choice}"
+        return choice
 
     def _refusal_codes(self, view: View) -> tuple[PodResourceClaims, DeviceRefusalCodes] | None:
-        """By row, where claims of the same text have been asked about before, or may be again."""
-        stock, devices = view.available_devices, self._claims.resolve_at(view)
+        """Refusals by row, where they are shared with claims that request the same."""
+        available, devices = view.available_devices, self._claims.resolve_at(view)
         if isinstance(devices, str) or not devices.is_needed:
             return None
-        text = node_independent_key(devices, stock)
+        text = node_independent_key(devices, available)
         if text is None:
             return None
         of_pod = devices
 
-        def ask(node: Node, stock: AvailableDevices) -> DeviceRefusal | None:
-            found = node_refusal(of_pod, node, stock)
-            if found is None:
+        def refusal_of(node: Node, available: AvailableDevices) -> DeviceRefusal | None:
+            refusal = node_refusal(of_pod, node, available)
+            if refusal is None:
                 return None
-            return found[0], None if found[1] is None else claim_index(of_pod, found[1])
+            return refusal[0], None if refusal[1] is None else claim_index(of_pod, refusal[1])
 
-        return devices, view.device_refusals(text, stock.shared_stamp, ask)
+        return devices, view.device_refusals(text, available.shared_stamp, refusal_of)
 
     def _messages(self, view: View) -> list[str | None]:
-        """Why each row is refused; None where it is not, or is no node."""
-        stock = view.available_devices
+        """The message for each row; None where it is not refused, or holds no node."""
+        available = view.available_devices
         devices = self._claims.resolve_at(view)
         if isinstance(devices, str):
             return [devices] * view.count
         if not devices.is_needed:
             return [None] * view.count
-        found: list[str | None] = []
-        for place in range(view.count):
-            at = view.node_at(place)
-            if at is None:
-                found.append(None)
+        messages: list[str | None] = []
+        for index in range(view.count):
+            located = view.node_at(index)
+            if located is None:
+                messages.append(None)
                 continue
-            outcome = evaluate_node(devices, at[0], stock)
-            found.append(outcome if isinstance(outcome, str) else None)
-        return found
+            outcome = evaluate_node(devices, located[0], available)
+            messages.append(outcome if isinstance(outcome, str) else None)
+        return messages
 
 
-def _masks_by_message(devices: PodResourceClaims, coded: DeviceRefusalCodes) -> list[tuple[str, Array]]:
-    found: dict[str, Array] = {}
-    for code in np.unique(coded.codes).tolist():
-        one = coded.refusals[code]
-        if one is not None:
-            words = fill_claim_name(one[0], None if one[1] is None else claim_key_at(devices, one[1]))
-            here = coded.codes == code
-            found[words] = found[words] | here if words in found else here
-    return list(found.items())
+def _masks_by_message(
+    devices: PodResourceClaims, refusal_codes: DeviceRefusalCodes
+) -> list[tuple[str, Array]]:
+    masks: dict[str, Array] = {}
+    for code in np.unique(refusal_codes.codes).tolist():
+        refusal = refusal_codes.refusals[code]
+        if refusal is not None:
+            message = fill_claim_name(
+                refusal[0], None if refusal[1] is None else claim_key_at(devices, refusal[1])
+            )
+            mask = refusal_codes.codes == code
+            masks[message] = masks[message] | mask if message in masks else mask
+    return list(masks.items())
 
 
 class _Score(ScoreKernelBase):
     depends_on = Dependency.NODE | Dependency.USAGE | Dependency.CLUSTER
     normalizer: Normalizer = DefaultNormalizer(reverse=False)
 
-    def __init__(self, pod: Pod, around: ClusterContext) -> None:
-        self._claims = _CachedPodDevices(pod, around)
+    def __init__(self, pod: Pod, cluster_context: ClusterContext) -> None:
+        self._claims = _CachedPodDevices(pod, cluster_context)
 
     def raw(self, view: View) -> Array:
-        stock = view.available_devices
-        devices = self._claims.resolve(stock)
-        found = np.zeros(view.count, np.int64)
+        available = view.available_devices
+        devices = self._claims.resolve(available)
+        scores = np.zeros(view.count, np.int64)
         if isinstance(devices, str) or not devices.has_alternatives:
-            return found
-        for place in range(view.count):
-            at = view.node_at(place)
-            if at is not None:
-                found[place] = score_on(devices, at[0], stock)
-        return found
+            return scores
+        for index in range(view.count):
+            located = view.node_at(index)
+            if located is not None:
+                scores[index] = score_on(devices, located[0], available)
+        return scores
 
     def fingerprint(self, view: View) -> Hashable:
         return self._claims.change_stamps(view.available_devices)

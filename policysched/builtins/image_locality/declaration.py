@@ -1,11 +1,11 @@
-"""Prefers nodes that have the pod's images already, the less so the rarer an image is in the cluster."""
+"""Prefers nodes that already have the pod's images, less so for images that few nodes have."""
 
 from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 
 DECLARATION = BuiltinDeclaration(
     name="image_locality",
     plugin="ImageLocality",
-    summary="prefers nodes that have the images already, by their size and by how many nodes have them",
+    summary="prefers nodes that already have the pod's images, by their size and by how many nodes have them",
     filters=False,
     scores=True,
     parameters=(
@@ -14,7 +14,7 @@ DECLARATION = BuiltinDeclaration(
             kind="choice",
             default="yes",
             choices=("yes", "no"),
-            doc="whether images of volumes count as those of containers do; with `no` as kube-scheduler did until 1.35",
+            doc="whether images of volumes count like those of containers; `no` is the behaviour of kube-scheduler until 1.35",
         ),
     ),
     pod_reads=("images", "image_volumes"),

@@ -1,4 +1,4 @@
-"""Nodes that have the pod's images already, by size and by how common the image is.
+"""Image locality: the size of the pod's images on the node, weighted by how many nodes have them.
 
 Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/imagelocality`.
 """
@@ -25,26 +25,26 @@ _THRESHOLD_BYTES_MIN = 23 * _MIB
 _CONTAINER_THRESHOLD_BYTES_MAX = 1000 * _MIB
 
 
-def specialize_score(pod: Pod, params: KernelParams, around: ClusterContext) -> ScoreKernel | None:
+def specialize_score(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> ScoreKernel | None:
     volumes = pod.image_volumes if params["image_volumes"] == "yes" else ()
     return _Score(pod.images + volumes, len(pod.images))
 
 
 class _ImageSizeNormalizer:
-    """Bytes onto 0..100, between 23 MiB and 1000 MiB a container."""
+    """Maps bytes to 0..100, from 23 MiB to 1000 MiB per container."""
 
     node_local = True
 
     def __init__(self, container_count: int) -> None:
         self._threshold_bytes_max = _CONTAINER_THRESHOLD_BYTES_MAX * container_count
 
-    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
+    def candidate_stats(self, raw: Array, scored: Array) -> Hashable:
         return ()
 
-    def normalize(self, raw: Array, facts: Hashable) -> Array:
-        held = np.maximum(np.minimum(raw, self._threshold_bytes_max), _THRESHOLD_BYTES_MIN)
+    def normalize(self, raw: Array, stats: Hashable) -> Array:
+        clamped = np.maximum(np.minimum(raw, self._threshold_bytes_max), _THRESHOLD_BYTES_MIN)
         return np.asarray(
-            MAX_SCORE * (held - _THRESHOLD_BYTES_MIN) // (self._threshold_bytes_max - _THRESHOLD_BYTES_MIN)
+            MAX_SCORE * (clamped - _THRESHOLD_BYTES_MIN) // (self._threshold_bytes_max - _THRESHOLD_BYTES_MIN)
         )
 
 

@@ -1,4 +1,4 @@
-"""Inter-pod affinity and anti-affinity, the pod's own and that of the pods already placed."""
+"""Inter-pod affinity and anti-affinity, of the pod and of the pods already placed."""
 
 from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 from policysched.model.cluster_events import ClusterEvent
@@ -6,8 +6,10 @@ from policysched.model.cluster_events import ClusterEvent
 DECLARATION = BuiltinDeclaration(
     name="inter_pod_affinity",
     plugin="InterPodAffinity",
-    summary="refuses nodes where required affinity or anti-affinity of the pod, or required anti-affinity of a placed "
-    "pod, does not hold; prefers nodes by the weights of the preferred terms, of the pod and of placed pods",
+    summary=(
+        "rejects nodes where required affinity or anti-affinity of the pod, or required anti-affinity of a placed pod, "
+        "does not hold; prefers nodes by the weights of the preferred terms of the pod and of placed pods"
+    ),
     filters=True,
     scores=True,
     parameters=(
@@ -17,14 +19,14 @@ DECLARATION = BuiltinDeclaration(
             default=1,
             low=0,
             high=100,
-            doc="what a placed pod's required affinity for this pod adds",
+            doc="the weight of a placed pod's required affinity for this pod",
         ),
         BuiltinParameter(
             name="ignore_preferred_terms_of_existing_pods",
             kind="choice",
             default="no",
             choices=("no", "yes"),
-            doc="with `yes` a pod without preferred terms of its own is not scored, whatever those of placed pods say",
+            doc="with `yes` a pod without preferred terms is not scored by those of placed pods",
         ),
     ),
     pod_reads=("namespace", "pod_affinity", "selected_labels"),

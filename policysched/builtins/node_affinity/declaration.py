@@ -6,8 +6,10 @@ from policysched.model.cluster_events import ClusterEvent
 DECLARATION = BuiltinDeclaration(
     name="node_affinity",
     plugin="NodeAffinity",
-    summary="refuses nodes that nodeSelector or the required node affinity terms do not match; "
-    "prefers nodes by the weights of the preferred terms that match",
+    summary=(
+        "rejects nodes that nodeSelector or the required node affinity terms do not match; "
+        "prefers nodes by the weights of the preferred terms that match"
+    ),
     filters=True,
     scores=True,
     parameters=(),

@@ -1,7 +1,7 @@
 """nodeSelector and node affinity over label codes.
 
-A requirement is a comparison of small whole numbers; only `Gt` and `Lt` look at the texts, once a distinct one. Source
-of the semantics: kubernetes v1.36 `pkg/scheduler/framework/plugins/nodeaffinity` and
+A requirement compares small integers; only `Gt` and `Lt` parse label values, each distinct value
+once. Source of the semantics: kubernetes v1.36 `pkg/scheduler/framework/plugins/nodeaffinity` and
 `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`.
 """
 
@@ -34,14 +34,14 @@ _PREFILTER_RESULT_REASON = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
 
 
-def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
     required = None if pod.affinity is None else pod.affinity.required
     if not pod.node_selector and required is None:
         return None
     return _Filter(pod, required)
 
 
-def specialize_score(pod: Pod, params: KernelParams, around: ClusterContext) -> ScoreKernel | None:
+def specialize_score(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> ScoreKernel | None:
     return _Score(pod.affinity.preferred) if pod.affinity and pod.affinity.preferred else None
 
 
@@ -54,24 +54,22 @@ class _Filter(FilterKernelBase):
         self._named_nodes = named_nodes(required or ())
 
     def refused(self, view: View) -> Array:
-        ahead = self.early_reject(view)
+        early = self.early_reject(view)
         unmatched = self._unmatched(view)
-        return unmatched if ahead is None else unmatched | ahead
+        return unmatched if early is None else unmatched | early
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        ahead = self.early_reject(view)
+        early = self.early_reject(view)
         unmatched = self._unmatched(view)
-        if ahead is None:
+        if early is None:
             return ((self.reason, unmatched),)
-        return ((_PREFILTER_RESULT_REASON, ahead), (self.reason, unmatched & ~ahead))
+        return ((_PREFILTER_RESULT_REASON, early), (self.reason, unmatched & ~early))
 
     def early_reject(self, view: View) -> Array | None:
-        """Where every term names nodes, kube-scheduler does not look at the others at all."""
+        """Where every term names nodes, kube-scheduler does not evaluate the other nodes."""
         if not self._named_nodes:
             return None
-        names = view.column(
-            NODE_NAME
-        )  # first: a column that is read for the first time gives its texts their codes
+        names = view.column(NODE_NAME)  # first: reading a new column assigns the codes of its strings
         codes = [view.codes.strings.find(name) for name in self._named_nodes]
         return np.isin(names, codes, invert=True)
 
@@ -97,40 +95,43 @@ class _Score(ScoreKernelBase):
 
     def raw(self, view: View) -> Array:
         total = np.zeros(view.count, np.int64)
-        for one in self._preferred:
-            total += term_matches(one.term, view) * one.weight
+        for preferred in self._preferred:
+            total += term_matches(preferred.term, view) * preferred.weight
         return total
 
 
 def named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str]:
-    """The nodes that the terms name, where every term names some; else nothing, and so too where each term's names
-    contradict each other."""
-    found: set[str] = set()
+    """The nodes that the terms name, where every term names some; otherwise empty, also where the
+    names in each term exclude each other.
+    """
+    names: set[str] = set()
     for term in terms:
         lists = [
-            set(one.values) for one in term.fields if one.key == "metadata.name" and one.operator == "In"
+            set(requirement.values)
+            for requirement in term.fields
+            if requirement.key == "metadata.name" and requirement.operator == "In"
         ]
         if not lists:
             return frozenset()
-        found |= set.intersection(*lists)
-    return frozenset(found)
+        names |= set.intersection(*lists)
+    return frozenset(names)
 
 
 def term_matches(term: NodeSelectorTerm, view: View) -> Array:
     """bool[view.count]; a term without requirements matches nothing."""
     matched = np.full(view.count, bool(term.expressions or term.fields))
-    for one in term.expressions:
-        matched &= requirement_matches(one, NodeMapEntry("labels", one.key), view)
-    for one in term.fields:
-        if one.key == "metadata.name":
-            matched &= requirement_matches(one, NODE_NAME, view)
+    for requirement in term.expressions:
+        matched &= requirement_matches(requirement, NodeMapEntry("labels", requirement.key), view)
+    for requirement in term.fields:
+        if requirement.key == "metadata.name":
+            matched &= requirement_matches(requirement, NODE_NAME, view)
         else:
-            matched &= one.operator in ("NotIn", "DoesNotExist")
+            matched &= requirement.operator in ("NotIn", "DoesNotExist")
     return matched
 
 
 def requirement_matches(requirement: SelectorRequirement, kind: ColumnKind, view: View) -> Array:
-    """bool[view.count]: of a label, or another column of texts."""
+    """bool[view.count], for a label or another column of strings."""
     codes = view.column(kind)
     match requirement.operator:
         case "In":
@@ -146,10 +147,10 @@ def requirement_matches(requirement: SelectorRequirement, kind: ColumnKind, view
 
 
 def _in_values(codes: Array, values: Sequence[str], view: View) -> Array:
-    wanted = [view.codes.strings.find(value) for value in values]
-    if len(wanted) == 1:
-        return np.asarray(codes == wanted[0])
-    return np.isin(codes, wanted)
+    codes_of_values = [view.codes.strings.find(value) for value in values]
+    if len(codes_of_values) == 1:
+        return np.asarray(codes == codes_of_values[0])
+    return np.isin(codes, codes_of_values)
 
 
 def _compare_number(codes: Array, requirement: SelectorRequirement, view: View) -> Array:
@@ -160,8 +161,8 @@ def _compare_number(codes: Array, requirement: SelectorRequirement, view: View) 
     fitting = []
     for code in set(codes.tolist()):
         if 0 <= code < len(texts):
-            found = _parse_int64(texts[code])
-            if found is not None and (found > bound if requirement.operator == "Gt" else found < bound):
+            number = _parse_int64(texts[code])
+            if number is not None and (number > bound if requirement.operator == "Gt" else number < bound):
                 fitting.append(code)
     return np.isin(codes, fitting)
 

@@ -1,4 +1,4 @@
-"""Some pods need what not every kubelet can do; kubelets declare what they can."""
+"""The node's kubelet must declare the features that the pod requires."""
 
 from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
@@ -6,7 +6,7 @@ from policysched.model.cluster_events import ClusterEvent
 DECLARATION = BuiltinDeclaration(
     name="node_declared_features",
     plugin="NodeDeclaredFeatures",
-    summary="refuses nodes whose kubelet does not declare a feature that the pod needs",
+    summary="rejects nodes whose kubelet does not declare a feature that the pod requires",
     filters=True,
     scores=False,
     parameters=(),

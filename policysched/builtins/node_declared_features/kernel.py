@@ -1,4 +1,6 @@
-"""What kubelets declare, a column for each set of features that pods need. Most pods need none."""
+"""Declared features of kubelets: one column for each set of required features. Most pods require
+none.
+"""
 
 from policysched.evaluate.columns.column_kinds import DeclaresFeatures
 from policysched.evaluate.columns.columns import Array
@@ -7,7 +9,7 @@ from policysched.evaluate.kernel import ClusterContext, FilterKernel, FilterKern
 from policysched.model.pods import Pod
 
 
-def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
     return _Filter(DeclaresFeatures(tuple(sorted(pod.required_features)))) if pod.required_features else None
 
 

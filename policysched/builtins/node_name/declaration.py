@@ -1,7 +1,7 @@
-"""A pod that names its node goes there and nowhere else.
+"""A pod that names its node goes to that node.
 
-A pod with `spec.nodeName` is bound already and never comes into our queue, so this filter accepts every node. It is
-declared all the same: `include kube_default` is then the list that an operator knows from kube-scheduler.
+A pod with `spec.nodeName` is already bound and never queued, so this filter accepts every node. It
+is declared so that `include kube_default` lists the same plugins as kube-scheduler.
 """
 
 from policysched.builtins.declaration import BuiltinDeclaration

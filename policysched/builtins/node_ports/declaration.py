@@ -1,4 +1,4 @@
-"""Two pods on one node cannot have the same host port."""
+"""Host ports are unique on a node."""
 
 from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
@@ -6,7 +6,7 @@ from policysched.model.cluster_events import ClusterEvent
 DECLARATION = BuiltinDeclaration(
     name="node_ports",
     plugin="NodePorts",
-    summary="refuses nodes on which a host port that the pod wants is taken",
+    summary="rejects nodes on which a host port of the pod is in use",
     filters=True,
     scores=False,
     parameters=(),

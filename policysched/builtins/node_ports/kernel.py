@@ -1,4 +1,4 @@
-"""Host ports: a clash is asked once a distinct set of held ports and gathered."""
+"""Host ports: conflicts are computed once for each distinct set of used ports."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ COLUMNS = (PortSet(),)
 _ANY_ADDRESS = "0.0.0.0"
 
 
-def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
     return _Filter(pod.host_ports) if pod.host_ports else None
 
 
@@ -33,11 +33,11 @@ class _Filter(FilterKernelBase):
     def refused(self, view: View) -> Array:
         return map_codes(view.column(PortSet()), view.codes.ports.values, self._conflicts_with_any, np.bool_)
 
-    def _conflicts_with_any(self, held: frozenset[HostPort]) -> bool:
-        return any(_conflicts(wanted, one) for wanted in self._wanted for one in held)
+    def _conflicts_with_any(self, used_ports: frozenset[HostPort]) -> bool:
+        return any(_conflicts(wanted, used) for wanted in self._wanted for used in used_ports)
 
 
-def _conflicts(wanted: HostPort, held: HostPort) -> bool:
-    if (wanted.protocol, wanted.port) != (held.protocol, held.port):
+def _conflicts(wanted: HostPort, used: HostPort) -> bool:
+    if (wanted.protocol, wanted.port) != (used.protocol, used.port):
         return False
-    return wanted.ip == held.ip or _ANY_ADDRESS in (wanted.ip, held.ip)
+    return wanted.ip == used.ip or _ANY_ADDRESS in (wanted.ip, used.ip)

@@ -1,11 +1,11 @@
-"""Prefers nodes on which the pod makes the resources more evenly used."""
+"""Prefers nodes whose resource usage the pod makes more balanced."""
 
 from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 
 DECLARATION = BuiltinDeclaration(
     name="node_resources_balanced_allocation",
     plugin="NodeResourcesBalancedAllocation",
-    summary="prefers nodes whose resources the pod would leave more evenly used",
+    summary="prefers nodes whose resource usage the pod makes more balanced",
     filters=False,
     scores=True,
     parameters=(
@@ -15,14 +15,14 @@ DECLARATION = BuiltinDeclaration(
             default=(("cpu", 1), ("memory", 1)),
             low=1,
             high=1,
-            doc="the resources that are compared; kube-scheduler takes no other weight than 1",
+            doc="the resources to compare; kube-scheduler accepts no weight but 1",
         ),
         BuiltinParameter(
             name="formula",
             kind="choice",
             default="change",
             choices=("change", "balance"),
-            doc="`balance` scores the balance with the pod alone, as kube-scheduler did until 1.35",
+            doc="`balance` scores the balance including the pod, not its change; the behaviour of kube-scheduler until 1.35",
         ),
     ),
     pod_reads=("requests", "scoring_requests", "extended"),

@@ -1,7 +1,9 @@
-"""How much more evenly the node's resources would be used with the pod than without it.
+"""Balanced allocation: how much more evenly the node's resources are used with the pod than without
+it.
 
-Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go`. The
-additions keep its order, for their last bit decides between two scores.
+Source of the formula: kubernetes v1.36
+`pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go`. Sums are added in its order,
+since their last bit can decide between two scores.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -35,19 +37,21 @@ _ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
 _HALF = MAX_SCORE // 2
 
 
-def specialize_score(pod: Pod, params: KernelParams, around: ClusterContext) -> ScoreKernel | None:
+def specialize_score(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> ScoreKernel | None:
     weights = params["resources"]
-    assert isinstance(weights, tuple), f"a map of weights, not {weights!r}"
+    assert isinstance(weights, tuple), f"resources is {weights!r}"
     resources = [str(resource) for resource, _ in weights]
     if not any(pod.requests.get(resource, 0) for resource in resources):
         return None
-    counted = [one for one in resources if one in _ALWAYS_COUNTED or pod.requests.get(one, 0)]
-    wanted = [(resource, pod.requests.get(resource, 0)) for resource in counted]
-    devices = device_backed_resources(pod, around)
+    counted = [
+        resource for resource in resources if resource in _ALWAYS_COUNTED or pod.requests.get(resource, 0)
+    ]
+    requests = [(resource, pod.requests.get(resource, 0)) for resource in counted]
+    devices = device_backed_resources(pod, cluster_context)
     return (
-        _BalanceChangeScore(wanted, devices)
+        _BalanceChangeScore(requests, devices)
         if params["formula"] == "change"
-        else _BalanceScore(wanted, devices)
+        else _BalanceScore(requests, devices)
     )
 
 
@@ -61,7 +65,7 @@ class _BalanceScore(ScoreKernelBase):
             (Allocatable(resource), Requested(resource), amount, resource if resource in devices else "")
             for resource, amount in wanted
         ]
-        self._device_resources = [given for *_, given in self._requests if given]
+        self._device_resources = [resource for *_, resource in self._requests if resource]
         if self._device_resources:
             self.depends_on |= Dependency.CLUSTER
 
@@ -71,48 +75,52 @@ class _BalanceScore(ScoreKernelBase):
     def raw(self, view: View) -> Array:
         return self._balances(view, {"with the pod": True})["with the pod"]
 
-    def _balances(self, view: View, asked: Mapping[str, bool]) -> dict[str, Array]:
-        """The balance of every row, with the pod or without it."""
-        there: list[Array] = []
-        fractions: dict[str, list[Array]] = {name: [] for name in asked}
+    def _balances(self, view: View, variants: Mapping[str, bool]) -> dict[str, Array]:
+        """The balance of every row, by name: with the pod or without it."""
+        capacity_masks: list[Array] = []
+        fractions: dict[str, list[Array]] = {name: [] for name in variants}
         for allocatable, requested, amount, devices in self._requests:
-            capacity, held = capacity_and_requested(view, allocatable, requested, devices)
-            there.append(capacity > 0)
-            divisor = capacity if all_true(there[-1]) else np.maximum(capacity, 1)
-            for name, with_pod in asked.items():
-                total = held + amount if with_pod else held
+            capacity, used = capacity_and_requested(view, allocatable, requested, devices)
+            capacity_masks.append(capacity > 0)
+            divisor = capacity if all_true(capacity_masks[-1]) else np.maximum(capacity, 1)
+            for name, with_pod in variants.items():
+                total = used + amount if with_pod else used
                 fractions[name].append(np.minimum(total / divisor, 1.0))
-        if all(all_true(one) for one in there):
-            return {name: _balance(found, view.count) for name, found in fractions.items()}
+        if all(all_true(mask) for mask in capacity_masks):
+            return {name: _balance(by_resource, view.count) for name, by_resource in fractions.items()}
         return {
-            name: _balance_by_resource_pattern(found, there, view.count) for name, found in fractions.items()
+            name: _balance_by_resource_pattern(by_resource, capacity_masks, view.count)
+            for name, by_resource in fractions.items()
         }
 
 
 class _BalanceChangeScore(_BalanceScore):
-    """How much better that is than without it."""
+    """The change of the balance that the pod causes."""
 
     def raw(self, view: View) -> Array:
-        marks = self._balances(view, {"with": True, "without": False})
-        return _HALF + (_HALF + marks["with"] - marks["without"]) // 2
+        scores = self._balances(view, {"with": True, "without": False})
+        return _HALF + (_HALF + scores["with"] - scores["without"]) // 2
 
 
-def _balance_by_resource_pattern(fractions: Sequence[Array], there: Sequence[Array], count: int) -> Array:
-    """Nodes that have the same resources are done together; in a cluster there are few such groups."""
+def _balance_by_resource_pattern(
+    fractions: Sequence[Array], capacity_masks: Sequence[Array], count: int
+) -> Array:
+    """Computes nodes that have the same resources together; a cluster has few such groups."""
     pattern = sum(
-        (one.astype(np.int64) << place for place, one in enumerate(there)), np.zeros(count, np.int64)
+        (mask.astype(np.int64) << index for index, mask in enumerate(capacity_masks)),
+        np.zeros(count, np.int64),
     )
-    found = np.zeros(count, np.int64)
+    balances = np.zeros(count, np.int64)
     for bits in set(pattern.tolist()):
         rows = np.flatnonzero(pattern == bits)
-        found[rows] = _balance(
-            [fractions[place][rows] for place in range(len(there)) if bits >> place & 1], len(rows)
+        balances[rows] = _balance(
+            [fractions[index][rows] for index in range(len(capacity_masks)) if bits >> index & 1], len(rows)
         )
-    return found
+    return balances
 
 
 def _balance(fractions: Sequence[Array], count: int) -> Array:
-    """`int(100 * (1 - deviation))` a row, over the resources of which the node has any."""
+    """`int(100 * (1 - deviation))` per row, over the resources that the node has."""
     return _scaled(_deviation(fractions, count))
 
 
@@ -126,12 +134,12 @@ def _deviation(fractions: Sequence[Array], count: int) -> Array:
     if len(fractions) == 2:
         return np.abs((fractions[0] - fractions[1]) / 2)
     mean = _sum_in_order(fractions, count) / len(fractions)
-    squares = [(one - mean) * (one - mean) for one in fractions]
+    squares = [(fraction - mean) * (fraction - mean) for fraction in fractions]
     return np.asarray(np.sqrt(_sum_in_order(squares, count) / len(fractions)))
 
 
 def _sum_in_order(terms: Sequence[Array], count: int) -> Array:
     total = np.zeros(count)
-    for one in terms:
-        total = total + one
+    for term in terms:
+        total = total + term
     return total

@@ -1,4 +1,4 @@
-"""Requests must fit into what the node has left; the score packs or spreads by how full the node would be."""
+"""Requests must fit into the node's free resources; the score packs or spreads by utilization."""
 
 from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 from policysched.model.cluster_events import ClusterEvent
@@ -6,7 +6,7 @@ from policysched.model.cluster_events import ClusterEvent
 DECLARATION = BuiltinDeclaration(
     name="node_resources_fit",
     plugin="NodeResourcesFit",
-    summary="refuses nodes without room for the pod's requests or for one more pod; scores by how full the node would be",
+    summary="rejects nodes without room for the pod's requests or for one more pod; scores by utilization including the pod",
     filters=True,
     scores=True,
     parameters=(
@@ -23,7 +23,7 @@ DECLARATION = BuiltinDeclaration(
             default=(("cpu", 1), ("memory", 1)),
             low=1,
             high=100,
-            doc="the resources that are scored and their weights",
+            doc="the resources to score and their weights",
         ),
         BuiltinParameter(
             name="shape",
@@ -31,7 +31,7 @@ DECLARATION = BuiltinDeclaration(
             default=((0, 0), (100, 10)),
             low=0,
             high=10,
-            doc="for requested_to_capacity_ratio: percent used to score, straight lines between the points",
+            doc="for requested_to_capacity_ratio: utilization percent to score, linear between the points",
         ),
     ),
     filter_parameters=(
@@ -39,13 +39,13 @@ DECLARATION = BuiltinDeclaration(
             name="ignored_resources",
             kind="names",
             default=frozenset(),
-            doc="extended resources that need not fit, as an extender sees to them",
+            doc="extended resources that are not checked, for example because an extender manages them",
         ),
         BuiltinParameter(
             name="ignored_resource_groups",
             kind="names",
             default=frozenset(),
-            doc='the same for all whose names begin so, up to the slash: `["example.com"]`',
+            doc='the same for all extended resources of these groups (the name up to the slash): `["example.com"]`',
         ),
     ),
     pod_reads=("requests", "scoring_requests", "extended"),

@@ -1,4 +1,4 @@
-"""Nodes that are cordoned take only pods that tolerate it."""
+"""Cordoned nodes take only pods that tolerate it."""
 
 from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
@@ -6,7 +6,7 @@ from policysched.model.cluster_events import ClusterEvent
 DECLARATION = BuiltinDeclaration(
     name="node_unschedulable",
     plugin="NodeUnschedulable",
-    summary="refuses cordoned nodes, unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`",
+    summary="rejects cordoned nodes, unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`",
     filters=True,
     scores=False,
     parameters=(),

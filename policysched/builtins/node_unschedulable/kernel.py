@@ -1,4 +1,4 @@
-"""Nodes with `spec.unschedulable` refuse pods that do not tolerate the taint which stands for it."""
+"""Nodes with `spec.unschedulable` refuse pods that do not tolerate the corresponding taint."""
 
 from policysched.builtins.tolerations import tolerated
 from policysched.evaluate.columns.column_kinds import NodeUnschedulable
@@ -12,7 +12,7 @@ COLUMNS = (NodeUnschedulable(),)
 _TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
-def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
     return None if tolerated(pod.tolerations, _TAINT) else _Filter()
 
 

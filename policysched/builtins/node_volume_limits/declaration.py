@@ -1,4 +1,4 @@
-"""A node takes as many volumes of a CSI driver as its CSINode says."""
+"""A node attaches as many volumes of a CSI driver as its CSINode allows."""
 
 from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
@@ -6,7 +6,7 @@ from policysched.model.cluster_events import ClusterEvent
 DECLARATION = BuiltinDeclaration(
     name="node_volume_limits",
     plugin="NodeVolumeLimits",
-    summary="refuses nodes on which the pod's volumes would be more than the CSI driver can attach",
+    summary="rejects nodes on which the pod's volumes would exceed the attach limit of a CSI driver",
     filters=True,
     scores=False,
     parameters=(),

@@ -1,4 +1,4 @@
-"""Volumes that CSI drivers can attach: a vector for each driver of the pod's volumes that some CSINode limits."""
+"""Attach limits of CSI drivers: one vector for each limited driver of the pod's volumes."""
 
 from collections.abc import Hashable, Sequence
 
@@ -21,7 +21,7 @@ from policysched.model.storage import CsiVolume
 _MAX_VOLUME_COUNT_EXCEEDED = "node(s) exceed max volume count"
 
 
-def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
     return _Filter(pod) if pod.claims or pod.mounts else None
 
 
@@ -36,7 +36,7 @@ class _Filter(FilterKernelBase):
     def refused(self, view: View) -> Array:
         if self._missing_claim_message(view) is not None:
             return np.ones(view.count, np.bool_)
-        found = np.zeros(view.count, np.bool_)
+        exceeded = np.zeros(view.count, np.bool_)
         own: dict[str, list[CsiVolume]] = {}
         for mount in view.available_volumes.csi_volumes_of(self._pod):
             own.setdefault(mount.driver, []).append(mount)
@@ -44,8 +44,8 @@ class _Filter(FilterKernelBase):
             limit = view.column(VolumeLimit(driver))
             if limit.any():
                 counts, new = view.attached_volume_counts(driver, mounts)
-                found |= (limit > 0) & (new > 0) & (counts + new >= limit)
-        return found
+                exceeded |= (limit > 0) & (new > 0) & (counts + new >= limit)
+        return exceeded
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
         return ((self._missing_claim_message(view) or _MAX_VOLUME_COUNT_EXCEEDED, self.refused(view)),)
@@ -59,6 +59,6 @@ class _Filter(FilterKernelBase):
     def _missing_claim_message(self, view: View) -> str | None:
         for use in self._pod.claims:
             if view.available_volumes.claim(use.claim) is None:
-                words = not_found_message("persistentvolumeclaim", use.claim.name)
-                return f"looking up PVC {use.claim.namespace}/{use.claim.name}: {words}"
+                message = not_found_message("persistentvolumeclaim", use.claim.name)
+                return f"looking up PVC {use.claim.namespace}/{use.claim.name}: {message}"
         return None

@@ -6,7 +6,7 @@ from policysched.model.cluster_events import ClusterEvent
 DECLARATION = BuiltinDeclaration(
     name="pod_topology_spread",
     plugin="PodTopologySpread",
-    summary="refuses nodes in domains that already have too many pods of the kind; prefers domains with fewer",
+    summary="rejects nodes in domains that already have too many matching pods; prefers domains with fewer",
     filters=True,
     scores=True,
     parameters=(
@@ -17,8 +17,8 @@ DECLARATION = BuiltinDeclaration(
             choices=("system", "none"),
             low=1,
             high=2**31 - 1,
-            doc="what a pod with siblings and without constraints of its own is spread by (ScheduleAnyway), topology keys "
-            "with their maxSkew; `system` is kube-scheduler's, hostname 3 and zone 5",
+            doc="the constraints (ScheduleAnyway) of a pod that has none and is selected by a Service or controller: topology "
+            "keys with their maxSkew; `system` is kube-scheduler's default, hostname 3 and zone 5",
         ),
     ),
     filter_parameters=(
@@ -29,7 +29,7 @@ DECLARATION = BuiltinDeclaration(
             choices=("none",),
             low=1,
             high=2**31 - 1,
-            doc="the same as DoNotSchedule",
+            doc="the same with DoNotSchedule",
             requeue_events=frozenset({ClusterEvent.POD_SELECTOR_UPDATE}),
         ),
     ),

@@ -1,7 +1,8 @@
-"""Spreading over topology domains, over counts a row that are summed by domain.
+"""Topology spread constraints, over counts by row that are summed by domain.
 
-What depends on nodes alone (which of them are counted, how many domains there are) is kept until a node changes.
-Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/podtopologyspread`.
+What depends on nodes alone (which rows count, the number of domains) is cached until a node
+changes. Source of the formula: kubernetes v1.36
+`pkg/scheduler/framework/plugins/podtopologyspread`.
 """
 
 import math
@@ -37,44 +38,44 @@ _HOSTNAME = "kubernetes.io/hostname"
 _SYSTEM_DEFAULT_CONSTRAINTS = ((_HOSTNAME, 3), ("topology.kubernetes.io/zone", 5))
 
 
-def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
     hard = (
-        [one for one in pod.spread if one.hard]
+        [constraint for constraint in pod.spread if constraint.hard]
         if pod.spread
-        else _default_constraints(params, around, hard=True)
+        else _default_constraints(params, cluster_context, hard=True)
     )
     return _Filter(pod, hard) if hard else None
 
 
-def specialize_score(pod: Pod, params: KernelParams, around: ClusterContext) -> ScoreKernel | None:
+def specialize_score(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> ScoreKernel | None:
     soft = (
-        [one for one in pod.spread if not one.hard]
+        [constraint for constraint in pod.spread if not constraint.hard]
         if pod.spread
-        else _default_constraints(params, around, hard=False)
+        else _default_constraints(params, cluster_context, hard=False)
     )
     kind = not pod.spread and params["default_constraints"] == "system"
     return _Score(pod, soft, require_all_topologies=not kind) if soft else None
 
 
 def _default_constraints(
-    params: KernelParams, around: ClusterContext, *, hard: bool
+    params: KernelParams, cluster_context: ClusterContext, *, hard: bool
 ) -> list[TopologySpreadConstraint]:
-    """Those of a pod that has none of its own."""
-    given, siblings = params["default_constraints"], around.selector_group
-    if siblings is None or given == "none":
+    """The constraints for a pod that has none of its own."""
+    default_constraints, selector_group = params["default_constraints"], cluster_context.selector_group
+    if selector_group is None or default_constraints == "none":
         return []
-    skews = _SYSTEM_DEFAULT_CONSTRAINTS if given == "system" else given
-    assert isinstance(skews, tuple), f"constraints {given!r}"
+    skews = _SYSTEM_DEFAULT_CONSTRAINTS if default_constraints == "system" else default_constraints
+    assert isinstance(skews, tuple), f"default_constraints is {default_constraints!r}"
     return [
         TopologySpreadConstraint(
             str(key),
             int(skew),
             min_domains=1,
             hard=hard,
-            label_selector=siblings.label_selector,
+            label_selector=selector_group.label_selector,
             honors_affinity=True,
             honors_taints=False,
-            selects_itself=siblings.selects_itself,
+            selects_itself=selector_group.selects_itself,
         )
         for key, skew in skews
     ]
@@ -82,9 +83,11 @@ def _default_constraints(
 
 @dataclass(frozen=True, slots=True)
 class _ConstraintDomains:
-    """For one constraint, of all rows: the code of each row's domain, whether it is counted (as 0.0 and 1.0; None: all
-    that have a domain), which codes have a counted row, and which rows have the label. Where not every key is needed, rows
-    without the label are in the domain of the empty value, as in kube-scheduler."""
+    """One constraint over all rows: the domain code of each row, which rows count (0.0 or 1.0;
+    None: all rows with a domain), which codes have a counted row, and which rows have the label.
+    Where not all topology keys are required, rows without the label are in the domain of the
+    empty value, as in kube-scheduler.
+    """
 
     codes: Array
     counted: Array | None
@@ -94,7 +97,7 @@ class _ConstraintDomains:
 
 
 class _ConstraintSet:
-    """Those of one pod that are looked at together."""
+    """The constraints of one pod that are evaluated together."""
 
     def __init__(
         self,
@@ -105,7 +108,7 @@ class _ConstraintSet:
     ) -> None:
         self.all = constraints
         self._require_all_topologies = require_all_topologies
-        self._pod_selectors = [_pod_selector(pod, one) for one in constraints]
+        self._pod_selectors = [_pod_selector(pod, constraint) for constraint in constraints]
         self._affinity = node_affinity.specialize_filter(pod, {}, EMPTY_CLUSTER_CONTEXT)
         self._taints = taint_toleration.specialize_filter(pod, {}, EMPTY_CLUSTER_CONTEXT)
         self._domains: tuple[int, list[_ConstraintDomains]] | None = None
@@ -116,55 +119,61 @@ class _ConstraintSet:
             self._domains = version, self._build_domains(view.all_rows())
         return self._domains[1]
 
-    def counts_by_row(self, view: View, place: int) -> Array:
-        """float64, for all rows: how many pods the constraint of this place counts there."""
-        tally, count = self._tally(view, place), view.all_rows().count
+    def counts_by_row(self, view: View, index: int) -> Array:
+        """float64, for all rows: the pods that the constraint at `index` counts."""
+        tally, count = self._tally(view, index), view.all_rows().count
         if tally is None:
             return np.zeros(count)
         return view.row_counts(tally).array(view.placed_pods.capacity)[:count]
 
-    def counts_by_domain(self, view: View, place: int) -> Array:
+    def counts_by_domain(self, view: View, index: int) -> Array:
         """float64 by code: the counted pods."""
-        ground, amounts = self.domains(view)[place], self.counts_by_row(view, place)
-        return sum_by_domain(ground.codes, amounts if ground.counted is None else amounts * ground.counted)
-
-    def fingerprint(self, view: View) -> Hashable:
-        tallies = [self._tally(view, place) for place in range(len(self.all))]
-        return view.topology_version, tuple(
-            [view.row_counts(one).version for one in tallies if one is not None]
+        constraint_domains, amounts = self.domains(view)[index], self.counts_by_row(view, index)
+        return sum_by_domain(
+            constraint_domains.codes,
+            amounts if constraint_domains.counted is None else amounts * constraint_domains.counted,
         )
 
-    def _tally(self, view: View, place: int) -> PodTally | None:
-        meant = self._pod_selectors[place]
-        return None if meant is None else view.placed_pods.tally(meant)
+    def fingerprint(self, view: View) -> Hashable:
+        tallies = [self._tally(view, index) for index in range(len(self.all))]
+        return view.topology_version, tuple(
+            [view.row_counts(tally).version for tally in tallies if tally is not None]
+        )
+
+    def _tally(self, view: View, index: int) -> PodTally | None:
+        matcher = self._pod_selectors[index]
+        return None if matcher is None else view.placed_pods.tally(matcher)
 
     def _build_domains(self, view: View) -> list[_ConstraintDomains]:
-        codes = [domain_codes(view, one.topology_key) for one in self.all]
-        labelled = [one > 0 for one in codes]
+        codes = [domain_codes(view, constraint.topology_key) for constraint in self.all]
+        labelled = [row_codes > 0 for row_codes in codes]
         whole = np.logical_and.reduce(labelled)
         if not self._require_all_topologies:
             whole = np.ones(view.count, np.bool_)
-            nameless = [_empty_value_domain(view, one.topology_key) for one in self.all]
-            codes = [np.where(one > 0, one, other) for one, other in zip(codes, nameless, strict=True)]
-        found = []
-        for one, of_rows, has in zip(self.all, codes, labelled, strict=True):
+            nameless = [_empty_value_domain(view, constraint.topology_key) for constraint in self.all]
+            codes = [
+                np.where(codes_by_row > 0, codes_by_row, other)
+                for codes_by_row, other in zip(codes, nameless, strict=True)
+            ]
+        constraint_domains = []
+        for constraint, of_rows, labelled_rows in zip(self.all, codes, labelled, strict=True):
             counted = whole
-            if one.honors_affinity and self._affinity is not None:
+            if constraint.honors_affinity and self._affinity is not None:
                 counted = counted & ~self._affinity.refused(view)
-            if one.honors_taints and self._taints is not None:
+            if constraint.honors_taints and self._taints is not None:
                 counted = counted & ~self._taints.refused(view)
-            there = np.bincount(of_rows, weights=counted) > 0
+            has_counted_rows = np.bincount(of_rows, weights=counted) > 0
             everywhere = np.array_equal(counted, of_rows > 0)
-            found.append(
+            constraint_domains.append(
                 _ConstraintDomains(
                     of_rows.copy(),
                     None if everywhere else counted.astype(np.float64),
-                    there,
-                    has,
-                    bool(has.all()),
+                    has_counted_rows,
+                    labelled_rows,
+                    bool(labelled_rows.all()),
                 )
             )
-        return found
+        return constraint_domains
 
 
 def _empty_value_domain(view: View, key: str) -> int:
@@ -172,11 +181,11 @@ def _empty_value_domain(view: View, key: str) -> int:
     return 1 + view.codes.domains.setdefault(key, Interner()).code("")
 
 
-def _pod_selector(pod: Pod, one: TopologySpreadConstraint) -> PodMatcher | None:
-    """A selector without requirements counts nothing, as one that is not there."""
-    if one.label_selector is None or not one.label_selector.requirements:
+def _pod_selector(pod: Pod, constraint: TopologySpreadConstraint) -> PodMatcher | None:
+    """A selector without requirements counts nothing, like an absent one."""
+    if constraint.label_selector is None or not constraint.label_selector.requirements:
         return None
-    return PodMatcher(((frozenset((pod.namespace,)), one.label_selector),), exclude_terminating=True)
+    return PodMatcher(((frozenset((pod.namespace,)), constraint.label_selector),), exclude_terminating=True)
 
 
 class _Filter(FilterKernelBase):
@@ -204,44 +213,51 @@ class _Filter(FilterKernelBase):
         return self._constraints.fingerprint(view)
 
     def _violations(self, view: View) -> tuple[Array, Array]:
-        """For all rows: which lack a label, and which have too many pods. The first constraint that refuses decides."""
+        """For all rows: which lack a label, and which have too many pods. The first constraint that
+        refuses decides.
+        """
         count = view.all_rows().count
         unlabelled, crowded = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-        grounds = self._constraints.domains(view)
-        for place, (one, ground) in enumerate(zip(self._constraints.all, grounds, strict=True)):
-            in_domains = self._constraints.counts_by_domain(view, place)
-            domain_count = int(np.count_nonzero(ground.has_counted_rows))
-            least = float(in_domains[ground.has_counted_rows].min()) if domain_count else math.inf
-            if domain_count < one.min_domains:
-                least = 0
-            too_many = in_domains + (int(one.selects_itself) - least) > one.max_skew
-            unlabelled |= (ground.codes == 0) & ~crowded
-            crowded |= too_many[ground.codes] & ~unlabelled
+        domains_of_constraints = self._constraints.domains(view)
+        for index, (constraint, constraint_domains) in enumerate(
+            zip(self._constraints.all, domains_of_constraints, strict=True)
+        ):
+            in_domains = self._constraints.counts_by_domain(view, index)
+            domain_count = int(np.count_nonzero(constraint_domains.has_counted_rows))
+            minimum = (
+                float(in_domains[constraint_domains.has_counted_rows].min()) if domain_count else math.inf
+            )
+            if domain_count < constraint.min_domains:
+                minimum = 0
+            too_many = in_domains + (int(constraint.selects_itself) - minimum) > constraint.max_skew
+            unlabelled |= (constraint_domains.codes == 0) & ~crowded
+            crowded |= too_many[constraint_domains.codes] & ~unlabelled
         return unlabelled, crowded
 
 
 class _SpreadNormalizer:
-    """Sums of counts times how many domains the candidates have. Raw has, a column each, the counts, the codes of the
-    domains (but of hostnames, of which each candidate is one), what the skews add, and whether the node is scored (others
-    get 0)."""
+    """Sums of counts, weighted by the number of domains of the candidates. The columns of raw are:
+    the counts, the domain codes (not for hostnames, where each candidate is its own domain), the
+    sum of the skews, and whether the node is scored (others get 0).
+    """
 
     node_local = False
 
     def __init__(self, soft: Sequence[TopologySpreadConstraint]) -> None:
         self._soft = soft
-        keys = [one.topology_key for one in soft]
+        keys = [constraint.topology_key for constraint in soft]
         self._domain_code_column = {
-            key: len(keys) + place for place, key in enumerate(key for key in keys if key != _HOSTNAME)
+            key: len(keys) + index for index, key in enumerate(key for key in keys if key != _HOSTNAME)
         }
 
-    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
-        scored = taking_part & np.asarray(raw[:, -1], np.bool_)
+    def candidate_stats(self, raw: Array, scored: Array) -> Hashable:
+        scored = scored & np.asarray(raw[:, -1], np.bool_)
         weights = []
-        for one in self._soft:
-            if one.topology_key == _HOSTNAME:
+        for constraint in self._soft:
+            if constraint.topology_key == _HOSTNAME:
                 size = int(np.count_nonzero(scored))
             else:
-                codes = raw[:, self._domain_code_column[one.topology_key]]
+                codes = raw[:, self._domain_code_column[constraint.topology_key]]
                 size = int(np.count_nonzero(np.bincount(codes * scored)[1:]))
             weights.append(math.log(size + 2))
         totals = self.totals(raw, weights)
@@ -251,20 +267,22 @@ class _SpreadNormalizer:
             int((totals * scored).max()),
         )
 
-    def normalize(self, raw: Array, facts: Hashable) -> Array:
-        assert isinstance(facts, tuple)
-        weights, least, most = facts
-        if most == 0:
+    def normalize(self, raw: Array, stats: Hashable) -> Array:
+        assert isinstance(stats, tuple)
+        weights, minimum, maximum = stats
+        if maximum == 0:
             return np.asarray(MAX_SCORE * raw[:, -1])
-        totals = np.clip(self.totals(raw, weights), least, most)
-        return np.asarray(MAX_SCORE * (most + least - totals) // most * raw[:, -1])
+        totals = np.clip(self.totals(raw, weights), minimum, maximum)
+        return np.asarray(MAX_SCORE * (maximum + minimum - totals) // maximum * raw[:, -1])
 
     def totals(self, raw: Array, weights: Sequence[float]) -> Array:
-        """int64, rounded half up. kube-scheduler adds each skew behind its count; a last bit decides nothing, for no sum
-        lies that near to a half: a count adds multiples of a logarithm, a skew a whole number."""
+        """int64, rounded half up. kube-scheduler adds each skew after its count. The last bit
+        cannot decide: a count adds multiples of a logarithm and a skew an integer, so no sum is
+        that close to a half.
+        """
         total = raw[:, -2] + 0.5
-        for place, weight in enumerate(weights):
-            total += raw[:, place] * weight
+        for index, weight in enumerate(weights):
+            total += raw[:, index] * weight
         return np.asarray(np.floor(total), np.int64)
 
 
@@ -281,35 +299,43 @@ class _Score(ScoreKernelBase):
         self.normalizer: Normalizer = self._spread_normalizer
 
     def raw(self, view: View) -> Array:
-        constraints, grounds = self._constraints, self._constraints.domains(view)
+        constraints, domains_of_constraints = self._constraints, self._constraints.domains(view)
         raw = np.empty((view.count, self._column_count()), np.int64, order="F")
-        raw[:, len(grounds) :] = self._node_columns(view, grounds)[view.rows]
-        for place, (one, ground) in enumerate(zip(constraints.all, grounds, strict=True)):
-            if one.topology_key == _HOSTNAME:
-                counts = constraints.counts_by_row(view, place)[view.rows]
+        raw[:, len(domains_of_constraints) :] = self._node_columns(view, domains_of_constraints)[view.rows]
+        for index, (constraint, constraint_domains) in enumerate(
+            zip(constraints.all, domains_of_constraints, strict=True)
+        ):
+            if constraint.topology_key == _HOSTNAME:
+                counts = constraints.counts_by_row(view, index)[view.rows]
             else:
-                counts = constraints.counts_by_domain(view, place)[ground.codes[view.rows]]
-            raw[:, place] = counts if ground.all_labelled else counts * ground.labelled[view.rows]
+                counts = constraints.counts_by_domain(view, index)[constraint_domains.codes[view.rows]]
+            raw[:, index] = (
+                counts if constraint_domains.all_labelled else counts * constraint_domains.labelled[view.rows]
+            )
         return raw
 
     def _column_count(self) -> int:
-        return sum(1 if one.topology_key == _HOSTNAME else 2 for one in self._constraints.all) + 2
+        return (
+            sum(1 if constraint.topology_key == _HOSTNAME else 2 for constraint in self._constraints.all) + 2
+        )
 
-    def _node_columns(self, view: View, grounds: Sequence[_ConstraintDomains]) -> Array:
-        """For all rows what depends on nodes alone: the columns behind the counts."""
+    def _node_columns(self, view: View, domains_of_constraints: Sequence[_ConstraintDomains]) -> Array:
+        """For all rows the columns after the counts, which depend on nodes alone."""
         version = view.topology_version
         if self._node_columns_cache is None or self._node_columns_cache[0] != version:
             constraints = self._constraints.all
             columns = [
-                ground.codes
-                for one, ground in zip(constraints, grounds, strict=True)
-                if one.topology_key != _HOSTNAME
+                constraint_domains.codes
+                for constraint, constraint_domains in zip(constraints, domains_of_constraints, strict=True)
+                if constraint.topology_key != _HOSTNAME
             ]
             skews = sum(
-                (one.max_skew - 1) * ground.labelled.astype(np.int64)
-                for one, ground in zip(constraints, grounds, strict=True)
+                (constraint.max_skew - 1) * constraint_domains.labelled.astype(np.int64)
+                for constraint, constraint_domains in zip(constraints, domains_of_constraints, strict=True)
             )
-            whole = np.logical_and.reduce([ground.labelled for ground in grounds])
+            whole = np.logical_and.reduce(
+                [constraint_domains.labelled for constraint_domains in domains_of_constraints]
+            )
             columns += [
                 np.asarray(skews),
                 whole if self._require_all_topologies else np.ones(len(whole), np.bool_),
@@ -317,9 +343,9 @@ class _Score(ScoreKernelBase):
             self._node_columns_cache = version, np.asfortranarray(np.column_stack(columns).astype(np.int64))
         return self._node_columns_cache[1]
 
-    def display_raw(self, raw: Array, facts: Hashable) -> Array:
-        assert isinstance(facts, tuple)
-        return self._spread_normalizer.totals(raw, facts[0]) * raw[:, -1]
+    def display_raw(self, raw: Array, stats: Hashable) -> Array:
+        assert isinstance(stats, tuple)
+        return self._spread_normalizer.totals(raw, stats[0]) * raw[:, -1]
 
     def fingerprint(self, view: View) -> Hashable:
         return self._constraints.fingerprint(view)

@@ -1,4 +1,4 @@
-"""Taints keep pods off that do not tolerate them; tainted nodes that only would rather not have them come last."""
+"""Taints keep off pods that do not tolerate them; nodes with PreferNoSchedule taints come last."""
 
 from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
@@ -6,8 +6,10 @@ from policysched.model.cluster_events import ClusterEvent
 DECLARATION = BuiltinDeclaration(
     name="taint_toleration",
     plugin="TaintToleration",
-    summary="refuses nodes with a NoSchedule or NoExecute taint that the pod does not tolerate; "
-    "prefers nodes with fewer such PreferNoSchedule taints",
+    summary=(
+        "rejects nodes with a NoSchedule or NoExecute taint that the pod does not tolerate; "
+        "prefers nodes with fewer such PreferNoSchedule taints"
+    ),
     filters=True,
     scores=True,
     parameters=(),

@@ -1,4 +1,4 @@
-"""Taints against tolerations, asked once a distinct set of taints and gathered.
+"""Taints and tolerations, matched once for each distinct set of taints.
 
 Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/tainttoleration`.
 """
@@ -25,12 +25,14 @@ from policysched.model.pods import Pod, Toleration
 COLUMNS = (TaintSet(),)
 
 
-def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
     return _Filter(pod.tolerations)
 
 
-def specialize_score(pod: Pod, params: KernelParams, around: ClusterContext) -> ScoreKernel | None:
-    return _Score(tuple(one for one in pod.tolerations if one.effect in ("", "PreferNoSchedule")))
+def specialize_score(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> ScoreKernel | None:
+    return _Score(
+        tuple(toleration for toleration in pod.tolerations if toleration.effect in ("", "PreferNoSchedule"))
+    )
 
 
 class _Filter(FilterKernelBase):
@@ -49,7 +51,7 @@ class _Filter(FilterKernelBase):
 
 
 class _Score(ScoreKernelBase):
-    """Raw: how many PreferNoSchedule taints are not tolerated; fewer is better."""
+    """Raw: the number of PreferNoSchedule taints that are not tolerated; fewer is better."""
 
     normalizer: Normalizer = DefaultNormalizer(reverse=True)
 

@@ -1,4 +1,6 @@
-"""Claims are bound to volumes that the node can reach, or such a volume can be made."""
+"""Claims must be bound to volumes that the node can reach, or such a volume must be available or
+provisionable.
+"""
 
 from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 from policysched.model.cluster_events import ClusterEvent
@@ -6,7 +8,10 @@ from policysched.model.cluster_events import ClusterEvent
 DECLARATION = BuiltinDeclaration(
     name="volume_binding",
     plugin="VolumeBinding",
-    summary="refuses nodes that the volumes of the pod's claims cannot be used on, and on which no volume can be found or made for claims that wait for the pod's node; binds these before the pod is bound",
+    summary=(
+        "rejects nodes on which the volumes of the pod's claims cannot be used, and on which no volume is available or can "
+        "be provisioned for claims that wait for the first consumer; binds these before the pod is bound"
+    ),
     filters=True,
     scores=False,
     parameters=(),
@@ -52,7 +57,7 @@ DECLARATION = BuiltinDeclaration(
             default=600,
             low=0,
             high=604_800,
-            doc="how long the pod's claims may take to be bound before another node is looked for",
+            doc="how long the pod's claims may take to be bound before the pod is scheduled again",
         ),
     ),
 )

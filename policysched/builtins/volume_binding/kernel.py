@@ -1,7 +1,7 @@
-"""Claims and volumes over label codes: whom bound volumes can follow, and where unbound claims find one or get one made.
+"""Volume binding over label codes: node affinity of bound volumes, and volumes for unbound claims.
 
-The volumes to choose from stand arranged for each kind of claim; each node's choice for each claim is then the smallest
-place in that arrangement, so that a pod costs vectors over nodes.
+Free volumes are indexed by what a claim requires. The choice for a claim on each node is then the
+smallest position in the index, so that a pod costs vector operations over nodes.
 """
 
 from collections.abc import Hashable, Sequence
@@ -15,6 +15,7 @@ from policysched.builtins.volume_terms import (
     terms_match,
     volume_fits,
 )
+from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.binder import (
     NO_SPACE,
@@ -40,6 +41,7 @@ from policysched.evaluate.kernel import (
     FilterKernelBase,
     KernelParams,
 )
+from policysched.evaluate.verdict import PrebindRequirements, VolumesToBind
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 from policysched.model.storage import (
@@ -50,11 +52,11 @@ from policysched.model.storage import (
 )
 
 
-def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
     if not pod.claims:
         return None
     timeout_s = params["bind_timeout_seconds"]
-    assert isinstance(timeout_s, int), f"a time-out of {timeout_s!r}"
+    assert isinstance(timeout_s, int), f"bind_timeout_seconds is {timeout_s!r}"
     return VolumeBindingFilter(pod, timeout_s)
 
 
@@ -89,27 +91,33 @@ class VolumeBindingFilter(FilterKernelBase):
     def fingerprint(self, view: View) -> Hashable:
         return view.available_volumes.stamps_of(self._pod)
 
+    def prebind_requirements(self, pod: Pod, node: Node, view: View) -> PrebindRequirements | None:
+        choice = self.choice(node, view)
+        return PrebindRequirements(VolumesToBind(choice, self.timeout_s), DeviceChoice()) if choice else None
+
     def choice(self, node: Node, view: View) -> VolumeChoice:
-        """What has to happen to the pod's claims on a node that this filter lets pass."""
+        """The bindings and provisioning for the pod's claims on a node that this filter accepts."""
 
         def free(
             claim: PersistentVolumeClaim, node: Node, excluded: Sequence[str]
         ) -> PersistentVolume | None:
             volumes, absent = view.free_volumes(claim)
-            promised = [volumes.volumes[place].name for place in absent]
-            return volumes.best_for_labels(node.labels, {*excluded, *promised})
+            reserved = [volumes.volumes[index].name for index in absent]
+            return volumes.best_for_labels(node.labels, {*excluded, *reserved})
 
         claims = pod_volume_claims(self._pod, view.available_volumes)
-        assert not isinstance(claims, str), f"{self._pod.full_name} was let pass, and now: {claims}"
-        found = choose_volumes(claims, node, view.available_volumes, free)
-        assert isinstance(found, VolumeChoice), (
-            f"{self._pod.full_name} on {node.name}, that it may have: {found}"
+        assert not isinstance(claims, str), f"{self._pod.full_name} passed the filter, but now: {claims}"
+        choice = choose_volumes(claims, node, view.available_volumes, free)
+        assert isinstance(choice, VolumeChoice), (
+            f"{self._pod.full_name} passed on {node.name}, but now: {choice}"
         )
-        return found
+        return choice
 
 
 def _check_bound_claims(claims: PodVolumeClaims, view: View) -> tuple[Array, Array]:
-    """Where the first claim that does not hold conflicts with the node, and where its volume is not there."""
+    """Where the volume of the first failing claim conflicts with the node, and where that volume
+    does not exist.
+    """
     conflict, missing = np.zeros(view.count, np.bool_), np.zeros(view.count, np.bool_)
     for claim in claims.bound:
         volume = view.available_volumes.volume(claim.volume_name)
@@ -121,33 +129,33 @@ def _check_bound_claims(claims: PodVolumeClaims, view: View) -> tuple[Array, Arr
 
 
 def _check_unbound_claims(claims: PodVolumeClaims, view: View) -> tuple[Array, Array]:
-    """Where no volume is found or can be made, and where there is no room for it."""
-    stock = view.available_volumes
+    """Where no volume is available or can be provisioned, and where there is not enough storage."""
+    volumes = view.available_volumes
     no_volume, no_space = np.zeros(view.count, np.bool_), np.zeros(view.count, np.bool_)
     to_match: list[PersistentVolumeClaim] = []
     to_make: list[tuple[PersistentVolumeClaim, Array]] = []
     for claim in claims.delayed:
-        selected = stock.selected_node(claim)
+        selected = volumes.selected_node(claim)
         if selected is None:
             to_match.append(claim)
         else:
             no_volume |= view.column(NODE_NAME) != view.codes.strings.find(selected)
             to_make.append((claim, np.ones(view.count, np.bool_)))
-    settled = no_volume.copy()
+    decided = no_volume.copy()
     to_match.sort(key=lambda claim: claim.request_bytes or 0)
     to_make += _find_matching_volumes(to_match, view)
     for claim, where in to_make:
-        left = where & ~settled
-        if left.any():
-            unfit, full = _cannot_provision(claim, stock, view)
-            no_volume |= left & unfit
-            no_space |= left & full
-            settled |= left & (unfit | full)
+        undecided = where & ~decided
+        if undecided.any():
+            unfit, full = _cannot_provision(claim, volumes, view)
+            no_volume |= undecided & unfit
+            no_space |= undecided & full
+            decided |= undecided & (unfit | full)
     return no_volume, no_space
 
 
 class _FreeVolumeRows:
-    """A view as `FreeVolumeIndex` asks it."""
+    """A view as `FreeVolumeIndex` reads it."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -170,36 +178,38 @@ class _FreeVolumeRows:
 def _find_matching_volumes(
     claims: Sequence[PersistentVolumeClaim], view: View
 ) -> list[tuple[PersistentVolumeClaim, Array]]:
-    """The claims, smallest first, that find no volume, and where."""
-    meant: list[tuple[str, Array]] = []  # volumes that are meant for a claim, and where one has it
+    """The claims, smallest first, each with the rows where no volume matches it."""
+    matched_volumes: list[tuple[str, Array]] = []  # by volume the rows where a claim matches it
     taken: list[tuple[FreeVolumeIndex, Array]] = []
-    found = []
+    unmatched_claims = []
     for claim in claims:
         matched, looking = np.zeros(view.count, np.bool_), np.ones(view.count, np.bool_)
         for volume in view.available_volumes.volumes_for_claim(claim):
             if matches_claim_spec(volume, claim):
-                here = looking.copy()
-                for name, where in meant:
+                candidates = looking.copy()
+                for name, where in matched_volumes:
                     if name == volume.name:
-                        here &= ~where
-                fits = here & terms_match(volume.node_affinity_terms, view)
-                meant.append((volume.name, fits))
-                matched |= fits
-                looking &= ~here
+                        candidates &= ~where
+                matching = candidates & terms_match(volume.node_affinity_terms, view)
+                matched_volumes.append((volume.name, matching))
+                matched |= matching
+                looking &= ~candidates
         if looking.any():
             free, absent = view.free_volumes(claim)
             best = free.best(
-                _FreeVolumeRows(view), [_translate_volume_indexes(free, *one) for one in taken], absent
+                _FreeVolumeRows(view), [_translate_volume_indexes(free, *choice) for choice in taken], absent
             )
             picked = np.where(looking, best, NO_FREE_VOLUME)
             taken.append((free, picked))
             matched |= picked != NO_FREE_VOLUME
-        found.append((claim, ~matched))
-    return found
+        unmatched_claims.append((claim, ~matched))
+    return unmatched_claims
 
 
 def _translate_volume_indexes(free: FreeVolumeIndex, other: FreeVolumeIndex, taken: Array) -> Array:
-    """What was taken from one arrangement, as places in another; what is not in it is taken from nobody."""
+    """Chosen positions of one index as positions of another; a volume that the other lacks becomes
+    NO_FREE_VOLUME.
+    """
     if other is free:
         return taken
     places = [free.position_of.get(volume.name, NO_FREE_VOLUME) for volume in other.volumes]
@@ -207,40 +217,42 @@ def _translate_volume_indexes(free: FreeVolumeIndex, other: FreeVolumeIndex, tak
 
 
 def _cannot_provision(
-    claim: PersistentVolumeClaim, stock: AvailableVolumes, view: View
+    claim: PersistentVolumeClaim, volumes: AvailableVolumes, view: View
 ) -> tuple[Array, Array]:
-    """Where no volume can be made for the claim, and where there is no room for it."""
+    """Where no volume can be provisioned for the claim, and where there is not enough storage."""
     nowhere, everywhere = np.zeros(view.count, np.bool_), np.ones(view.count, np.bool_)
-    found = stock.storage_class(claim.class_name)
-    assert found is not None, f"{claim.key} waits without a class"
-    if found.provisioner in ("", NO_PROVISIONER):
+    storage_class = volumes.storage_class(claim.class_name)
+    assert storage_class is not None, f"{claim.key} is delayed and has no class"
+    if storage_class.provisioner in ("", NO_PROVISIONER):
         return everywhere, nowhere
     unfit = nowhere
-    if found.allowed_topologies:
+    if storage_class.allowed_topologies:
         allowed = np.zeros(view.count, np.bool_)
-        for term in found.allowed_topologies:
+        for term in storage_class.allowed_topologies:
             if term:
                 allowed |= requirements_match(term, view)
         unfit = ~allowed
-    if claim.request_bytes is None or not stock.tracks_capacity(found.provisioner):
+    if claim.request_bytes is None or not volumes.tracks_capacity(storage_class.provisioner):
         return unfit, nowhere
-    return unfit, ~unfit & (_provisionable_bytes_max(found.name, view) < claim.request_bytes)
+    return unfit, ~unfit & (_provisionable_bytes_max(storage_class.name, view) < claim.request_bytes)
 
 
 def _provisionable_bytes_max(class_name: str, view: View) -> Array:
-    """int64[view.count]: the largest volume of the class that can be made for each node, or NO_ROOM."""
+    """int64[view.count]: the largest volume of the class that can be provisioned for each node, or
+    NO_CAPACITY.
+    """
     columns = {
         label: view.column(NodeMapEntry("labels", label))
         for label in view.storage_capacity(class_name).by_label
     }
-    found, room = (
+    capacities, bytes_max = (
         view.storage_capacity(class_name),
         np.full(view.count, NO_CAPACITY),
-    )  # every value has its code now
-    for label, table in found.by_label.items():
+    )  # after the columns: every label value has a code
+    for label, table in capacities.by_label.items():
         codes = columns[label]
         last = len(table) - 1
-        np.maximum(room, table[np.where((codes >= 0) & (codes < last), codes, last)], out=room)
-    for selector, limit_bytes in found.by_selector.items():
-        np.maximum(room, limit_bytes, out=room, where=selector_matches(selector, view))
-    return room
+        np.maximum(bytes_max, table[np.where((codes >= 0) & (codes < last), codes, last)], out=bytes_max)
+    for selector, limit_bytes in capacities.by_selector.items():
+        np.maximum(bytes_max, limit_bytes, out=bytes_max, where=selector_matches(selector, view))
+    return bytes_max

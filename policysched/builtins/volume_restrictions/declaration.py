@@ -1,4 +1,4 @@
-"""Disks that two pods may not mount at a time, and claims for one pod alone."""
+"""Disks that two pods cannot mount at once, and claims for a single pod."""
 
 from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
@@ -6,7 +6,10 @@ from policysched.model.cluster_events import ClusterEvent
 DECLARATION = BuiltinDeclaration(
     name="volume_restrictions",
     plugin="VolumeRestrictions",
-    summary="refuses nodes where a disk that the pod names is mounted in a way that it cannot be shared, and all nodes while another pod has a ReadWriteOncePod claim of it",
+    summary=(
+        "rejects nodes where a disk of the pod is mounted in a way that it cannot be shared, and all nodes while another pod "
+        "uses a ReadWriteOncePod claim of the pod"
+    ),
     filters=True,
     scores=False,
     parameters=(),

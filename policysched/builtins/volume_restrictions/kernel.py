@@ -1,4 +1,4 @@
-"""Disks that cannot be shared, asked once a distinct set of disks in use, and claims for one pod alone."""
+"""Disk conflicts, computed once for each distinct set of disks in use, and ReadWriteOncePod claims."""
 
 from collections.abc import Hashable, Sequence
 
@@ -23,7 +23,7 @@ _DISK_CONFLICT = "node(s) had no available disk"
 _READ_WRITE_ONCE_POD_CONFLICT = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
 
 
-def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
     claims = tuple(use.claim for use in pod.claims if use.owner_pod is None)
     return _Filter(claims, pod.disks) if claims or pod.disks else None
 
@@ -41,9 +41,9 @@ class _Filter(FilterKernelBase):
         return self._disk_conflict(view)
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        words = self.prefilter(view)
-        if words is not None:
-            return ((words, np.ones(view.count, np.bool_)),)
+        message = self.prefilter(view)
+        if message is not None:
+            return ((message, np.ones(view.count, np.bool_)),)
         taken = self._disk_conflict(view)
         return (
             (_DISK_CONFLICT, taken),
@@ -60,15 +60,15 @@ class _Filter(FilterKernelBase):
         return None
 
     def fingerprint(self, view: View) -> Hashable:
-        stock = view.available_volumes
+        volumes = view.available_volumes
         return tuple(
             (claim is None, self._is_read_write_once_pod(view, key), view.claim_uses(key) > 0)
             for key in self._claims
-            for claim in [stock.claim(key)]
+            for claim in [volumes.claim(key)]
         )
 
     def is_node_local(self, view: View) -> bool:
-        """Another pod's claim is freed on whatever node that pod is."""
+        """A ReadWriteOncePod claim is freed by deleting its pod on any node."""
         return not any(self._is_read_write_once_pod(view, key) for key in self._claims)
 
     def _read_write_once_pod_conflict(self, view: View) -> bool:
@@ -86,13 +86,13 @@ class _Filter(FilterKernelBase):
         codes = view.column(DiskSet())
         return map_codes(codes, view.codes.disks.values, self._conflicts_with_any, np.bool_)
 
-    def _conflicts_with_any(self, held: frozenset[Disk]) -> bool:
-        return any(_conflicts(wanted, one) for wanted in self._disks for one in held)
+    def _conflicts_with_any(self, used_disks: frozenset[Disk]) -> bool:
+        return any(_conflicts(wanted, used) for wanted in self._disks for used in used_disks)
 
 
-def _conflicts(wanted: Disk, held: Disk) -> bool:
-    if wanted.kind != held.kind or wanted.name != held.name:
+def _conflicts(wanted: Disk, used: Disk) -> bool:
+    if wanted.kind != used.kind or wanted.name != used.name:
         return False
-    if wanted.kind == "rbd" and wanted.monitors.isdisjoint(held.monitors):
+    if wanted.kind == "rbd" and wanted.monitors.isdisjoint(used.monitors):
         return False
-    return not (wanted.read_only and held.read_only)
+    return not (wanted.read_only and used.read_only)

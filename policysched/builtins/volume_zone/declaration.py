@@ -1,4 +1,4 @@
-"""A volume with a zone or region in its labels is used there and nowhere else."""
+"""A volume with zone or region labels is usable in that zone or region only."""
 
 from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
@@ -6,7 +6,7 @@ from policysched.model.cluster_events import ClusterEvent
 DECLARATION = BuiltinDeclaration(
     name="volume_zone",
     plugin="VolumeZone",
-    summary="refuses nodes of another zone or region than the labels of the pod's volumes name",
+    summary="rejects nodes of another zone or region than the labels of the pod's volumes name",
     filters=True,
     scores=False,
     parameters=(),

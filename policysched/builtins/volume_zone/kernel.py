@@ -1,4 +1,4 @@
-"""Zones and regions that the labels of bound volumes name, over label codes."""
+"""Zones and regions from the labels of bound volumes, over label codes."""
 
 from collections.abc import Hashable, Sequence
 
@@ -22,7 +22,7 @@ from policysched.model.pods import Pod
 from policysched.model.volume_topology import TOPOLOGY_LABELS, newer_label, volume_topologies
 
 
-def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
     claims = tuple(use.claim for use in pod.claims if use.owner_pod is None)
     return _Filter(pod, claims) if claims else None
 
@@ -50,18 +50,18 @@ class _Filter(FilterKernelBase):
         return ((self.prefilter(view) or self.reason, self.refused(view)),)
 
     def prefilter(self, view: View) -> str | None:
-        stock = view.available_volumes
+        volumes = view.available_volumes
         for key in self._claims:
-            claim = stock.claim(key)
+            claim = volumes.claim(key)
             if claim is None:
                 return not_found_message("persistentvolumeclaim", key.name)
             if claim.volume_name:
-                if stock.volume(claim.volume_name) is None:
+                if volumes.volume(claim.volume_name) is None:
                     return not_found_message("persistentvolume", claim.volume_name)
                 continue
             if not claim.class_name:
                 return "PersistentVolumeClaim had no pv name and storageClass name"
-            storage_class = stock.storage_class(claim.class_name)
+            storage_class = volumes.storage_class(claim.class_name)
             if storage_class is None:
                 return not_found_message("storageclass.storage.k8s.io", claim.class_name)
             if not storage_class.waits_for_first_consumer:
@@ -71,16 +71,18 @@ class _Filter(FilterKernelBase):
     def fingerprint(self, view: View) -> Hashable:
         return view.available_volumes.stamps_of(self._pod)
 
-    def _required_topologies(self, stock: AvailableVolumes) -> Sequence[tuple[str, frozenset[str]]]:
-        found = []
+    def _required_topologies(self, volumes: AvailableVolumes) -> Sequence[tuple[str, frozenset[str]]]:
+        topologies = []
         for key in self._claims:
-            claim = stock.claim(key)
-            volume = stock.volume(claim.volume_name) if claim is not None and claim.volume_name else None
+            claim = volumes.claim(key)
+            volume = volumes.volume(claim.volume_name) if claim is not None and claim.volume_name else None
             if volume is not None:
-                found += [(one.label, one.values) for one in volume_topologies(volume.labels)]
-        return found
+                topologies += [
+                    (topology.label, topology.values) for topology in volume_topologies(volume.labels)
+                ]
+        return topologies
 
     def _has_topology_label(self, view: View) -> Array:
-        """The nodes that say at all in which zone or region they are."""
+        """The nodes that have any zone or region label."""
         masks = [view.column(NodeMapEntry("labels", label)) != ABSENT for label in TOPOLOGY_LABELS]
         return np.asarray(np.logical_or.reduce(masks))

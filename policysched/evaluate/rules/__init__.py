@@ -1,1 +1,1 @@
-"""Rules specialized for one pod, and the interface of the kernels that evaluate built-ins."""
+"""Rules specialized for one pod, their raw scores and normalizers."""

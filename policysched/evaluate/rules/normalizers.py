@@ -1,7 +1,7 @@
-"""From a policy's own numbers to scores: `prefer`, `range`, `max`, `minmax`.
+"""Normalizers of a policy's own scores: `prefer`, `range`, `max` and `minmax`.
 
-The formulas are those of `lang.ir.program`; whole numbers stay exact, and where any of value and bounds is held as float64
-all are, in the order in which the formula is written.
+The formulas are those of `lang.ir.program`. Integers stay exact; where the value or a bound is
+float64, all operands are, in the order of the formula.
 """
 
 import math
@@ -14,18 +14,15 @@ from policysched.evaluate.columns.saturating_arithmetic import percent
 from policysched.evaluate.kernel import MAX_SCORE, Normalizer
 from policysched.evaluate.vector.functions import finite, to_int64
 from policysched.lang.ir import arithmetic
+from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.program import Direction, MaxNormalize, MinMaxNormalize, RangeNormalize, ScoreRule
-
-Number = int | float
 
 
 def normalizer_of(rule: ScoreRule) -> Normalizer:
     lower = rule.direction is Direction.LOWER
     match rule.normalize:
         case None:
-            assert rule.direction is Direction.PREFER, (
-                f"score {rule.name} has no way to normalise its numbers"
-            )
+            assert rule.direction is Direction.PREFER, f"score {rule.name} has no normalizer"
             return PreferNormalizer()
         case RangeNormalize(low=low, high=high):
             return RangeNormalizer(low, high, lower=lower)
@@ -40,10 +37,10 @@ class PreferNormalizer:
 
     node_local = True
 
-    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
+    def candidate_stats(self, raw: Array, scored: Array) -> Hashable:
         return ()
 
-    def normalize(self, raw: Array, facts: Hashable) -> Array:
+    def normalize(self, raw: Array, stats: Hashable) -> Array:
         return raw.astype(np.int64) * MAX_SCORE
 
 
@@ -53,10 +50,10 @@ class RangeNormalizer:
     def __init__(self, low: Number, high: Number, *, lower: bool) -> None:
         self._low, self._high, self._lower = low, high, lower
 
-    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
+    def candidate_stats(self, raw: Array, scored: Array) -> Hashable:
         return ()
 
-    def normalize(self, raw: Array, facts: Hashable) -> Array:
+    def normalize(self, raw: Array, stats: Hashable) -> Array:
         return _reverse_if_lower(percent_of_range(raw, self._low, self._high), self._lower)
 
 
@@ -66,65 +63,65 @@ class MaxNormalizer:
     def __init__(self, *, lower: bool) -> None:
         self._lower = lower
 
-    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
-        most: Number = raw[taking_part].max().item()
-        return most
+    def candidate_stats(self, raw: Array, scored: Array) -> Hashable:
+        maximum: Number = raw[scored].max().item()
+        return maximum
 
-    def normalize(self, raw: Array, facts: Hashable) -> Array:
-        assert isinstance(facts, int | float)
-        marks = percent_of_range(raw, 0, facts) if facts > 0 else np.zeros(len(raw), np.int64)
-        return _reverse_if_lower(marks, self._lower)
+    def normalize(self, raw: Array, stats: Hashable) -> Array:
+        assert isinstance(stats, int | float)
+        scores = percent_of_range(raw, 0, stats) if stats > 0 else np.zeros(len(raw), np.int64)
+        return _reverse_if_lower(scores, self._lower)
 
 
 class MinMaxNormalizer:
-    """Between the least and the greatest; where they are one, everybody gets 100."""
+    """Between the least and the greatest value; 100 everywhere where they are equal."""
 
     node_local = False
 
     def __init__(self, *, lower: bool) -> None:
         self._lower = lower
 
-    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
-        counted = raw[taking_part]
+    def candidate_stats(self, raw: Array, scored: Array) -> Hashable:
+        counted = raw[scored]
         return counted.min().item(), counted.max().item()
 
-    def normalize(self, raw: Array, facts: Hashable) -> Array:
-        assert isinstance(facts, tuple)
-        least, most = facts
-        if least == most:
+    def normalize(self, raw: Array, stats: Hashable) -> Array:
+        assert isinstance(stats, tuple)
+        minimum, maximum = stats
+        if minimum == maximum:
             return np.full(len(raw), MAX_SCORE, np.int64)
-        return _reverse_if_lower(percent_of_range(raw, least, most), self._lower)
+        return _reverse_if_lower(percent_of_range(raw, minimum, maximum), self._lower)
 
 
-def _reverse_if_lower(marks: Array, lower: bool) -> Array:
-    return MAX_SCORE - marks if lower else marks
+def _reverse_if_lower(scores: Array, lower: bool) -> Array:
+    return MAX_SCORE - scores if lower else scores
 
 
 def percent_of_range(raw: Array, low: Number, high: Number) -> Array:
-    """`floor(100 * (raw - low) / (high - low))`, brought between the bounds first."""
-    if len(raw) == 1:  # a row that changed by itself: NumPy would take as long as for hundreds
+    """`floor(100 * (raw - low) / (high - low))`, with raw clamped to the bounds first."""
+    if len(raw) == 1:  # a single changed row: NumPy takes as long as for hundreds
         return np.array([_percent_of_range_scalar(raw.item(), low, high)], np.int64)
     whole = raw.dtype != np.float64 and isinstance(low, int) and isinstance(high, int)
     under, over = raw <= low, raw >= high
     if whole:
         inside = np.where(under | over, low, raw)
-        # As Python's whole numbers where the span itself leaves int64.
+        # As Python integers where the span itself exceeds int64.
         wide = int(high) - int(low) >= 2**63
         part = (inside.astype(object) if wide else inside) - low
         span = np.full(len(raw), int(high) - int(low), object if wide else np.int64)
-        marks = (part * MAX_SCORE // span).astype(np.int64) if wide else percent(part, span)
+        scores = (part * MAX_SCORE // span).astype(np.int64) if wide else percent(part, span)
     else:
         inside = np.where(under | over, low, raw).astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             part = finite(MAX_SCORE * finite(inside - float(low)))
-            marks = np.minimum(
+            scores = np.minimum(
                 to_int64(np.floor(part / finite(np.asarray(float(high) - float(low))))), MAX_SCORE
             )
-    return np.where(under, 0, np.where(over, MAX_SCORE, marks)).astype(np.int64)
+    return np.where(under, 0, np.where(over, MAX_SCORE, scores)).astype(np.int64)
 
 
 def _percent_of_range_scalar(value: Number, low: Number, high: Number) -> int:
-    if not all(isinstance(one, int) for one in (value, low, high)):
+    if not all(isinstance(number, int) for number in (value, low, high)):
         value, low, high = float(value), float(low), float(high)
     if value <= low:
         return 0

@@ -1,10 +1,10 @@
-"""A policy's rules bound to one pod: what the state asks, row by row or for all rows at once.
+"""A policy's rules specialized for one pod, evaluated on single rows or on all.
 
-Built-ins and rules written in the policy become the same two shapes here: a `SpecializedFilter` says whom it refuses and in
-which words, a `SpecializedScore` measures and makes scores of the measures.
+Built-ins and rules written in the policy take the same two forms: a `SpecializedFilter` refuses
+rows and gives reasons, a `SpecializedScore` computes raw values and scores.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,18 +13,24 @@ import numpy as np
 from policysched.evaluate.columns.column_kinds import INPUT_INVALID, INPUT_REQUIRED, InputState
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
-from policysched.evaluate.kernel import Dependency, FilterKernel, Normalizer, ScoreKernel
+from policysched.evaluate.kernel import Dependency, FilterKernel, FilterKernelBase, Normalizer, ScoreKernel
+from policysched.evaluate.rules.raw_scores import RawScores
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
 from policysched.evaluate.vector.machine import EvalFrame, Fingerprint, KnownMask, VectorMachine
+from policysched.evaluate.verdict import PrebindRequirements
 from policysched.lang.ir.program import Input
 from policysched.model.cluster_events import ClusterEvent
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 
 NEUTRAL_SCORE_DEFAULT = 50
 
 
 @dataclass(slots=True)
 class Activation:
-    """What all rules of one evaluation share: the machine, the pod, the values of the leaves. It moves on with the clock."""
+    """What the rules of one evaluation share: the machine, the pod's context and the leaf values.
+    Context and leaf values change with each pod and with the clock.
+    """
 
     machine: VectorMachine
     context: EvalContext
@@ -36,7 +42,7 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class ThreeValuedMask:
-    """A condition a row, three-valued."""
+    """A three-valued condition by row."""
 
     true: Array
     known: Array
@@ -47,14 +53,14 @@ class ThreeValuedMask:
 
 
 def evaluate_condition(machine: VectorMachine, step: int, frame: EvalFrame) -> ThreeValuedMask:
-    """`true` only where it is known."""
-    found = machine.run(frame, step)
-    known = broadcast_to_rows(found.known, frame.view.count)
-    return ThreeValuedMask(broadcast_to_rows(found.values, frame.view.count) & known, known)
+    """`true` only where the condition is known."""
+    vector = machine.run(frame, step)
+    known = broadcast_to_rows(vector.known, frame.view.count)
+    return ThreeValuedMask(broadcast_to_rows(vector.values, frame.view.count) & known, known)
 
 
 def broadcast_to_rows(mask: KnownMask, count: int) -> Array:
-    """One value a row. Not to be changed."""
+    """One value per row. Read-only."""
     if isinstance(mask, bool):
         return np.full(count, mask)
     return mask if mask.shape == (count,) else np.broadcast_to(mask, (count,))
@@ -62,8 +68,9 @@ def broadcast_to_rows(mask: KnownMask, count: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class SpecializedFilter:
-    """`metrics` are those that decide about it. `message_at` gives the words for one node where they differ from those under
-    which an event counts the refusal (`reason_group`)."""
+    """`metrics` are those that its result depends on. `message_at` gives the message for one node
+    where it differs from the reason under which an event counts the refusal (`reason_group`).
+    """
 
     name: str
     kernel: FilterKernel
@@ -77,9 +84,9 @@ class SpecializedFilter:
 class ConditionalFilter:
     """A built-in with a `when` that depends on the node."""
 
-    def __init__(self, kernel: FilterKernel, when: int, moment: Activation) -> None:
-        self.kernel, self._when, self._activation = kernel, when, moment
-        self.depends_on = kernel.depends_on | moment.machine.depends_on(when)
+    def __init__(self, kernel: FilterKernel, when: int, activation: Activation) -> None:
+        self.kernel, self._when, self._activation = kernel, when, activation
+        self.depends_on = kernel.depends_on | activation.machine.depends_on(when)
 
     def refused(self, view: View) -> Array:
         return self.kernel.refused(view) & self.applies(view)
@@ -96,7 +103,7 @@ class ConditionalFilter:
         return None if ahead is None else ahead & self.applies(view)
 
     def prefilter(self, view: View) -> str | None:
-        """Where it depends on the node whether the rule applies, no pod is refused whatever the node."""
+        """None: the rule applies to some nodes only, so it refuses no pod on every node."""
         return None
 
     def fingerprint(self, view: View) -> Hashable:
@@ -105,14 +112,19 @@ class ConditionalFilter:
     def is_node_local(self, view: View) -> bool:
         return self.kernel.is_node_local(view)
 
+    def shortfall(self, view: View) -> Mapping[str, Array]:
+        """Not known: on which nodes the rule applies may change."""
+        return {}
+
+    def prebind_requirements(self, pod: Pod, node: Node, view: View) -> PrebindRequirements | None:
+        return self.kernel.prebind_requirements(pod, node, view) if self.applies(view)[0] else None
+
     def applies(self, view: View) -> Array:
         return evaluate_condition(self._activation.machine, self._when, self._activation.frame(view)).true
 
 
-class NodeInputFilter:
-    """An input of the node that its policy demands, or does not take in any form."""
-
-    depends_on = Dependency.NODE
+class NodeInputFilter(FilterKernelBase):
+    """An input of the node that is required and absent, or invalid."""
 
     def __init__(self, declared: Input) -> None:
         self._declared = declared
@@ -124,46 +136,33 @@ class NodeInputFilter:
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
         states = view.column(InputState(self._declared))
         return [
-            (text, np.asarray(states == state))
-            for text, state in (
+            (text, np.asarray(states == evaluation))
+            for text, evaluation in (
                 (self._declared.required_text, INPUT_REQUIRED),
                 (self._declared.invalid_text, INPUT_INVALID),
             )
             if text is not None
         ]
 
-    def unresolvable(self, view: View) -> Array:
-        return np.ones(view.count, np.bool_)
-
-    def early_reject(self, view: View) -> Array | None:
-        return None
-
-    def prefilter(self, view: View) -> str | None:
-        return None
-
-    def fingerprint(self, view: View) -> Hashable:
-        return ()
-
-    def is_node_local(self, view: View) -> bool:
-        return True
-
 
 @dataclass(frozen=True, slots=True)
 class FilterMessages:
-    """`group` is the reason as an event counts it; `no_sample` the reason for each metric that may lack, in the order of
-    the condition."""
+    """`group` is the reason as an event counts it, `no_sample` the reason for each metric that may
+    lack a sample, in the order of the condition, `not_recovered` the reason of a node that has
+    not recovered.
+    """
 
     group: str
     no_sample: tuple[tuple[str, str], ...]
     not_recovered: str = ""
 
 
-class ExpressionFilter:
-    """`require` or `reject` of the policy, for nodes where `when` (None: always) is True."""
+class ExpressionFilter(FilterKernelBase):
+    """A `require` or `reject` of the policy, for the nodes where `when` is true (None: all)."""
 
     def __init__(
         self,
-        moment: Activation,
+        activation: Activation,
         *,
         when: int | None,
         condition: int,
@@ -174,12 +173,12 @@ class ExpressionFilter:
         comparison: int | None = None,
         fingerprint: Fingerprint | None = None,
     ) -> None:
-        self._activation, self._when, self._condition = moment, when, condition
+        self._activation, self._when, self._condition = activation, when, condition
         self._rejects, self._resolvable, self._messages = rejects, resolvable, messages
-        self._fingerprint = fingerprint  # what of other nodes it reads
-        self._comparison = comparison  # the comparison alone, of a condition that holds nodes back
+        self._fingerprint = fingerprint  # of what it reads on other nodes
+        self._comparison = comparison  # of a condition with `recover`
         self._missing_passes = missing == "pass" or (missing is None and rejects)
-        machine = moment.machine
+        machine = activation.machine
         self.depends_on = machine.depends_on(condition) | (
             Dependency.NONE if when is None else machine.depends_on(when)
         )
@@ -189,28 +188,22 @@ class ExpressionFilter:
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
         refused, answer = self._refused(view)
-        found, left = [], refused
+        reasons, unexplained = [], refused
         for metric, text in self._messages.no_sample:
-            lacking = left & answer.missing & ~view.metric(metric)[1]
-            found.append((text, lacking))
-            left = left & ~lacking
+            lacking = unexplained & answer.missing & ~view.metric(metric)[1]
+            reasons.append((text, lacking))
+            unexplained = unexplained & ~lacking
         if self._comparison is not None:
-            alone = evaluate_condition(
+            comparison = evaluate_condition(
                 self._activation.machine, self._comparison, self._activation.frame(view)
             )
-            recovering = left & alone.known & (alone.true != self._rejects)
-            found.append((self._messages.not_recovered, recovering))
-            left = left & ~recovering
-        return [*found, (self._messages.group, left)]
+            recovering = unexplained & comparison.known & (comparison.true != self._rejects)
+            reasons.append((self._messages.not_recovered, recovering))
+            unexplained = unexplained & ~recovering
+        return [*reasons, (self._messages.group, unexplained)]
 
     def unresolvable(self, view: View) -> Array:
         return np.full(view.count, not self._resolvable)
-
-    def early_reject(self, view: View) -> Array | None:
-        return None
-
-    def prefilter(self, view: View) -> str | None:
-        return None
 
     def fingerprint(self, view: View) -> Hashable:
         return () if self._fingerprint is None else self._fingerprint(self._activation.frame(view))
@@ -233,19 +226,12 @@ class ExpressionFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class RawScores:
-    """A row's raw value, whether it is known, and whether the rule applies there (`when`). None: everywhere."""
-
-    raw: Array
-    known: Array | None = None
-    applies: Array | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class SpecializedScore:
-    """`over_candidates`: the measures themselves depend on which nodes are candidates, so `raw_scores` is given them, and all rows.
-    `missing_score` is the score where the value is missing. `has_raw` False: the raw value says nothing to people. `display_raw`
-    makes of raw values and the normalizer's facts what people see."""
+    """`over_candidates`: raw values depend on which nodes are candidates, so `raw_scores` gets the
+    candidates and all rows. `missing_score`: the score where the value is missing. `has_raw`
+    False: the raw value is not shown. `display_raw` makes the shown value from raw values and
+    the normalizer's statistics.
+    """
 
     name: str
     weight: int
@@ -257,46 +243,50 @@ class SpecializedScore:
     metrics: tuple[str, ...] = ()
     has_raw: bool = True
     over_candidates: bool = False
-    display_raw: Callable[[Array, Hashable], Array] = lambda raw, facts: raw
+    display_raw: Callable[[Array, Hashable], Array] = lambda raw, stats: raw
 
     @property
     def node_local(self) -> bool:
         """Whether a node's score depends on that node alone."""
         return self.normalizer.node_local and self.missing_score != "neutral" and not self.over_candidates
 
-    def node_local_scores(self, measures: RawScores) -> Array:
+    def node_local_scores(self, raw_scores: RawScores) -> Array:
         assert self.node_local, f"the scores of {self.name} depend on the candidates"
-        instead = 0 if self.missing_score == "neutral" else self.missing_score
-        return self._fill_missing(measures, self.normalizer.normalize(measures.raw, ()), instead)
+        default_score = 0 if self.missing_score == "neutral" else self.missing_score
+        return self._fill_missing(raw_scores, self.normalizer.normalize(raw_scores.raw, ()), default_score)
 
-    def candidate_stats(self, measures: RawScores, candidates: Array) -> tuple[Hashable, int] | None:
-        """What of the candidates the scores depend on: the normalizer's facts and the score of those without a value."""
-        counted = _scored_candidates(measures, candidates)
+    def candidate_stats(self, raw_scores: RawScores, candidates: Array) -> tuple[Hashable, int] | None:
+        """The statistics of the candidates that scores depend on: the normalizer's, and the score
+        of candidates without a value.
+        """
+        counted = _scored_candidates(raw_scores, candidates)
         if not counted.any():
             return None
-        facts = self.normalizer.candidate_stats(measures.raw, counted)
-        if self.missing_score != "neutral" or measures.known is None:
-            return facts, 0 if self.missing_score == "neutral" else self.missing_score
-        scores = self.normalizer.normalize(measures.raw[counted], facts)
-        return facts, int(scores.sum()) // len(scores)
+        stats = self.normalizer.candidate_stats(raw_scores.raw, counted)
+        if self.missing_score != "neutral" or raw_scores.known is None:
+            return stats, 0 if self.missing_score == "neutral" else self.missing_score
+        scores = self.normalizer.normalize(raw_scores.raw[counted], stats)
+        return stats, int(scores.sum()) // len(scores)
 
-    def candidate_scores(self, measures: RawScores, facts: tuple[Hashable, int] | None) -> Array:
-        if facts is None:
-            instead = NEUTRAL_SCORE_DEFAULT if self.missing_score == "neutral" else self.missing_score
-            return self._fill_missing(measures, np.full(len(measures.raw), instead, np.int64), instead)
-        return self._fill_missing(measures, self.normalizer.normalize(measures.raw, facts[0]), facts[1])
+    def candidate_scores(self, raw_scores: RawScores, stats: tuple[Hashable, int] | None) -> Array:
+        if stats is None:
+            default_score = NEUTRAL_SCORE_DEFAULT if self.missing_score == "neutral" else self.missing_score
+            return self._fill_missing(
+                raw_scores, np.full(len(raw_scores.raw), default_score, np.int64), default_score
+            )
+        return self._fill_missing(raw_scores, self.normalizer.normalize(raw_scores.raw, stats[0]), stats[1])
 
-    def _fill_missing(self, measures: RawScores, scores: Array, instead: int) -> Array:
-        if measures.known is not None:
-            scores = np.where(measures.known, scores, instead)
-        return scores if measures.applies is None else np.where(measures.applies, scores, 0)
+    def _fill_missing(self, raw_scores: RawScores, scores: Array, default_score: int) -> Array:
+        if raw_scores.known is not None:
+            scores = np.where(raw_scores.known, scores, default_score)
+        return scores if raw_scores.applies is None else np.where(raw_scores.applies, scores, 0)
 
 
-def _scored_candidates(measures: RawScores, candidates: Array) -> Array:
+def _scored_candidates(raw_scores: RawScores, candidates: Array) -> Array:
     counted = candidates
-    if measures.known is not None:
-        counted = counted & measures.known
-    return counted if measures.applies is None else counted & measures.applies
+    if raw_scores.known is not None:
+        counted = counted & raw_scores.known
+    return counted if raw_scores.applies is None else counted & raw_scores.applies
 
 
 def builtin_score(
@@ -305,22 +295,22 @@ def builtin_score(
     kernel: ScoreKernel,
     when: int | None,
     metrics: tuple[str, ...],
-    moment: Activation,
+    activation: Activation,
 ) -> SpecializedScore:
-    machine = moment.machine
+    machine = activation.machine
 
-    def measure(view: View, _candidates: Array | None) -> RawScores:
-        applies = None if when is None else evaluate_condition(machine, when, moment.frame(view)).true
+    def raw_scores(view: View, _candidates: Array | None) -> RawScores:
+        applies = None if when is None else evaluate_condition(machine, when, activation.frame(view)).true
         if kernel.skip(view):
             applies = np.zeros(view.count, np.bool_)
         return RawScores(kernel.raw(view), None, applies)
 
-    touch = kernel.depends_on | (Dependency.NONE if when is None else machine.depends_on(when))
+    depends_on = kernel.depends_on | (Dependency.NONE if when is None else machine.depends_on(when))
     return SpecializedScore(
         name,
         weight,
-        touch,
-        measure,
+        depends_on,
+        raw_scores,
         kernel.fingerprint,
         kernel.normalizer,
         0,
@@ -332,7 +322,7 @@ def builtin_score(
 def expression_score(
     name: str,
     weight: int,
-    moment: Activation,
+    activation: Activation,
     *,
     when: int | None,
     value: int,
@@ -343,23 +333,23 @@ def expression_score(
     over_candidates: bool,
     fingerprint: Fingerprint | None,
 ) -> SpecializedScore:
-    machine = moment.machine
+    machine = activation.machine
 
-    def measure(view: View, candidates: Array | None) -> RawScores:
-        frame = moment.frame(view, candidates)
-        found = machine.run(frame, value)
-        raw = broadcast_to_rows(found.values, view.count)
-        known = None if found.known is True else broadcast_to_rows(found.known, view.count)
+    def raw_scores(view: View, candidates: Array | None) -> RawScores:
+        frame = activation.frame(view, candidates)
+        vector = machine.run(frame, value)
+        raw = broadcast_to_rows(vector.values, view.count)
+        known = None if vector.known is True else broadcast_to_rows(vector.known, view.count)
         applies = None if when is None else evaluate_condition(machine, when, frame).true
         return RawScores(raw, known, applies)
 
-    touch = machine.depends_on(value) | (Dependency.NONE if when is None else machine.depends_on(when))
+    depends_on = machine.depends_on(value) | (Dependency.NONE if when is None else machine.depends_on(when))
     return SpecializedScore(
         name,
         weight,
-        touch,
-        measure,
-        lambda view: () if fingerprint is None else fingerprint(moment.frame(view)),
+        depends_on,
+        raw_scores,
+        lambda view: () if fingerprint is None else fingerprint(activation.frame(view)),
         normalizer,
         missing_score,
         metrics,

@@ -49,7 +49,7 @@ def never_repeat() -> None:
 
 def gangs_one_by_one() -> None:
     """Members of a gang are placed like any other pod."""
-    from policysched.evaluate.compile.plan import Plan
+    from policysched.evaluate.plan.plan import Plan
 
     Plan.gang = lambda *_: None  # type: ignore[method-assign]
 

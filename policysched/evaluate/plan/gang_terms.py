@@ -1,4 +1,4 @@
-"""Which gang a pod is in, and on what terms."""
+"""Gang terms: which gang a pod belongs to, and its limits."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,9 @@ from policysched.lang.ir.program import GangMode, OnTimeout, Program
 
 @dataclass(frozen=True, slots=True)
 class GangTerms:
-    """`key` is namespace and group; `maximum` and `timeout_ns` None: there is none. `topology`: the key of the label that all
-    members' nodes have to agree on."""
+    """`key` is namespace and group. `maximum` and `timeout_ns` are None where there is none.
+    `topology`: the label key on which the nodes of all members must agree.
+    """
 
     key: tuple[str, str]
     minimum: int
@@ -22,6 +23,8 @@ class GangTerms:
 
 
 class CompiledGang:
+    """The `gang` clause as functions of a pod."""
+
     def __init__(self, program: Program) -> None:
         self._gang = gang = program.gang
         if gang is not None:
@@ -30,26 +33,26 @@ class CompiledGang:
             self._maximum = None if gang.maximum is None else compile_scalar(gang.maximum, program)
             self._timeout = None if gang.timeout is None else compile_scalar(gang.timeout, program)
 
-    def terms(self, seen: EvalContext) -> GangTerms | None:
-        """None: the pod goes alone, because the policy has no gangs or what they go by is missing."""
+    def terms(self, context: EvalContext) -> GangTerms | None:
+        """None: the pod is in no gang, since the policy has none or the pod's key is missing."""
         if self._gang is None:
             return None
-        group = self._by(seen)
+        group = self._by(context)
         if group is None:
             return None
-        minimum = _int_or_none(self._minimum, seen)
+        minimum = _int_or_none(self._minimum, context)
         return GangTerms(
-            key=(seen.pod.namespace, str(group)),
+            key=(context.pod.namespace, str(group)),
             minimum=1 if minimum is None else minimum,
-            maximum=_int_or_none(self._maximum, seen),
-            timeout_ns=_int_or_none(self._timeout, seen),
+            maximum=_int_or_none(self._maximum, context),
+            timeout_ns=_int_or_none(self._timeout, context),
             on_timeout=self._gang.on_timeout,
             mode=self._gang.mode,
             topology=self._gang.topology_key,
         )
 
 
-def _int_or_none(function: ScalarFunction | None, seen: EvalContext) -> int | None:
-    found = None if function is None else function(seen)
-    assert found is None or isinstance(found, int), f"{found!r} is not a whole number"
-    return found
+def _int_or_none(function: ScalarFunction | None, context: EvalContext) -> int | None:
+    value = None if function is None else function(context)
+    assert value is None or isinstance(value, int), f"{value!r} is not an integer"
+    return value

@@ -1,17 +1,19 @@
-"""A compiled policy: immutable, asked by the scheduler about order, gangs and admission, and by the Evaluator for rules."""
+"""Plan: a compiled policy. Immutable; the scheduler reads order, gangs and admission from it, the
+Evaluator its rules.
+"""
 
 from collections.abc import Hashable, Mapping
 from functools import cached_property
 
 from policysched.cluster.samples import PairEndpoint
 from policysched.cluster.shares import ShareLookup
-from policysched.evaluate.compile.admission import CompiledAdmission
-from policysched.evaluate.compile.assumed_load import CompiledAssume
-from policysched.evaluate.compile.gang_terms import CompiledGang, GangTerms
-from policysched.evaluate.compile.lower import AnyRule, LoweringOptions, Variant, lower
-from policysched.evaluate.compile.queue_order import CompiledQueueOrder, QueueSortKey
-from policysched.evaluate.compile.read_set import ReadSet, read_set, unknown_namespace
-from policysched.evaluate.compile.victims import CompiledVictims, VictimPredicate
+from policysched.evaluate.plan.admission import CompiledAdmission
+from policysched.evaluate.plan.assumed_load import CompiledAssume
+from policysched.evaluate.plan.gang_terms import CompiledGang, GangTerms
+from policysched.evaluate.plan.lower import AnyRule, LoweringOptions, Variant, lower
+from policysched.evaluate.plan.queue_order import CompiledQueueOrder, QueueSortKey
+from policysched.evaluate.plan.read_set import ReadSet, read_set, unknown_namespace
+from policysched.evaluate.plan.victims import CompiledVictims, VictimPredicate
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import Number
@@ -31,8 +33,9 @@ from policysched.model.pods import Pod, QueuedPodInfo
 
 
 class Plan:
-    """Made by `compile_program`. What it answers depends on its arguments alone; variants for sets of layers are lowered when
-    first needed and kept."""
+    """Made by `compile_program`. Its answers depend on their arguments alone. Variants for sets of
+    layers are lowered on first use and cached.
+    """
 
     def __init__(self, program: Program, lowering: LoweringOptions) -> None:
         self.program = program
@@ -70,10 +73,12 @@ class Plan:
     def order_key(
         self, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int
     ) -> tuple[QueueSortKey, int | None]:
-        """A key that compares with `<` across pods of this policy (smaller comes first, the UID closes it), and the time in
-        ns at which it may flip by itself. Where `order_reads_shares`, only across the pods of one namespace."""
-        seen = self.eval_context(pod, namespace, facts, now_ns)
-        return self._order.key(seen), self._order.next_change_ns(seen)
+        """A key that compares with `<` across pods of this policy (smaller first, the UID last),
+        and the time in ns at which it may change by itself. With `order_reads_shares` it
+        compares within one namespace only.
+        """
+        context = self.eval_context(pod, namespace, facts, now_ns)
+        return self._order.key(context), self._order.next_change_ns(context)
 
     @property
     def order_reads_shares(self) -> bool:
@@ -82,7 +87,9 @@ class Plan:
     def order_with_shares(
         self, key: QueueSortKey, pod: Pod, namespace: Namespace | None, shares: ShareLookup
     ) -> QueueSortKey:
-        """A key that `order_key` gave, with the place that the namespace has now: compares across all namespaces."""
+        """A key from `order_key` completed with the present shares of the namespace: compares
+        across namespaces.
+        """
         return self._order.with_shares(
             key, EvalContext(pod, namespace or unknown_namespace(pod), shares=shares)
         )
@@ -91,40 +98,43 @@ class Plan:
         return self._gangs.terms(EvalContext(pod, namespace or unknown_namespace(pod)))
 
     def admission(self, pod: Pod, namespace: Namespace | None) -> str | None:
-        """The text for which the pod stays pending whatever the nodes are; None: let it try."""
+        """The message for which the pod stays pending on any nodes; None: admitted."""
         return self._admission.refusal(EvalContext(pod, namespace or unknown_namespace(pod)))
 
     def warnings(self, pod: Pod, namespace: Namespace | None) -> tuple[str, ...]:
-        """Invalid inputs that counted as absent, to be reported once a pod."""
+        """Invalid inputs that count as absent, to be reported once per pod."""
         return self._admission.warnings(EvalContext(pod, namespace or unknown_namespace(pod)))
 
     def assumed_load(self, metric: str, pod: Pod, namespace: Namespace | None) -> Number:
-        """What the metric, one of `assume.metrics`, assumes of the pod until a sample has it, in its held unit."""
+        """What the metric (one of `assume.metrics`) assumes for the pod until a sample contains it,
+        in its internal unit.
+        """
         return self.assume.amount(metric, pod, namespace)
 
     def peer_keys(self, pod: Pod, namespace: Namespace | None) -> Mapping[str, PairEndpoint]:
-        """What each metric between pods calls the pod, by the name of the metric."""
-        seen = EvalContext(pod, namespace or unknown_namespace(pod))
-        return {name: (pod.namespace, str(key(seen))) for name, key in self._peer_key_functions.items()}
+        """The pod's key in each metric between pods, by metric name."""
+        context = EvalContext(pod, namespace or unknown_namespace(pod))
+        return {name: (pod.namespace, str(key(context))) for name, key in self._peer_key_functions.items()}
 
     def read_key(self, pod: Pod, namespace: Namespace | None) -> Hashable:
-        """Pods that agree on it get the same verdict on the same cluster at the same moment, unless the policy reads what the
-        queue knows of a pod (attempts, waiting time), what placed pods' terms select or which pods are its siblings
-        (`Evaluator.cluster_read_key`)."""
-        seen = EvalContext(pod, namespace or unknown_namespace(pod))
+        """Pods with equal keys get the same verdict on the same cluster at the same time, unless
+        the policy reads queue facts (attempts, waiting time), labels that terms of placed pods
+        select by, or the selector group (`Evaluator.cluster_read_key`).
+        """
+        context = EvalContext(pod, namespace or unknown_namespace(pod))
         active = tuple(
-            [index for index in self._static_layers if self._layer_conditions[index](seen) is True]
+            [index for index in self._static_layers if self._layer_conditions[index](context) is True]
         )
-        return active, self._equivalence_read_set(active).key(seen)
+        return active, self._equivalence_read_set(active).key(context)
 
     @cached_property
     def filters_by_selector_group(self) -> bool:
-        """Whether some layer or none has a filter that reads which pods are siblings."""
+        """Whether any filter, with or without layers, reads the pod's selector group."""
         return ClusterEvent.POD_SELECTOR_UPDATE in program_reads(self.program).requeue_events
 
     @property
     def allows_preemption(self) -> bool:
-        """Whether the policy lets anybody be evicted at all."""
+        """Whether the policy allows any preemption."""
         return self._victims.mode != "never"
 
     def may_evict(
@@ -134,8 +144,9 @@ class Plan:
         return self._victims.predicate(self.eval_context(pod, namespace, facts, now_ns))
 
     def victims_key(self, pod: Pod, namespace: Namespace | None) -> Hashable:
-        """Pods that agree on it may evict the same pods, unless the clause reads what the queue knows
-        of a pod (attempts, waiting time)."""
+        """Pods with equal keys may evict the same pods, unless the clause reads queue facts
+        (attempts, waiting time).
+        """
         return self._victims.key(EvalContext(pod, namespace or unknown_namespace(pod)))
 
     # ── for the Evaluator ──────────────────────────────────────────────────────────────────────────────────────────
@@ -145,49 +156,51 @@ class Plan:
     ) -> EvalContext:
         return EvalContext(pod, namespace or unknown_namespace(pod), facts, now_ns)
 
-    def active_layers(self, seen: EvalContext) -> tuple[int, ...]:
-        """Indexes of the layers whose condition is True for the pod."""
-        return tuple([index for index, holds in enumerate(self._layer_conditions) if holds(seen) is True])
+    def active_layers(self, context: EvalContext) -> tuple[int, ...]:
+        """Indexes of the layers whose condition is true for the pod."""
+        return tuple([index for index, holds in enumerate(self._layer_conditions) if holds(context) is True])
 
     def variant(self, active: tuple[int, ...]) -> Variant:
-        found = self._variants.get(active)
-        if found is None:
-            found = self._variants[active] = lower(self.program, active, self._lowering)
-        return found
+        variant = self._variants.get(active)
+        if variant is None:
+            variant = self._variants[active] = lower(self.program, active, self._lowering)
+        return variant
 
     def _equivalence_read_set(self, active: tuple[int, ...]) -> ReadSet:
-        """What pods with these layers may be asked about, whichever of the layers that come and go (with the clock, with what
-        namespaces hold, with other pods) apply as well. A rule that several of them amend reads no more than what each of them brings."""
+        """Everything the plan may read of pods with these layers, whichever dynamic layers
+        (conditions on the clock, on shares or on other pods) apply as well. A rule that several
+        layers change reads no more than each change brings.
+        """
         if not self._dynamic_layers:
             return self.read_set(active)
-        found = self._equivalence_read_sets.get(active)
-        if found is None:
+        equivalence_read_set = self._equivalence_read_sets.get(active)
+        if equivalence_read_set is None:
             rules: dict[AnyRule, None] = {}
             for more in ((), *((index,) for index in self._dynamic_layers), self._dynamic_layers):
                 variant = rules_for(self.program, tuple(sorted({*active, *more})))
                 rules |= dict.fromkeys((*variant.filters, *variant.scores))
-            found = self._equivalence_read_sets[active] = read_set(self.program, rules)
-        return found
+            equivalence_read_set = self._equivalence_read_sets[active] = read_set(self.program, rules)
+        return equivalence_read_set
 
     def read_set(self, active: tuple[int, ...]) -> ReadSet:
-        found = self._read_sets.get(active)
-        if found is None:
+        rules_read_set = self._read_sets.get(active)
+        if rules_read_set is None:
             rules = rules_for(self.program, active)
             everything: tuple[AnyRule, ...] = (*rules.filters, *rules.scores)
-            found = self._read_sets[active] = read_set(self.program, everything)
-        return found
+            rules_read_set = self._read_sets[active] = read_set(self.program, everything)
+        return rules_read_set
 
 
 def _layer_requeue_events(program: Program) -> frozenset[ClusterEvent]:
-    """What can bring a layer into force, or end it, that rests on what a namespace holds or on which pods there are."""
-    found = frozenset[ClusterEvent]()
+    """Events that can activate or end a layer whose condition reads shares or other pods."""
+    events = frozenset[ClusterEvent]()
     for layer in program.layers:
         reads = expr_reads(layer.condition, program.inputs)
         if reads.shares or reads.cluster_pods:
-            found |= reads.requeue_events
-    return found
+            events |= reads.requeue_events
+    return events
 
 
 def compile_program(program: Program, lowering: LoweringOptions | None = None) -> Plan:
-    """Lower a checked program. Deterministic, and quick enough for a worker: milliseconds for hundreds of rules."""
+    """Lower a checked program. Deterministic; takes milliseconds for hundreds of rules."""
     return Plan(program, lowering or LoweringOptions())

@@ -1,8 +1,8 @@
-"""From a Program to steps: what a plan is made of.
+"""Lowering: from a program to the variants of its plan.
 
-For each set of layers that can apply there is one `Variant`, lowered when a pod first needs it. Constants are folded,
-equal expressions become one step, and each rule knows what it depends on: a `when` of the pod alone is a plain function, the
-rest are steps of the variant's machine.
+There is one `Variant` for each set of layers that can apply, lowered when a pod first needs it.
+Constants are folded and equal expressions become one step. A `when` that reads only the pod becomes
+a scalar function; the rest are steps of the variant's machine.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ AnyRule = FilterRule | BuiltinFilter | ScoreRule | BuiltinScore
 
 @dataclass(frozen=True, slots=True)
 class LoweringOptions:
-    """Which optimisations are carried out. Verdicts are the same with and without; tests say so."""
+    """The optimizations to apply. They do not change verdicts."""
 
     fold_constants: bool = True
     share_subexpressions: bool = True
@@ -42,9 +42,11 @@ class LoweringOptions:
 
 @dataclass(frozen=True, slots=True)
 class LoweredFilter:
-    """`pod_when` is settled once a pod, `node_when` and `condition` are steps of the machine, and so is `comparison`,
-    the comparison alone where the condition holds nodes back. `metrics` decide about the rule,
-    `condition_metrics` are those of its condition. `template` has a function (or a text) for each part of its words."""
+    """`pod_when` is evaluated once per pod. `node_when`, `condition` and `comparison` are steps of
+    the machine; `comparison` is the comparison of a condition with `recover`. `metrics` are
+    those the rule depends on, `condition_metrics` those of its condition. `template` has a
+    function for each part of the message.
+    """
 
     rule: FilterRule | BuiltinFilter
     pod_when: ScalarFunction | None
@@ -57,7 +59,7 @@ class LoweredFilter:
     template: tuple[ScalarFunction, ...]
     varies_by_node: bool
     requeue_events: frozenset[ClusterEvent]
-    reads_claims: bool  # of the pod
+    reads_claims: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,13 @@ class LoweredScore:
 
 @dataclass(frozen=True, slots=True)
 class ClockReads:
-    """How the rules read the clock. `comparisons`: two steps and how steeply their difference grows, each flips at a moment that can
-    be computed. `has_other_reads`: something else runs with the clock. `in_messages`: a text shows it; `shares_in_messages`: a text shows what
-    the namespace holds. `counts_in_messages`: what of a text rests on which pods there are."""
+    """How the rules read the clock.
+
+    `comparisons`: two steps and the slope of their difference, which flips at a computable time.
+    `has_other_reads`: something else changes with the clock. `in_messages`: a message shows the
+    time. `shares_in_messages`: a message shows the shares of the namespace. `counts_in_messages`:
+    pod counts of the cluster that messages show.
+    """
 
     comparisons: tuple[tuple[int, int, int], ...]
     has_other_reads: bool
@@ -84,7 +90,7 @@ class ClockReads:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The rules for the pods to which the layers `active` apply. `metrics`: every one that a rule reads."""
+    """The rules for pods to which the layers `active` apply. `metrics`: all that a rule reads."""
 
     active: tuple[int, ...]
     machine: VectorMachine
@@ -98,7 +104,7 @@ class Variant:
 def lower(program: Program, active: tuple[int, ...], lowering: LoweringOptions) -> Variant:
     machine = machine_of(program, share=lowering.share_subexpressions)
     rules = rules_for(program, active)
-    everything = [fold_rule(rule, lowering) for rule in (*rules.filters, *rules.scores)]
+    folded_rules = [fold_rule(rule, lowering) for rule in (*rules.filters, *rules.scores)]
     return Variant(
         active=active,
         machine=machine,
@@ -110,7 +116,7 @@ def lower(program: Program, active: tuple[int, ...], lowering: LoweringOptions) 
         ),
         filters=tuple(_lower_filter(rule, fold_rule(rule, lowering), machine) for rule in rules.filters),
         scores=tuple(_lower_score(rule, fold_rule(rule, lowering), machine) for rule in rules.scores),
-        clock_reads=_clock_reads(everything, machine),
+        clock_reads=_clock_reads(folded_rules, machine),
         metrics=metrics_read(
             expr for rule in (*rules.filters, *rules.scores) for expr in rule_expressions(rule)
         ),
@@ -118,28 +124,36 @@ def lower(program: Program, active: tuple[int, ...], lowering: LoweringOptions) 
 
 
 def _clock_reads(rules: Iterable[AnyRule], machine: VectorMachine) -> ClockReads:
-    compares, vague, shown, counts = [], False, e.Stage.CONSTANT, list[ScalarFunction]()
+    comparisons, has_other_reads, message_stages, counts = [], False, e.Stage.CONSTANT, list[ScalarFunction]()
     for rule in rules:
         for expr in rule_expressions(rule):
             if expr is not None:
-                found, other = time_dependent_parts(expr)
-                compares += [
-                    (machine.add(one.left), machine.add(one.right), slope_difference(one.left, one.right))
-                    for one in found
+                timed_comparisons, other = time_dependent_parts(expr)
+                comparisons += [
+                    (
+                        machine.add(comparison.left),
+                        machine.add(comparison.right),
+                        slope_difference(comparison.left, comparison.right),
+                    )
+                    for comparison in timed_comparisons
                 ]
-                vague |= other
+                has_other_reads |= other
         if isinstance(rule, FilterRule) and rule.template is not None:
             for part in rule.template.parts:
                 if isinstance(part, str):
                     continue
-                shown |= e.stage_of(part)
+                message_stages |= e.stage_of(part)
                 counts += [
-                    compile_scalar(one, machine.program)
-                    for one in e.walk(part)
-                    if isinstance(one, e.CountPodsInCluster)
+                    compile_scalar(node, machine.program)
+                    for node in e.walk(part)
+                    if isinstance(node, e.CountPodsInCluster)
                 ]
     return ClockReads(
-        tuple(compares), vague, e.Stage.TIME in shown, e.Stage.NAMESPACE_SHARES in shown, tuple(counts)
+        tuple(comparisons),
+        has_other_reads,
+        e.Stage.TIME in message_stages,
+        e.Stage.NAMESPACE_SHARES in message_stages,
+        tuple(counts),
     )
 
 
@@ -157,11 +171,11 @@ def fold_rule(rule: AnyRule, lowering: LoweringOptions) -> AnyRule:
 
 
 def _lower_filter(written: AnyRule, rule: AnyRule, machine: VectorMachine) -> LoweredFilter:
-    """What a rule reads is what is written, also where folding found that it does not matter."""
+    """Reads are taken from the rule as written, also where folding removes them."""
     assert isinstance(rule, FilterRule | BuiltinFilter), f"{rule.name} does not filter"
     pod_when, node_when = _lower_when(rule.when, machine)
     metrics = metrics_read(rule_expressions(written))
-    wakes = rule_reads(written, machine.program.inputs).requeue_events | {ClusterEvent.NODE_ADD}
+    requeue_events = rule_reads(written, machine.program.inputs).requeue_events | {ClusterEvent.NODE_ADD}
     if isinstance(rule, BuiltinFilter):
         return LoweredFilter(
             rule,
@@ -174,24 +188,24 @@ def _lower_filter(written: AnyRule, rule: AnyRule, machine: VectorMachine) -> Lo
             resolvable=True,
             template=(),
             varies_by_node=False,
-            requeue_events=wakes,
+            requeue_events=requeue_events,
             reads_claims=CLAIMS_FIELD in BUILTINS[rule.builtin].pod_reads,
         )
     assert isinstance(written, FilterRule)
-    recovers = split_recovery_condition(written.condition)
+    recovery = split_recovery_condition(written.condition)
     parts = () if rule.template is None else rule.template.parts
     return LoweredFilter(
         rule,
         pod_when,
         node_when,
         machine.add(rule.condition),
-        None if recovers is None else machine.add(recovers[0]),
+        None if recovery is None else machine.add(recovery[0]),
         metrics,
         metrics_read([written.condition]),
         resolvable=evicting_could_help(written.condition),
         template=tuple(_lower_message_part(part, machine.program) for part in parts),
         varies_by_node=any(not isinstance(part, str) and not is_leaf(part) for part in parts),
-        requeue_events=wakes,
+        requeue_events=requeue_events,
         reads_claims=False,
     )
 
@@ -205,30 +219,36 @@ def _lower_score(written: AnyRule, rule: AnyRule, machine: VectorMachine) -> Low
 
 
 def _lower_when(when: e.Expr | None, machine: VectorMachine) -> tuple[ScalarFunction | None, int | None]:
-    """For the pod as a function, for the nodes as a step."""
+    """As a function for the pod, or as a step for the nodes."""
     if when is None:
         return None, None
     if is_leaf(when):
-        number = machine.leaf_index(when)  # so that a condition on the clock is part of the key
+        number = machine.leaf_index(
+            when
+        )  # as a leaf, so that a condition on the clock is part of the cache key
         return machine.leaves[number].function, None
     return None, machine.add(when)
 
 
 def _lower_message_part(part: str | e.Expr, program: Program) -> ScalarFunction:
-    return (lambda seen: part) if isinstance(part, str) else compile_scalar(part, program)
+    return (lambda context: part) if isinstance(part, str) else compile_scalar(part, program)
 
 
 def evicting_could_help(condition: e.Expr) -> bool:
-    """Only where the condition reads what placed pods take up."""
+    """Only where the condition reads what placed pods use."""
     return any(
-        isinstance(one, e.CountPodsOnNode | e.SumPodsOnNode)
-        or (isinstance(one, e.Attr) and one.owner == "node" and one.path[0] in ("free", "requested", "pods"))
-        for one in e.walk(condition)
+        isinstance(node, e.CountPodsOnNode | e.SumPodsOnNode)
+        or (
+            isinstance(node, e.Attr)
+            and node.owner == "node"
+            and node.path[0] in ("free", "requested", "pods")
+        )
+        for node in e.walk(condition)
     )
 
 
 def rule_expressions(rule: AnyRule) -> tuple[e.Expr | None, ...]:
-    """The expressions that decide about a rule, its words aside."""
+    """The expressions that decide a rule, without its message."""
     match rule:
         case FilterRule():
             return (rule.when, rule.condition)
@@ -239,12 +259,12 @@ def rule_expressions(rule: AnyRule) -> tuple[e.Expr | None, ...]:
 
 
 def metrics_read(exprs: Iterable[e.Expr | None]) -> tuple[str, ...]:
-    """Each once, in the order of the text."""
+    """Each metric once, in the order of the text."""
     names = (
-        one.name
+        node.name
         for expr in exprs
         if expr is not None
-        for one in e.walk(expr)
-        if isinstance(one, e.MetricRef | e.GangTraffic)
+        for node in e.walk(expr)
+        if isinstance(node, e.MetricRef | e.GangTraffic)
     )
     return tuple(dict.fromkeys(names))

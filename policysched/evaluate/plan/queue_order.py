@@ -1,4 +1,4 @@
-"""A pod's place in the queue of its policy."""
+"""The order of pods in the queue of their policy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ QueueSortKey = tuple[Any, ...]
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=True)
 class DescendingText:
-    """A value that compares the other way round: strings cannot be negated."""
+    """A string that compares in reverse: strings cannot be negated."""
 
     value: str
 
@@ -26,12 +26,14 @@ class DescendingText:
 
 
 class CompiledQueueOrder:
-    """`key` is comparable with `<` among pods of one policy: for each key of `queue by` whether it is missing (what is
-    missing comes last, whichever the direction) and the value, turned round where it is descending; the UID closes it.
+    """The `queue by` clause. `key` compares with `<` among pods of one policy: for each key whether
+    it is missing (missing comes last in both directions) and the value, negated where it is
+    descending; the UID comes last.
 
-    Keys that read what namespaces hold change with every placement, for all pods of a namespace at once. The checker sees to
-    it that they read nothing of the pod, so within a namespace they order nothing: `key` leaves their places empty, and
-    `with_shares` fills them in when namespaces are to be compared."""
+    Keys that read shares of namespaces change with every placement, for all pods of a namespace at
+    once. The checker ensures that they read nothing of the pod, so within a namespace they order
+    nothing: `key` leaves them empty, and `with_shares` fills them in to compare namespaces.
+    """
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -50,35 +52,35 @@ class CompiledQueueOrder:
         ]
         self._timed_values = [key.value for key in program.queue if Stage.TIME in stage_of(key.value)]
 
-    def key(self, seen: EvalContext) -> QueueSortKey:
+    def key(self, context: EvalContext) -> QueueSortKey:
         places: list[Any] = []
         for function, descending, gained_a_ns in self._keys:
-            value: Any = function(seen)
+            value: Any = function(context)
             if gained_a_ns and isinstance(value, int):
-                # Keys made at different times are compared: what grows for all alike is told apart by what it was at 0.
-                value = value - gained_a_ns * seen.now_ns
+                # Keys made at different times are compared, so a value that grows equally for all is taken at time 0.
+                value = value - gained_a_ns * context.now_ns
             places += _sort_value(value, descending)
-        places.append(seen.pod.uid)
+        places.append(context.pod.uid)
         return tuple(places)
 
     @property
     def reads_shares(self) -> bool:
         return bool(self._share_keys)
 
-    def with_shares(self, key: QueueSortKey, seen: EvalContext) -> QueueSortKey:
-        """The same key with the places that depend on what the namespace holds."""
+    def with_shares(self, key: QueueSortKey, context: EvalContext) -> QueueSortKey:
+        """The same key with the values that depend on the shares of the namespace."""
         places = list(key)
         for place, function, descending in self._share_keys:
-            places[place : place + 2] = _sort_value(function(seen), descending)
+            places[place : place + 2] = _sort_value(function(context), descending)
         return tuple(places)
 
-    def next_change_ns(self, seen: EvalContext) -> int | None:
-        """When the key may become another one by the mere passing of time.
+    def next_change_ns(self, context: EvalContext) -> int | None:
+        """When the key may change by the passing of time.
 
-        A key that grows with the clock for every pod alike (`pod.waited desc`) changes no order by itself; only the
-        moments count at which a comparison, a window or a step in it flips.
+        A key that grows with the clock equally for every pod (`pod.waited desc`) changes no order;
+        only the times at which a comparison, a window or a step in it changes count.
         """
-        times = [next_change_ns(value, seen, self._program, running=False) for value in self._timed_values]
+        times = [next_change_ns(value, context, self._program, running=False) for value in self._timed_values]
         return min((time for time in times if time is not None), default=None)
 
 
@@ -86,7 +88,7 @@ def _reads_shares(key: OrderKey) -> bool:
     return Stage.NAMESPACE_SHARES in stage_of(key.value)
 
 
-def _missing_value(seen: EvalContext) -> EvalValue:
+def _missing_value(context: EvalContext) -> EvalValue:
     return None
 
 

@@ -1,4 +1,4 @@
-"""What refuses a pod before any node is looked at, and what is said of it once."""
+"""Admission of a pod before any node is looked at, and warnings about its inputs."""
 
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.leaves import input_text
@@ -13,7 +13,9 @@ from policysched.text.sanitize import sanitize_line
 
 
 class CompiledAdmission:
-    """The inputs of pod and namespace, in the order in which they are declared."""
+    """The inputs of pod and namespace in the order of their declaration, and the features that no
+    rule covers.
+    """
 
     def __init__(self, program: Program, *, covers_claims: bool, covers_devices: bool) -> None:
         self._covers_claims = covers_claims
@@ -29,35 +31,35 @@ class CompiledAdmission:
             if declared.required_text is not None or declared.invalid_text is not None
         ]
 
-    def refusal(self, seen: EvalContext) -> str | None:
-        """The text for which the pod stays pending, None where nothing of its own holds it back."""
+    def refusal(self, context: EvalContext) -> str | None:
+        """The message for which the pod stays pending; None: admitted."""
         for declared, text_of in self._required_inputs:
-            refusal = _refusal(declared, text_of(seen))
+            refusal = _refusal(declared, text_of(context))
             if refusal is not None:
                 return refusal
-        if seen.pod.uncovered:
-            return unsupported_message(seen.pod.uncovered)
-        if seen.pod.claims and not self._covers_claims:
+        if context.pod.uncovered:
+            return unsupported_message(context.pod.uncovered)
+        if context.pod.claims and not self._covers_claims:
             return NO_VOLUME_FILTER_MESSAGE
-        return NO_DEVICE_FILTER_MESSAGE if seen.pod.device_claims and not self._covers_devices else None
+        return NO_DEVICE_FILTER_MESSAGE if context.pod.device_claims and not self._covers_devices else None
 
-    def warnings(self, seen: EvalContext) -> tuple[str, ...]:
-        """Invalid values that count as absent, each in a sentence."""
+    def warnings(self, context: EvalContext) -> tuple[str, ...]:
+        """A message for each invalid value that counts as absent."""
         return tuple(
-            f"input {declared.name}: `{sanitize_line(text[:64])}` is no {declared.type.as_required()} and counts as absent"
+            f"input {declared.name}: `{sanitize_line(text[:64])}` is not a valid {declared.type.as_required()}; treated as absent"
             for declared, text_of in self._inputs
             if declared.invalid_default
-            and (text := text_of(seen)) is not None
+            and (text := text_of(context)) is not None
             and _is_invalid(declared, text)
         )
 
 
 def _refusal(declared: Input, text: str | None) -> str | None:
     if text is not None:
-        found = parse_typed_value(text, declared.type, declared.unit, declared.json_path)
-        if not isinstance(found, NoValueReason):
+        value = parse_typed_value(text, declared.type, declared.unit, declared.json_path)
+        if not isinstance(value, NoValueReason):
             return None
-        if found is NoValueReason.INVALID and declared.invalid_text is not None:
+        if value is NoValueReason.INVALID and declared.invalid_text is not None:
             return declared.invalid_text
     return declared.required_text if declared.default is None else None
 

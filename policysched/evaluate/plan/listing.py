@@ -1,9 +1,9 @@
-"""What a plan consists of, as rows that a command can print: `policysched show` and nothing decides by it."""
+"""The listing of a plan, printed by `policysched show`. No decision depends on it."""
 
 from dataclasses import dataclass
 
-from policysched.evaluate.compile.lower import AnyRule, Variant, rule_expressions
-from policysched.evaluate.compile.plan import Plan
+from policysched.evaluate.plan.lower import AnyRule, Variant, rule_expressions
+from policysched.evaluate.plan.plan import Plan
 from policysched.lang.format.clauses import RenderedClause, describe_outage, render_clauses
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import (
@@ -25,9 +25,11 @@ from policysched.model.cluster_events import ClusterEvent
 
 @dataclass(frozen=True, slots=True)
 class RuleRow:
-    """One rule in the order of the file. `builtin` is empty for a rule written in the policy. `stage` says what it depends on;
-    `pod_reads` and `node_reads` name attributes as a policy writes them, and fields that built-ins read. `missing` is what becomes of a
-    node for which the value is missing, None where it cannot be; `recover` what keeps a node refused that had crossed the limit."""
+    """One rule in the order of the file. `builtin` is empty for a rule written in the policy.
+    `pod_reads` and `node_reads` name attributes as a policy writes them, and fields that
+    built-ins read. `missing`: the verdict on a node whose value is missing, None where it cannot
+    be. `recover`: the recovery condition.
+    """
 
     kind: str
     name: str
@@ -45,8 +47,9 @@ class RuleRow:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One vector operation of the machine. `text` is where it stands in the policy for the first time; `rules` use it: more than
-    one where equal expressions are shared."""
+    """One vector operation of the machine. `text` is its first occurrence in the policy; `rules`
+    share it.
+    """
 
     number: int
     operation: str
@@ -57,8 +60,9 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class ParameterRow:
-    """One parameter with the value that the plan was made with. `limits` as a policy writes them, `given_in` empty where
-    nobody set it."""
+    """One parameter with the value of this plan. `limits` as a policy writes them; `given_in` is
+    empty where the default applies.
+    """
 
     name: str
     type: str
@@ -70,7 +74,9 @@ class ParameterRow:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderRow:
-    """Somebody who is asked over HTTP after the rules. `missing` as a policy writes it, a number for `worst` and `best`."""
+    """A scheduler extender that is called after the rules. `missing` as a policy writes it, a
+    number for `worst` and `best`.
+    """
 
     name: str
     weight: int | None
@@ -79,8 +85,10 @@ class ExtenderRow:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The evaluation plan for the pods to which these layers apply. `read_set` is what pods must agree on to share an evaluation;
-    `clauses` decide beside the rules, and `outage` says what happens while samples are lacking."""
+    """The plan for pods to which these layers apply. `read_set`: what pods must agree on to share
+    an evaluation. `clauses`: the clauses besides rules. `outage`: the behaviour in a metric
+    outage.
+    """
 
     policy: str
     sha256: str
@@ -112,28 +120,37 @@ def listing(plan: Plan, active: tuple[int, ...] = ()) -> Listing:
         read_set=plan.read_set(active).names,
         wakes=_sorted(program_reads(program).requeue_events),
         extenders=tuple(
-            ExtenderRow(one.name, one.weight, None if one.missing is None else str(one.missing))
-            for one in program.extenders
+            ExtenderRow(
+                extender.name, extender.weight, None if extender.missing is None else str(extender.missing)
+            )
+            for extender in program.extenders
         ),
         clauses=render_clauses(program),
         outage=describe_outage(program),
     )
 
 
-def _parameter(one: Parameter) -> ParameterRow:
+def _parameter(parameter: Parameter) -> ParameterRow:
     def shown(const: e.Const | None) -> str:
-        return "" if const is None else format_value(const.value, one.type)
+        return "" if const is None else format_value(const.value, parameter.type)
 
-    limits = f"range {shown(one.low)}..{shown(one.high)}" if one.low is not None else ""
-    if one.choices:
-        limits = f"in [{', '.join(map(shown, one.choices))}]"
-    return ParameterRow(one.name, str(one.type), shown(one.value), shown(one.default), limits, one.set_in)
+    limits = f"range {shown(parameter.low)}..{shown(parameter.high)}" if parameter.low is not None else ""
+    if parameter.choices:
+        limits = f"in [{', '.join(map(shown, parameter.choices))}]"
+    return ParameterRow(
+        parameter.name,
+        str(parameter.type),
+        shown(parameter.value),
+        shown(parameter.default),
+        limits,
+        parameter.set_in,
+    )
 
 
 def _all_rules(rules: RuleSet) -> list[AnyRule]:
-    found: list[AnyRule] = [*rules.filters]
-    found += rules.scores
-    return found
+    all_rules: list[AnyRule] = [*rules.filters]
+    all_rules += rules.scores
+    return all_rules
 
 
 def _row(rule: AnyRule, program: Program) -> RuleRow:
@@ -162,16 +179,16 @@ def _row(rule: AnyRule, program: Program) -> RuleRow:
 
 
 def _missing(rule: AnyRule) -> str | None:
-    given = rule.missing if isinstance(rule, FilterRule | ScoreRule) else None
-    return None if given is None else str(given)
+    missing = rule.missing if isinstance(rule, FilterRule | ScoreRule) else None
+    return None if missing is None else str(missing)
 
 
 def _recover(rule: AnyRule, program: Program) -> str | None:
-    """As it stands behind the limit: `600Mbps for 2m`."""
-    found = split_recovery_condition(rule.condition) if isinstance(rule, FilterRule) else None
-    if found is None:
+    """As written after the limit: `600Mbps for 2m`."""
+    recovery = split_recovery_condition(rule.condition) if isinstance(rule, FilterRule) else None
+    if recovery is None:
         return None
-    watch = found[1].condition
+    watch = recovery[1].condition
     mark = format_value(watch.recover_at, program.metrics[watch.metric].type)
     return f"{mark} for {format_value(watch.recover_for_ns, DURATION)}"
 
@@ -191,7 +208,7 @@ def _node_reads(reads: Reads) -> tuple[str, ...]:
 
 
 def _source_path(owner: str, path: tuple[str, ...]) -> str:
-    """As a policy writes it: keys of labels and annotations are quoted."""
+    """As a policy writes it: keys of maps are quoted."""
     match path:
         case ("labels" | "annotations" | "conditions" | "objects" as entries, key):
             return f'{owner}.{entries}["{key}"]'
@@ -202,7 +219,7 @@ def _source_path(owner: str, path: tuple[str, ...]) -> str:
 def _steps(variant: Variant) -> tuple[StepRow, ...]:
     users: dict[e.Expr, list[str]] = {}
     for rule in [*(step.rule for step in variant.filters), *(step.rule for step in variant.scores)]:
-        parts = {one for expr in rule_expressions(rule) if expr is not None for one in e.walk(expr)}
+        parts = {part for expr in rule_expressions(rule) if expr is not None for part in e.walk(expr)}
         for part in parts:
             users.setdefault(part, []).append(rule.name)
     return tuple(

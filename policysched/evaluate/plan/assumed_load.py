@@ -1,7 +1,7 @@
-"""What a metric assumes of pods that are on a node and not yet in its sample (`assume = 40Mbps`).
+"""The load that a metric assumes for pods that its samples do not contain yet (`assume = 40Mbps`).
 
-Samples come with what was assumed for the pods that were placed since (`MetricSamples.assumed`). An overlay lays more
-pods, and each of them counts at once, so that a gang does not fill one idle node either.
+Samples carry the load of pods placed since (`MetricSamples.assumed`). The pods of an overlay count
+at once, so that the members of a gang do not all go to one idle node.
 """
 
 from collections import ChainMap
@@ -12,7 +12,7 @@ from policysched.cluster.samples import MetricSamples, Samples
 from policysched.evaluate.columns.columns import Columns
 from policysched.evaluate.columns.metric_column import add_metric_values
 from policysched.evaluate.columns.overlay import Overlay
-from policysched.evaluate.compile.read_set import unknown_namespace
+from policysched.evaluate.plan.read_set import unknown_namespace
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import Number
@@ -23,7 +23,7 @@ from policysched.model.pods import Pod
 
 
 class CompiledAssume:
-    """The `assume` of each metric of nodes of a program that has one, as functions of a pod."""
+    """The `assume` clauses of a program's node metrics, as functions of a pod."""
 
     def __init__(self, program: Program) -> None:
         self.metrics: dict[str, Metric] = {
@@ -38,23 +38,24 @@ class CompiledAssume:
         }
 
     def amount(self, name: str, pod: Pod, namespace: Namespace | None) -> Number:
-        """In the held unit of the metric `name`. An input that the pod has not got adds nothing."""
-        found = self._functions[name](EvalContext(pod, namespace or unknown_namespace(pod)))
-        if found is None:
+        """In the internal unit of the metric `name`. 0 where an input that it reads is missing."""
+        amount = self._functions[name](EvalContext(pod, namespace or unknown_namespace(pod)))
+        if amount is None:
             return 0
-        assert isinstance(found, int | float), f"{name} assumes {found!r} of {pod.full_name}"
-        return found
+        assert isinstance(amount, int | float), f"{name} assumes {amount!r} for {pod.full_name}"
+        return amount
 
     def total(self, name: str, left: Number, right: Number) -> Number:
-        """Two amounts as one."""
+        """The sum of two amounts."""
         return add_metric_values(self.metrics[name], left, right)
 
 
 class OverlayLoad:
-    """What the pods laid on one overlay add to the metrics of one program.
+    """What the pods added to one overlay add to the metrics of one program.
 
-    `values` are the metrics' values on the rows that differ, by metric and row; `samples` are the same for whoever
-    looks at one node. Each pod is counted once: asking for the hundredth member of a gang costs what the second did.
+    `values` are the metric values of the rows that differ, by metric and row; `samples` are the
+    same for scalar evaluation. Each pod is counted once, so that the hundredth member of a gang
+    costs as much as the second.
     """
 
     def __init__(
@@ -76,20 +77,20 @@ class OverlayLoad:
         self._rebuild()
 
     def matches(self, overlay: Overlay, samples: Samples) -> bool:
-        """Whether this is about the same overlay and the same samples."""
+        """Whether this load is of the same overlay and the same samples."""
         return overlay is self.overlay and all(
             samples.get(name) is self._base_samples.get(name) for name in self._assume.metrics
         )
 
     def catch_up(self, samples: Samples) -> None:
-        """Count the pods that were laid since the last time."""
+        """Count the pods added since the last call."""
         if self.overlay.removal_count != self._removal_count:
             self._rebuild()
-        laid = self.overlay.added_pods
-        for pod, node in laid[self._position :]:
+        added_pods = self.overlay.added_pods
+        for pod, node in added_pods[self._position :]:
             for name in self._base_samples:
                 self._add(name, pod, node)
-        self._position = len(laid)
+        self._position = len(added_pods)
         self.samples = {**samples, **self._overlay_samples}
 
     def _rebuild(self) -> None:
@@ -98,15 +99,15 @@ class OverlayLoad:
         self._rows: dict[str, dict[int, Number]] = {name: {} for name in self._base_samples}
         self.values = self._rows
         self._overlay_samples: dict[str, MetricSamples] = {
-            name: replace(given, assumed=ChainMap(self._totals[name], given.assumed))  # type: ignore[arg-type]
-            for name, given in self._base_samples.items()
+            name: replace(samples, assumed=ChainMap(self._totals[name], samples.assumed))  # type: ignore[arg-type]
+            for name, samples in self._base_samples.items()
         }
 
     def _add(self, name: str, pod: Pod, node: NodeName) -> None:
-        given, totals = self._base_samples[name], self._totals[name]
-        before = totals.get(node, given.assumed.get(node, 0))
+        samples, totals = self._base_samples[name], self._totals[name]
+        before = totals.get(node, samples.assumed.get(node, 0))
         amount = self._assume.amount(name, pod, self._namespace_of(pod))
         totals[node] = self._assume.total(name, before, amount)
-        sample, row = given.values.get(node), self._columns.row(node)
+        sample, row = samples.values.get(node), self._columns.row(node)
         if sample is not None and row is not None:
             self._rows[name][row] = self._assume.total(name, sample.value, totals[node])

@@ -1,6 +1,7 @@
-"""Binding a variant of a plan to one pod: what is left are the rules that have something to do for it.
+"""Specialization of a plan's variant for one pod: the rules that apply to the pod, with their
+kernels.
 
-A `when` that depends on the pod alone is settled here, and so is whether a built-in skips the pod.
+A `when` that reads only the pod is evaluated here, and built-ins that skip the pod are dropped.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,8 +9,8 @@ from dataclasses import dataclass
 
 from policysched.builtins.kernels import FILTER_KERNELS, SCORE_KERNELS
 from policysched.builtins.registry import BUILTINS
-from policysched.evaluate.compile.lower import LoweredFilter, LoweredScore, Variant
 from policysched.evaluate.kernel import ClusterContext, Dependency
+from policysched.evaluate.plan.lower import LoweredFilter, LoweredScore, Variant
 from policysched.evaluate.rules.normalizers import normalizer_of
 from policysched.evaluate.rules.specialized_rules import (
     Activation,
@@ -22,14 +23,16 @@ from policysched.evaluate.rules.specialized_rules import (
     builtin_score,
     expression_score,
 )
-from policysched.evaluate.rules.values_text import format_value_or_missing
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
 from policysched.evaluate.vector.traffic import traffic_fingerprint
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import BuiltinFilter, BuiltinScore, FilterRule, Input, MessageTemplate
 from policysched.lang.ir.reads import expr_reads
+from policysched.lang.types.kinds import Type
+from policysched.lang.types.units import format_value
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.messages import (
+    MISSING_TEXT,
     NODE_VALUE_PLACEHOLDER,
     no_sample_reason,
     not_recovered_reason,
@@ -39,8 +42,10 @@ from policysched.model.messages import (
 
 @dataclass(frozen=True, slots=True)
 class SpecializedRules:
-    """Filters in the order in which they refuse (inputs of the node first), and scores. `filter_indexes` says which of the variant's
-    filters those are that are no inputs. `prefilters`: those of the filters that may refuse the pod whatever the node."""
+    """Filters in the order in which they refuse (inputs of the node first), and scores.
+    `filter_indexes`: the indexes in the variant of the filters that are not inputs.
+    `prefilters`: the filters that may refuse the pod on every node.
+    """
 
     variant: Variant
     activation: Activation
@@ -55,35 +60,37 @@ class SpecializedRules:
 
 
 def specialize(
-    variant: Variant, seen: EvalContext, leaves: list[EvalValue], around: ClusterContext
+    variant: Variant, context: EvalContext, leaves: list[EvalValue], cluster_context: ClusterContext
 ) -> SpecializedRules:
-    moment = Activation(variant.machine, seen, leaves)
+    activation = Activation(variant.machine, context, leaves)
     filters = [
         SpecializedFilter(declared.name, NodeInputFilter(declared), True, _input_requeue_events(declared))
         for declared in variant.node_inputs
     ]
     steps = []
-    for place, step in enumerate(variant.filters):
-        bound = _specialize_filter(step, moment, around)
-        if bound is not None:
-            filters.append(bound)
-            steps.append(place)
+    for index, step in enumerate(variant.filters):
+        specialized_filter = _specialize_filter(step, activation, cluster_context)
+        if specialized_filter is not None:
+            filters.append(specialized_filter)
+            steps.append(index)
     scores = [
-        found for one in variant.scores if (found := _specialize_score(one, moment, around)) is not None
+        specialized
+        for lowered in variant.scores
+        if (specialized := _specialize_score(lowered, activation, cluster_context)) is not None
     ]
-    return _specialized_rules(variant, moment, filters, scores, steps)
+    return _specialized_rules(variant, activation, filters, scores, steps)
 
 
 def _specialized_rules(
     variant: Variant,
-    moment: Activation,
+    activation: Activation,
     filters: Sequence[SpecializedFilter],
     scores: Sequence[SpecializedScore],
     steps: Sequence[int],
 ) -> SpecializedRules:
     return SpecializedRules(
         variant,
-        moment,
+        activation,
         tuple(filters),
         tuple(scores),
         tuple(steps),
@@ -92,24 +99,28 @@ def _specialized_rules(
 
 
 def specialize_claim_filters(
-    bound: SpecializedRules, around: ClusterContext
+    rules: SpecializedRules, cluster_context: ClusterContext
 ) -> tuple[SpecializedRules, list[int | None]]:
-    """What was bound to a pod without claims, bound to one that has some and agrees with it otherwise: the `activation` is of that
-    one. For each filter its place in `bound`; None where it reads claims, and is another one."""
-    inputs = len(bound.filters) - len(bound.filter_indexes)
-    filters, places = list(bound.filters[:inputs]), list[int | None](range(inputs))
-    there = {step: inputs + place for place, step in enumerate(bound.filter_indexes)}
+    """Rules specialized for a pod without claims, extended for a pod that has claims and is
+    otherwise equal (the one of `activation`). Also, for each filter, its index in `rules`; None
+    for the new ones, which read claims.
+    """
+    inputs = len(rules.filters) - len(rules.filter_indexes)
+    filters, places = list(rules.filters[:inputs]), list[int | None](range(inputs))
+    index_of_step = {step: inputs + index for index, step in enumerate(rules.filter_indexes)}
     steps = []
-    for step, one in enumerate(bound.variant.filters):
-        place = None if one.reads_claims else there.get(step)
-        found = _specialize_filter(one, bound.activation, around) if one.reads_claims else None
-        if place is not None:
-            found = bound.filters[place]
-        if found is not None:
-            filters.append(found)
-            places.append(place)
+    for step, lowered in enumerate(rules.variant.filters):
+        index = None if lowered.reads_claims else index_of_step.get(step)
+        specialized = (
+            _specialize_filter(lowered, rules.activation, cluster_context) if lowered.reads_claims else None
+        )
+        if index is not None:
+            specialized = rules.filters[index]
+        if specialized is not None:
+            filters.append(specialized)
+            places.append(index)
             steps.append(step)
-    return _specialized_rules(bound.variant, bound.activation, filters, bound.scores, steps), places
+    return _specialized_rules(rules.variant, rules.activation, filters, rules.scores, steps), places
 
 
 def _input_requeue_events(declared: Input) -> frozenset[ClusterEvent]:
@@ -118,17 +129,17 @@ def _input_requeue_events(declared: Input) -> frozenset[ClusterEvent]:
 
 
 def _specialize_filter(
-    step: LoweredFilter, moment: Activation, around: ClusterContext
+    step: LoweredFilter, activation: Activation, cluster_context: ClusterContext
 ) -> SpecializedFilter | None:
-    if step.pod_when is not None and step.pod_when(moment.context) is not True:
+    if step.pod_when is not None and step.pod_when(activation.context) is not True:
         return None
     rule = step.rule
     if isinstance(rule, BuiltinFilter):
-        kernel = FILTER_KERNELS[rule.builtin](moment.context.pod, dict(rule.params), around)
+        kernel = FILTER_KERNELS[rule.builtin](activation.context.pod, dict(rule.params), cluster_context)
         if kernel is None:
             return None
         if step.node_when is not None:
-            kernel = ConditionalFilter(kernel, step.node_when, moment)
+            kernel = ConditionalFilter(kernel, step.node_when, activation)
         return SpecializedFilter(
             rule.name, kernel, BUILTINS[rule.builtin].scaleup, step.requeue_events, step.metrics
         )
@@ -136,10 +147,10 @@ def _specialize_filter(
     group = (
         unsatisfied_reason(rule.name)
         if rule.template is None
-        else _reason_group(rule.template, step, moment.context)
+        else _reason_group(rule.template, step, activation.context)
     )
     own = ExpressionFilter(
-        moment,
+        activation,
         when=step.node_when,
         condition=step.condition,
         rejects=rule.rejects,
@@ -151,7 +162,7 @@ def _specialize_filter(
             "" if step.comparison is None else not_recovered_reason(step.condition_metrics[0]),
         ),
         comparison=step.comparison,
-        fingerprint=traffic_fingerprint(moment.machine, rule.condition),
+        fingerprint=traffic_fingerprint(activation.machine, rule.condition),
     )
     return SpecializedFilter(
         rule.name, own, rule.scaleup, step.requeue_events, step.metrics, _message_function(rule, step), group
@@ -159,50 +170,54 @@ def _specialize_filter(
 
 
 def _message_function(rule: FilterRule, step: LoweredFilter) -> Callable[[EvalContext], str] | None:
-    """The words with the node's values filled in; None where they are the same for all nodes."""
+    """The message with the node's values; None where it is the same on all nodes."""
     template = rule.template
     if template is None or not step.varies_by_node:
         return None
     parts = step.template
 
-    def text(seen: EvalContext) -> str:
+    def text(context: EvalContext) -> str:
         return "".join(
-            part if isinstance(part, str) else format_value_or_missing(function(seen), e.type_of(part))
+            part if isinstance(part, str) else _format_value_or_missing(function(context), e.type_of(part))
             for part, function in zip(template.parts, parts, strict=True)
         )
 
     return text
 
 
-def _reason_group(template: MessageTemplate, step: LoweredFilter, seen: EvalContext) -> str:
+def _format_value_or_missing(value: EvalValue, of: Type) -> str:
+    return MISSING_TEXT if value is None else format_value(value, of)
+
+
+def _reason_group(template: MessageTemplate, step: LoweredFilter, context: EvalContext) -> str:
     return "".join(
         part
         if isinstance(part, str)
         else (
             NODE_VALUE_PLACEHOLDER
             if e.Stage.NODE in e.stage_of(part)
-            else format_value_or_missing(function(seen), e.type_of(part))
+            else _format_value_or_missing(function(context), e.type_of(part))
         )
         for part, function in zip(template.parts, step.template, strict=True)
     )
 
 
 def _specialize_score(
-    step: LoweredScore, moment: Activation, around: ClusterContext
+    step: LoweredScore, activation: Activation, cluster_context: ClusterContext
 ) -> SpecializedScore | None:
-    if step.pod_when is not None and step.pod_when(moment.context) is not True:
+    if step.pod_when is not None and step.pod_when(activation.context) is not True:
         return None
     rule = step.rule
     if isinstance(rule, BuiltinScore):
-        kernel = SCORE_KERNELS[rule.builtin](moment.context.pod, dict(rule.params), around)
+        kernel = SCORE_KERNELS[rule.builtin](activation.context.pod, dict(rule.params), cluster_context)
         if kernel is None:
             return None
-        return builtin_score(rule.name, rule.weight, kernel, step.node_when, step.metrics, moment)
+        return builtin_score(rule.name, rule.weight, kernel, step.node_when, step.metrics, activation)
     assert step.value is not None
     return expression_score(
         rule.name,
         rule.weight,
-        moment,
+        activation,
         when=step.node_when,
         value=step.value,
         normalizer=normalizer_of(rule),
@@ -210,5 +225,5 @@ def _specialize_score(
         metrics=step.metrics,
         has_raw=rule.normalize is not None,
         over_candidates=e.Stage.CANDIDATES in e.stage_of(rule.value),
-        fingerprint=traffic_fingerprint(moment.machine, rule.value),
+        fingerprint=traffic_fingerprint(activation.machine, rule.value),
     )

@@ -1,10 +1,8 @@
-"""Whom a policy lets a pod evict: its `preemption` clause as a function.
-
-Only pods of lower priority ever qualify, whatever the clause says.
-"""
+"""The `preemption` clause as a predicate on victims. Only pods of lower priority qualify."""
 
 from collections.abc import Callable, Hashable
 
+from policysched.evaluate.plan.read_set import QUEUE_PATHS
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.leaves import attribute
@@ -14,23 +12,23 @@ from policysched.model.pods import Pod
 
 VictimPredicate = Callable[[Pod], bool]
 
-_QUEUE_PATHS = frozenset({("queued",), ("waited",), ("attempts",)})
-
 
 class CompiledVictims:
+    """The compiled clause."""
+
     def __init__(self, program: Program) -> None:
         clause = program.preemption
         self.mode = clause.mode
         self._condition = None if clause.victims is None else compile_scalar(clause.victims, program)
         reads = expr_reads(clause.victims, program.inputs)
         self._reads = [
-            *(attribute("pod", path) for path in sorted(reads.pod - _QUEUE_PATHS)),
+            *(attribute("pod", path) for path in sorted(reads.pod - QUEUE_PATHS)),
             *(attribute("namespace", path) for path in sorted(reads.namespace)),
         ]
 
-    def predicate(self, seen: EvalContext) -> VictimPredicate:
-        """Whether `seen.pod` may evict a pod. A condition that is missing allows nothing."""
-        preemptor, condition = seen.pod, self._condition
+    def predicate(self, context: EvalContext) -> VictimPredicate:
+        """Whether `context.pod` may evict a pod. A missing condition counts as false."""
+        preemptor, condition = context.pod, self._condition
         match self.mode:
             case "never":
                 return lambda victim: False
@@ -41,14 +39,14 @@ class CompiledVictims:
                     victim.priority < preemptor.priority and victim.scheduler == preemptor.scheduler
                 )
             case "where":
-                assert condition is not None, "a clause with a condition has none"
+                assert condition is not None, "preemption mode `where` without a condition"
                 return lambda victim: (
-                    victim.priority < preemptor.priority and condition(seen.with_other_pod(victim)) is True
+                    victim.priority < preemptor.priority and condition(context.with_other_pod(victim)) is True
                 )
 
-    def key(self, seen: EvalContext) -> Hashable:
-        """Pods that agree on it may evict the same pods."""
+    def key(self, context: EvalContext) -> Hashable:
+        """Pods with equal keys may evict the same pods."""
         if self.mode == "never":
             return None
-        pod = seen.pod
-        return pod.priority, pod.preemption_policy, tuple([read(seen) for read in self._reads])
+        pod = context.pod
+        return pod.priority, pod.preemption_policy, tuple([read(context) for read in self._reads])
