@@ -7,7 +7,7 @@ plain meaning in `tests.reference.builtins`. A house test holds the three sets e
 from dataclasses import dataclass
 from typing import Literal
 
-from policysched.lang.ir.program import BuiltinParamValue
+from policysched.lang.ir.rules import BuiltinParamValue
 from policysched.model.cluster_events import ClusterEvent
 
 

@@ -17,7 +17,7 @@ from policysched.evaluate.columns.view import View
 from policysched.evaluate.compile.specialize import SpecializedRules
 from policysched.evaluate.kernel import Dependency
 from policysched.evaluate.rules.specialized_rules import RawScores, SpecializedScore
-from policysched.lang.ir.program import OutageSpec
+from policysched.lang.ir.declarations import OutageSpec
 
 _REBUILD_FRACTION = 8  # a share of the rows: if more than one in so many changed, starting over is cheaper
 _REFUSED_TOTAL = -1

@@ -15,7 +15,7 @@ import numpy as np
 from policysched.cluster.pod_sets import DefaultSelector
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
-from policysched.lang.ir.program import BuiltinParamValue
+from policysched.lang.ir.rules import BuiltinParamValue
 
 MAX_SCORE = 100
 KernelParams = Mapping[str, BuiltinParamValue]

@@ -22,7 +22,7 @@ from policysched.evaluate.compile.read_set import unknown_namespace
 from policysched.evaluate.kernel import EMPTY_CLUSTER_CONTEXT, ClusterContext
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import Number
-from policysched.lang.ir.program import Metric
+from policysched.lang.ir.declarations import Metric
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod, QueuedPodInfo
 

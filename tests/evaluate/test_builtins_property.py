@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from policysched import evaluate
 from policysched.builtins.declaration import BuiltinParameter
 from policysched.builtins.registry import BUILTINS
-from policysched.lang.ir.program import BuiltinFilter, BuiltinParamValue, BuiltinScore, Program, RuleSet
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import BuiltinFilter, BuiltinParamValue, BuiltinScore, RuleSet
 from policysched.lang.ir.verdict import PlacementExplanation
 from tests import reference
 from tests.conformance.kube_default import kube_default

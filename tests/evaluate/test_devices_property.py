@@ -16,7 +16,8 @@ from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.devices.usage import DeviceUsage
-from policysched.lang.ir.program import BuiltinFilter, BuiltinParamValue, BuiltinScore, Program
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import BuiltinFilter, BuiltinParamValue, BuiltinScore
 from tests import reference
 from tests.conformance.kube_default import kube_default
 from tests.evaluate.clusters import Dice, Scene

@@ -9,7 +9,8 @@ from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.binder import choose_volumes, pod_volume_claims
 from policysched.cluster.volumes.reservations import VolumeChoice, VolumeReservations
 from policysched.evaluate import VolumesToBind
-from policysched.lang.ir.program import BuiltinFilter, Program
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import BuiltinFilter
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from tests import reference

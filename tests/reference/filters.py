@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.program import BuiltinFilter, FilterRule, RuleSet
 from policysched.lang.ir.recovery import split_recovery_condition
+from policysched.lang.ir.rules import BuiltinFilter, FilterRule, RuleSet
 from policysched.lang.ir.verdict import NodeRefusal
 from policysched.model.messages import no_sample_reason, not_recovered_reason, unsatisfied_reason
 from tests.reference.builtin_interface import NodeInfo

@@ -1,7 +1,7 @@
 """A filter's own words: `receiving {net_rx}, over {hot_link}`."""
 
 from policysched.lang.ir.expr import Expr, Stage, stage_of, type_of
-from policysched.lang.ir.program import MessageTemplate
+from policysched.lang.ir.rules import MessageTemplate
 from policysched.lang.types.units import format_value
 from policysched.model.messages import MISSING_TEXT, NODE_VALUE_PLACEHOLDER
 from tests.reference.context import ExpressionContext

@@ -22,8 +22,8 @@ from policysched.evaluate.scalar.eval_context import EvalContext, ScalarFunction
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.evaluate.scalar.operations import requested_amount
 from policysched.lang.ir.arithmetic import whole_total
+from policysched.lang.ir.declarations import Input, Metric
 from policysched.lang.ir.expr import Expr
-from policysched.lang.ir.program import Input, Metric
 from policysched.lang.types.kinds import RecordType, Type, TypeKind
 from policysched.lang.types.records import NoValueReason, parse_typed_value
 from policysched.lang.types.records import TypedValue as HeldOrRecords

@@ -17,7 +17,7 @@ from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, ExprDeclarations, ScalarFunction
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.program import Input
+from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.reads import expr_reads
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace

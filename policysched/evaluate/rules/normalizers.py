@@ -14,7 +14,7 @@ from policysched.evaluate.columns.saturating_arithmetic import percent
 from policysched.evaluate.kernel import MAX_SCORE, Normalizer
 from policysched.evaluate.vector.functions import finite, to_int64
 from policysched.lang.ir import arithmetic
-from policysched.lang.ir.program import Direction, MaxNormalize, MinMaxNormalize, RangeNormalize, ScoreRule
+from policysched.lang.ir.rules import Direction, MaxNormalize, MinMaxNormalize, RangeNormalize, ScoreRule
 
 Number = int | float
 

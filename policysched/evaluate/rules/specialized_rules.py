@@ -16,7 +16,7 @@ from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import Dependency, FilterKernel, Normalizer, ScoreKernel
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
 from policysched.evaluate.vector.machine import EvalFrame, Fingerprint, KnownMask, VectorMachine
-from policysched.lang.ir.program import Input
+from policysched.lang.ir.declarations import Input
 from policysched.model.cluster_events import ClusterEvent
 
 NEUTRAL_SCORE_DEFAULT = 50

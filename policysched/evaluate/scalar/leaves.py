@@ -8,7 +8,7 @@ from policysched.cluster.usage import NodeUsage
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, ScalarFunction, expect_number
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import arithmetic, saturate
-from policysched.lang.ir.program import Input, Metric
+from policysched.lang.ir.declarations import Input, Metric
 from policysched.lang.types.records import NoValueReason, parse_typed_value
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod

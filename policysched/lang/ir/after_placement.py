@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.aggregates import outermost_aggregates
-from policysched.lang.ir.program import Metric
+from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.transform import transform
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import Type

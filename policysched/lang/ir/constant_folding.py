@@ -97,9 +97,9 @@ def _fold_children(expr: Expr, fold: ExprFolder) -> Expr:
             return _fold_rank(_replace_parts(expr, item=fold(expr.item)))
         case Else():
             return _fold_else(_replace_parts(expr, value=fold(expr.value), fallback=fold(expr.fallback)))
-        case Aggregate(body=body, body_after_placement=placed):
+        case Aggregate(body=body, body_after_placement=after):
             return _replace_parts(
-                expr, body=fold(body), body_after_placement=None if placed is None else fold(placed)
+                expr, body=fold(body), body_after_placement=None if after is None else fold(after)
             )
         case If():
             return _fold_if(
@@ -118,9 +118,9 @@ def _fold_children(expr: Expr, fold: ExprFolder) -> Expr:
             return _replace_parts(expr, value=fold(expr.value))
         case StateRef():
             return _replace_parts(expr, key=fold(expr.key))
-        case GangTraffic(gang_key=by, assume=assume):
-            by, assume = (None if part is None else fold(part) for part in (by, assume))
-            return _replace_parts(expr, pod_key=fold(expr.pod_key), gang_key=by, assume=assume)
+        case GangTraffic(gang_key=gang_key, assume=assume):
+            gang_key, assume = (None if part is None else fold(part) for part in (gang_key, assume))
+            return _replace_parts(expr, pod_key=fold(expr.pod_key), gang_key=gang_key, assume=assume)
         case ListFold(value=value, where=where):
             value, where = (None if part is None else fold(part) for part in (value, where))
             return _replace_parts(expr, value=value, where=where)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.ir.aggregates import STEP_BITS, nested_aggregates
 from policysched.lang.ir.attributes import find_attribute
+from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr import (
     Aggregate,
     And,
@@ -40,13 +41,12 @@ from policysched.lang.ir.expr import (
     stage_of,
     walk,
 )
-from policysched.lang.ir.program import (
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import (
     BuiltinFilter,
     BuiltinScore,
     FilterRule,
-    Input,
     MessageTemplate,
-    Program,
     Rule,
     ScoreRule,
 )

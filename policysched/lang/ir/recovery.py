@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import compare
-from policysched.lang.ir.program import AmendRule, FilterRule, Program, SetRule
+from policysched.lang.ir.layers import AmendRule, SetRule
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import FilterRule
 
 
 def crosses_limit(watch: e.RecoveryCondition, value: float) -> bool:

@@ -4,7 +4,7 @@ The plan judges each decision by its own candidates. Here all nodes are counted,
 stale, so that one warning event says when an outage begins and one that it is over.
 """
 
-from policysched.lang.ir.program import Metric, OutageSpec, is_node_metric
+from policysched.lang.ir.declarations import Metric, OutageSpec, is_node_metric
 from policysched.scheduler.commands import ReportPolicyEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.policies.first_samples import source_suffix
