@@ -10,10 +10,10 @@ from policysched.text import Span
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A constant that the operator may set without touching the policy: `param NAME: TYPE = DEFAULT range LOW..HIGH`.
+    """A constant that operators can set without editing the policy: `param NAME: TYPE = DEFAULT range LOW..HIGH`.
 
-    `value` is what the program was made with, everywhere in it already. `set_in` names where it was set
-    (`ConfigMap ... key ...`, `settings`, `--param`); empty where nobody did and `value` is `default`.
+    `value` is already substituted everywhere in the program. `set_in` names its source (`ConfigMap ... key ...`,
+    `settings`, `--param`); empty where `value` is `default`.
     """
 
     name: str
@@ -34,14 +34,14 @@ class Parameter:
 class Input:
     """A string of the pod, the node or the namespace, read as a typed value.
 
-    The source is `source_map[source_key]` of `owner` (`labels`, `annotations`), or for a plain string attribute such
-    as `pod.service_account` the attribute itself with `source_key` None.
+    The source is `source_map[source_key]` of `owner` (`labels`, `annotations`); for a string attribute such as
+    `pod.service_account` it is the attribute itself, with `source_key` None.
 
-    Absent: `default` where there is one; else missing if `type.optional`; else `required_text` refuses the pod (a pod
-    or namespace input) or the node. Present but not of the type: `invalid_text` refuses likewise, or with
-    `invalid_default` it counts as absent. `unit` multiplies a bare number (`unit_factor`, in the held unit).
+    Absent: `default` if there is one; else missing if `type.optional`; else the pod (for a pod or namespace input) or
+    the node is rejected with `required_text`. Invalid: rejected with `invalid_text`, or with `invalid_default` treated
+    as absent. A number without a suffix is in `unit`.
 
-    With `json_path` the source is JSON, and the value what the path of names leads to; where it leads to nothing, the value is absent.
+    With `json_path` the source is JSON and the value is the one at that path; a path without a value is absent.
     """
 
     name: str
@@ -64,9 +64,8 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class PairJoinSpec:
-    """How series say which two pods they are of. `sender` and `receiver` are labels of the series: two, of which the first
-    has the namespace and the second the pod; or one that has both, as `namespace/pod`. `pod_key` is what a pod of that namespace
-    is called there, a string of the pod."""
+    """How series identify two pods. `sender` and `receiver` are labels of the series: either two, for the namespace and
+    the pod, or one with `namespace/pod`. `pod_key` is a string expression of the pod: its name in the series."""
 
     sender: tuple[str, ...]
     receiver: tuple[str, ...]
@@ -75,11 +74,11 @@ class PairJoinSpec:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number a node from outside, or with a join `PairJoinSpec` one for two pods. `unit` is what the samples come in; they are
-    converted once, on arrival.
+    """A measured number of each node, or with a `PairJoinSpec` of each two pods. Samples are in `unit` and converted once,
+    on arrival.
 
-    `join` is `node`, `instance`, a pair (series label, node label), or `PairJoinSpec`. Durations in ns. `assumed_load` is added to a node
-    for each pod bound since its last sample; between two pods it stands where the samples do not know one of them.
+    `join` is `node`, `instance`, a pair (series label, node label), or `PairJoinSpec`. `assumed_load` is added to a node
+    for each pod bound since its last sample; for a pair metric it is the value where the samples lack one of the pods.
     """
 
     name: str
@@ -96,7 +95,7 @@ class Metric:
 
 
 def is_node_metric(metric: Metric) -> bool:
-    """Whether it has a value for each node, and not for two pods."""
+    """Whether it has a value for each node rather than for each two pods."""
     return not isinstance(metric.join, PairJoinSpec)
 
 
@@ -105,11 +104,12 @@ StateTrigger = Literal["started", "terminated", "either", "failed", "any"]
 
 @dataclass(frozen=True, slots=True)
 class StateSpec:
-    """A value for each key and node, fed by what the containers of this policy's pods do: `v <- keep * v + (1 - keep) * value`.
+    """A moving average by key and node, updated by container events of this policy's pods:
+    `v = keep * v + (1 - keep) * value`, beginning with `start`.
 
-    `pod_key` is a string of the pod, `value` a number of the pod and of the container (`CONTAINER_RECORD`), and nothing is fed where `when`
-    does not hold. With `scope` cluster there is one value for each key, the same on all nodes. `entries_max` is how many values are
-    held at once (a key on a node is one); beyond that the one that was fed the longest ago goes, and is `start` again.
+    `key` is a string expression of the pod, `value` a number of the pod and the container (`CONTAINER_RECORD`). An event
+    for which `when` is not True is ignored. With `scope` cluster there is one value for each key, the same on all nodes.
+    Beyond `entries_max` values (one for each key and node) the least recently updated one is dropped.
     """
 
     name: str
@@ -138,12 +138,13 @@ CONTAINER_RECORD = RecordType(
         RecordTypeField("pod_failed", BOOL, "pod_failed", None, None),
     ),
 )
-"""What the value of a state may read of the container that started or terminated, in the order in which it is fed."""
+"""The fields of the container that `StateSpec.value` can read, in the order in which they are passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceSpec:
-    """A quantity of the policy's own, accounted at assume like cpu: `capacity` of the node, `request` of the pod alone."""
+    """A resource defined by the policy, accounted like cpu when a pod is assumed: `capacity` is an expression of the node,
+    `request` of the pod."""
 
     name: str
     type: Type
@@ -154,8 +155,8 @@ class ResourceSpec:
 
 @dataclass(frozen=True, slots=True)
 class OutageSpec:
-    """While more than `missing_ratio_max` (0..1) of the candidates lack a metric, the rules that read it do not apply (`disable`), or
-    pods to which one of them applies wait (`wait`)."""
+    """The action while more than `missing_ratio_max` (0..1) of the candidates lack a metric: the rules that read it do
+    not apply (`disable`), or the pods to which one of them applies wait (`wait`)."""
 
     missing_ratio_max: float
     action: Literal["disable", "wait"]

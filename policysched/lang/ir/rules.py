@@ -10,12 +10,12 @@ from policysched.text import Span
 BuiltinParamValue = (
     bool | int | float | str | tuple[tuple[str, int], ...] | tuple[tuple[int, int], ...] | frozenset[str]
 )
-"""A built-in's parameter after checking: an enum is its word, a map its entries in the order written."""
+"""A checked parameter of a built-in: an enum is its keyword, a map its entries in source order."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageTemplate:
-    """`receiving {net_rx}, over {hot_link}`: texts and values in turn. `text` is it as written."""
+    """`receiving {net_rx}, over {hot_link}`: literal texts and values. `text` is the source."""
 
     text: str
     parts: tuple[str | Expr, ...]
@@ -25,9 +25,9 @@ class MessageTemplate:
 class FilterRule:
     """A filter written in the policy.
 
-    A node passes where `when` is not True (False, or missing), or where the condition is True (`rejects`: is not
-    True). Where the condition is missing, `missing` decides; None stands where it cannot be missing, or where an
-    absent node label in a `reject` does not reject.
+    A node passes if `when` is not True (False or missing), or if the condition is True (with `rejects`: not True).
+    `missing` decides where the condition is missing; it is None where that cannot happen, and where an absent node label
+    in a `reject` does not reject.
     """
 
     name: str
@@ -35,7 +35,7 @@ class FilterRule:
     rejects: bool
     condition: Expr
     missing: Literal["reject", "pass"] | None
-    scaleup: bool  # False: a new, empty node of the same kind would not help
+    scaleup: bool  # False: a new, empty node of the same kind would be rejected too
     template: MessageTemplate | None
     locked: bool
     span: Span = field(compare=False)
@@ -43,7 +43,7 @@ class FilterRule:
 
 @dataclass(frozen=True, slots=True)
 class BuiltinFilter:
-    """One of kube-scheduler's filters by its plugin's name in snake case. `params` are complete, defaults included."""
+    """A filter of kube-scheduler by its plugin's name in snake case. `params` include the defaults."""
 
     name: str
     builtin: str
@@ -61,7 +61,7 @@ class Direction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RangeNormalize:
-    """`floor(100 * (x - lo) / (hi - lo))`, clamped to 0..100; lower is 100 less that. In the value's held unit."""
+    """`floor(100 * (x - low) / (high - low))`, clamped to 0..100; for `lower` 100 minus that. In the unit of the value's type."""
 
     low: int | float
     high: int | float
@@ -69,12 +69,12 @@ class RangeNormalize:
 
 @dataclass(frozen=True, slots=True)
 class MaxNormalize:
-    """higher `floor(100 * x / max)`, lower 100 less that; a maximum of 0 (or less) gives higher 0, lower 100."""
+    """`floor(100 * x / max)`, 0 for a maximum of 0 or less; for `lower` 100 minus that."""
 
 
 @dataclass(frozen=True, slots=True)
 class MinMaxNormalize:
-    """`floor(100 * (x - min) / (max - min))` over the candidates; a span of 0 gives 100; lower is 100 less that."""
+    """`floor(100 * (x - min) / (max - min))` over the candidates, 100 where all are equal; for `lower` 100 minus that."""
 
 
 Normalize = RangeNormalize | MaxNormalize | MinMaxNormalize
@@ -82,11 +82,11 @@ Normalize = RangeNormalize | MaxNormalize | MinMaxNormalize
 
 @dataclass(frozen=True, slots=True)
 class ScoreRule:
-    """A score written in the policy: whole numbers 0..100 a node, times `weight`.
+    """A score written in the policy: an integer 0..100 for each node, times `weight`.
 
-    `when` not True: 0 for every node. `normalize` is None for `prefer` (a boolean: 100 or 0). `missing` is a fixed
-    score, or `neutral`: the floor of the mean score of the candidates that have it, 50 where none has; `worst` is 0
-    and `best` 100, already replaced. None where the value cannot be missing.
+    0 for every node if `when` is not True. `normalize` is None for `prefer` (a boolean: 100 or 0). `missing` is the
+    score of a node whose value is missing: a number (`worst` is 0, `best` 100), or `neutral` for the floor of the mean
+    score of the other candidates, 50 without any. None where the value cannot be missing.
     """
 
     name: str
@@ -116,7 +116,7 @@ Rule = FilterRule | BuiltinFilter | ScoreRule | BuiltinScore
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """Filters and scores in the order of the file. A name is unique among filters and among scores."""
+    """Filters and scores in source order. Names are unique among filters and among scores."""
 
     filters: tuple[FilterRule | BuiltinFilter, ...]
     scores: tuple[ScoreRule | BuiltinScore, ...]
