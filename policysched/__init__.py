@@ -1,3 +1,3 @@
-"""A Kubernetes scheduler whose rules are a policy that people can read."""
+"""A Kubernetes scheduler whose filters and scores are policies in a small typed language."""
 
 __version__ = "0.1.0"

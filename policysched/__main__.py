@@ -1,4 +1,4 @@
-"""`python -m policysched` is the same as the `policysched` command."""
+"""`python -m policysched` runs the `policysched` command."""
 
 from policysched.cli import main
 

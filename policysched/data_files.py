@@ -1,6 +1,6 @@
-"""Where the files beside the code are, and those that a process keeps for the next one.
+"""Paths of files shipped with the program and of its cache files.
 
-Shipped files are in the package when installed, at the top of the checkout when not.
+Shipped files are in the package when installed, and in the root of a checkout otherwise.
 """
 
 import os
@@ -17,42 +17,41 @@ def data_file(*parts: str) -> Path:
 
 
 def expand_home(path: str) -> Path:
-    """`~` and `~user` as a shell has them. Where nobody knows of such a home the path stays as it is, and is not there."""
-    return Path(os.path.expanduser(path))  # noqa: PTH111 (pathlib's raises then)
+    """Expands `~` and `~user` like a shell. The path is unchanged where there is no such home directory."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 (pathlib raises instead)
 
 
-_file_cache_enabled = ContextVar("keeps", default=False)
+_file_cache_enabled = ContextVar("file_cache_enabled", default=False)
 
 
 def enable_file_cache() -> None:
-    """From now on this process keeps files in the cache folder. It is for whoever owns the process to say so; nothing is
-    made or looked at before there is something to keep."""
+    """Lets this process cache files. Only an entry point may call it. The cache folder is created on first use."""
     _file_cache_enabled.set(True)
 
 
 def cache_folder() -> Path | None:
-    """The user's own (`$XDG_CACHE_HOME` or `~/.cache`, in it `policysched`), made if it is not there. None where others
-    may write, for what is kept there is trusted, or where it cannot be made."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    """The user's cache folder (`policysched` in `$XDG_CACHE_HOME` or `~/.cache`), created if necessary. None where it
+    cannot be created, or where other users can write to it, since its content is trusted."""
+    configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
-        folder = (given if given.is_absolute() else Path.home() / ".cache") / "policysched"
+        folder = (configured if configured.is_absolute() else Path.home() / ".cache") / "policysched"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        seen = folder.stat()
-    except (OSError, RuntimeError):  # RuntimeError: there is no home
+        status = folder.stat()
+    except (OSError, RuntimeError):  # RuntimeError: no home directory
         return None
-    is_ours = hasattr(os, "getuid") and seen.st_uid == os.getuid()
-    return folder if is_ours and not seen.st_mode & 0o022 else None
+    is_own = hasattr(os, "getuid") and status.st_uid == os.getuid()
+    return folder if is_own and not status.st_mode & 0o022 else None
 
 
 @contextmanager
 def cached_file(name: str) -> Iterator[Path | None]:
-    """The path of a kept file, whether it is there or not, with no other process at it meanwhile. None where this one
-    keeps nothing, or cannot: no folder, nothing can be written there, a file system without locks."""
+    """The path of a cache file, which may not exist yet, locked against other processes. None where the cache is disabled
+    or unusable: no folder, not writable, or a file system without locks."""
     folder = cache_folder() if _file_cache_enabled.get() else None
     if folder is None:
         yield None
         return
-    import fcntl  # where there is a cache folder files have owners, and there it is
+    import fcntl  # POSIX only, as is the owner check of `cache_folder`
 
     path: Path | None = folder / name
     with ExitStack() as stack:

@@ -1,6 +1,6 @@
-"""Files that people write, as bytes, text and YAML, and words for each way in which one cannot be read.
+"""Reads files written by users as bytes, text and YAML, with a message for each way in which that fails.
 
-`-` is standard input. The words leave out which file it is: whoever asked for it says so in its own way.
+`-` is standard input. The messages omit the file name; callers add it.
 """
 
 import os
@@ -16,17 +16,17 @@ STANDARD_INPUT = "-"
 
 
 TEXT_BYTES_MAX = 64 * 2**20
-"""What people write is shorter by far; a pipe that never ends would take all of the machine's memory. Clusters have no such limit."""
+"""Far above any real file; an endless pipe would exhaust memory. Cluster dumps have no such limit."""
 
 YAML_ALIASED_VALUES_MAX = 100_000
-"""So many values may aliases add to a document: nine of them within each other stand for millions."""
+"""Values that aliases may add to a document: nine nested aliases can expand to millions."""
 
 
 class UnreadableFile(Exception):
-    """Why, in a few words."""
+    """A file cannot be read; the message is a short reason."""
 
 
-# pathlib's own raise where the way to a file is barred, or its name is too long.
+# Unlike these, the methods of pathlib raise where a folder is not accessible or a name is too long.
 
 
 def is_folder(path: str | Path) -> bool:
@@ -42,34 +42,34 @@ def path_exists(path: str | Path) -> bool:
 
 
 def read_bytes(path: str | Path, *, bytes_max: int | None = None) -> bytes:
-    """Raises Unreadable, also where there is more."""
+    """Raises UnreadableFile, also where the file is larger than `bytes_max`."""
     content = _read(path, -1 if bytes_max is None else bytes_max + 1)
     if bytes_max is not None and len(content) > bytes_max:
-        raise UnreadableFile(f"more than {bytes_max // 2**20} MiB, and so no file of this kind")
+        raise UnreadableFile(f"larger than {bytes_max // 2**20} MiB")
     return content
 
 
-def _read(path: str | Path, most: int) -> bytes:
+def _read(path: str | Path, bytes_max: int) -> bytes:
     try:
         if path == "":
-            raise UnreadableFile("an empty name is no file's")
+            raise UnreadableFile("the file name is empty")
         if path != STANDARD_INPUT:
             with Path(path).open("rb") as file:
-                return file.read(most)
+                return file.read(bytes_max)
         if sys.stdin is None:  # `<&-`
             raise UnreadableFile("standard input is closed")
-        return sys.stdin.buffer.read(most)
+        return sys.stdin.buffer.read(bytes_max)
     except FileNotFoundError:
         raise UnreadableFile("no such file") from None
     except OSError as error:
-        which = "standard input cannot be read: " if path == STANDARD_INPUT else ""
-        raise UnreadableFile(f"{which}{error.strerror or error}") from None
+        prefix = "standard input cannot be read: " if path == STANDARD_INPUT else ""
+        raise UnreadableFile(f"{prefix}{error.strerror or error}") from None
     except ValueError as error:  # a name with a NUL in it
         raise UnreadableFile(str(error)) from None
 
 
 def read_text(path: str | Path) -> str:
-    """UTF-8, as `normalize_text`. Raises Unreadable."""
+    """The normalized UTF-8 text. Raises UnreadableFile."""
     try:
         return normalize_text(read_bytes(path, bytes_max=TEXT_BYTES_MAX).decode())
     except UnicodeDecodeError as error:
@@ -77,13 +77,13 @@ def read_text(path: str | Path) -> str:
 
 
 def normalize_text(text: str) -> str:
-    """Without a byte order mark, with line ends of any kind as `\\n`."""
+    """Removes a byte order mark and converts line breaks to `\\n`."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML document; None of an empty one. Raises Unreadable."""
-    import yaml  # here, for who reads policies alone needs none
+    """The value of a YAML document, None for an empty one. Raises UnreadableFile."""
+    import yaml  # not needed to read policies only
 
     try:
         loader = yaml.SafeLoader(text)
@@ -93,24 +93,24 @@ def parse_yaml(text: str) -> Any:
         known: dict[yaml.Node, float] = {}
         if _expanded_size(node, known) - len(known) > YAML_ALIASED_VALUES_MAX:
             raise UnreadableFile(
-                f"its aliases add more than {YAML_ALIASED_VALUES_MAX:,} values, or hold themselves"
+                f"its aliases expand to more than {YAML_ALIASED_VALUES_MAX:,} values or are recursive"
             )
         return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"line {mark.line + 1}: " if mark is not None else ""
-        raise UnreadableFile(f"{place}not YAML: {error.problem or error.context}") from None
-    # ValueError and RecursionError: a date such as 2026-99-99, a number of thousands of digits, brackets without end.
+        location = f"line {mark.line + 1}: " if mark is not None else ""
+        raise UnreadableFile(f"{location}not YAML: {error.problem or error.context}") from None
+    # ValueError and RecursionError: a date such as 2026-99-99, a number with thousands of digits, deep nesting.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UnreadableFile(f"not YAML: {' '.join(str(error).split())}") from None
 
 
 def _expanded_size(node: "yaml.Node", known: "dict[yaml.Node, float]") -> float:
-    """How many values a node stands for, each alias counted where it stands; infinite where a node holds itself. `known` gets every
-    node once."""
+    """The number of values in a node with its aliases expanded; infinite for a recursive node. `known` receives the size
+    of every node."""
     if node not in known:
-        known[node] = inf  # as an alias to it finds it from within
-        inside = node.value if not isinstance(node.value, str) else ()
-        parts = (part for one in inside for part in (one if isinstance(one, tuple) else (one,)))
+        known[node] = inf  # what an alias inside the node sees
+        items = node.value if not isinstance(node.value, str) else ()
+        parts = (part for item in items for part in (item if isinstance(item, tuple) else (item,)))
         known[node] = 1 + sum(_expanded_size(part, known) for part in parts)
     return known[node]

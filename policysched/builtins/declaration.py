@@ -7,7 +7,7 @@ A built-in has a declaration and a kernel in its folder, and a reference impleme
 from dataclasses import dataclass
 from typing import Literal
 
-from policysched.lang.ir.program import BuiltinParamValue
+from policysched.lang.ir.rules import BuiltinParamValue
 from policysched.model.cluster_events import ClusterEvent
 
 

@@ -16,7 +16,7 @@ from policysched.cli.offline_options import (
 )
 from policysched.harness.inputs import load_samples
 from policysched.harness.state_values import load_state_values
-from policysched.lang.ir.program import Metric
+from policysched.lang.ir.declarations import Metric
 from policysched.lang.types.units import format_value
 from policysched.offline.explain import ExplainResult
 from policysched.offline.explain import explain_pod as explain_pod

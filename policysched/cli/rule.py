@@ -7,7 +7,8 @@ from textwrap import fill, indent
 import click
 
 from policysched.cli import CommandError
-from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS, DiagnosticDoc, find_diagnostic_doc
+from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS, find_diagnostic_doc
+from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc
 
 _EXAMPLE_LINE_MAX = 100
 

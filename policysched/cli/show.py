@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from policysched.evaluate.plan.listing import Listing
+    from policysched.lang.ir.reads import RuleCost
 
 
 @click.command()
@@ -66,16 +67,23 @@ def _record(rows: "Listing") -> dict[str, Any]:
         "policy": {"name": rows.policy, "sha256": rows.sha256},
         "params": [asdict(row) for row in rows.parameters],
         "layers": list(rows.layers),
-        "rules": [_plain(asdict(parameter)) for parameter in rows.rules],
-        "steps": [_plain(asdict(parameter)) for parameter in rows.steps],
-        "cost": asdict(rows.cost),
+        "rules": [_plain({**asdict(row), "cost": _cost_record(row.cost)}) for row in rows.rules],
+        "steps": [_plain(asdict(row)) for row in rows.steps],
+        "cost": _cost_record(rows.cost),
         "pods_agree_on": list(rows.read_set),
         "wakes": [event.value for event in rows.wakes],
         "extenders": [asdict(one) for one in rows.extenders],
-        "clauses": [asdict(one) for one in rows.clauses],
+        "clauses": [{"text": clause.text, "written": clause.is_explicit} for clause in rows.clauses],
         "outage": rows.outage,
-        "uncovered": [asdict(one) for one in UNSUPPORTED_FEATURES],
+        "uncovered": [
+            {"plugin": feature.plugin, "uses": feature.usage, "happens": feature.effect}
+            for feature in UNSUPPORTED_FEATURES
+        ],
     }
+
+
+def _cost_record(cost: "RuleCost") -> dict[str, int]:
+    return {"pod": cost.per_pod, "node": cost.per_node}
 
 
 def _plain(value: Any) -> Any:

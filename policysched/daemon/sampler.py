@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from policysched.lang.ir.program import Metric
+from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.poll_status import MetricKey, PollFailure, PollResult
 from policysched.metric_sources.router import SampleSourceRouter, unserved_metrics
 from policysched.metric_sources.source import DeclaredMetrics, Nodes, SampleConsumer

@@ -20,7 +20,7 @@ from policysched.evaluate.plan.specialize import SpecializedRules
 from policysched.evaluate.rules.raw_scores import RawScores, assign_rows, pad_to_capacity, select_rows
 from policysched.evaluate.rules.rules_by_dependency import RulesByDependency
 from policysched.evaluate.rules.specialized_rules import SpecializedScore
-from policysched.lang.ir.program import OutageSpec
+from policysched.lang.ir.declarations import OutageSpec
 
 _REBUILD_FRACTION = 8  # rebuild when more than 1/8 of the rows changed
 _REFUSED_TOTAL = -1

@@ -31,7 +31,7 @@ from policysched.evaluate.snapshots import SnapshotBuilder
 from policysched.evaluate.topology_domains import TopologyDomain, candidate_domains, pod_capacity
 from policysched.evaluate.vector.node_values import columns_read_by
 from policysched.evaluate.verdict import PrebindRequirements, UnschedulableDiagnosis, Verdict
-from policysched.lang.ir.program import BuiltinFilter, BuiltinScore
+from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore
 from policysched.lang.ir.verdict import NodeSubsetVerdict, PlacementExplanation
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName

@@ -18,7 +18,7 @@ from policysched.cluster.pod_sets import DefaultSelector
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.verdict import PrebindRequirements
-from policysched.lang.ir.program import BuiltinParamValue
+from policysched.lang.ir.rules import BuiltinParamValue
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.snapshot import Snapshot
-from policysched.lang.ir.program import OutageSpec
+from policysched.lang.ir.declarations import OutageSpec
 
 
 def metrics_in_outage(

@@ -23,7 +23,7 @@ from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.read_set import unknown_namespace
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import Number
-from policysched.lang.ir.program import Metric
+from policysched.lang.ir.declarations import Metric
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod, QueuedPodInfo
 

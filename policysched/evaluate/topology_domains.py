@@ -15,7 +15,7 @@ from policysched.evaluate.columns.interner import ABSENT
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.plan.lower import Variant
-from policysched.lang.ir.program import BuiltinFilter
+from policysched.lang.ir.rules import BuiltinFilter
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from policysched.cluster.samples import ALL_NODES, MetricSamples
 from policysched.files import UnreadableFile, parse_yaml, read_text
 from policysched.harness.inputs import abbreviate_names
 from policysched.lang.ir.arithmetic import clamp_finite
+from policysched.lang.ir.declarations import StateSpec
 from policysched.lang.ir.expr import Const
-from policysched.lang.ir.program import Program, StateSpec
+from policysched.lang.ir.program import Program
 from policysched.lang.types.units import parse_value
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace

@@ -1,9 +1,8 @@
-"""The policy language: text in, a checked `Program` or diagnostics out.
+"""The policy language: compiles text to a checked `Program` or diagnostics.
 
-Everything `policysched lint` needs is here and in `text`; NumPy and Kubernetes are unknown here. The way of a text:
+    parse ──► syntax (tree with spans) ──► check ──► ir (typed, resolved, folded)
+                 └──► format (fmt)
 
-    parse ──► syntax (tree with spans) ──► check ──► program (typed, resolved, folded)
-                 └──► printer (fmt)
-
-`plan` lowers a Program to columns, `oracle` defines what it means.
+This package and `text` are all that `policysched lint` needs; neither imports NumPy or a Kubernetes client.
+`evaluate` compiles a Program to operations on columns; `tests/reference` defines its meaning.
 """

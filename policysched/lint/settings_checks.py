@@ -14,7 +14,8 @@ from policysched.config.settings import Settings
 from policysched.daemon.extender_caller import extender_capabilities
 from policysched.daemon.sample_sources import unserved_reason_lookup
 from policysched.lang.diagnostics.catalogue import make_diagnostic
-from policysched.lang.ir.program import Metric, PairJoinSpec, Program, is_node_metric
+from policysched.lang.ir.declarations import Metric, PairJoinSpec, is_node_metric
+from policysched.lang.ir.program import Program
 from policysched.lint.linter import LiveQueryFailed
 from policysched.metric_sources.poll_status import PollError
 from policysched.metric_sources.prometheus_response import parse_response, parse_series

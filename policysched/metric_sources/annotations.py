@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from policysched.lang.ir.program import Metric, is_node_metric
+from policysched.lang.ir.declarations import Metric, is_node_metric
 from policysched.metric_sources.clock_skew import ClockSkewTracker
 from policysched.metric_sources.polling import QueryResult, process_in_batches
 from policysched.metric_sources.source import Nodes, RawSamples

@@ -14,7 +14,7 @@ from typing import Any
 
 from policysched.cluster.samples import MetricSamples
 from policysched.files import UnreadableFile, parse_yaml, read_text
-from policysched.lang.ir.program import Metric, is_node_metric
+from policysched.lang.ir.declarations import Metric, is_node_metric
 from policysched.metric_sources.pod_pairs import RawPairs, convert_pair_samples, parse_pair
 from policysched.metric_sources.poll_status import MetricKey, PollError, PollResult, SourcePollStatus
 from policysched.metric_sources.source import (

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from policysched.lang.ir.program import Metric, is_node_metric
+from policysched.lang.ir.declarations import Metric, is_node_metric
 from policysched.lang.types.kinds import TypeKind
 from policysched.lang.types.units import unit_factor
 from policysched.metric_sources.clock_skew import ClockSkewTracker

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from policysched.cluster.samples import MetricSamples, PairEndpoint
-from policysched.lang.ir.program import Metric
+from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.source import value_converter
 
 PodPair = tuple[PairEndpoint, PairEndpoint]

@@ -16,7 +16,7 @@ from random import Random
 from typing import Generic, Protocol, TypeVar
 
 from policysched.cluster.samples import MetricSamples, Sample
-from policysched.lang.ir.program import Metric
+from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.pod_pairs import (
     MutablePodPairs,
     RawPairs,

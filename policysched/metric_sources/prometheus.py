@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from policysched.lang.ir.program import Metric, PairJoinSpec
+from policysched.lang.ir.declarations import Metric, PairJoinSpec
 from policysched.metric_sources.clock_skew import ClockSkewTracker, QuerySkew
 from policysched.metric_sources.pod_pairs import PairLabels, PairSeriesJoin, RawPairs
 from policysched.metric_sources.polling import QueryResult, process_in_batches

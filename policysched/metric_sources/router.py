@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from policysched.lang.ir.program import Metric
+from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.file import FileSampleSource
 from policysched.metric_sources.poll_status import MetricKey, SourcePollStatus
 from policysched.metric_sources.source import DeclaredMetrics, SampleConsumer, SampleSource

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from policysched.cluster.samples import MetricSamples, Sample
 from policysched.lang.check.dimensions import describe_type
-from policysched.lang.ir.program import Metric
+from policysched.lang.ir.declarations import Metric
 from policysched.lang.types.kinds import TypeKind
 from policysched.lang.types.units import parse_value, unit_factor
 from policysched.model.identifiers import NodeName

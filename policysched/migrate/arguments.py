@@ -11,7 +11,7 @@ from typing import Any
 from policysched.builtins.declaration import BuiltinParameter
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.format.expression_text import string_text
-from policysched.lang.ir.program import BuiltinParamValue
+from policysched.lang.ir.rules import BuiltinParamValue
 from policysched.migrate.located_document import Path
 from policysched.migrate.plugins import BUILTIN_BY_PLUGIN, STRATEGY_PLUGINS
 from policysched.migrate.process_settings import go_duration_s, parse_duration_s

@@ -13,7 +13,7 @@ class PreferredSchedulingTerm:
 
 @dataclass(frozen=True, slots=True)
 class NodeAffinity:
-    """`required` None: no requirement; else one of the terms must match."""
+    """One of the `required` terms must match (None: no requirement)."""
 
     required: tuple[NodeSelectorTerm, ...] | None
     preferred: tuple[PreferredSchedulingTerm, ...]
@@ -21,8 +21,8 @@ class NodeAffinity:
 
 @dataclass(frozen=True, slots=True)
 class PodSelector:
-    """Some pods: those in `namespaces`, and in the namespaces whose labels `namespace_selector` matches (None: no more
-    of them; without requirements: all), that `label_selector` matches. None as `label_selector` matches nothing."""
+    """Pods that `label_selector` matches (None: none), in `namespaces` and in the namespaces that `namespace_selector`
+    matches (None: no others; without requirements: all)."""
 
     namespaces: tuple[str, ...]
     namespace_selector: LabelSelector | None
@@ -31,8 +31,8 @@ class PodSelector:
 
 @dataclass(frozen=True, slots=True)
 class PodAffinityTerm:
-    """Pods, and the node label whose equal values make one domain. What matchLabelKeys and mismatchLabelKeys demand
-    stands in the selector, as in what the API server stores."""
+    """Pods, and the node label that defines the topology domains. The selector includes the requirements of
+    matchLabelKeys and mismatchLabelKeys, as the API server stores it."""
 
     pods: PodSelector
     topology_key: str
@@ -40,7 +40,7 @@ class PodAffinityTerm:
 
 @dataclass(frozen=True, slots=True)
 class WeightedPodAffinityTerm:
-    """A preferred term; affinity has weights above 0, anti-affinity the same below."""
+    """A preferred term; the weight is positive for affinity and negative for anti-affinity."""
 
     weight: int
     term: PodAffinityTerm
@@ -48,8 +48,8 @@ class WeightedPodAffinityTerm:
 
 @dataclass(frozen=True, slots=True)
 class PodAffinity:
-    """`spec.affinity.podAffinity` and `.podAntiAffinity`. `selects_itself`: the labels of all required terms match the
-    pod's own, so that it may be the first of its kind."""
+    """`spec.affinity.podAffinity` and `.podAntiAffinity`. `selects_itself`: all required terms match the pod's own
+    labels, so it may be placed although no other pod matches."""
 
     required: tuple[PodAffinityTerm, ...]
     required_anti: tuple[PodAffinityTerm, ...]
@@ -59,10 +59,11 @@ class PodAffinity:
 
 @dataclass(frozen=True, slots=True)
 class TopologySpreadConstraint:
-    """One of `spec.topologySpreadConstraints`, with the API's defaults filled in. `hard` is DoNotSchedule. The pods that
-    are counted are those of the pod's namespace that `label_selector` matches, what matchLabelKeys demand included.
-    `honors_affinity`, `honors_taints`: nodes that the pod's nodeSelector and node affinity, or its tolerations, rule
-    out are not counted. `selects_itself`: the pod itself would be counted."""
+    """One of `spec.topologySpreadConstraints`, with the API's defaults filled in.
+
+    `hard` is DoNotSchedule. Counted are the pods of the pod's namespace that `label_selector` matches; it includes the
+    requirements of matchLabelKeys. `honors_affinity` skips nodes that the pod's nodeSelector or node affinity excludes,
+    `honors_taints` those with taints that it does not tolerate. `selects_itself`: the selector matches the pod itself."""
 
     topology_key: str
     max_skew: int

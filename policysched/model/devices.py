@@ -1,9 +1,9 @@
-"""Devices that drivers offer and the claims that ask for them, as typed values: resource.k8s.io/v1.
+"""Devices and resource claims: resource.k8s.io/v1.
 
-A driver publishes its devices in ResourceSlices, several of which may make up a pool; a DeviceClass names kinds of
-them; a ResourceClaim asks for some, and once it is allocated its status says which it has, and for whom they are
-reserved. `version` is the object's resourceVersion as a number (0 in a file). Amounts are exact. What is only copied
-from one object into another stays JSON text.
+A driver publishes its devices in ResourceSlices; several slices may form a pool. A DeviceClass selects devices. A
+ResourceClaim requests devices, and once it is allocated, its status lists its devices and the pods they are reserved
+for. `version` is the object's resourceVersion as a number (0 when read from a file). Amounts are exact. Fields that are
+only copied from one object to another stay JSON text.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ Amounts = Mapping[str, Fraction]
 
 
 class DeviceId(NamedTuple):
-    """A device's place: its name is its own within the pool, and the pool's within the driver."""
+    """A device name is unique within its pool, and a pool name within its driver."""
 
     driver: str
     pool: str
@@ -38,12 +38,12 @@ class PoolId(NamedTuple):
         return f"{self.driver}/{self.pool}"
 
 
-# ── what drivers offer ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── devices ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class AccessibleNodes:
-    """Which nodes can use a device: the one of this name, all, or those that `node_selector_terms` select. Nothing said: none."""
+    """The nodes that can use a device: `node`, all, or those that `terms` select. No field set: none."""
 
     node: NodeName | None = None
     all_nodes: bool = False
@@ -57,7 +57,7 @@ class AccessibleNodes:
 
 @dataclass(frozen=True, slots=True)
 class DeviceAttribute:
-    """`kind` other: of a kind that is not read (lists, whose feature gate DRAListTypeAttributes is off)."""
+    """`kind` other: not supported (lists, whose feature gate DRAListTypeAttributes is off)."""
 
     kind: Literal["string", "int", "bool", "version", "other"]
     value: str | int | bool
@@ -65,8 +65,8 @@ class DeviceAttribute:
 
 @dataclass(frozen=True, slots=True)
 class CapacityRequestPolicy:
-    """How much of a capacity one request takes: `default` where it does not say; else one of `valid_values`, or between `range_min`
-    and `range_max` in steps (where there is a `has_range`)."""
+    """How much of a capacity one request consumes: `default` where it names no amount; else one of `valid_values`, or
+    with `has_range` an amount from `range_min` to `range_max` in steps of `range_step`."""
 
     default: Fraction | None
     valid_values: tuple[Fraction, ...]
@@ -108,7 +108,7 @@ class DeviceToleration:
 
 @dataclass(frozen=True, slots=True)
 class CounterConsumption:
-    """What a device takes of a counter set that it shares with others (partitions of one card)."""
+    """What a device consumes of a counter set that it shares with others (partitions of one card)."""
 
     counter_set: str
     counters: Amounts
@@ -116,8 +116,8 @@ class CounterConsumption:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """`accessible_nodes` None: the slice's. `shareable`: several claims may have it at a time, each a share of its capacity.
-    `binding_conditions`: what a controller reports before pods may be bound to it; one of `binding_failure_conditions`: that it never will."""
+    """`accessible_nodes` None: those of the slice. `shareable`: several claims may share its capacity. Pods are bound
+    once all `binding_conditions` are reported, and fail with any of `binding_failure_conditions`."""
 
     name: str
     attributes: Mapping[str, DeviceAttribute]
@@ -133,8 +133,8 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class ResourceSlice:
-    """`per_device_node_selection`: each device says itself which nodes it is for. A slice with `counters` has no devices. `slice_count` is
-    how many slices the pool has in this generation."""
+    """`per_device_node_selection`: each device has its own `accessible_nodes`. A slice with `counters` has no devices.
+    `slice_count` is the number of slices of the pool in this generation."""
 
     name: str
     version: int
@@ -156,8 +156,8 @@ class ResourceSlice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """`selectors` are CEL (None: of a kind that is not known); `configs` the opaque configurations, as JSON.
-    `extended_resource_name`: the name under which pods may ask for its devices in `resources`, "" without one."""
+    """`selectors` are CEL expressions (None: an unknown kind); `configs` opaque configurations, as JSON.
+    `extended_resource_name`: the resource name by which pods can request its devices, "" without one."""
 
     name: str
     selectors: tuple[str | None, ...]
@@ -166,12 +166,12 @@ class DeviceClass:
     created_ns: int = 0
 
 
-# ── what claims ask for ────────────────────────────────────────────────────────────────────────────────────────────
+# ── claims ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class ExactDeviceRequest:
-    """`name` is the request's, or the subrequest's within it. `tolerations_json` is copied into what is allocated."""
+    """`name` is that of the request or subrequest. `tolerations_json` is copied into the allocation."""
 
     name: str
     class_name: str
@@ -186,7 +186,7 @@ class ExactDeviceRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """`exactly` what it asks for, or the first of several that can be had. Neither: of a kind that is not known."""
+    """Either `exactly`, or the first satisfiable one of `first_available`. Neither: an unknown kind."""
 
     name: str
     exactly: ExactDeviceRequest | None
@@ -195,7 +195,7 @@ class DeviceRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeviceConstraint:
-    """What the devices of these requests (empty: of all) must have in common (`match`) or each its own (`distinct`)."""
+    """`attribute` must be equal (`match`) or different (`distinct`) on the devices of these requests (empty: all)."""
 
     kind: Literal["match", "distinct", "other"]
     requests: frozenset[str]
@@ -204,7 +204,7 @@ class DeviceConstraint:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClaimConfig:
-    """Opaque, as JSON, for these requests (empty: for all)."""
+    """An opaque configuration, as JSON, for these requests (empty: all)."""
 
     requests: tuple[str, ...]
     config: str
@@ -212,8 +212,8 @@ class DeviceClaimConfig:
 
 @dataclass(frozen=True, slots=True)
 class AllocatedDevice:
-    """`share_id` tells those apart who share the device, "" where nobody does. `admin_access`: beside whoever has it.
-    The conditions are as the device had them."""
+    """`share_id` identifies the share of a shared device, "" otherwise. `admin_access`: does not count as in use. The
+    conditions are copied from the device."""
 
     request: str
     device: DeviceId
@@ -234,8 +234,8 @@ class DeviceAllocationConfig:
 
 @dataclass(frozen=True, slots=True)
 class DeviceAllocation:
-    """What a claim has. `node_selector_terms` are the nodes on which it can be used, None: all. `allocated_ns` is since when; None: not written yet,
-    or nobody wrote it."""
+    """The devices of a claim. `node_selector_terms` select the nodes that can use them (None: all). `allocated_ns` None:
+    not written yet, or unknown."""
 
     devices: tuple[AllocatedDevice, ...]
     configs: tuple[DeviceAllocationConfig, ...]
@@ -246,9 +246,9 @@ class DeviceAllocation:
         return self.node_selector_terms is None or node_matches(self.node_selector_terms, node)
 
     def same_devices(self, other: "DeviceAllocation") -> bool:
-        """What is written in a status says no more than which devices."""
-        return [(one.request, one.device) for one in self.devices] == [
-            (one.request, one.device) for one in other.devices
+        """Whether both allocate the same devices to the same requests."""
+        return [(result.request, result.device) for result in self.devices] == [
+            (result.request, result.device) for result in other.devices
         ]
 
 
@@ -262,7 +262,7 @@ class DeviceCondition:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
-    """What a driver or a controller reports of a device that the claim has."""
+    """Conditions of an allocated device, as reported by its driver or a controller."""
 
     device: DeviceId
     conditions: tuple[DeviceCondition, ...]
@@ -270,7 +270,7 @@ class DeviceStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClaimConsumer:
-    """For whom a claim is reserved."""
+    """An object (usually a pod) that a claim is reserved for."""
 
     api_group: str
     resource: str
@@ -279,13 +279,13 @@ class ClaimConsumer:
 
 
 RESERVED_FOR_MAX = 256
-"""As many may share a claim. Source: `ResourceClaimReservedForMaxSize` of k8s.io/api/resource/v1."""
+"""Consumers of one claim. Source: `ResourceClaimReservedForMaxSize` in k8s.io/api/resource/v1."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """`spec_text` is what it asks for as text: claims of equal text ask for the same. `for_extended_resources`: a scheduler made it for the extended
-    resources of the pod that controls it; one that is only promised so far has the `uid` ""."""
+    """`spec_text` is the spec as text; claims with equal text have equal requests. `for_extended_resources`: created by a
+    scheduler for the extended resources of the pod that owns it; its `uid` is "" while it is only reserved."""
 
     key: ResourceClaimKey
     uid: str
@@ -303,7 +303,7 @@ class ResourceClaim:
     device_statuses: tuple[DeviceStatus, ...] = ()
 
     def is_reserved_for(self, pod: PodUid) -> bool:
-        return any(one.uid == pod for one in self.reserved_for)
+        return any(consumer.uid == pod for consumer in self.reserved_for)
 
 
 DeviceObject = ResourceClaim | ResourceSlice | DeviceClass

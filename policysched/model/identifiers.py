@@ -1,4 +1,4 @@
-"""Identifiers of API objects: what other objects refer to them by."""
+"""Identifiers by which objects refer to each other."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, NewType
@@ -9,7 +9,7 @@ NodeName = NewType("NodeName", str)
 
 
 class VolumeClaimKey(NamedTuple):
-    """A PersistentVolumeClaim's place in the API."""
+    """Namespace and name of a PersistentVolumeClaim."""
 
     namespace: str
     name: str
@@ -17,7 +17,7 @@ class VolumeClaimKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class ResourceClaimKey:
-    """A ResourceClaim's place in the API. No tuple, so that it never equals a PersistentVolumeClaim's."""
+    """Namespace and name of a ResourceClaim. Not a tuple, so that it never equals a `VolumeClaimKey`."""
 
     namespace: str
     name: str
@@ -29,4 +29,4 @@ class ResourceClaimKey:
 AnyClaim = VolumeClaimKey | ResourceClaimKey
 
 PrebindTarget = str | VolumeClaimKey | ResourceClaimKey
-"""What is written before a bind: a volume, by its name, a claim for one, a claim for devices."""
+"""An object that PreBind writes: a PersistentVolume (by name), a PersistentVolumeClaim or a ResourceClaim."""

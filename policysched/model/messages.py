@@ -1,6 +1,6 @@
-"""The words in which a pod learns why it waits: kube-scheduler's, so that people and tools that read them still can.
+"""Messages of conditions and events for unschedulable pods, with kube-scheduler's wording, which tools parse.
 
-Source of the wording: `FitError.Error` in kubernetes' `pkg/scheduler/framework/types.go`, and `truncateMessage` in its
+Source: `FitError.Error` in kubernetes' `pkg/scheduler/framework/types.go`, and `truncateMessage` in its
 `schedule_one.go`.
 """
 
@@ -13,9 +13,9 @@ _TRUNCATION_MARK = " ..."
 def unavailable_message(node_count: int, counts: Mapping[str, int], post: str = "") -> str:
     """`0/5 nodes are available: 2 Insufficient cpu, 3 node(s) were unschedulable.`
 
-    `counts` says how many nodes each reason refuses (a node may have several); they are sorted as texts, count and
-    reason together, as kube-scheduler does. `post` is what was tried afterwards (preemption). Not truncated: the
-    condition carries it whole, the event's note goes through `truncate_note`.
+    `counts` is the number of nodes by reason (a node may have several reasons); the texts "count reason" are sorted, as
+    in kube-scheduler. `post` is the result of PostFilter (preemption). Not truncated: the condition has the full
+    message, and the event's note is cut by `truncate_note`.
     """
     if node_count == 0:
         return "no nodes available to schedule pods"
@@ -25,19 +25,19 @@ def unavailable_message(node_count: int, counts: Mapping[str, int], post: str = 
     return f"{message} {post}" if post else message
 
 
-def pod_refused_message(node_count: int, why: str, post: str = "") -> str:
+def pod_refused_message(node_count: int, reason: str, post: str = "") -> str:
     """`0/5 nodes are available: persistentvolumeclaim "data" not found.`
 
-    For a pod that a filter refuses as a whole, before any node is looked at.
+    For a pod that PreFilter rejects on every node.
     """
     if node_count == 0:
         return unavailable_message(0, {})
-    message = f"0/{node_count} nodes are available: {why}."
+    message = f"0/{node_count} nodes are available: {reason}."
     return f"{message} {post}" if post else message
 
 
 def truncate_note(message: str) -> str:
-    """At most 1,024 bytes, the limit of an event's note; what is cut off is marked by ` ...`."""
+    """The message cut to 1,024 bytes, the limit of an event's note; ` ...` marks the cut."""
     encoded = message.encode()
     if len(encoded) <= EVENT_NOTE_BYTES_MAX:
         return message
@@ -45,19 +45,17 @@ def truncate_note(message: str) -> str:
 
 
 def unsupported_message(features: Sequence[str]) -> str:
-    """For a pod that uses what no built-in covers yet (`Pod.uncovered`): better waiting than bound wrongly."""
-    return f"the pod uses {', '.join(features)}, which this version does not cover yet"
+    """For a pod with fields that no built-in supports (`Pod.uncovered`): it stays pending rather than bound wrongly."""
+    return f"the pod uses {', '.join(features)}, which this version does not support"
 
 
 NO_VOLUME_FILTER_MESSAGE = (
-    "the pod has volumes with claims, and the policy has no `filter volume_binding` to see to them"
+    "the pod has persistent volume claims, but the policy has no `filter volume_binding`"
 )
-"""For a pod whose claims nobody would bind: better waiting than bound wrongly."""
+"""The pod stays pending: without the filter its claims would not be bound."""
 
-NO_DEVICE_FILTER_MESSAGE = (
-    "the pod has resource claims, and the policy has no `filter dynamic_resources` to see to them"
-)
-"""For a pod whose claims nobody would give devices."""
+NO_DEVICE_FILTER_MESSAGE = "the pod has resource claims, but the policy has no `filter dynamic_resources`"
+"""The pod stays pending: without the filter its claims would not be allocated."""
 
 
 def no_sample_reason(metric: str) -> str:
@@ -65,19 +63,19 @@ def no_sample_reason(metric: str) -> str:
 
 
 OUTAGE_RULE = "outage"
-"""What is named as the rule that refuses a pod which waits for metrics."""
+"""The rule name reported for a pod that waits for metrics."""
 
 
 def metric_outage_message(lacking: Mapping[str, int], candidates: int) -> str:
-    """Of a pod that waits while a metric is out. `lacking` is how many of the candidates have no sample, by metric."""
+    """For a pod that waits during a metric outage. `lacking` is the number of candidates without a sample, by metric."""
     return "; ".join(
-        f"waits for metric {name}, of which {count} of {candidates} nodes that would do have no sample"
+        f"waits for metric {name}: {count} of {candidates} candidate nodes have no sample"
         for name, count in lacking.items()
     )
 
 
 def not_recovered_reason(metric: str) -> str:
-    """For a node within the limit that is held for having crossed it."""
+    """For a node that is below the limit again but has not reached the recovery mark."""
     return f"node(s) had not recovered since {metric} crossed its limit"
 
 
@@ -86,8 +84,8 @@ def unsatisfied_reason(rule: str) -> str:
     return f"node(s) didn't satisfy rule {rule}"
 
 
-# ── values in texts: `receiving {net_rx}, over {hot_link}` ─────────────────────────────────────────────────────────
+# ── values in messages: `receiving {net_rx}, over {hot_link}` ─────────────────────────────────────────────────────────
 
 MISSING_TEXT = "missing"
 NODE_VALUE_PLACEHOLDER = "…"
-"""What stands for a value that depends on the node where an event counts nodes by their reason."""
+"""Replaces a value that depends on the node, where an event counts nodes by reason."""

@@ -1,4 +1,4 @@
-"""Nodes as scheduling sees them."""
+"""Nodes, as far as scheduling reads them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +9,8 @@ from policysched.model.selectors import NodeSelectorTerm, requirement_holds
 from policysched.model.storage import CsiAttachment, CsiNode
 
 Resources = Mapping[str, int]
+"""Amounts by resource: `cpu` in thousandths of a core, everything else in its base unit (bytes, counts), rounded up as
+Kubernetes rounds. Never changed after construction."""
 
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
@@ -23,9 +25,9 @@ class Taint:
 @dataclass(frozen=True, slots=True)
 class Node:
     """`allocatable` includes `pods`. `images` maps normalised names to bytes. `ready` is the Ready condition, which
-    kube-scheduler's default filters do not look at (taints say it); `conditions` map type to status. `declared_features`
-    is what the kubelet says it can do. `csi` and `attachments` come from objects of their own and are put here by the
-    `ClusterCache`."""
+    kube-scheduler's default filters do not read (they read the taints that it causes); `conditions` maps type to status.
+    `declared_features` are those that the kubelet reports. The `ClusterCache` fills in `csi`, `attachments` and
+    `objects` from other API objects."""
 
     name: NodeName
     uid: str
@@ -41,18 +43,21 @@ class Node:
     ready: bool
     declared_features: frozenset[str]
     objects: Mapping[str, str] = field(default_factory=dict)
-    """Custom resources that bear the node's name, as JSON, by what the operator calls their kind. The cache puts them here."""
+    """Custom resources with the node's name, as JSON, by the name that the settings give their kind."""
     csi: CsiNode | None = None
     attachments: frozenset[CsiAttachment] = frozenset()
 
 
 def node_matches(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
-    """Whether a node selector with these terms selects the node, by its labels and its name. A term without any requirement
+    """Whether a node selector with these terms selects the node, by its labels and its name. A term without requirements
     selects nothing. Source: `NodeSelector.Match` in k8s.io/component-helpers/scheduling/corev1/nodeaffinity."""
     fields = {"metadata.name": str(node.name)}
     return any(
         bool(term.expressions or term.fields)
-        and all(requirement_holds(one, node.labels) for one in term.expressions)
-        and all(one.key in fields and requirement_holds(one, fields) for one in term.fields)
+        and all(requirement_holds(requirement, node.labels) for requirement in term.expressions)
+        and all(
+            requirement.key in fields and requirement_holds(requirement, fields)
+            for requirement in term.fields
+        )
         for term in terms
     )

@@ -11,8 +11,8 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 
 @dataclass(frozen=True, slots=True)
 class ResourceShortage:
-    """Of what a kubelet had too little for a pod: `free` by its own count, in the units of `Node.allocatable`; None where
-    it does not say."""
+    """The resource that a kubelet lacked for a pod. `free` is the kubelet's own figure in the units of
+    `Node.allocatable`; None where it reports none."""
 
     resource: str
     free: int | None
@@ -20,7 +20,7 @@ class ResourceShortage:
 
 @dataclass(frozen=True, slots=True)
 class KubeletRejection:
-    """A kubelet did not take a pod that was bound to its node. `shortage` None: for another reason than room."""
+    """The kubelet rejected a pod that was bound to its node. `shortage` None: for another reason than resources."""
 
     reason: str
     shortage: ResourceShortage | None
@@ -28,11 +28,13 @@ class KubeletRejection:
 
 @dataclass(frozen=True, slots=True)
 class ContainerEvent:
-    """A container was started, or terminated, at `at_ns`. `run_id` names the run: every restart is another. `run_duration_ns`: how long it
-    ran, 0 where it has only started; `exit_code` and `reason` are those of the end. `downtime_ns`: from the end of the run before
-    to the start of this one, None where none is known. `pod_failed`: the pod as a whole has failed by then.
+    """A container started or terminated at `at_ns`.
 
-    `is_pod_event`: no container did anything, it is the pod that failed (evicted, lost with its node, or with its last container)."""
+    `run_id` identifies the run; every restart is a new one. `run_duration_ns`, `exit_code` and `reason` describe a
+    terminated run. `downtime_ns` is the time between the end of the previous run and this start; None where unknown.
+    `pod_failed`: the pod has failed by then. `is_pod_event`: the pod failed (evicted, or lost with its node) without an
+    event of a container.
+    """
 
     name: str
     run_id: str
@@ -49,13 +51,14 @@ class ContainerEvent:
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
-    """A pod as the API server last showed it. `node` None: not bound. `finished` pods hold no room. `started_ns`: when
-    the kubelet took it up (None: not yet). `preempted`: a scheduler's preemption is what ends it.
-    `rejection`: why its node's kubelet did not take it.
+    """A pod as the API server last reported it.
 
-    `version` is the `resourceVersion` of a pod on no node, which a write on it names as the one it goes by; `generation`
-    that of its spec (0: the server counts none). `container_events` is what the
-    containers did lately. These make no two pods differ."""
+    `node` None: not bound. A `finished` pod holds no resources. `started_ns`: when the kubelet accepted it (None: not
+    yet). `preempted`: it is being deleted by a preemption. `rejection`: why its node's kubelet rejected it.
+
+    The remaining fields are ignored when pods are compared. `version` is the `resourceVersion` of an unbound pod, used
+    as a precondition of writes; `generation` is that of its spec (0: not reported); `container_events` are the latest.
+    """
 
     pod: Pod
     node: NodeName | None

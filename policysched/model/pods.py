@@ -1,4 +1,4 @@
-"""Pods as scheduling sees them: the spec, not where the pod runs."""
+"""Pods, as far as scheduling reads them: the spec, not the node that a pod runs on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from policysched.model.storage import CsiVolume, Disk
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """`effect` and `key` empty match any, as in the API."""
+    """An empty `effect` or `key` matches any, as in the API."""
 
     key: str
     operator: str
@@ -22,7 +22,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """`ip` is `0.0.0.0` where none is given, `protocol` TCP."""
+    """Defaults are filled in: `ip` 0.0.0.0, `protocol` TCP."""
 
     ip: str
     protocol: str
@@ -31,8 +31,8 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class PodVolumeClaim:
-    """A volume of a pod that is a claim. `owner_pod`: a generic ephemeral volume, whose claim has to be made for this very
-    pod; None for a claim that stands by itself."""
+    """A volume of a pod that refers to a claim. `owner_pod` is set for a generic ephemeral volume: its claim must be
+    owned by this pod."""
 
     claim: VolumeClaimKey
     owner_pod: PodUid | None
@@ -40,8 +40,8 @@ class PodVolumeClaim:
 
 @dataclass(frozen=True, slots=True)
 class PodResourceClaim:
-    """A claim for devices in the pod's `resourceClaims`. `claim` None: it is yet to be made from its template. `owner_pod`:
-    it has to be made for this very pod; None for a claim that stands by itself."""
+    """An entry of the pod's `resourceClaims`. `claim` None: not created from its template yet. `owner_pod` is set for a
+    claim from a template: it must be owned by this pod."""
 
     claim: ResourceClaimKey | None
     owner_pod: PodUid | None
@@ -49,9 +49,11 @@ class PodResourceClaim:
 
 @dataclass(frozen=True, slots=True)
 class ExtendedResourceRequest:
-    """What a container asks of a resource that devices may stand for: `container_index` is its place among the init containers and
-    the containers after them, `resource_index` that of the resource among all that it requests, by name. `runs_to_completion`: an init container that
-    is over before what comes after it starts."""
+    """A container's request for an extended resource that devices may back.
+
+    `container_index` counts init containers first, then containers. `resource_index` is the position of the resource
+    among all that the container requests, sorted by name. `runs_to_completion`: an init container that is not a sidecar.
+    """
 
     container: str
     container_index: int
@@ -63,18 +65,20 @@ class ExtendedResourceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What a pod asks for. Not where it is: that is a `Placement`, or what the API says of it in `ObservedPod`.
+    """The spec and metadata of a pod. Its node is in `Placement`, or in `ObservedPod` as the API server reports it.
 
-    `requests` is the effective request as kube-scheduler counts it (init and sidecar containers, overhead, pod-level
+    `requests` is the effective request as kube-scheduler computes it (init and sidecar containers, overhead, pod-level
     resources), without the `pods` resource. `scoring_requests` is (cpu milli, memory bytes) with the 100m and 200 MiB
-    that kube-scheduler assumes for containers that name none, while the pod is being scored; `scoring_requests_placed` is the same
-    as it counts once the pod is on a node (only there do pod-level resources count). `images` are normalised names, one a container (init
-    containers included, as ImageLocality counts them), `image_volumes` those of volumes. `terminating`: it has a
-    deletionTimestamp, and spreading does not count it. `owner_api`, `owner_kind` and `owner_name` are of the owner that
-    is its controller ("" without one). `required_features` are what the node's kubelet must have declared to be able to run it. `uncovered` names what the pod uses that no built-in covers.
-    `claims` are its volumes with a claim, in their order; `disks` those that pods may not share freely; `mounts` those that
-    it names itself and a CSI driver attaches (kinds that were in-tree once). `device_claims` are those for devices, `extended` what it
-    asks of resources that device classes may stand for.
+    that kube-scheduler assumes for containers without requests, used while the pod is scored; `scoring_requests_placed`
+    is the same for a pod on a node (only there do pod-level resources count). `images` are normalised names, one per
+    container (init containers included, as in ImageLocality), `image_volumes` those of volumes. `terminating`: the pod
+    has a deletionTimestamp, so topology spread does not count it. `owner_api`, `owner_kind` and `owner_name` describe
+    its controller ("" without one). `required_features` must be among the node's declared features. `uncovered` names
+    the fields that the pod uses and no built-in supports.
+
+    `claims` are its volumes with a claim, in order; `disks` the inline volumes that pods cannot share freely; `mounts`
+    the inline volumes that a CSI driver attaches (migrated in-tree kinds). `device_claims` are its resource claims,
+    `extended` its requests for extended resources that device classes may back.
     """
 
     uid: PodUid
@@ -116,13 +120,13 @@ class Pod:
 
     @property
     def full_name(self) -> str:
-        """`namespace/name`, as events and people write it."""
+        """`namespace/name`, as in events."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A pod on a node: promised by us, or reported by the API server."""
+    """A pod on a node: assumed by this scheduler, or reported by the API server."""
 
     pod: Pod
     node: NodeName
@@ -130,7 +134,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class QueuedPodInfo:
-    """What the queue knows of a pod that the API does not: when it first entered (ns), how often it was tried."""
+    """A pod's history in the queue: when it was first added (ns) and how often it was attempted."""
 
     queued_ns: int
     attempts: int

@@ -7,6 +7,9 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+
 _QUANTITY = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE])([+-]?\d{1,3})|([A-Za-z]{0,2}))\Z", re.ASCII)
 _SUFFIXES: dict[str, Fraction] = {
     "n": Fraction(1, 10**9),
@@ -16,12 +19,11 @@ _SUFFIXES: dict[str, Fraction] = {
     **{suffix: Fraction(10 ** (3 * power)) for power, suffix in enumerate("kMGTPE", start=1)},
     **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", start=1)},
 }
-_QUANTITY_MAX = 2**63 - 1
 
 
 @lru_cache(maxsize=8192)
 def parse_quantity(text: str) -> Fraction:
-    """The exact value. Raises ValueError with words for people where the text is no quantity."""
+    """The exact value. Raises ValueError, with a message for users, where the text is not a quantity."""
     match = _QUANTITY.match(text)
     if match is None:
         raise ValueError(f"`{text[:64]}` is not a quantity, such as `250m` or `1.5Gi`")
@@ -38,20 +40,15 @@ def parse_quantity(text: str) -> Fraction:
 
 @lru_cache(maxsize=8192)
 def parse_whole_units(text: str) -> int:
-    """The value in whole units (bytes, counts), rounded up, capped at the ends of int64."""
+    """The value in whole units (bytes, counts), rounded up and clamped to int64."""
     return _ceil_int64(parse_quantity(text))
 
 
 @lru_cache(maxsize=8192)
 def parse_milli_units(text: str) -> int:
-    """The value in thousandths (of a core), rounded up, capped at the ends of int64."""
+    """The value in thousandths (of a core), rounded up and clamped to int64."""
     return _ceil_int64(parse_quantity(text) * 1000)
 
 
 def _ceil_int64(value: Fraction) -> int:
-    return max(-_QUANTITY_MAX, min(_QUANTITY_MAX, -(-value.numerator // value.denominator)))
-
-
-INT64_MAX = 2**63 - 1
-
-INT64_MIN = -(2**63)
+    return max(-INT64_MAX, min(INT64_MAX, -(-value.numerator // value.denominator)))

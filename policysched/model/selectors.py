@@ -1,4 +1,4 @@
-"""Node selector terms held against labels, as kube-scheduler holds them."""
+"""Label selectors and node selector terms, matched as kube-scheduler matches them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ SelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
 
 @dataclass(frozen=True, slots=True)
 class SelectorRequirement:
-    """One `matchExpressions` (or `matchFields`) entry."""
+    """One entry of `matchExpressions` or `matchFields`."""
 
     key: str
     operator: SelectorOperator
@@ -24,26 +24,26 @@ class SelectorRequirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """All requirements hold; an empty one matches everything. `matchLabels` are In requirements of one value. The API
-    has no Gt and Lt here."""
+    """Matches where all requirements hold; without requirements it matches everything. `matchLabels` entries are In
+    requirements with one value. The API allows no Gt and Lt here."""
 
     requirements: tuple[SelectorRequirement, ...]
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """An absent label satisfies NotIn. Source: `labels.Requirement.Matches` in k8s.io/apimachinery."""
-        for one in self.requirements:
-            found = labels.get(one.key)
-            match one.operator:
+        for requirement in self.requirements:
+            value = labels.get(requirement.key)
+            match requirement.operator:
                 case "In":
-                    holds = found in one.values
+                    holds = value in requirement.values
                 case "NotIn":
-                    holds = found not in one.values
+                    holds = value not in requirement.values
                 case "Exists":
-                    holds = found is not None
+                    holds = value is not None
                 case "DoesNotExist":
-                    holds = found is None
+                    holds = value is None
                 case "Gt" | "Lt":
-                    raise AssertionError(f"a label selector has no operator {one.operator}")
+                    raise AssertionError(f"a label selector has no operator {requirement.operator}")
             if not holds:
                 return False
         return True
@@ -51,47 +51,47 @@ class LabelSelector:
 
 @dataclass(frozen=True, slots=True)
 class NodeSelectorTerm:
-    """Both lists hold; a term with neither matches nothing."""
+    """Matches where all entries of both lists hold; without entries it matches nothing."""
 
     expressions: tuple[SelectorRequirement, ...]
     fields: tuple[SelectorRequirement, ...]
 
 
 def volume_fits_labels(terms: Iterable[NodeSelectorTerm] | None, labels: Mapping[str, str]) -> bool:
-    """Whether a volume with this required node affinity (None: it has none) can be used on a node with these labels.
+    """Whether a volume with this required node affinity (None: without one) can be used on a node with these labels.
 
-    kube-scheduler asks about the labels alone, so matchFields are not looked at. A term without any requirement
-    matches nothing. Source: `CheckNodeAffinity` in k8s.io/component-helpers/storage/volume.
+    kube-scheduler passes only the labels, so matchFields are ignored. A term without requirements matches nothing.
+    Source: `CheckNodeAffinity` in k8s.io/component-helpers/storage/volume.
     """
     return terms is None or any(
         bool(term.expressions or term.fields)
-        and all(requirement_holds(one, labels) for one in term.expressions)
+        and all(requirement_holds(requirement, labels) for requirement in term.expressions)
         for term in terms
     )
 
 
 def requirement_holds(requirement: SelectorRequirement, labels: Mapping[str, str]) -> bool:
     """Source: `labels.Requirement.Matches` in k8s.io/apimachinery; an absent label satisfies NotIn."""
-    found = labels.get(requirement.key)
+    value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
-            return found in requirement.values
+            return value in requirement.values
         case "NotIn":
-            return found not in requirement.values
+            return value not in requirement.values
         case "Exists":
-            return found is not None
+            return value is not None
         case "DoesNotExist":
-            return found is None
+            return value is None
         case "Gt" | "Lt":
-            ours = None if found is None else _whole_number(found)
-            theirs = _whole_number(requirement.values[0]) if len(requirement.values) == 1 else None
-            if ours is None or theirs is None:
+            number = None if value is None else _parse_int64(value)
+            bound = _parse_int64(requirement.values[0]) if len(requirement.values) == 1 else None
+            if number is None or bound is None:
                 return False
-            return ours > theirs if requirement.operator == "Gt" else ours < theirs
+            return number > bound if requirement.operator == "Gt" else number < bound
 
 
-def _whole_number(text: str) -> int | None:
-    """As Go's `strconv.ParseInt(text, 10, 64)`: None where it would give an error."""
+def _parse_int64(text: str) -> int | None:
+    """Like Go's `strconv.ParseInt(text, 10, 64)`; None where that returns an error."""
     if not _WHOLE_NUMBER.match(text):
         return None
     number = int(text)

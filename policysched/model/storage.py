@@ -1,7 +1,7 @@
-"""Volumes, claims and what else of storage decides where a pod can run, as typed values.
+"""Volumes, claims and the other storage objects that scheduling reads.
 
-`version` is the object's resourceVersion as a number (0 in a file): two versions of one object compare by it. Sizes
-are bytes.
+`version` is the object's resourceVersion as a number (0 when read from a file); it orders versions of one object.
+Sizes are bytes.
 """
 
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.selectors import LabelSelector, NodeSelectorTerm, SelectorRequirement
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
-"""The provisioner of a class whose volumes are made by hand."""
+"""The provisioner of a class whose volumes are created manually."""
 
 NodeSelectorTerms = tuple[NodeSelectorTerm, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A volume that a pod names without a claim and that two pods may not write to at a time. `name` tells disks of one
-    `kind` apart; RBD images are the same only where the `monitors` overlap (empty for the other kinds)."""
+    """An inline volume that two pods cannot write to at once. `name` identifies it within its `kind`; two RBD images are
+    the same only where their `monitors` overlap (empty for other kinds)."""
 
     kind: Literal["gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd"]
     name: str
@@ -30,7 +30,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class CsiVolume:
-    """A volume as its CSI driver knows it: what counts once towards a node's limit."""
+    """A volume by its CSI handle. Counts once towards a node's volume limit."""
 
     driver: str
     handle: str
@@ -38,8 +38,8 @@ class CsiVolume:
 
 @dataclass(frozen=True, slots=True)
 class CsiNode:
-    """The CSINode of a node: how many volumes of each driver may be attached (a driver without a limit is not here), and
-    which in-tree plugins its kubelet leaves to CSI drivers."""
+    """The CSINode of a node: volume limits by driver (drivers without a limit are omitted), and the in-tree plugins
+    migrated to CSI."""
 
     name: NodeName
     limits: Mapping[str, int]
@@ -48,7 +48,7 @@ class CsiNode:
 
 @dataclass(frozen=True, slots=True)
 class CsiAttachment:
-    """What a VolumeAttachment says of its node: which driver has attached which PersistentVolume, or is about to."""
+    """A PersistentVolume that is attached, or being attached, to a node. `attacher` is the driver."""
 
     attacher: str
     volume: str
@@ -56,7 +56,7 @@ class CsiAttachment:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
-    """`spec.claimRef` of a volume: the claim that it is, or is to be, bound to. An empty `uid`: whatever claim has that
+    """`spec.claimRef` of a volume: the claim that it is or will be bound to. An empty `uid` matches any claim of that
     name."""
 
     claim: VolumeClaimKey
@@ -65,7 +65,7 @@ class ClaimRef:
 
 @dataclass(frozen=True, slots=True)
 class CsiMigration:
-    """An in-tree volume on a node whose kubelet leaves `plugin` to a CSI driver: its node affinity there."""
+    """Node affinity of an in-tree volume on nodes where `plugin` is migrated to CSI."""
 
     plugin: str
     node_affinity_terms: NodeSelectorTerms | None
@@ -73,8 +73,8 @@ class CsiMigration:
 
 @dataclass(frozen=True, slots=True)
 class PersistentVolume:
-    """`node_affinity_terms` is its node affinity (None: it has none). `csi_volume`: what a CSI driver attaches for it, None where no
-    driver does; `is_csi` False: it is of a kind that was in-tree once. `bound_by_controller`: the annotation is there."""
+    """`node_affinity_terms` None: no node affinity. `csi_volume`: the volume that a CSI driver attaches, None where no
+    driver does; `is_csi` False: a migrated in-tree kind. `bound_by_controller`: the annotation is set."""
 
     name: str
     uid: str
@@ -95,7 +95,7 @@ class PersistentVolume:
     migration: CsiMigration | None
 
     def belongs_to(self, claim: "PersistentVolumeClaim", holder: ClaimRef | None) -> bool:
-        """Whether `holder` (what the volume is bound to, or promised) is this claim."""
+        """Whether `holder` (the claim that the volume is bound to or reserved for) is this claim."""
         if holder is None or holder.claim != claim.key:
             return False
         return not holder.uid or holder.uid == claim.uid
@@ -103,8 +103,8 @@ class PersistentVolume:
 
 @dataclass(frozen=True, slots=True)
 class PersistentVolumeClaim:
-    """`request_bytes` None: it names no size. `bind_completed`: the PV controller has gone through with its binding.
-    `selected_node`: where a scheduler asked for its volume to be made. `controller_uid`: the object that it belongs to."""
+    """`request_bytes` None: no size requested. `bind_completed`: the PV controller has completed the binding.
+    `selected_node`: the node that a scheduler chose for provisioning. `controller_uid`: the controlling owner."""
 
     key: VolumeClaimKey
     uid: str
@@ -129,8 +129,8 @@ class PersistentVolumeClaim:
 
 @dataclass(frozen=True, slots=True)
 class StorageClass:
-    """`waits_for_first_consumer`: its claims are bound when a pod is placed (WaitForFirstConsumer). `allowed_topologies` are the nodes on which a volume
-    can be made: one of the terms, each of which asks for all of its labels; none: everywhere."""
+    """`waits_for_first_consumer`: volumeBindingMode WaitForFirstConsumer. `allowed_topologies`: a node where volumes can
+    be provisioned matches all requirements of one of the terms (no terms: every node)."""
 
     name: str
     provisioner: str
@@ -140,7 +140,7 @@ class StorageClass:
 
 @dataclass(frozen=True, slots=True)
 class CsiDriver:
-    """`tracks_capacity`: volumes are made only where a CSIStorageCapacity says that there is room."""
+    """`tracks_capacity`: volumes are provisioned only where a CSIStorageCapacity has enough capacity."""
 
     name: str
     tracks_capacity: bool
@@ -148,8 +148,8 @@ class CsiDriver:
 
 @dataclass(frozen=True, slots=True)
 class StorageCapacity:
-    """A CSIStorageCapacity: the largest volume of the class that can be made for nodes that `topology` selects. None as
-    `limit_bytes`: unknown, so none; None as `topology`: for no node."""
+    """A CSIStorageCapacity: the largest volume of the class that can be provisioned for nodes that `topology` selects.
+    `limit_bytes` None: unknown, treated as no capacity. `topology` None: no node."""
 
     namespace: str
     name: str
@@ -160,7 +160,7 @@ class StorageCapacity:
 
 @dataclass(frozen=True, slots=True)
 class VolumeAttachment:
-    """`volume_name` is the PersistentVolume's name; empty where it is not about one."""
+    """`volume` is the name of the PersistentVolume, empty for an inline volume."""
 
     name: str
     node: NodeName

@@ -8,7 +8,7 @@ OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain
 TOPOLOGY_LABELS = (OLD_ZONE, OLD_REGION, ZONE, REGION)
 
 ZONE_SEPARATOR = "__"
-"""A volume that is in several zones has them in one label."""
+"""Separates the zones in the label of a volume in several zones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,8 @@ class VolumeTopology:
 
 
 def volume_topologies(labels: Mapping[str, str]) -> Iterator[VolumeTopology]:
-    """What the labels of a volume ask of its node. A list with an empty entry is taken for no list, as in kube-scheduler."""
+    """The zone and region labels that a volume requires of its node. A list with an empty entry is ignored, as in
+    kube-scheduler."""
     for label in TOPOLOGY_LABELS:
         if label in labels:
             values = frozenset(part.strip() for part in labels[label].split(ZONE_SEPARATOR))

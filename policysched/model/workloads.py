@@ -8,8 +8,8 @@ from policysched.model.selectors import LabelSelector
 
 @dataclass(frozen=True, slots=True)
 class DisruptionBudget:
-    """A PodDisruptionBudget, as far as preemption asks: how many of the selected pods may go now, and the names of
-    those that the API server has let go already. `selector` None selects nothing."""
+    """A PodDisruptionBudget, as far as preemption reads it. `disrupted_pods` are the names of pods whose eviction the
+    API server has already granted. `selector` None selects nothing."""
 
     namespace: str
     name: str
@@ -23,8 +23,8 @@ PodSetKind = Literal["Service", "ReplicationController", "ReplicaSet", "Stateful
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """A Service or a controller as the pods of its namespace that it selects; `selector` None selects none. Those of
-    Services and ReplicationControllers are In requirements of one value, in the order of their keys."""
+    """A Service or controller and the selector of its pods in its namespace; `selector` None selects nothing. The
+    selectors of Services and ReplicationControllers are In requirements of one value, sorted by key."""
 
     kind: PodSetKind
     namespace: str

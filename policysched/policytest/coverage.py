@@ -12,16 +12,8 @@ from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_plan
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.layers import apply_layer
-from policysched.lang.ir.program import (
-    BuiltinFilter,
-    BuiltinScore,
-    FilterRule,
-    Program,
-    Rule,
-    RuleSet,
-    ScoreRule,
-    rules_for,
-)
+from policysched.lang.ir.program import Program, rules_for
+from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, Rule, RuleSet, ScoreRule
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import QueuedPodInfo

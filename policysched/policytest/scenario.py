@@ -15,7 +15,8 @@ from policysched.harness.state_values import BadStateValues, parse_state_entries
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.errors import Malformed
 from policysched.kube.extender.client import ExtenderEndpoint
-from policysched.lang.ir.program import Metric, Program, is_node_metric
+from policysched.lang.ir.declarations import Metric, is_node_metric
+from policysched.lang.ir.program import Program
 from policysched.lang.types.kinds import Type, TypeKind
 from policysched.lang.types.units import parse_value
 from policysched.metric_sources.pod_pairs import MutablePodPairs, add_pair, parse_pair

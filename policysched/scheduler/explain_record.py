@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from policysched.cluster.samples import PairEndpoint, Samples
-from policysched.lang.ir.program import Metric, Program
+from policysched.lang.ir.declarations import Metric
+from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import NodeRefusal, PlacementExplanation
 from policysched.lang.types.units import format_value
 from policysched.model.messages import pod_refused_message, unavailable_message

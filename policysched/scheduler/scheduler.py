@@ -21,7 +21,8 @@ from typing import assert_never
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import Samples
-from policysched.lang.ir.program import Metric, Program
+from policysched.lang.ir.declarations import Metric
+from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid

@@ -1,7 +1,7 @@
-"""Source texts, places in them, and what we have to say about those places.
+"""Source texts, spans, diagnostics and their renderers.
 
-Knows nothing of policies: a `Diagnostic` is a code, a severity, a span and words. The one renderer for people and the
-ones for machines live here, so that every command and every event speaks alike.
+Independent of the policy language: a `Diagnostic` is a code, a severity, a span and messages. All commands and events use
+the same renderers, for terminals (`render_text`) and for tools (`render_machine`).
 """
 
 from policysched.text.diagnostic import Diagnostic, Label, Severity

@@ -1,4 +1,4 @@
-"""What we have to say about a place in a text."""
+"""Diagnostics: messages about a span of a source."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -7,7 +7,7 @@ from policysched.text.source import Span
 
 
 class Severity(IntEnum):
-    """Ordered: `severity >= Severity.WARNING` asks what it looks like."""
+    """Ordered, so `severity >= Severity.WARNING` works."""
 
     HINT = 1
     WARNING = 2
@@ -20,7 +20,7 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A second place that matters, such as the declaration, and a few words about it."""
+    """A message at a second span, such as the declaration."""
 
     span: Span
     text: str
@@ -28,11 +28,11 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding: one cause, at one place.
+    """One problem at one place.
 
-    `code` is `PS` and three digits, `name` its kebab-case name (both in `policysched.lang.diagnostics.catalogue`). `message` is one
-    sentence without a full stop, what the user wrote in backticks. `label` are a few words under the carets. `help`
-    says what to type. `span` is None only for what has no place, such as a file that cannot be read.
+    `code` is `PS` and three digits, `name` its kebab-case name (both in `policysched.lang.diagnostics.catalogue`).
+    `message` is one sentence without a full stop, with source text in backticks. `label` is a short text under the
+    carets. `help` is the fix to type. `span` is None only for problems without a place, such as an unreadable file.
     """
 
     code: str

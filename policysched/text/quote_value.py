@@ -1,4 +1,4 @@
-"""A value that somebody wrote in YAML or JSON, as a sentence shows it: in the words of those formats, and cut."""
+"""YAML and JSON values in messages: in the syntax of those formats, and shortened."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ _VALUE_CHARACTERS_MAX = 40
 
 
 def quote_value(value: Any) -> str:
-    """`null`, `true`, a number, a text between backticks; of what holds others only that it is a map or a list."""
+    """`null`, `true`, a number, or a string in backticks; collections are only called `a map` or `a list`."""
     match value:
         case None:
             return "null"
@@ -17,9 +17,7 @@ def quote_value(value: Any) -> str:
             return (
                 f"`{value[:_VALUE_CHARACTERS_MAX]}…`" if len(value) > _VALUE_CHARACTERS_MAX else f"`{value}`"
             )
-        case int() if (
-            abs(value) >= 10**_VALUE_CHARACTERS_MAX
-        ):  # Python does not even print one of thousands of digits
+        case int() if abs(value) >= 10**_VALUE_CHARACTERS_MAX:  # Python refuses to print thousands of digits
             return f"a number of more than {_VALUE_CHARACTERS_MAX} digits"
         case int() | float():
             return str(value)

@@ -1,7 +1,7 @@
-"""Diagnostics for machines: JSON, JSON lines, GitHub annotations, GitLab code quality, JUnit and SARIF 2.1.0.
+"""Machine-readable diagnostics: JSON, JSON lines, GitHub annotations, GitLab code quality, JUnit and SARIF 2.1.0.
 
-Lines and columns count from 1, ends are exclusive. New fields may appear in the JSON forms; `format_version` changes
-only when one goes or changes its meaning.
+Lines and columns count from 1, ends are exclusive. JSON output may gain fields; `format_version` changes only when a field
+is removed or changes its meaning.
 """
 
 import json
@@ -21,7 +21,7 @@ _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 @dataclass(frozen=True, slots=True)
 class ReportingDescriptor:
-    """What a report says of a code besides its findings."""
+    """The description of a code in a report."""
 
     code: str
     name: str
@@ -32,12 +32,12 @@ class ReportingDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class DiagnosticReport:
-    """What was found in which files, and the rules of the codes that occur."""
+    """The diagnostics, the checked files, and the rules of the codes that occur."""
 
     diagnostics: tuple[Diagnostic, ...]
     files: tuple[str, ...]
     rules: tuple[ReportingDescriptor, ...]
-    version: str  # of this program
+    version: str  # of policysched
 
 
 def render_json(report: DiagnosticReport) -> str:
@@ -45,8 +45,8 @@ def render_json(report: DiagnosticReport) -> str:
         f"{severity.label}_count": sum(d.severity is severity for d in report.diagnostics)
         for severity in Severity
     }
-    found = [_json_entry(diagnostic) for diagnostic in report.diagnostics]
-    return json.dumps({"format_version": FORMAT_VERSION, **counts, "diagnostics": found}, indent=2) + "\n"
+    entries = [_json_entry(diagnostic) for diagnostic in report.diagnostics]
+    return json.dumps({"format_version": FORMAT_VERSION, **counts, "diagnostics": entries}, indent=2) + "\n"
 
 
 def render_json_lines(report: DiagnosticReport) -> str:
@@ -57,15 +57,17 @@ def render_github(report: DiagnosticReport) -> str:
     """Workflow commands: https://docs.github.com/actions/reference/workflow-commands-for-github-actions"""
     levels = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.HINT: "notice"}
     lines = []
-    for found in report.diagnostics:
-        fields = {"title": f"policysched ({found.code})"}
-        if found.span is not None:
-            start, end = _start_and_end(found.span)
-            fields |= {"file": found.span.source.name, "line": str(start.line), "col": str(start.column)}
+    for diagnostic in report.diagnostics:
+        fields = {"title": f"policysched ({diagnostic.code})"}
+        if diagnostic.span is not None:
+            start, end = _start_and_end(diagnostic.span)
+            fields |= {"file": diagnostic.span.source.name, "line": str(start.line), "col": str(start.column)}
             fields |= {"endLine": str(end.line), "endColumn": str(end.column)}
-        text = render_concise(found) + (f"\n  help: {found.help}" if found.help else "")
-        listed = ",".join(f"{key}={_escape_github(value, property_=True)}" for key, value in fields.items())
-        lines.append(f"::{levels[found.severity]} {listed}::{_escape_github(text)}\n")
+        text = render_concise(diagnostic) + (f"\n  help: {diagnostic.help}" if diagnostic.help else "")
+        properties = ",".join(
+            f"{key}={_escape_github(value, property_=True)}" for key, value in fields.items()
+        )
+        lines.append(f"::{levels[diagnostic.severity]} {properties}::{_escape_github(text)}\n")
     return "".join(lines)
 
 
@@ -73,16 +75,16 @@ def render_gitlab(report: DiagnosticReport) -> str:
     """Code quality: https://docs.gitlab.com/ci/testing/code_quality/#code-quality-report-format"""
     levels = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.HINT: "info"}
     entries = []
-    for found in report.diagnostics:
-        start, end = _start_and_end(found.span)
+    for diagnostic in report.diagnostics:
+        start, end = _start_and_end(diagnostic.span)
         entries.append(
             {
-                "check_name": found.code,
-                "description": f"{found.message}{f' ({found.help})' if found.help else ''}",
-                "severity": levels[found.severity],
-                "fingerprint": _fingerprint(found),
+                "check_name": diagnostic.code,
+                "description": f"{diagnostic.message}{f' ({diagnostic.help})' if diagnostic.help else ''}",
+                "severity": levels[diagnostic.severity],
+                "fingerprint": _fingerprint(diagnostic),
                 "location": {
-                    "path": _file_name(found.span),
+                    "path": _file_name(diagnostic.span),
                     "positions": {
                         "begin": {"line": start.line, "column": start.column},
                         "end": {"line": end.line, "column": end.column},
@@ -94,31 +96,31 @@ def render_gitlab(report: DiagnosticReport) -> str:
 
 
 def render_junit(report: DiagnosticReport) -> str:
-    """A suite for each file; a file without findings is one passed test."""
+    """A test suite for each file; a file without diagnostics has one passed test."""
     suites = ElementTree.Element("testsuites", name="policysched")
-    of_file = {file: [d for d in report.diagnostics if _file_name(d.span) == file] for file in report.files}
-    of_file |= (
-        {"": rest} if (rest := [d for d in report.diagnostics if _file_name(d.span) not in of_file]) else {}
-    )
-    for file, found in of_file.items():
+    by_file = {file: [d for d in report.diagnostics if _file_name(d.span) == file] for file in report.files}
+    without_file = [d for d in report.diagnostics if _file_name(d.span) not in by_file]
+    if without_file:
+        by_file[""] = without_file
+    for file, diagnostics in by_file.items():
         suite = ElementTree.SubElement(
             suites,
             "testsuite",
             name=file,
-            tests=str(max(1, len(found))),
-            failures=str(len(found)),
+            tests=str(max(1, len(diagnostics))),
+            failures=str(len(diagnostics)),
             errors="0",
         )
-        for one in found:
-            start, _ = _start_and_end(one.span)
-            case = ElementTree.SubElement(
-                suite, "testcase", name=f"org.policysched.{one.code}", classname=file, line=str(start.line)
+        for diagnostic in diagnostics:
+            start, _ = _start_and_end(diagnostic.span)
+            name = f"org.policysched.{diagnostic.code}"
+            case = ElementTree.SubElement(suite, "testcase", name=name, classname=file, line=str(start.line))
+            message = strip_xml_control_characters(diagnostic.message)
+            failure = ElementTree.SubElement(case, "failure", message=message, type=diagnostic.severity.label)
+            failure.text = strip_xml_control_characters(
+                f"{render_concise(diagnostic)}\n{diagnostic.help}".rstrip()
             )
-            failure = ElementTree.SubElement(
-                case, "failure", message=strip_xml_control_characters(one.message), type=one.severity.label
-            )
-            failure.text = strip_xml_control_characters(f"{render_concise(one)}\n{one.help}".rstrip())
-        if not found:
+        if not diagnostics:
             ElementTree.SubElement(suite, "testcase", name="org.policysched", classname=file)
     ElementTree.indent(suites)
     return (
@@ -141,7 +143,7 @@ def render_sarif(report: DiagnosticReport) -> str:
         for rule in report.rules
     ]
     driver = {"name": "policysched", "version": report.version, "rules": rules}
-    results = [_sarif_result(found, index) for found in report.diagnostics]
+    results = [_sarif_result(diagnostic, index) for diagnostic in report.diagnostics]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
@@ -156,18 +158,18 @@ MACHINE_FORMATS: Mapping[str, Callable[[DiagnosticReport], str]] = {
 }
 
 
-def _json_entry(found: Diagnostic) -> dict[str, Any]:
+def _json_entry(diagnostic: Diagnostic) -> dict[str, Any]:
     entry: dict[str, Any] = {
-        "code": found.code,
-        "name": found.name,
-        "severity": found.severity.label,
-        "message": found.message,
-        "label": found.label,
-        "help": found.help,
-        "notes": list(found.notes),
-        "related": [{"message": label.text, **_location(label.span)} for label in found.related],
+        "code": diagnostic.code,
+        "name": diagnostic.name,
+        "severity": diagnostic.severity.label,
+        "message": diagnostic.message,
+        "label": diagnostic.label,
+        "help": diagnostic.help,
+        "notes": list(diagnostic.notes),
+        "related": [{"message": label.text, **_location(label.span)} for label in diagnostic.related],
     }
-    return entry | _location(found.span)
+    return entry | _location(diagnostic.span)
 
 
 def _location(span: Span | None) -> dict[str, Any]:
@@ -192,14 +194,14 @@ def _file_name(span: Span | None) -> str:
     return "" if span is None else span.source.name
 
 
-def _fingerprint(found: Diagnostic) -> str:
-    """The same while the finding stays, though lines above come and go: it rests on the text of its line."""
+def _fingerprint(diagnostic: Diagnostic) -> str:
+    """Stable while lines above are added or removed: it depends on the text of the line, not on its number."""
     line = (
         ""
-        if found.span is None
-        else found.span.source.line_text(found.span.source.position(found.span.start).line)
+        if diagnostic.span is None
+        else diagnostic.span.source.line_text(diagnostic.span.source.position(diagnostic.span.start).line)
     )
-    parts = (found.code, _file_name(found.span), found.message, line.strip())
+    parts = (diagnostic.code, _file_name(diagnostic.span), diagnostic.message, line.strip())
     return blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
@@ -207,22 +209,22 @@ def _sarif_level(severity: Severity) -> str:
     return {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.HINT: "note"}[severity]
 
 
-def _sarif_result(found: Diagnostic, index: Mapping[str, int]) -> dict[str, Any]:
-    text = f"{found.message}{f'; {found.help}' if found.help else ''}"
+def _sarif_result(diagnostic: Diagnostic, index: Mapping[str, int]) -> dict[str, Any]:
+    text = f"{diagnostic.message}{f'; {diagnostic.help}' if diagnostic.help else ''}"
     result: dict[str, Any] = {
-        "ruleId": found.code,
-        "level": _sarif_level(found.severity),
+        "ruleId": diagnostic.code,
+        "level": _sarif_level(diagnostic.severity),
         "message": {"text": text},
-        "partialFingerprints": {"policysched/v1": _fingerprint(found)},
+        "partialFingerprints": {"policysched/v1": _fingerprint(diagnostic)},
     }
-    if found.code in index:
-        result["ruleIndex"] = index[found.code]
-    if found.span is not None:
-        result["locations"] = [_sarif_location(found.span)]
-    if found.related:
+    if diagnostic.code in index:
+        result["ruleIndex"] = index[diagnostic.code]
+    if diagnostic.span is not None:
+        result["locations"] = [_sarif_location(diagnostic.span)]
+    if diagnostic.related:
         result["relatedLocations"] = [
             {"id": number, "message": {"text": label.text}, **_sarif_location(label.span)}
-            for number, label in enumerate(found.related, start=1)
+            for number, label in enumerate(diagnostic.related, start=1)
         ]
     return result
 
@@ -244,7 +246,7 @@ def _escape_github(text: str, *, property_: bool = False) -> str:
 
 
 def strip_xml_control_characters(text: str) -> str:
-    """Without the control characters that XML 1.0 cannot hold."""
+    """Replaces the control characters that XML 1.0 does not allow."""
     return "".join(
         char if char in "\n\t" or (char >= " " and char not in "\ufffe\uffff") else "\ufffd" for char in text
     )

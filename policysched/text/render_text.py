@@ -1,4 +1,4 @@
-"""Diagnostics for people: `render_full` with the line and carets under it, `render_concise` with one line each."""
+"""Diagnostics for terminals: `render_full` with a source excerpt, `render_concise` on one line."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ _SEVERITY_COLOURS = {
 
 
 def render_full(diagnostic: Diagnostic, *, colour: bool = False, explain_command: str = "") -> str:
-    """Several lines, without a line end behind the last. `explain_command` is what prints the prose about a code."""
+    """Several lines, without a final newline. `explain_command` is the command that explains a code."""
     painter = _AnsiPainter(colour)
     head = painter.paint(
         _SEVERITY_COLOURS[diagnostic.severity], f"{diagnostic.severity.label}[{diagnostic.code}]"
@@ -46,12 +46,12 @@ def render_full(diagnostic: Diagnostic, *, colour: bool = False, explain_command
 
 def render_concise(diagnostic: Diagnostic) -> str:
     """`file:line:column: severity[code] message`."""
-    place = f"{format_location(diagnostic.span)}: " if diagnostic.span is not None else ""
-    return f"{place}{diagnostic.severity.label}[{diagnostic.code}] {diagnostic.message}"
+    location = f"{format_location(diagnostic.span)}: " if diagnostic.span is not None else ""
+    return f"{location}{diagnostic.severity.label}[{diagnostic.code}] {diagnostic.message}"
 
 
 def format_location(span: Span) -> str:
-    """`file:line:column` in the file that the user has open."""
+    """`file:line:column` in the containing file."""
     position = span.source.file_position(span.start)
     return f"{span.source.name}:{position.line}:{position.column}"
 
@@ -78,18 +78,18 @@ class _AnsiPainter:
         note = f"   ({', '.join(notes)})" if notes else ""
         return f"{' ' * width}{self.paint(_BLUE, arrow)} {format_location(span)}{note}"
 
-    def excerpt(self, span: Span, words: str, mark: str, code: str, width: int) -> list[str]:
-        """The line, and marks under the part of the span that is on it; an empty gutter line around."""
+    def excerpt(self, span: Span, label: str, mark: str, code: str, width: int) -> list[str]:
+        """The first line of the span with marks under it, between two empty gutter lines."""
         bar = self.paint(_BLUE, "|")
         text, start, length = _excerpt_line(span.source, span)
         number = self.paint(_BLUE, f"{_displayed_line_number(span):>{width}}")
-        marks = self.paint(code, f"{mark * length} {words}".rstrip())
+        marks = self.paint(code, f"{mark * length} {label}".rstrip())
         empty = f"{' ' * width} {bar}"
         return [empty, f"{number} {bar} {text}".rstrip(), f"{empty} {' ' * start}{marks}", empty]
 
 
 def _displayed_line_number(span: Span) -> int:
-    """The file's line, or where the text has no lines in the file, its own."""
+    """The line in the file, or in the text where that has no lines in the file."""
     source = span.source
     return (source.position if source.origin.fixed_position is not None else source.file_position)(
         span.start
@@ -97,7 +97,7 @@ def _displayed_line_number(span: Span) -> int:
 
 
 def _excerpt_line(source: Source, span: Span) -> tuple[str, int, int]:
-    """The line as in the file (indented as there, tabs as one space), where the marks begin, and how many."""
+    """The line as indented in the file (tabs as one space), the offset of the marks and their number."""
     position = source.position(span.start)
     line = source.line_text(position.line)
     start = position.column - 1
@@ -107,13 +107,13 @@ def _excerpt_line(source: Source, span: Span) -> tuple[str, int, int]:
         line, start = line[left : left + _LINE_CHARACTERS_MAX], start - left
         length = max(1, min(length, len(line) - start))
     indent = "" if source.origin.fixed_position is not None else " " * source.origin.column_offset
-    shown = "".join(char if char.isprintable() else " " for char in line)
-    return indent + shown, len(indent) + start, length
+    printable = "".join(char if char.isprintable() else " " for char in line)
+    return indent + printable, len(indent) + start, length
 
 
 def render_report(
     diagnostics: tuple[Diagnostic, ...], *, colour: bool = False, explain_command: str = ""
 ) -> Iterator[str]:
-    """Each diagnostic with an empty line behind."""
+    """Each diagnostic, followed by an empty line."""
     for diagnostic in diagnostics:
         yield render_full(diagnostic, colour=colour, explain_command=explain_command) + "\n"

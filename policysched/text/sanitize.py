@@ -1,4 +1,4 @@
-"""Words that somebody else wrote, as one of our messages shows them: on one line, printable, and not without end."""
+"""Untrusted text in messages: on one line, printable and cut."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from policysched.text.quote_value import quote_value
 _LINE_CHARACTERS_MAX = 200
 
 
-def sanitize_line(words: Any) -> str:
-    """Of a text, or of whatever JSON stands where a text should. Never fails: what lists hold is not gone into, for they
-    may be nested deeper than Python prints, and half of a surrogate pair, which UTF-8 does not have, is left out."""
-    text = words if isinstance(words, str) else quote_value(words)
+def sanitize_line(value: Any) -> str:
+    """A printable line for a string or any other JSON value. Never fails: collections are not descended into (they may be
+    nested deeper than Python can print), and unpaired surrogates, which UTF-8 cannot encode, are dropped."""
+    text = value if isinstance(value, str) else quote_value(value)
     if text.isprintable() and len(text) <= _LINE_CHARACTERS_MAX:
         return text
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _LINE_CHARACTERS_MAX]).split())

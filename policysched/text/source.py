@@ -1,7 +1,7 @@
-"""A text with a name, and spans in it.
+"""Named source texts and spans in them.
 
-A policy usually stands in a ConfigMap's YAML block scalar. Its `Source` holds the policy text alone; `Origin` knows
-where each line of it stands in the file, so that a diagnostic points into the file that the user has open.
+A policy is usually part of a ConfigMap's YAML file. Its `Source` holds only the policy text; `Origin` maps its lines to
+the lines of the file, so that diagnostics point into that file.
 """
 
 from bisect import bisect_right
@@ -20,9 +20,9 @@ class Position:
 class Origin:
     """How a text inside another file maps to that file.
 
-    Line `n` of the text (from 1) is line `n + line_offset` of the file, and each column is `column_offset` further
-    right. `note` says what it is part of: `ConfigMap kube-system/policysched, key main.policy`. Where the text has no
-    lines of its own in the file (a quoted scalar), `fixed_position` is the place of its key and stands for every position.
+    Line `n` of the text (from 1) is line `n + line_offset` of the file; columns are shifted by `column_offset`. `note`
+    names the containing object: `ConfigMap kube-system/policysched, key main.policy`. Where the text has no lines of its
+    own in the file (a quoted scalar), every position is mapped to `fixed_position`, the position of its key.
     """
 
     line_offset: int = 0
@@ -33,7 +33,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A text and what its user calls it: a path, `-`, or `ConfigMap ns/name key k`."""
+    """A text and its name for the user: a path, `-`, or `ConfigMap ns/name key k`."""
 
     name: str
     text: str = field(repr=False)
@@ -51,14 +51,14 @@ class Source:
         return Position(line, offset - self._line_starts[line - 1] + 1)
 
     def file_position(self, offset: int) -> Position:
-        """Line and column in the file that the text stands in."""
+        """Line and column in the file that contains the text."""
         if self.origin.fixed_position is not None:
             return self.origin.fixed_position
-        place = self.position(offset)
-        return Position(place.line + self.origin.line_offset, place.column + self.origin.column_offset)
+        position = self.position(offset)
+        return Position(position.line + self.origin.line_offset, position.column + self.origin.column_offset)
 
     def line_text(self, line: int) -> str:
-        """A line of the text (counted from 1), without its line end."""
+        """A line of the text (counted from 1) without its line break."""
         start = self._line_starts[line - 1]
         end = self._line_starts[line] - 1 if line < len(self._line_starts) else len(self.text)
         return self.text[start:end].rstrip("\r")

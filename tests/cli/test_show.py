@@ -148,8 +148,8 @@ score quiet weight 2 lower net_rx normalize range(0bps, 1Gbps) missing neutral
     [
         (
             "outage { above = most, then = wait }",
-            "while more than 40% of a pod's candidates have no fresh sample of a metric, pods to which a rule applies "
-            "that reads it wait",
+            "while more than 40% of a pod's candidates have no fresh sample of a metric, pods wait if a rule "
+            "that reads it applies to them",
         ),
         (
             "outage { above = 50%, then = disable }",
@@ -157,9 +157,9 @@ score quiet weight 2 lower net_rx normalize range(0bps, 1Gbps) missing neutral
         ),
         (
             "outage { above = 100%, then = wait }",
-            "`above` is 100%, so a node without a sample is as each rule says (`missing`, `else`), however many there are",
+            "`above` is 100%: each rule decides on nodes without a sample (`missing`, `else`)",
         ),
-        ("", "a node without a sample is as each rule says (`missing`, `else`), however many there are"),
+        ("", "no outage handling: each rule decides on nodes without a sample (`missing`, `else`)"),
     ],
 )
 def test_what_happens_while_a_server_is_away_is_shown(policy: str, clause: str, sentence: str) -> None:

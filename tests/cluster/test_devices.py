@@ -15,8 +15,8 @@ from policysched.cluster.devices.pod_claims import (
 )
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.devices import ResourceClaim, ResourceClaimKey
-from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.devices import ResourceClaim
+from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey
 from policysched.model.pods import Pod
 from tests.builders import node
 from tests.devices import (

@@ -26,7 +26,8 @@ if __package__ in (None, ""):
 from policysched import evaluate as plan
 from policysched.builtins.registry import BUILTINS
 from policysched.kube.decode.errors import Malformed
-from policysched.lang.ir.program import BuiltinScore, Program
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import BuiltinScore
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName
 from policysched.model.messages import pod_refused_message

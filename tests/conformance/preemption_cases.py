@@ -17,17 +17,14 @@ from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.messages import unavailable_message
 from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.scheduler.gangs.placement import PREEMPTION_NEVER
 from policysched.scheduler.preemption.candidates import (
     Candidate,
     CandidateSearchResult,
     PreemptionInputs,
     find_candidates,
 )
-from policysched.scheduler.preemption.default_preemption import (
-    PREEMPTION_NEVER,
-    claim_message,
-    preemption_message,
-)
+from policysched.scheduler.preemption.default_preemption import claim_message, preemption_message
 from policysched.scheduler.steps import run_to_completion
 from tests.conformance.cluster_case import Decision
 
@@ -115,7 +112,7 @@ def making_room(
 ) -> CandidateSearchResult:
     """`only` this node's pods can be evicted; `started` says when each was taken up, else what was recorded of it does."""
     cache, pod = decision.cache, decision.pod
-    compiled, evaluator = evaluate.plan(program), evaluate.Evaluator(cache)
+    compiled, evaluator = evaluate.compile(program), evaluate.Evaluator(cache)
     evaluator.build_columns(compiled)
 
     def pods_on(node: NodeName) -> Collection[Pod]:

@@ -19,7 +19,7 @@ FACTS = QueuedPodInfo(NOW_NS, 0)
 def raw_scores(program: Program, cache: ClusterCache, cpu: str = "1") -> dict[str, float]:
     """The raw values of the score `s`, by node. Both implementations must agree on it."""
     scheduled_pod = pod("web", cpu=cpu, memory="1Gi")
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
     evaluator.build_columns(compiled)
     fast = evaluator.explain(compiled, scheduled_pod, now_ns=NOW_NS, facts=FACTS, samples={})
     slow = reference.evaluate(program, scheduled_pod, cache, now_ns=NOW_NS, facts=FACTS, samples={})
@@ -104,7 +104,7 @@ def test_a_cached_evaluation_follows_every_placement() -> None:
         "score s weight 1 lower stddev of node.requested.cpu / node.allocatable.cpu else 1 over nodes after placing normalize minmax",
     )
     cache = three_nodes()
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(policy)
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(policy)
     evaluator.build_columns(compiled)
     chosen: list[NodeName | None] = []
 

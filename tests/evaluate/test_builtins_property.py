@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from policysched import evaluate
 from policysched.builtins.declaration import BuiltinParameter
 from policysched.builtins.registry import BUILTINS
-from policysched.lang.ir.program import BuiltinFilter, BuiltinParamValue, BuiltinScore, Program, RuleSet
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import BuiltinFilter, BuiltinParamValue, BuiltinScore, RuleSet
 from policysched.lang.ir.verdict import PlacementExplanation
 from tests import reference
 from tests.conformance.kube_default import kube_default
@@ -65,7 +66,7 @@ def explanation_pairs(
     program: Program, scene: Scene
 ) -> list[tuple[PlacementExplanation, PlacementExplanation]]:
     """Evaluation and reference for each pod of the scene."""
-    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.plan(program)
+    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
     evaluator.build_columns(compiled)
     arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     return [

@@ -16,7 +16,8 @@ from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.devices.usage import DeviceUsage
-from policysched.lang.ir.program import BuiltinFilter, BuiltinParamValue, BuiltinScore, Program
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import BuiltinFilter, BuiltinParamValue, BuiltinScore
 from tests import reference
 from tests.conformance.kube_default import kube_default
 from tests.evaluate.clusters import Dice, Scene
@@ -81,7 +82,7 @@ def test_rules_about_device_backed_resources_agree(scene: Scene) -> None:
 def changes_are_followed(scene: Scene, program: Program | None = None) -> None:
     """An evaluator that is asked after each change agrees with the reference, and usage adds up."""
     cache, program = scene.cache, program or devices_only()
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
     arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     dice = Dice(len(cache.devices.slices) + 7 * len(cache.nodes))
     for step in range(8):
@@ -126,7 +127,7 @@ def test_rules_about_resources_follow_every_change_of_devices(scene: Scene) -> N
 def overlay_agrees(scene: Scene) -> None:
     """A pod and its devices on an overlay equal a placed pod."""
     cache, program = scene.cache, devices_only()
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
     arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     first, second, _ = scene.pods
     evaluator.evaluate(compiled, second, **arguments)

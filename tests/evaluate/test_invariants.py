@@ -17,7 +17,8 @@ from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.specialize import SpecializedRules
 from policysched.evaluate.vector.machine import VectorMachine
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.program import FilterRule, Program, ScoreRule
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import FilterRule, ScoreRule
 from policysched.lang.types.kinds import BOOL, INT
 from tests.evaluate.asking import evaluated, explained, without_filter
 from tests.evaluate.clusters import Scene, scenes

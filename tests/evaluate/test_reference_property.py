@@ -42,7 +42,7 @@ SEARCH = settings(
 
 
 def vectorized(program: Program, scene: Scene) -> list[PlacementExplanation]:
-    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.plan(program)
+    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
     evaluator.build_columns(compiled)
     return [
         evaluator.explain(compiled, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
@@ -84,7 +84,7 @@ def differences(fast: PlacementExplanation, slow: PlacementExplanation) -> list[
 
 def verdicts_agree(program: Program, scene: Scene) -> None:
     """A verdict is the short form of the explanation."""
-    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.plan(program)
+    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
     evaluator.build_columns(compiled)
     for pod, slow in zip(scene.pods, plain(program, scene), strict=True):
         verdict = evaluator.evaluate(
@@ -108,7 +108,7 @@ def is_short_for(verdict: evaluate.Verdict, slow: PlacementExplanation, scene: S
 def nominations_agree(program: Program, scene: Scene) -> None:
     """Each node must pass the filters with the pods nominated to it, and without them."""
     names = sorted(scene.cache.nodes)
-    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.plan(program)
+    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
     first, *others = scene.pods
     nominated = (
         [(nominee, names[index % 2 % len(names)]) for index, nominee in enumerate(others)] if names else []
@@ -145,7 +145,7 @@ def only_scaleup_no(explanation: PlacementExplanation) -> bool:
 
 def subset_verdicts_agree(program: Program, scene: Scene) -> None:
     """On a subset of the nodes, with an unknown name in it."""
-    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.plan(program)
+    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
     names = sorted(scene.cache.nodes)
     arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     for index, pod in enumerate(scene.pods):
@@ -156,7 +156,7 @@ def subset_verdicts_agree(program: Program, scene: Scene) -> None:
 
 
 def orders_agree(program: Program, scene: Scene) -> None:
-    compiled = evaluate.plan(program)
+    compiled = evaluate.compile(program)
     pods = [
         (pod, QueuedPodInfo(scene.now_ns - index * 25 * SECOND_NS, index))
         for index, pod in enumerate(scene.pods)
@@ -173,7 +173,7 @@ def orders_agree(program: Program, scene: Scene) -> None:
 
 
 def gangs_agree(program: Program, scene: Scene) -> None:
-    compiled = evaluate.plan(program)
+    compiled = evaluate.compile(program)
     for pod in scene.pods:
         space = scene.cache.namespaces.get(pod.namespace)
         fast, slow = compiled.gang(pod, space), reference.gang_terms(program, pod, space)
@@ -187,7 +187,7 @@ def gangs_agree(program: Program, scene: Scene) -> None:
 def overlays_agree(program: Program, scene: Scene) -> None:
     """An evaluation on an overlay equals one on the changed cluster, and the cluster stays as it was."""
     cache, names = scene.cache, sorted(scene.cache.nodes)
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
     evaluator.build_columns(compiled)
     first, *others = scene.pods
     leaving = [uid for name in names[:1] for uid in list(cache.ledger.usage(name).pods)[:1]]
@@ -222,7 +222,7 @@ def overlays_agree(program: Program, scene: Scene) -> None:
 def changes_are_followed(program: Program, scene: Scene) -> None:
     """An evaluator that is asked after each change agrees with the reference each time."""
     cache = copied(scene.cache)
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
     evaluator.build_columns(compiled)
     dice = Dice(len(cache.nodes) + len(cache.pods))
     first, *others = scene.pods

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policysched.evaluate.rules import normalizers
-from policysched.evaluate.rules.normalizers import Number, percent_of_range
+from policysched.evaluate.rules.normalizers import percent_of_range
+from policysched.lang.ir.arithmetic import Number
 from policysched.lang.types.kinds import FLOAT64_MAX
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 

@@ -29,7 +29,7 @@ def test_a_condition_allows_lower_priority_pods_for_which_the_reference_is_true(
     clause: str, scene: Scene
 ) -> None:
     policy = program("include kube_default", f"preemption {{ victims = {guarded(clause)} }}")
-    compiled = evaluate.plan(policy)
+    compiled = evaluate.compile(policy)
     assert policy.preemption.victims is not None
     for preemptor in scene.pods:
         space = scene.cache.namespaces.get(preemptor.namespace)
@@ -57,7 +57,7 @@ def guarded(clause: str) -> str:
     ],
 )
 def test_the_modes_of_the_clause(statement: str, expected: list[bool]) -> None:
-    compiled = evaluate.plan(program("include kube_default", statement))
+    compiled = evaluate.compile(program("include kube_default", statement))
     preemptor = pod("one", priority=5)
     others = [pod("own", priority=4), pod("other", priority=4, scheduler="x"), pod("equal", priority=5)]
 

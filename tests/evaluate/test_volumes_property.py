@@ -9,7 +9,8 @@ from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.binder import choose_volumes, pod_volume_claims
 from policysched.cluster.volumes.reservations import VolumeChoice, VolumeReservations
 from policysched.evaluate import VolumesToBind
-from policysched.lang.ir.program import BuiltinFilter, Program
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import BuiltinFilter
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from tests import reference
@@ -61,7 +62,7 @@ def choices_agree(cache: ClusterCache, requirement: VolumesToBind | None, user: 
 def changes_are_followed(scene: Scene) -> None:
     """An evaluator that is asked after each change agrees with the reference each time."""
     cache, program = scene.cache, kube_default()
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
     arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     dice = Dice(len(cache.volumes.volumes) + 7 * len(cache.nodes))
     for step in range(8):
@@ -87,7 +88,7 @@ def test_caches_follow_every_change_of_storage(scene: Scene) -> None:
 def overlay_agrees(scene: Scene) -> None:
     """A pod and its volumes on an overlay equal a placed pod."""
     cache, program = scene.cache, kube_default()
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
+    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
     arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     first, second, _ = scene.pods
     overlay = evaluator.overlay()

@@ -42,7 +42,7 @@ class Scenario:
 
     def check(self) -> None:
         cache, program = self.world(), kube_default()
-        evaluator, compiled = evaluate.Evaluator(cache), evaluate.plan(program)
+        evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
         arguments = {"now_ns": NOW_NS, "facts": QueuedPodInfo(NOW_NS, 0), "samples": {}}
         for change in (lambda _: None, *self.changes):
             change(cache)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION, KUBE_SCHEDULER_RELEASES
-from policysched.lang.ir.program import BuiltinParamValue
+from policysched.lang.ir.rules import BuiltinParamValue
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "builtins.md"
 

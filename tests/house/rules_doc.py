@@ -1,6 +1,7 @@
 """`docs/rules.md`: every diagnostic, from the catalogue that `policysched rule` prints."""
 
-from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS, DiagnosticDoc
+from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS
+from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc
 
 _INTRODUCTION = """# Diagnostics
 

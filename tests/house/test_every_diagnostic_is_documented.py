@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS, DiagnosticDoc
+from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS
+from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc
 from policysched.lint.linter import lint
 from policysched.policy_files.source_set import SourceSet
 from policysched.policy_files.sources import parse_sources

@@ -72,9 +72,9 @@ def test_tabs_go_away_by_formatting() -> None:
 @pytest.mark.parametrize(
     ("printed", "fault"),
     [
-        ("filter a require x ==\n", "would not parse"),
-        ("filter a require y\n# c\n", "mean something else"),
-        ("filter a require x\n", "other comments"),
+        ("filter a require x ==\n", "does not parse"),
+        ("filter a require y\n# c\n", "a different meaning"),
+        ("filter a require x\n", "different comments"),
         ("filter a   require x\n# c\n", "again"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from policysched.lang.check import check_text
-from policysched.lang.ir.program import Metric
+from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.poll_status import PollError, SourcePollStatus
 from policysched.metric_sources.polling import PollingSource
 from policysched.metric_sources.prometheus import PrometheusQueryClient

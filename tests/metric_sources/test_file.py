@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from policysched.lang.check import check_text
-from policysched.lang.ir.program import Metric
+from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.file import BadSamplesFile, FileSampleSource, read_samples_file
 from policysched.metric_sources.poll_status import SourcePollStatus
 from policysched.metric_sources.source import (

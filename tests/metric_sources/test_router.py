@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from policysched.lang.ir.program import Metric
+from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.file import FileSampleSource
 from policysched.metric_sources.poll_status import SourcePollStatus
 from policysched.metric_sources.router import ConfiguredSource, SampleSourceRouter, unserved_metrics

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from policysched.lang.check import check_text
 from policysched.lang.diagnostics.ignore_comments import apply_ignore_comments
 from policysched.lang.format.formatter import format_source
-from policysched.lang.ir.program import BuiltinFilter, BuiltinScore, Program
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore
 from policysched.migrate import ImportResult, import_config
 from policysched.migrate.report import ImportNote
 from policysched.text import Source

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from policysched.lang.ir.program import Metric
+from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.poll_status import SourcePollStatus
 from policysched.metric_sources.polling import PollingSource
 from policysched.metric_sources.prometheus import PrometheusQueryClient

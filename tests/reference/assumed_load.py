@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from policysched.cluster.samples import MetricSamples, Samples
-from policysched.lang.ir.program import Program, is_node_metric
+from policysched.lang.ir.declarations import is_node_metric
+from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
-from policysched.lang.ir.program import BuiltinParamValue
+from policysched.lang.ir.rules import BuiltinParamValue
 from policysched.model.identifiers import NodeName, VolumeClaimKey
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node

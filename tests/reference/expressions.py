@@ -13,8 +13,9 @@ from zoneinfo import ZoneInfo
 
 from policysched.cluster.samples import ALL_NODES
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.distributions import beta_cdf, normal_cdf
-from policysched.lang.ir.program import Metric, Program
+from policysched.lang.ir.program import Program
 from policysched.lang.types.kinds import FLOAT64_MAX
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod

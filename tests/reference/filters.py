@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.program import BuiltinFilter, FilterRule, MessageTemplate, RuleSet
 from policysched.lang.ir.recovery import split_recovery_condition
+from policysched.lang.ir.rules import BuiltinFilter, FilterRule, MessageTemplate, RuleSet
 from policysched.lang.ir.verdict import NodeRefusal
 from policysched.lang.types.units import format_value
 from policysched.model.messages import (

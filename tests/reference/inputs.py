@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policysched.lang.ir.program import Input
+from policysched.lang.ir.declarations import Input
 from policysched.lang.types.records import NoValueReason, parse_typed_value
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from policysched.lang.ir.program import (
+from policysched.lang.ir.rules import (
     BuiltinScore,
     Direction,
     MaxNormalize,

@@ -125,7 +125,7 @@ def test_a_pod_waits_for_a_metric_that_too_many_candidates_lack_and_that_a_rule_
     other = decide(policy, pod("p", priority=1), cache, rx({"a": 0.0}))
     enough = decide(policy, pod("p", priority=9), cache, rx({"a": 0.0, "b": 0.0, "c": 0.0}))
 
-    assert important.pod_refusal == "waits for metric rx, of which 3 of 4 nodes that would do have no sample"
+    assert important.pod_refusal == "waits for metric rx: 3 of 4 candidate nodes have no sample"
     assert (important.feasible, important.selected, important.pod_refused_by) == ((), None, "outage")
     assert other.feasible == enough.feasible == ("a", "b", "c", "d")
 
@@ -164,7 +164,7 @@ def test_a_pod_with_an_unsupported_feature_is_rejected_with_a_reason() -> None:
     explanation = decide(program("include kube_default"), pod("p", spec=claims), world([node("a")]))
 
     assert explanation.pod_refusal == (
-        "the pod uses spec.resourceClaims of an unknown kind, which this version does not cover yet"
+        "the pod uses spec.resourceClaims of an unknown kind, which this version does not support"
     )
 
 

@@ -324,6 +324,4 @@ def test_a_policy_without_the_rule_leaves_pods_with_claims_pending_and_says_why(
     rig.settle()
 
     (report,) = rig.of(c.ReportPending)
-    assert report.message == (
-        "the pod has resource claims, and the policy has no `filter dynamic_resources` to see to them"
-    )
+    assert report.message == ("the pod has resource claims, but the policy has no `filter dynamic_resources`")

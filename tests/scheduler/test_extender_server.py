@@ -289,7 +289,7 @@ filter node_resources_fit
 filter cool require load < 80% missing pass
 preemption { victims = any }
 """
-WAITS = "waits for metric load, of which 1 of 1 nodes that would do have no sample"
+WAITS = "waits for metric load: 1 of 1 candidate nodes have no sample"
 
 
 def test_a_pod_that_waits_for_a_metric_passes_no_node_and_preempts_no_pod() -> None:

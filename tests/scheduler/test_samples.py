@@ -111,7 +111,7 @@ def test_a_pod_waits_during_an_outage_and_is_placed_after_it() -> None:
 
     assert before == (
         {},
-        "0/3 nodes are available: waits for metric cpu_util, of which 3 of 3 nodes that would do have no sample.",
+        "0/3 nodes are available: waits for metric cpu_util: 3 of 3 candidate nodes have no sample.",
         "PolicyPending",
     )
     assert rig.where() == {"web": "b"}
@@ -127,7 +127,7 @@ def test_a_pod_that_waits_in_an_outage_is_reported_once_with_the_source() -> Non
     assert {(command.reason, command.message) for command in reports} == {
         (
             "PolicyPending",
-            "0/1 nodes are available: waits for metric cpu_util, of which 1 of 1 nodes that would do have no sample. "
+            "0/1 nodes are available: waits for metric cpu_util: 1 of 1 candidate nodes have no sample. "
             "The policy's samples come from source main.",
         )
     }
@@ -228,7 +228,7 @@ def test_a_gang_waits_whole_while_a_metric_is_out() -> None:
     assert before == (
         {},
         "gang default/g: 0 of 2 members fit now: 0/1 nodes are available: "
-        "waits for metric cpu_util, of which 1 of 1 nodes that would do have no sample.",
+        "waits for metric cpu_util: 1 of 1 candidate nodes have no sample.",
         [],
     )
     assert rig.where() == {"w0": "a", "w1": "a"}

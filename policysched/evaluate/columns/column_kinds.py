@@ -24,8 +24,8 @@ from policysched.evaluate.scalar.leaves import attribute
 from policysched.evaluate.scalar.operations import requested_amount
 from policysched.lang.ir.arithmetic import whole_total
 from policysched.lang.ir.attributes import find_attribute
+from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr import Expr
-from policysched.lang.ir.program import Input
 from policysched.lang.types.kinds import TypeKind
 from policysched.lang.types.records import NoValueReason, TypedValue, parse_typed_value
 from policysched.model.namespaces import Namespace

@@ -10,8 +10,8 @@ from itertools import count
 
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, InputDeclarations
+from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr import Expr
-from policysched.lang.ir.program import Input
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
 

@@ -2,7 +2,8 @@
 
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.leaves import input_text
-from policysched.lang.ir.program import Input, Program
+from policysched.lang.ir.declarations import Input
+from policysched.lang.ir.program import Program
 from policysched.lang.types.records import NoValueReason, parse_typed_value
 from policysched.model.messages import (
     NO_DEVICE_FILTER_MESSAGE,

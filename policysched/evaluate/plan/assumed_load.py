@@ -16,7 +16,8 @@ from policysched.evaluate.plan.read_set import unknown_namespace
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import Number
-from policysched.lang.ir.program import Metric, Program, is_node_metric
+from policysched.lang.ir.declarations import Metric, is_node_metric
+from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod

@@ -16,17 +16,11 @@ from policysched.evaluate.vector.machine import VectorMachine, is_leaf
 from policysched.evaluate.vector.step_builders import build_machine as machine_of
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
-from policysched.lang.ir.program import (
-    BuiltinFilter,
-    BuiltinScore,
-    FilterRule,
-    Input,
-    Program,
-    ScoreRule,
-    rules_for,
-)
+from policysched.lang.ir.declarations import Input
+from policysched.lang.ir.program import Program, rules_for
 from policysched.lang.ir.reads import CLAIMS_FIELD, rule_reads
 from policysched.lang.ir.recovery import split_recovery_condition
+from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, ScoreRule
 from policysched.model.cluster_events import ClusterEvent
 
 AnyRule = FilterRule | BuiltinFilter | ScoreRule | BuiltinScore

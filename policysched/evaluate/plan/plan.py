@@ -17,9 +17,9 @@ from policysched.evaluate.plan.victims import CompiledVictims, VictimPredicate
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import Number
+from policysched.lang.ir.declarations import PairJoinSpec
 from policysched.lang.ir.expr import VOLATILE_STAGES, Stage, stage_of
 from policysched.lang.ir.program import (
-    PairJoinSpec,
     Program,
     device_binding_timeout_s,
     handles_resource_claims,

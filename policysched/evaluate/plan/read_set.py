@@ -11,8 +11,9 @@ from operator import attrgetter
 from policysched.evaluate.plan.lower import AnyRule
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.leaves import attribute
-from policysched.lang.ir.program import FilterRule, Program
+from policysched.lang.ir.program import Program
 from policysched.lang.ir.reads import CLAIMS_FIELD, NO_READS, expr_reads, rule_reads, text_reads
+from policysched.lang.ir.rules import FilterRule
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
 

@@ -26,8 +26,9 @@ from policysched.evaluate.rules.specialized_rules import (
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
 from policysched.evaluate.vector.traffic import traffic_fingerprint
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.program import BuiltinFilter, BuiltinScore, FilterRule, Input, MessageTemplate
+from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.reads import expr_reads
+from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, MessageTemplate
 from policysched.lang.types.kinds import Type
 from policysched.lang.types.units import format_value
 from policysched.model.cluster_events import ClusterEvent

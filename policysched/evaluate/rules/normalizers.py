@@ -15,7 +15,7 @@ from policysched.evaluate.kernel import MAX_SCORE, Normalizer
 from policysched.evaluate.vector.functions import finite, to_int64
 from policysched.lang.ir import arithmetic
 from policysched.lang.ir.arithmetic import Number
-from policysched.lang.ir.program import Direction, MaxNormalize, MinMaxNormalize, RangeNormalize, ScoreRule
+from policysched.lang.ir.rules import Direction, MaxNormalize, MinMaxNormalize, RangeNormalize, ScoreRule
 
 
 def normalizer_of(rule: ScoreRule) -> Normalizer:

@@ -18,7 +18,7 @@ from policysched.evaluate.rules.raw_scores import RawScores
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
 from policysched.evaluate.vector.machine import EvalFrame, Fingerprint, KnownMask, VectorMachine
 from policysched.evaluate.verdict import PrebindRequirements
-from policysched.lang.ir.program import Input
+from policysched.lang.ir.declarations import Input
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod

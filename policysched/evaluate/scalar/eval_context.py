@@ -11,7 +11,7 @@ from policysched.cluster.samples import Samples
 from policysched.cluster.shares import NamespaceShares, ShareLookup
 from policysched.cluster.usage import NodeUsage
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.program import Input, Metric
+from policysched.lang.ir.declarations import Input, Metric
 from policysched.lang.types.records import RecordValue
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node

@@ -13,7 +13,7 @@ from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, Sca
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import arithmetic, saturate
 from policysched.lang.ir.attributes import BuiltinAttribute, find_attribute
-from policysched.lang.ir.program import Input, Metric
+from policysched.lang.ir.declarations import Input, Metric
 from policysched.lang.types.kinds import TypeKind
 from policysched.lang.types.records import NoValueReason, parse_typed_value
 from policysched.model.namespaces import Namespace

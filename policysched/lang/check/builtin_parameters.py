@@ -5,7 +5,7 @@ from typing import cast
 from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 from policysched.lang.check.block_params import BlockParams, ParamNode, check_block_params
 from policysched.lang.check.scope import Scope
-from policysched.lang.ir.program import BuiltinParamValue
+from policysched.lang.ir.rules import BuiltinParamValue
 from policysched.lang.syntax import tree as s
 from policysched.text import Span
 

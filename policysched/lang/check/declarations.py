@@ -22,9 +22,9 @@ from policysched.lang.check.scope import (
     did_you_mean,
     join_alternatives,
 )
-from policysched.lang.ir import program as p
 from policysched.lang.ir.attributes import ATTRIBUTES
 from policysched.lang.ir.constant_folding import fold_constants
+from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr import Const, type_of
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import BOOL, STRING, RecordType, RecordTypeField, Type, TypeKind
@@ -240,7 +240,7 @@ def _input_source(scope: Scope, node: s.Expression) -> _InputSource | None:
     return owner, found.path[0], found.path[-1]
 
 
-def _input(scope: Scope, node: s.InputDecl, type_: Type, source: _InputSource) -> p.Input:
+def _input(scope: Scope, node: s.InputDecl, type_: Type, source: _InputSource) -> Input:
     owner, source_map, key = source
     _check_absent(scope, node, can_be_absent=key is not None or node.json_path is not None)
     _check_invalid(scope, node, type_)
@@ -255,7 +255,7 @@ def _input(scope: Scope, node: s.InputDecl, type_: Type, source: _InputSource) -
     ):
         required = node.absent.value.value
     optional = node.absent is not None and node.absent.kind == "optional"
-    return p.Input(
+    return Input(
         name=node.name.text,
         type=type_.as_optional() if optional else type_,
         owner=owner,

@@ -12,7 +12,7 @@ from policysched.lang.check.declarations import check_constant, declare_name, re
 from policysched.lang.check.dimensions import describe_type
 from policysched.lang.check.parameter_values import ParameterValue
 from policysched.lang.check.scope import Scope, declared_here, did_you_mean
-from policysched.lang.ir import program as p
+from policysched.lang.ir.declarations import Parameter
 from policysched.lang.ir.expr import Const
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import QOS_CLASSES, Type, TypeKind
@@ -43,7 +43,7 @@ def declare_parameter(scope: Scope, node: s.ParameterDecl) -> None:
     declared = declare_name(scope, "param", node.name)
     if declared is None or default is None or scope.error_count() > errors:
         return
-    found = p.Parameter(node.name.text, default, default, low, high, choices, "", node.name.span)
+    found = Parameter(node.name.text, default, default, low, high, choices, "", node.name.span)
     _check_within_limits(scope, found, default, node.default.span, ())
     given = scope.parameter_values.values.get(node.name.text)
     if given is not None and scope.error_count() == errors:
@@ -102,7 +102,7 @@ def _check_choices(scope: Scope, node: s.ChoiceLimit, type_: Type) -> tuple[Cons
 
 
 def _check_within_limits(
-    scope: Scope, one: p.Parameter, value: Const, span: Span, related: tuple[Label, ...]
+    scope: Scope, one: Parameter, value: Const, span: Span, related: tuple[Label, ...]
 ) -> bool:
     """Whether the value is within the limits, a finding where it is not."""
     shown = format_value(value.value, one.type)
@@ -133,7 +133,7 @@ def _number(value: Const) -> int | float:
 # ── what was given ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _check_given_value(scope: Scope, given: ParameterValue, one: p.Parameter) -> Const | None:
+def _check_given_value(scope: Scope, given: ParameterValue, one: Parameter) -> Const | None:
     """The value as the parameter's type holds it, or None after a finding at its own place."""
     related = (declared_here(one.span),)
     value = _parse_given_text(given.text, one.type)
@@ -200,7 +200,7 @@ def _has_literal(value: _ConstantValue, type_: Type) -> bool:
 # ── the value as a policy says it ──────────────────────────────────────────────────────────────────────────────────
 
 
-def with_value_as_default(node: s.ParameterDecl, one: p.Parameter) -> s.ParameterDecl:
+def with_value_as_default(node: s.ParameterDecl, one: Parameter) -> s.ParameterDecl:
     """The declaration with the value in the place of the default. Untouched where nobody set it."""
     return (
         replace(node, default=_literal_expression(one.value.value, one.type, node.span))

@@ -11,7 +11,7 @@ from policysched.lang.check.expression_checker import ExpressionChecker
 from policysched.lang.check.names import check_name
 from policysched.lang.check.scope import did_you_mean
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.program import CONTAINER_RECORD
+from policysched.lang.ir.declarations import CONTAINER_RECORD
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import RecordType, TypeKind

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from policysched.lang.check.rule_clauses import clauses_by_slot
 from policysched.lang.check.rules import check_score_missing, check_weight
 from policysched.lang.check.scope import Scope, declared_here
-from policysched.lang.ir import program as p
+from policysched.lang.ir.program import Extender, GangMode, GangSpec
 from policysched.lang.syntax import tree as s
 
 
-def check_extenders(scope: Scope, statements: Iterable[s.ExtenderDecl]) -> tuple[p.Extender, ...]:
+def check_extenders(scope: Scope, statements: Iterable[s.ExtenderDecl]) -> tuple[Extender, ...]:
     """In the order of the text, which is the order in which they are asked."""
-    found: dict[str, p.Extender] = {}
+    found: dict[str, Extender] = {}
     for node in statements:
         first = found.get(node.name.text)
         if first is not None:
@@ -28,10 +28,10 @@ def check_extenders(scope: Scope, statements: Iterable[s.ExtenderDecl]) -> tuple
     return tuple(found.values())
 
 
-def check_no_whole_gang(scope: Scope, gang: p.GangSpec | None, found: tuple[p.Extender, ...]) -> None:
+def check_no_whole_gang(scope: Scope, gang: GangSpec | None, found: tuple[Extender, ...]) -> None:
     """Members are tried on a cluster that is not, which no service outside has seen. In mode `gate` each is placed like any
     other pod."""
-    if gang is not None and gang.mode is p.GangMode.WHOLE and found:
+    if gang is not None and gang.mode is GangMode.WHOLE and found:
         scope.report(
             "PS240",
             "a gang cannot be placed whole while an extender has to be asked",
@@ -42,7 +42,7 @@ def check_no_whole_gang(scope: Scope, gang: p.GangSpec | None, found: tuple[p.Ex
         )
 
 
-def _check_extender(scope: Scope, node: s.ExtenderDecl) -> p.Extender:
+def _check_extender(scope: Scope, node: s.ExtenderDecl) -> Extender:
     clauses = clauses_by_slot(node.clauses)
     weight = None if clauses.weight is None else check_weight(scope, clauses.weight.weight)
     missing = check_score_missing(scope, clauses.missing)
@@ -62,4 +62,4 @@ def _check_extender(scope: Scope, node: s.ExtenderDecl) -> p.Extender:
             help="add a `weight` before it, or leave it out",
         )
         missing = None
-    return p.Extender(node.name.text, weight, missing, node.name.span)
+    return Extender(node.name.text, weight, missing, node.name.span)

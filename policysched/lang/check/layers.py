@@ -8,8 +8,8 @@ from policysched.lang.check.rule_clauses import clause_slot
 from policysched.lang.check.rule_table import RuleKind, RuleNode, RuleTable, amend_rule, rule_kind
 from policysched.lang.check.rules import check_rule, check_weight
 from policysched.lang.check.scope import LAYER_CONDITION, Scope, declared_here
-from policysched.lang.ir import program as p
 from policysched.lang.ir.constant_folding import fold_constants, is_constant
+from policysched.lang.ir.layers import AmendRule, DropRule, Layer, LayerChange, SetRule, SetWeight
 from policysched.lang.syntax import tree as s
 
 _FIELDS_OF_SLOT: dict[str, tuple[str, ...]] = {
@@ -39,7 +39,7 @@ class LayerChecker:
     rule_versions: dict[tuple[RuleKind, str], list[RuleNode]]
     layer_names: dict[str, s.Identifier] = field(default_factory=dict)
 
-    def check(self, node: s.LayerDecl) -> p.Layer | None:
+    def check(self, node: s.LayerDecl) -> Layer | None:
         errors = self.scope.error_count()
         taken = self.layer_names.setdefault(node.name.text, node.name)
         if taken is not node.name:
@@ -60,7 +60,7 @@ class LayerChecker:
         changes = [change for statement in node.body for change in self.statement_changes(statement, known)]
         if condition is None or self.scope.error_count() > errors:
             return None
-        return p.Layer(node.name.text, condition, tuple(changes), node.name.span)
+        return Layer(node.name.text, condition, tuple(changes), node.name.span)
 
     def lint_condition(self, node: s.LayerDecl, condition: object) -> None:
         if self.scope.names_parameter(node.condition.span):
@@ -75,7 +75,7 @@ class LayerChecker:
         elif is_constant(condition, False):  # type: ignore[arg-type]
             self.scope.report("PS302", "this layer applies to no pod", node.condition.span)
 
-    def statement_changes(self, node: s.Statement, known: PresentReads) -> list[p.LayerChange]:
+    def statement_changes(self, node: s.Statement, known: PresentReads) -> list[LayerChange]:
         match node:
             case s.FilterDecl() | s.ScoreDecl():
                 return self.set_rule(node, known) if self.rule_table.add(node) else []
@@ -86,21 +86,21 @@ class LayerChecker:
                 return (
                     []
                     if changed is None
-                    else [p.SetWeight(node.name.text, check_weight(self.scope, node.weight))]
+                    else [SetWeight(node.name.text, check_weight(self.scope, node.weight))]
                 )
             case s.DropStatement():
-                return [p.DropRule(node.name.text, kind) for kind in self.rule_table.drop(node)]
+                return [DropRule(node.name.text, kind) for kind in self.rule_table.drop(node)]
             case s.AmendStatement():
                 return self.amend(node, known)
             case _:
                 raise AssertionError(f"{node} cannot stand in a layer")
 
-    def set_rule(self, node: RuleNode, known: PresentReads) -> list[p.LayerChange]:
+    def set_rule(self, node: RuleNode, known: PresentReads) -> list[LayerChange]:
         self.rule_versions.setdefault((rule_kind(node), node.name.text), []).append(node)
         checked = check_rule(self.scope, node, known)
-        return [] if checked is None else [p.SetRule(checked)]
+        return [] if checked is None else [SetRule(checked)]
 
-    def amend(self, node: s.AmendStatement, known: PresentReads) -> list[p.LayerChange]:
+    def amend(self, node: s.AmendStatement, known: PresentReads) -> list[LayerChange]:
         """The new values of the fields that the clauses decide, taken from the newest form of the rule."""
         newest = self.rule_table.amend(node)
         if newest is None:
@@ -119,4 +119,4 @@ class LayerChecker:
         changes = tuple(
             (name, getattr(checked, name)) for name in dict.fromkeys(fields) if hasattr(checked, name)
         )
-        return [p.AmendRule(node.name.text, kind, changes)]
+        return [AmendRule(node.name.text, kind, changes)]

@@ -1,7 +1,7 @@
 """How large one expression may be, measured without recursion, since a hostile one is deeper than Python's stack."""
 
 from policysched.lang.check.scope import LetExpression, Scope
-from policysched.lang.ir.program import CONTAINER_RECORD
+from policysched.lang.ir.declarations import CONTAINER_RECORD
 from policysched.lang.syntax import tree as s
 from policysched.lang.syntax.children import syntax_children
 

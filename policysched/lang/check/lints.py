@@ -1,7 +1,7 @@
 """Doubts about a policy that is valid: what nothing uses, and what kube-scheduler would have done."""
 
 from policysched.lang.check.scope import Scope
-from policysched.lang.ir import program as p
+from policysched.lang.ir.rules import BuiltinFilter, RuleSet
 from policysched.lang.syntax import tree as s
 from policysched.text import Source
 
@@ -32,8 +32,8 @@ def lint_unused_names(scope: Scope, source: Source, *, library: bool) -> None:
             )
 
 
-def lint_policy(scope: Scope, header: s.HeaderDecl, rules: p.RuleSet) -> None:
-    names = {rule.builtin for rule in rules.filters if isinstance(rule, p.BuiltinFilter)}
+def lint_policy(scope: Scope, header: s.HeaderDecl, rules: RuleSet) -> None:
+    names = {rule.builtin for rule in rules.filters if isinstance(rule, BuiltinFilter)}
     if header.name.text == _DEFAULT_SCHEDULER_NAME:
         scope.report(
             "PS412",

@@ -6,8 +6,8 @@ from policysched.lang.check.block_params import BlockParams, check_block_params
 from policysched.lang.check.expressions import check_expression_as
 from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import ASSUMED_METRIC, SERIES_POD_KEY, Scope
-from policysched.lang.ir import program as p
 from policysched.lang.ir.constant_folding import fold_constants
+from policysched.lang.ir.declarations import Metric, OutageSpec, PairJoinSpec
 from policysched.lang.ir.expr import Attr, Const, Expr
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import DURATION, RATIO, STRING, Type
@@ -17,7 +17,7 @@ _PARAMS = ("query", "source", "unit", "join", "from", "to", "key", "every", "sta
 _POD_PAIR_PARAMS = ("from", "to", "key")
 
 
-def check_metric(scope: Scope, node: s.MetricDecl, type_: Type | None) -> p.Metric | None:
+def check_metric(scope: Scope, node: s.MetricDecl, type_: Type | None) -> Metric | None:
     errors = scope.error_count()
     params = check_block_params(scope, f"the metric `{node.name.text}`", node.name.span, node.params, _PARAMS)
     query = _text(scope, params.required("query", '"..."'), "a query")
@@ -45,13 +45,13 @@ def check_metric(scope: Scope, node: s.MetricDecl, type_: Type | None) -> p.Metr
         )
     if type_ is None or scope.error_count() > errors or None in (query, unit, join, every, stale):
         return None
-    return p.Metric(
+    return Metric(
         name=node.name.text,
         type=type_,
         source=source,
         query=cast(str, query),
         unit=cast(str, unit),
-        join=cast("str | tuple[str, str] | p.PairJoinSpec", join),
+        join=cast("str | tuple[str, str] | PairJoinSpec", join),
         poll_interval_ns=cast(int, every),
         stale_after_ns=cast(int, stale),
         sampled_at=sampled_at,
@@ -94,7 +94,7 @@ def _node_join(scope: Scope, params: BlockParams) -> str | tuple[str, str] | Non
     return None
 
 
-def _pod_pair_join(scope: Scope, params: BlockParams) -> p.PairJoinSpec | None:
+def _pod_pair_join(scope: Scope, params: BlockParams) -> PairJoinSpec | None:
     for name in ("join", "sampled_at"):
         extra = params.get(name)
         if extra is not None:
@@ -111,7 +111,7 @@ def _pod_pair_join(scope: Scope, params: BlockParams) -> p.PairJoinSpec | None:
     key = _pod_key(scope, params)
     if sender is None or receiver is None or key is None:
         return None
-    return p.PairJoinSpec(sender, receiver, key)
+    return PairJoinSpec(sender, receiver, key)
 
 
 def _pod_series_labels(scope: Scope, params: BlockParams, name: str) -> tuple[str, ...] | None:
@@ -191,7 +191,7 @@ def _assume(scope: Scope, params: BlockParams, type_: Type | None) -> Expr | Non
     return fold_constants(found)
 
 
-def check_outage(scope: Scope, node: s.OutageDecl) -> p.OutageSpec | None:
+def check_outage(scope: Scope, node: s.OutageDecl) -> OutageSpec | None:
     from policysched.lang.check.declarations import check_constant
 
     params = check_block_params(scope, "`check_outage`", node.span, node.params, ("above", "then"))
@@ -209,4 +209,4 @@ def check_outage(scope: Scope, node: s.OutageDecl) -> p.OutageSpec | None:
     if not 0 <= share <= 1:
         scope.report("PS208", "`above` is a share of the candidates, from 0% to 100%", above.span)
         return None
-    return None if then is None else p.OutageSpec(share, cast(Literal["disable", "wait"], then))
+    return None if then is None else OutageSpec(share, cast(Literal["disable", "wait"], then))

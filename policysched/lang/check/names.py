@@ -5,7 +5,14 @@ from policysched.lang.check.attributes import suggest_attribute
 from policysched.lang.check.expression_checker import ExpressionChecker, conform
 from policysched.lang.check.scope import DeclaredName, LetExpression, declared_here, did_you_mean
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.program import CONTAINER_RECORD, Input, Metric, PairJoinSpec, Parameter, StateSpec
+from policysched.lang.ir.declarations import (
+    CONTAINER_RECORD,
+    Input,
+    Metric,
+    PairJoinSpec,
+    Parameter,
+    StateSpec,
+)
 from policysched.lang.ir.transform import with_span
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t

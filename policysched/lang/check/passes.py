@@ -38,7 +38,10 @@ from policysched.lang.check.scheduling_statements import (
 from policysched.lang.check.scope import DeclaredGang, Scope, declared_here
 from policysched.lang.check.states import declare_state
 from policysched.lang.format.printer import print_tree
-from policysched.lang.ir import program as p
+from policysched.lang.ir.declarations import OutageSpec
+from policysched.lang.ir.layers import Layer
+from policysched.lang.ir.program import Extender, GangSpec, OrderKey, PreemptionSpec, Program
+from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, RuleSet, ScoreRule
 from policysched.lang.syntax import tree as s
 from policysched.text import Diagnostic, Severity, Source, Span
 
@@ -60,15 +63,15 @@ class CheckState:
     header: s.HeaderDecl | None = None
     expansion: IncludeExpansion = field(default_factory=IncludeExpansion)
     singletons: dict[type, _SingletonStatement] = field(default_factory=dict)
-    queue: tuple[p.OrderKey, ...] | None = None
-    gang: p.GangSpec | None = None
-    outage: p.OutageSpec | None = None
-    preemption: p.PreemptionSpec | None = None
-    extenders: tuple[p.Extender, ...] = ()
+    queue: tuple[OrderKey, ...] | None = None
+    gang: GangSpec | None = None
+    outage: OutageSpec | None = None
+    preemption: PreemptionSpec | None = None
+    extenders: tuple[Extender, ...] = ()
     rule_table: RuleTable = field(init=False)
     rule_versions: list[RuleNode] = field(default_factory=list)
-    rules: p.RuleSet = field(default_factory=lambda: p.RuleSet((), ()))
-    layers: list[p.Layer] = field(default_factory=list)
+    rules: RuleSet = field(default_factory=lambda: RuleSet((), ()))
+    layers: list[Layer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rule_table = RuleTable(self.scope, broken_names=frozenset(self.document.unparsed_names))
@@ -104,12 +107,12 @@ def check_document(
     return work, tuple(found)
 
 
-def build_program(work: CheckState) -> p.Program:
+def build_program(work: CheckState) -> Program:
     """The program of a text without errors."""
     header = work.header
     assert header is not None, work.key
     text = canonical_text(work, header)
-    return p.Program(
+    return Program(
         name=header.name.text,
         version=int(header.version.digits),
         sha256=sha256(text.encode()).hexdigest(),
@@ -121,7 +124,7 @@ def build_program(work: CheckState) -> p.Program:
         gang=work.gang,
         rules=work.rules,
         layers=tuple(work.layers),
-        preemption=work.preemption or p.PreemptionSpec("own", None),
+        preemption=work.preemption or PreemptionSpec("own", None),
         parameters=work.scope.parameters(),
         resources=work.scope.valid_resources(),
         extenders=work.extenders,
@@ -288,21 +291,21 @@ def apply_rule_changes(work: CheckState) -> None:
 
 def check_rules(work: CheckState) -> None:
     """Each rule in its last form; earlier forms of this text too, for their mistakes."""
-    filters: list[p.FilterRule | p.BuiltinFilter] = []
-    scores: list[p.ScoreRule | p.BuiltinScore] = []
+    filters: list[FilterRule | BuiltinFilter] = []
+    scores: list[ScoreRule | BuiltinScore] = []
     last = {id(written) for written in work.rule_table.rules.values()}
     for form in work.rule_versions:
         if id(form) not in last:
             check_rule(work.scope, form, frozenset())
     for written in work.rule_table.rules.values():
         match check_rule(work.scope, written, frozenset()):
-            case p.FilterRule() | p.BuiltinFilter() as one:
+            case FilterRule() | BuiltinFilter() as one:
                 filters.append(one)
-            case p.ScoreRule() | p.BuiltinScore() as one:
+            case ScoreRule() | BuiltinScore() as one:
                 scores.append(one)
             case None:
                 pass
-    work.rules = p.RuleSet(tuple(filters), tuple(scores))
+    work.rules = RuleSet(tuple(filters), tuple(scores))
 
 
 def check_layers(work: CheckState) -> None:

@@ -9,7 +9,7 @@ from policysched.lang.check.attributes import is_readable
 from policysched.lang.check.scope import ExpressionContext, Scope, declared_here
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.attributes import OWNERS
-from policysched.lang.ir.program import ResourceSpec
+from policysched.lang.ir.declarations import ResourceSpec
 from policysched.lang.ir.transform import with_owner, with_span
 from policysched.lang.syntax import tree as s
 

@@ -7,7 +7,7 @@ from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import CAPACITY, REQUEST, DeclaredResource, Scope, declared_here
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
-from policysched.lang.ir.program import ResourceSpec
+from policysched.lang.ir.declarations import ResourceSpec
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import Type, TypeKind
 

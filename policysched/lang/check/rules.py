@@ -28,8 +28,19 @@ from policysched.lang.check.scope import (
 )
 from policysched.lang.check.templates import check_template
 from policysched.lang.ir import expr as e
-from policysched.lang.ir import program as p
 from policysched.lang.ir.constant_folding import fold_constants, is_constant
+from policysched.lang.ir.rules import (
+    BuiltinFilter,
+    BuiltinScore,
+    Direction,
+    FilterRule,
+    MaxNormalize,
+    MinMaxNormalize,
+    Normalize,
+    RangeNormalize,
+    Rule,
+    ScoreRule,
+)
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import INT, TypeKind
 from policysched.text import Span
@@ -38,12 +49,12 @@ WEIGHT_MAX = 1_000_000
 SCORE_MAX = 100
 
 
-def check_rule(scope: Scope, node: s.FilterDecl | s.ScoreDecl, known: PresentReads) -> p.Rule | None:
+def check_rule(scope: Scope, node: s.FilterDecl | s.ScoreDecl, known: PresentReads) -> Rule | None:
     """The rule, or None after a finding. `known` is what the layer around it makes sure of."""
     errors = scope.error_count()
     clauses = clauses_by_slot(node.clauses)
     declaration = BUILTINS.get(node.name.text)
-    found: p.Rule | None
+    found: Rule | None
     if declaration is not None:
         found = _check_builtin(scope, node, clauses, known)
     elif isinstance(node, s.FilterDecl):
@@ -58,7 +69,7 @@ def check_rule(scope: Scope, node: s.FilterDecl | s.ScoreDecl, known: PresentRea
 
 def _check_builtin(
     scope: Scope, node: s.FilterDecl | s.ScoreDecl, clauses: RuleClauses, known: PresentReads
-) -> p.Rule | None:
+) -> Rule | None:
     name = node.name.text
     declaration = BUILTINS[name]
     kind = "filter" if isinstance(node, s.FilterDecl) else "score"
@@ -92,11 +103,11 @@ def _check_builtin(
     if params is None:
         return None
     if kind == "filter":
-        return p.BuiltinFilter(name, name, params, when, node.locked, node.name.span)
+        return BuiltinFilter(name, name, params, when, node.locked, node.name.span)
     weight = declaration.default_weight or 1
     if clauses.weight is not None:
         weight = check_weight(scope, clauses.weight.weight)
-    return p.BuiltinScore(name, name, weight, params, when, node.locked, node.name.span)
+    return BuiltinScore(name, name, weight, params, when, node.locked, node.name.span)
 
 
 # ── shared clauses ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -160,7 +171,7 @@ def _report_unknown_builtin(
 
 def _check_filter(
     scope: Scope, node: s.FilterDecl, clauses: RuleClauses, known: PresentReads
-) -> p.FilterRule | None:
+) -> FilterRule | None:
     _report_parameters(scope, node)
     when = _check_when(scope, clauses.when, known)
     known = _present_after_when(scope, clauses.when, known)
@@ -188,7 +199,7 @@ def _check_filter(
         return None
     condition = fold_constants(whole)
     _lint_constant_condition(scope, clauses.require, condition)
-    return p.FilterRule(
+    return FilterRule(
         name=node.name.text,
         when=when,
         rejects=rejects,
@@ -284,7 +295,7 @@ def _report_unknown_keyword(
 
 def _check_score(
     scope: Scope, node: s.ScoreDecl, clauses: RuleClauses, known: PresentReads
-) -> p.ScoreRule | None:
+) -> ScoreRule | None:
     _report_parameters(scope, node)
     when = _check_when(scope, clauses.when, known)
     known = _present_after_when(scope, clauses.when, known)
@@ -299,7 +310,7 @@ def _check_score(
     if clauses.value is None:
         _report_unknown_builtin(scope, node, "prefers", "lower VALUE` or `higher VALUE` or `prefer CONDITION")
         return None
-    direction = p.Direction(clauses.value.direction)
+    direction = Direction(clauses.value.direction)
     found = _score_value(scope, clauses.value, direction)
     if found is None:
         return None
@@ -316,7 +327,7 @@ def _check_score(
     ):
         _report_unused_missing_clause(scope, clauses.missing)
     _lint_relative_normalize(scope, clauses.normalize, normalize, found)
-    return p.ScoreRule(
+    return ScoreRule(
         name=node.name.text,
         weight=weight,
         when=when,
@@ -329,8 +340,8 @@ def _check_score(
     )
 
 
-def _score_value(scope: Scope, clause: s.ScoreValueClause, direction: p.Direction) -> e.Expr | None:
-    if direction is p.Direction.PREFER:
+def _score_value(scope: Scope, clause: s.ScoreValueClause, direction: Direction) -> e.Expr | None:
+    if direction is Direction.PREFER:
         return check_condition(scope, clause.value, SCORE_VALUE)
     found = check_expression(scope, clause.value, SCORE_VALUE)
     if found is None:
@@ -414,10 +425,10 @@ def check_score_missing(scope: Scope, clause: s.MissingClause | None) -> int | L
 
 
 def _check_normalize(
-    scope: Scope, node: s.ScoreDecl, clauses: RuleClauses, direction: p.Direction, value: e.Expr
-) -> p.Normalize | None:
+    scope: Scope, node: s.ScoreDecl, clauses: RuleClauses, direction: Direction, value: e.Expr
+) -> Normalize | None:
     clause = clauses.normalize
-    if direction is p.Direction.PREFER:
+    if direction is Direction.PREFER:
         if clause is not None:
             scope.report(
                 "PS217", "`prefer` is 100 or 0 and needs no `normalize`", clause.span, help="leave it out"
@@ -440,9 +451,9 @@ def _check_normalize(
                 "PS209", "`range` takes two bounds", clause.span, help="such as `range(0Mbps, 1Gbps)`"
             )
         case "max", 0:
-            return p.MaxNormalize()
+            return MaxNormalize()
         case "minmax", 0:
-            return p.MinMaxNormalize()
+            return MinMaxNormalize()
         case ("max" | "minmax") as name, _:
             scope.report("PS209", f"`{name}` takes no arguments", clause.span)
         case word, _:
@@ -452,7 +463,7 @@ def _check_normalize(
     return None
 
 
-def _check_range(scope: Scope, clause: s.NormalizeClause, value: e.Expr) -> p.RangeNormalize | None:
+def _check_range(scope: Scope, clause: s.NormalizeClause, value: e.Expr) -> RangeNormalize | None:
     bounds = [_check_bound(scope, arg, value) for arg in clause.args]
     low, high = bounds
     if low is None or high is None:
@@ -460,7 +471,7 @@ def _check_range(scope: Scope, clause: s.NormalizeClause, value: e.Expr) -> p.Ra
     if low >= high:
         scope.report("PS208", "the first bound must be below the second", clause.span, label="an empty range")
         return None
-    return p.RangeNormalize(low, high)
+    return RangeNormalize(low, high)
 
 
 def _check_bound(scope: Scope, node: s.Expression, value: e.Expr) -> int | float | None:
@@ -480,9 +491,9 @@ def _check_bound(scope: Scope, node: s.Expression, value: e.Expr) -> int | float
 
 
 def _lint_relative_normalize(
-    scope: Scope, clause: s.NormalizeClause | None, normalize: p.Normalize | None, value: e.Expr
+    scope: Scope, clause: s.NormalizeClause | None, normalize: Normalize | None, value: e.Expr
 ) -> None:
-    if clause is None or not isinstance(normalize, p.MaxNormalize | p.MinMaxNormalize):
+    if clause is None or not isinstance(normalize, MaxNormalize | MinMaxNormalize):
         return
     if any(isinstance(one, e.MetricRef | e.GangTraffic) for one in e.walk(value)):
         scope.report(

@@ -13,29 +13,29 @@ from policysched.lang.check.presence import (
 )
 from policysched.lang.check.scope import CONSTANT, GANG_TERM, QUEUE_KEY, VICTIM_CONDITION, Scope
 from policysched.lang.ir import expr as e
-from policysched.lang.ir import program as p
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.expr import Stage
+from policysched.lang.ir.program import GangMode, GangSpec, OnTimeout, OrderKey, PreemptionSpec
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import INT, Type, TypeKind
 from policysched.text import Span
 
 
-def default_order_keys(span: Span) -> tuple[p.OrderKey, ...]:
+def default_order_keys(span: Span) -> tuple[OrderKey, ...]:
     """kube-scheduler's order: priority, then who has waited longest."""
     priority = e.Attr("pod", ("priority",), INT, span)
     queued = e.Attr("pod", ("queued",), t.TIMESTAMP, span)
-    return p.OrderKey(priority, True), p.OrderKey(queued, False)
+    return OrderKey(priority, True), OrderKey(queued, False)
 
 
-def check_queue(scope: Scope, node: s.QueueDecl) -> tuple[p.OrderKey, ...] | None:
+def check_queue(scope: Scope, node: s.QueueDecl) -> tuple[OrderKey, ...] | None:
     keys = [_check_order_key(scope, key) for key in node.keys]
     known = tuple(key for key in keys if key is not None)
     return known if len(known) == len(keys) else None
 
 
-def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> p.OrderKey | None:
+def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> OrderKey | None:
     found = check_expression(scope, node.value, QUEUE_KEY)
     if found is None:
         return None
@@ -64,7 +64,7 @@ def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> p.OrderKey | None:
         return None
     if isinstance(found, e.Const):
         scope.report("PS301", "this key is the same for every pod", found.span, label="orders nothing")
-    return p.OrderKey(fold_constants(found), node.descending)
+    return OrderKey(fold_constants(found), node.descending)
 
 
 def _reads_only_namespace(scope: Scope, key: e.Expr) -> bool:
@@ -86,7 +86,7 @@ def _reads_only_namespace(scope: Scope, key: e.Expr) -> bool:
 _GANG_PARAMS = ("min", "max", "timeout", "on_timeout", "mode", "topology")
 
 
-def check_gang(scope: Scope, node: s.GangDecl) -> p.GangSpec | None:
+def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
     errors = scope.error_count()
     by = check_expression(scope, node.key, GANG_TERM, t.STRING)
     known: PresentReads = frozenset()
@@ -108,8 +108,8 @@ def check_gang(scope: Scope, node: s.GangDecl) -> p.GangSpec | None:
     minimum = None if minimum_node is None else _gang_term(scope, minimum_node, "min", INT, known)
     maximum = _optional_gang_term(scope, params, "max", INT, known)
     timeout = _optional_gang_term(scope, params, "timeout", t.DURATION, known)
-    on_timeout = params.choice("on_timeout", [one.value for one in p.OnTimeout], "requeue")
-    mode = params.choice("mode", [one.value for one in p.GangMode], "whole")
+    on_timeout = params.choice("on_timeout", [one.value for one in OnTimeout], "requeue")
+    mode = params.choice("mode", [one.value for one in GangMode], "whole")
     topology = _topology_key(scope, params, mode)
     if params.get("timeout") is None:
         scope.report(
@@ -121,13 +121,13 @@ def check_gang(scope: Scope, node: s.GangDecl) -> p.GangSpec | None:
         )
     if by is None or minimum is None or scope.error_count() > errors:
         return None
-    return p.GangSpec(
+    return GangSpec(
         key=fold_constants(by),
         minimum=minimum,
         maximum=maximum,
         timeout=timeout,
-        on_timeout=p.OnTimeout(cast(str, on_timeout)),
-        mode=p.GangMode(cast(str, mode)),
+        on_timeout=OnTimeout(cast(str, on_timeout)),
+        mode=GangMode(cast(str, mode)),
         topology_key=topology,
         span=node.span,
     )
@@ -148,7 +148,7 @@ def _topology_key(scope: Scope, params: BlockParams, mode: str | None) -> str | 
                 help='such as `"topology.kubernetes.io/zone"`',
             )
         return None
-    if mode == p.GangMode.GATE.value:
+    if mode == GangMode.GATE.value:
         scope.report(
             "PS235",
             "members of a gang in mode `gate` go one by one, and cannot keep together",
@@ -182,22 +182,22 @@ def _gang_term(
     return folded
 
 
-def check_preemption(scope: Scope, node: s.PreemptionDecl) -> p.PreemptionSpec | None:
+def check_preemption(scope: Scope, node: s.PreemptionDecl) -> PreemptionSpec | None:
     if node.params is None:
-        return p.PreemptionSpec("never", None)
+        return PreemptionSpec("never", None)
     params = check_block_params(scope, "`check_preemption`", node.span, node.params, ("victims",))
     victims = params.required("victims", "own")
     match victims:
         case None:
             return None
         case s.NameExpr(name="own"):
-            return p.PreemptionSpec("own", None)
+            return PreemptionSpec("own", None)
         case s.NameExpr(name="any"):
-            return p.PreemptionSpec("any", None)
+            return PreemptionSpec("any", None)
         case s.MapLit():
             scope.report("PS202", "`victims` is `own`, `any` or a condition", victims.span)
             return None
     found = check_condition(scope, victims, VICTIM_CONDITION)
     if found is None or not check_always_present(scope, found):
         return None
-    return p.PreemptionSpec("where", fold_constants(found))
+    return PreemptionSpec("where", fold_constants(found))

@@ -12,7 +12,14 @@ from typing import Literal
 
 from policysched.lang.check.parameter_values import EMPTY_PARAMETER_VALUES, ParameterValues
 from policysched.lang.diagnostics.catalogue import make_diagnostic
-from policysched.lang.ir import program as p
+from policysched.lang.ir.declarations import (
+    CONTAINER_RECORD,
+    Input,
+    Metric,
+    Parameter,
+    ResourceSpec,
+    StateSpec,
+)
 from policysched.lang.ir.expr import Const, Expr
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import RecordType, Type
@@ -78,7 +85,7 @@ STATE_UPDATE = ExpressionContext(
     "what feeds a state",
     queue_values=False,
     namespace_shares=False,
-    element_record=p.CONTAINER_RECORD,
+    element_record=CONTAINER_RECORD,
     cluster_pods=False,
 )
 COUNTED_ON_NODE = ExpressionContext("what is said of counted pods", other=True, cluster_pods=False)
@@ -109,7 +116,7 @@ class DeclaredName:
     kind: Literal["param", "let", "record", "input", "metric", "state"]
     name: str
     span: Span
-    definition: Const | LetExpression | p.Parameter | RecordType | p.Input | p.Metric | p.StateSpec | None
+    definition: Const | LetExpression | Parameter | RecordType | Input | Metric | StateSpec | None
     used: bool = False
 
 
@@ -118,7 +125,7 @@ class DeclaredResource:
     """`definition` None: it has a mistake that was reported."""
 
     span: Span
-    definition: p.ResourceSpec | None
+    definition: ResourceSpec | None
     used: bool = False
 
 
@@ -180,7 +187,7 @@ class Scope:
         match None if declared is None else declared.definition:
             case Const() as const:
                 found = const
-            case p.Parameter(value=const):
+            case Parameter(value=const):
                 found = const
             case _:
                 return None
@@ -197,7 +204,7 @@ class Scope:
                 continue
             looked_at.add(word)
             match self.names[word].definition:
-                case p.Parameter():
+                case Parameter():
                     return True
                 case LetExpression(node=node):
                     pending += _WORD.findall(node.span.text)
@@ -205,31 +212,25 @@ class Scope:
                     pass
         return False
 
-    def parameters(self) -> dict[str, p.Parameter]:
+    def parameters(self) -> dict[str, Parameter]:
         return {
-            name: one.definition
-            for name, one in self.names.items()
-            if isinstance(one.definition, p.Parameter)
+            name: one.definition for name, one in self.names.items() if isinstance(one.definition, Parameter)
         }
 
-    def inputs(self) -> dict[str, p.Input]:
-        return {
-            name: one.definition for name, one in self.names.items() if isinstance(one.definition, p.Input)
-        }
+    def inputs(self) -> dict[str, Input]:
+        return {name: one.definition for name, one in self.names.items() if isinstance(one.definition, Input)}
 
-    def valid_resources(self) -> dict[str, p.ResourceSpec]:
+    def valid_resources(self) -> dict[str, ResourceSpec]:
         return {name: one.definition for name, one in self.resources.items() if one.definition is not None}
 
-    def states(self) -> dict[str, p.StateSpec]:
+    def states(self) -> dict[str, StateSpec]:
         return {
-            name: one.definition
-            for name, one in self.names.items()
-            if isinstance(one.definition, p.StateSpec)
+            name: one.definition for name, one in self.names.items() if isinstance(one.definition, StateSpec)
         }
 
-    def metrics(self) -> dict[str, p.Metric]:
+    def metrics(self) -> dict[str, Metric]:
         return {
-            name: one.definition for name, one in self.names.items() if isinstance(one.definition, p.Metric)
+            name: one.definition for name, one in self.names.items() if isinstance(one.definition, Metric)
         }
 
 

@@ -8,8 +8,8 @@ from policysched.lang.check.expressions import check_expression_as
 from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import STATE_KEY, STATE_UPDATE, ExpressionContext, Scope
 from policysched.lang.ir import expr as e
-from policysched.lang.ir import program as p
 from policysched.lang.ir.constant_folding import fold_constants
+from policysched.lang.ir.declarations import StateSpec, StateTrigger
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import BOOL, INT, RATIO, STRING, Type
 
@@ -26,7 +26,7 @@ def declare_state(scope: Scope, node: s.StateDecl) -> None:
         declared.definition = value
 
 
-def _check_state(scope: Scope, node: s.StateDecl, type_: Type | None) -> p.StateSpec | None:
+def _check_state(scope: Scope, node: s.StateDecl, type_: Type | None) -> StateSpec | None:
     errors = scope.error_count()
     params = check_block_params(scope, f"the state `{node.name.text}`", node.name.span, node.params, _PARAMS)
     key: e.Expr | None = e.Const("", STRING, node.name.span)  # one for all pods
@@ -60,12 +60,12 @@ def _check_state(scope: Scope, node: s.StateDecl, type_: Type | None) -> p.State
         return None
     if scope.error_count() > errors:
         return None
-    return p.StateSpec(
+    return StateSpec(
         name=node.name.text,
         type=type_,
         scope=cast(Literal["node", "cluster"], per),
         key=fold_constants(key),
-        trigger=cast(p.StateTrigger, on),
+        trigger=cast(StateTrigger, on),
         when=None if when is None else fold_constants(when),
         value=fold_constants(value),
         keep=float(keep),

@@ -6,7 +6,7 @@ from policysched.lang.check.expressions import check_expression
 from policysched.lang.check.scope import REASON_TEMPLATE, Scope
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.expr import Expr
-from policysched.lang.ir.program import MessageTemplate
+from policysched.lang.ir.rules import MessageTemplate
 from policysched.lang.syntax import tree as s
 from policysched.text import Span
 

@@ -7,7 +7,7 @@
 from policysched.lang.check.expression_checker import ExpressionChecker
 from policysched.lang.check.scope import DeclaredName, declared_here, did_you_mean
 from policysched.lang.ir import expr as e
-from policysched.lang.ir import program as p
+from policysched.lang.ir.declarations import Metric, PairJoinSpec, is_node_metric
 from policysched.lang.ir.transform import with_span
 from policysched.lang.syntax import tree as s
 from policysched.text import Span
@@ -30,7 +30,7 @@ def check_traffic_to(reader: ExpressionChecker, node: s.CallExpr) -> e.Expr | No
     if not _check_gang_argument(reader, node.args[0]):
         return None
     rest = list(node.args[1:])
-    metric: p.Metric | None = None
+    metric: Metric | None = None
     if rest and isinstance(rest[0], s.NameExpr) and scope.use_constant(rest[0].name) is None:
         named = rest.pop(0)
         assert isinstance(named, s.NameExpr), named
@@ -43,7 +43,7 @@ def check_traffic_to(reader: ExpressionChecker, node: s.CallExpr) -> e.Expr | No
     topology = _topology_label(reader, rest[0]) if rest else None
     if metric is None or (rest and topology is None):
         return None
-    assert isinstance(metric.join, p.PairJoinSpec), f"{metric.name} is not between pods"
+    assert isinstance(metric.join, PairJoinSpec), f"{metric.name} is not between pods"
     gang = scope.gang
     assert gang is not None, "nobody says what a gang is"
     if gang.key is None and gang.checked:
@@ -81,7 +81,7 @@ def _check_gang_argument(reader: ExpressionChecker, node: s.Expression) -> bool:
     return scope.gang is not None
 
 
-def _named_metric(reader: ExpressionChecker, node: s.NameExpr) -> p.Metric | None:
+def _named_metric(reader: ExpressionChecker, node: s.NameExpr) -> Metric | None:
     declared = reader.scope.names.get(node.name)
     if declared is None:
         if node.name not in reader.scope.broken_names:
@@ -97,7 +97,7 @@ def _named_metric(reader: ExpressionChecker, node: s.NameExpr) -> p.Metric | Non
     declared.used = True
     if declared.kind == "metric" and declared.definition is None:
         return None
-    if declared.name not in _pod_pair_metrics(reader) or not isinstance(declared.definition, p.Metric):
+    if declared.name not in _pod_pair_metrics(reader) or not isinstance(declared.definition, Metric):
         reader.scope.report(
             "PS247",
             f"`{node.name}` is no metric between two pods",
@@ -109,12 +109,12 @@ def _named_metric(reader: ExpressionChecker, node: s.NameExpr) -> p.Metric | Non
     return declared.definition
 
 
-def _only_pod_pair_metric(reader: ExpressionChecker, span: Span) -> p.Metric | None:
+def _only_pod_pair_metric(reader: ExpressionChecker, span: Span) -> Metric | None:
     found = _pod_pair_metrics(reader)
     if len(found) == 1:
         declared = next(iter(found.values()))
         declared.used = True
-        assert isinstance(declared.definition, p.Metric), declared
+        assert isinstance(declared.definition, Metric), declared
         return declared.definition
     if found:
         reader.scope.report(
@@ -139,7 +139,7 @@ def _pod_pair_metrics(reader: ExpressionChecker) -> dict[str, DeclaredName]:
     return {
         name: one
         for name, one in reader.scope.names.items()
-        if isinstance(one.definition, p.Metric) and not p.is_node_metric(one.definition)
+        if isinstance(one.definition, Metric) and not is_node_metric(one.definition)
     }
 
 

@@ -1,1 +1,1 @@
-"""Printing: a syntax tree as the one text that `policysched fmt` writes."""
+"""The formatter: prints a syntax tree in the canonical layout of `policysched fmt`."""

@@ -1,7 +1,7 @@
-"""What decides beside the rules, as a reader would write it: metrics, what an outage does, the queue, gangs, whom pods may evict.
+"""Renders the statements of a policy other than its rules: inputs, metrics, outage, queue, gangs and preemption.
 
-The clauses are those of the expanded text, so what came from a library stands there too; a constant that one of them mentions
-stands before it. What nobody wrote is said as it then is, for a policy has an order and a preemption in any case.
+They come from the expanded text, so statements of included libraries are shown; a constant is shown before the statement
+that uses it. Statements that the policy omits are shown with their defaults.
 """
 
 import re
@@ -18,30 +18,34 @@ _DEFAULT_STATEMENTS: tuple[tuple[type[s.Statement], str], ...] = (
     (s.QueueDecl, "queue by pod.priority desc, pod.queued"),
     (s.PreemptionDecl, "preemption { victims = own }"),
 )
-"""What a policy without such a statement does, in the language's words (`lang.check` has the values)."""
+"""The default statements as policy text; `lang.check` has the values."""
 
 _OUTAGE_EFFECTS = {
     "disable": "the rules that read it do not apply",
-    "wait": "pods to which a rule applies that reads it wait",
+    "wait": "pods wait if a rule that reads it applies to them",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedClause:
-    """One statement, laid out. Not `is_explicit`: nobody said so, and it is the default."""
+    """A formatted statement. `is_explicit` False: not in the policy; the default applies."""
 
     text: str
     is_explicit: bool = True
 
 
 def render_clauses(program: Program) -> tuple[RenderedClause, ...]:
-    """In the order of the text, defaults at the end."""
-    document, found = parse(Source(program.name, program.text))
-    assert not found, f"the expanded text of {program.name} does not parse: {found[0].message}"
-    lets = {one.name.text: one for one in document.statements if isinstance(one, s.LetDecl)}
-    shown: dict[str, None] = {}
-    for one in document.statements:
-        match one:
+    """In source order, defaults at the end."""
+    document, diagnostics = parse(Source(program.name, program.text))
+    assert not diagnostics, f"the expanded text of {program.name} does not parse: {diagnostics[0].message}"
+    lets = {
+        statement.name.text: statement
+        for statement in document.statements
+        if isinstance(statement, s.LetDecl)
+    }
+    texts: dict[str, None] = {}
+    for statement in document.statements:
+        match statement:
             case (
                 s.InputDecl()
                 | s.MetricDecl()
@@ -52,16 +56,16 @@ def render_clauses(program: Program) -> tuple[RenderedClause, ...]:
                 | s.OutageDecl()
                 | s.PreemptionDecl()
             ):
-                shown.update(dict.fromkeys(_with_referenced_constants(one, lets)))
-    stand = {type(one) for one in document.statements}
+                texts.update(dict.fromkeys(_with_referenced_constants(statement, lets)))
+    present = {type(statement) for statement in document.statements}
     defaults = (
-        RenderedClause(text, is_explicit=False) for kind, text in _DEFAULT_STATEMENTS if kind not in stand
+        RenderedClause(text, is_explicit=False) for kind, text in _DEFAULT_STATEMENTS if kind not in present
     )
-    return (*map(RenderedClause, shown), *defaults)
+    return (*map(RenderedClause, texts), *defaults)
 
 
 def _with_referenced_constants(statement: s.Statement, lets: Mapping[str, s.LetDecl]) -> Iterator[str]:
-    """The names that it mentions first, with the names that those mention."""
+    """The constants that it uses, directly or through other constants, then the statement."""
     text = "\n".join(layout_lines(statement_layout(statement), ""))
     for word in dict.fromkeys(re.findall(r"[A-Za-z_]\w*", text)):
         if word in lets and lets[word] is not statement:
@@ -70,13 +74,13 @@ def _with_referenced_constants(statement: s.Statement, lets: Mapping[str, s.LetD
 
 
 def describe_outage(program: Program) -> str | None:
-    """What happens while samples are lacking, with the numbers that count; None of a policy without metrics."""
+    """The behaviour of the policy while samples are missing; None for a policy without metrics."""
     if not program.metrics:
         return None
     if program.outage is None:
-        return "a node without a sample is as each rule says (`missing`, `else`), however many there are"
+        return "no outage handling: each rule decides on nodes without a sample (`missing`, `else`)"
     if program.outage.missing_ratio_max >= 1:
-        return "`above` is 100%, so a node without a sample is as each rule says (`missing`, `else`), however many there are"
+        return "`above` is 100%: each rule decides on nodes without a sample (`missing`, `else`)"
     above = f"{program.outage.missing_ratio_max * 100:g}%"
     return (
         f"while more than {above} of a pod's candidates have no fresh sample of a metric, "

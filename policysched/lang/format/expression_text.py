@@ -1,7 +1,7 @@
-"""Expressions as text, with no more parentheses than their meaning needs.
+"""Prints expressions with the fewest parentheses.
 
-The levels are those of `policy.lark`, loosest first; an operand of a looser level than its place allows is put in
-parentheses. Chains of one operator are walked in a loop, so that a long condition needs no deep stack.
+Precedence levels are those of `policy.lark`, loosest first; an operand that binds looser than its position allows gets
+parentheses. Chains of one operator are printed in a loop, so that a long condition does not exhaust the stack.
 """
 
 from policysched.lang.syntax import tree as s
@@ -27,17 +27,17 @@ _OPERATOR_LEVELS = {
     "*": PRODUCT_LEVEL,
     "/": PRODUCT_LEVEL,
 }
-"""Of the operators that can follow each other; all others compare."""
+"""Levels of the operators that can be chained; all others are comparisons."""
 
 
-def expression_text(expression: s.Expression, place: int = CONDITIONAL_LEVEL) -> str:
-    """One line. `place` is the tightest level that needs no parentheses there."""
+def expression_text(expression: s.Expression, min_level: int = CONDITIONAL_LEVEL) -> str:
+    """The expression on one line, in parentheses if its level is below `min_level`."""
     text = _text_without_parentheses(expression)
-    return f"({text})" if _level(expression) < place else text
+    return f"({text})" if _level(expression) < min_level else text
 
 
 def condition_lines(expression: s.Expression) -> list[str]:
-    """The same in several lines, the later ones beginning with `and` or `or`; one line where there is none."""
+    """The expression broken before each outermost `and` or `or`."""
     if not isinstance(expression, s.BinaryExpr) or expression.op not in ("and", "or"):
         return [expression_text(expression)]
     level = _OPERATOR_LEVELS[expression.op]
@@ -66,7 +66,7 @@ def _level(expression: s.Expression) -> int:
         case s.UnaryExpr():
             return SIGN_LEVEL
         case s.ElseExpr():
-            # A text at the end of a rule would be read as the rule's own: `require (pool else "none")`.
+            # A string at the end of a rule would be parsed as its `else` message: `require (pool else "none")`.
             return 0 if _ends_with_string(expression) else ELSE_LEVEL
         case s.IfExpr():
             return 0 if _ends_with_string(expression) else CONDITIONAL_LEVEL
@@ -81,13 +81,13 @@ def _ends_with_string(expression: s.Expression) -> bool:
 
 
 def _then_text(expression: s.Expression) -> str:
-    """Between `then` and `else`, where an `else` of its own would end it."""
+    """The branch between `then` and `else`, in parentheses if it contains a bare `else`."""
     text = expression_text(expression, OR_LEVEL)
     return f"({text})" if _has_bare_else(expression) and _level(expression) >= OR_LEVEL else text
 
 
 def _has_bare_else(expression: s.Expression) -> bool:
-    """Whether an `else` stands in it outside of parentheses."""
+    """Whether it contains an `else` outside of parentheses."""
     pending = [expression]
     while pending:
         match pending.pop():
@@ -131,16 +131,16 @@ def _text_without_parentheses(expression: s.Expression) -> str:
             return f"has {expression_text(target)}"
         case s.CallExpr(function=function, args=args):
             return f"{function.text}({_joined(args)})"
-        case s.ListFoldExpr(function=function, value=value, items=over, where=where):
-            what = over.text if value is None else f"{expression_text(value)} over {over.text}"
-            filtered = "" if where is None else f" where {expression_text(where)}"
-            return f"{function.text}({what}{filtered})"
-        case s.AggregateExpr(function=function, value=value, after_placement=placing):
-            after = " after placing" if placing else ""
+        case s.ListFoldExpr(function=function, value=value, items=items, where=where):
+            folded = items.text if value is None else f"{expression_text(value)} over {items.text}"
+            condition_text = "" if where is None else f" where {expression_text(where)}"
+            return f"{function.text}({folded}{condition_text})"
+        case s.AggregateExpr(function=function, value=value, after_placement=after_placement):
+            after = " after placing" if after_placement else ""
             return f"{function.text} of {expression_text(value)} over nodes{after}"
-        case s.CountExpr(where=where, on_node=on_node, include_finished=ended):
-            place = "pods on node" if on_node else "all pods" if ended else "pods"
-            return f"count({place})" if where is None else f"count({place} where {expression_text(where)})"
+        case s.CountExpr(where=where, on_node=on_node, include_finished=include_finished):
+            pods = "pods on node" if on_node else "all pods" if include_finished else "pods"
+            return f"count({pods})" if where is None else f"count({pods} where {expression_text(where)})"
 
 
 def _path_part_text(part: s.PathPart) -> str:
@@ -150,7 +150,7 @@ def _path_part_text(part: s.PathPart) -> str:
 
 
 def _joined(expressions: tuple[s.Expression, ...]) -> str:
-    return ", ".join(expression_text(one) for one in expressions)
+    return ", ".join(expression_text(expression) for expression in expressions)
 
 
 def _binary_text(expression: s.BinaryExpr) -> str:
@@ -164,7 +164,7 @@ def _binary_text(expression: s.BinaryExpr) -> str:
 
 
 def _chain(expression: s.BinaryExpr, level: int) -> tuple[s.Expression, list[tuple[str, s.Expression]]]:
-    """`a + b - c` as `a` and what follows it."""
+    """`a + b - c` as `a` and the list of `+ b` and `- c`."""
     rest: list[tuple[str, s.Expression]] = []
     node: s.Expression = expression
     while isinstance(node, s.BinaryExpr) and _OPERATOR_LEVELS.get(node.op) == level:

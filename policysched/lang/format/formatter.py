@@ -1,4 +1,4 @@
-"""Formatting a policy text, with proof that nothing but its looks changed."""
+"""Formats a policy text and verifies that only its layout changed."""
 
 from collections import Counter
 from dataclasses import dataclass, fields, is_dataclass
@@ -8,12 +8,12 @@ from policysched.lang.parse import parse
 from policysched.text import Diagnostic, Severity, Source, Span
 
 _FIXED_BY_PRINTING = frozenset({"PS118"})
-"""Errors that leave the tree whole and go away by printing it: tabs."""
+"""Errors that do not affect the tree and that formatting fixes: tabs."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormatResult:
-    """`text` is None where the policy has errors, which stand in `diagnostics`, or where `internal_error` names our own."""
+    """`text` is None if the policy has errors (`diagnostics`) or if the formatter has a bug (`internal_error`)."""
 
     text: str | None
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -21,7 +21,7 @@ class FormatResult:
 
 
 def format_source(source: Source) -> FormatResult:
-    """The canonical text. It is read again before it is given out: same tree, same comments, same when printed again."""
+    """The canonical text. It is parsed again to verify that it has the same tree and comments and is stable."""
     document, diagnostics = parse(source)
     errors = tuple(
         d for d in diagnostics if d.severity is Severity.ERROR and d.code not in _FIXED_BY_PRINTING
@@ -29,20 +29,20 @@ def format_source(source: Source) -> FormatResult:
     if errors:
         return FormatResult(None, errors)
     text = print_tree(document)
-    again, problems = parse(Source(source.name, text))
-    if any(d.severity is Severity.ERROR and d.code not in _FIXED_BY_PRINTING for d in problems):
-        return FormatResult(None, internal_error="the formatted text would not parse")
-    if not trees_equal(document.statements, again.statements):
-        return FormatResult(None, internal_error="the formatted text would mean something else")
-    if Counter(c.text for c in document.comments) != Counter(c.text for c in again.comments):
-        return FormatResult(None, internal_error="the formatted text would have other comments")
-    if print_tree(again) != text:
-        return FormatResult(None, internal_error="formatting again would change the text again")
+    reparsed, reparse_diagnostics = parse(Source(source.name, text))
+    if any(d.severity is Severity.ERROR and d.code not in _FIXED_BY_PRINTING for d in reparse_diagnostics):
+        return FormatResult(None, internal_error="the formatted text does not parse")
+    if not trees_equal(document.statements, reparsed.statements):
+        return FormatResult(None, internal_error="the formatted text has a different meaning")
+    if Counter(c.text for c in document.comments) != Counter(c.text for c in reparsed.comments):
+        return FormatResult(None, internal_error="the formatted text has different comments")
+    if print_tree(reparsed) != text:
+        return FormatResult(None, internal_error="formatting the text again changes it again")
     return FormatResult(text)
 
 
 def trees_equal(left: object, right: object) -> bool:
-    """Whether two parts of syntax trees are equal, wherever they stand in their texts."""
+    """Whether two parts of syntax trees are equal, ignoring their spans."""
     pending = [(left, right)]
     while pending:
         a, b = pending.pop()

@@ -1,4 +1,4 @@
-"""How a statement is broken into lines. For `printer`, which knows where the comments go."""
+"""Layout of a statement: its segments and how they are broken into lines. `printer` attaches the comments."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -21,9 +21,9 @@ INDENT = "  "
 
 @dataclass(slots=True)
 class LayoutSegment:
-    """A part of a statement. `lines` is how it is broken where `text` is too long, each with its own further indent.
+    """A part of a statement. `lines` is used where `text` is too long; each line includes its extra indent.
 
-    `start` and `end` are offsets in the source: where its comments are looked for.
+    `start` and `end` are source offsets; they determine which comments belong to the segment.
     """
 
     text: str
@@ -93,7 +93,7 @@ def _block_lines(shape: StatementLayout, indent: str) -> Iterator[str]:
 
 
 def _filled_lines(shape: StatementLayout, indent: str, *, one_each: bool) -> Iterator[str]:
-    """Segments on the line of the head as far as they fit, then on lines further right."""
+    """Segments on the line of the head as far as they fit, then on indented lines."""
     inner = indent + INDENT
     line: str | None = indent + shape.head.text + _trailing_comment_text(shape.head)
     closed = bool(shape.head.trailing_comments) or one_each
@@ -198,7 +198,7 @@ def statement_layout(statement: s.Statement) -> StatementLayout:
                 span, f"drop {name.text}" if kind is None else f"drop {kind.text} {name.text}"
             )
         case _:
-            raise AssertionError(f"a layer is laid out by the printer: {statement!r}")
+            raise AssertionError(f"layers are printed by the printer: {statement!r}")
 
 
 def _include_text(statement: s.IncludeDecl) -> str:
@@ -250,7 +250,7 @@ def _segment(text: str, span: Span, *, end: int | None = None) -> LayoutSegment:
 
 
 def _expression_segment(word: str, value: s.Expression, span: Span) -> LayoutSegment:
-    """`require E`, which can be broken at the `and`s and `or`s of E."""
+    """`require E`, which can be broken before the `and`s and `or`s of E."""
     first, *rest = condition_lines(value)
     before = f"{word} " if word else ""
     return LayoutSegment(
@@ -313,7 +313,7 @@ def _clauses_layout(
 
 
 def _closing_brace_offset(span: Span, last_end: int) -> int:
-    """Where the braces around parameters end, of which the last ended there: for the comments in between."""
+    """The offset after the closing brace; comments before it belong to the last parameter."""
     match = _UP_TO_BRACE.match(span.source.text, last_end, span.end)
     return span.end if match is None else match.end()
 

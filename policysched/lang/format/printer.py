@@ -1,11 +1,11 @@
-"""A syntax tree as the one text that `policysched fmt` gives it, with every comment.
+"""Prints a syntax tree in the canonical layout, with all comments.
 
-A statement is a head and the segments behind it (clauses, keys, parameters). It stands on one line if it fits and no
-comment is in between; otherwise segments fill lines indented by two, and a parameter block has one line each. Columns
-are not aligned: a longer name would change its neighbours' lines, and a change should be one line of a diff.
+A statement has a head and segments (clauses, keys, parameters). It is printed on one line if it fits and has no comment
+inside; otherwise segments fill lines indented by two, and a parameter block has one line for each parameter. Columns are
+not aligned, so that a longer name does not change its neighbours' lines.
 
-A comment stays before or behind the segment where it stood; one in the middle of an expression moves before its
-segment. Empty lines between statements stay, but never two.
+A comment stays before or after its segment; one inside an expression moves before its segment. A single empty line
+between statements is kept; several become one.
 """
 
 from bisect import bisect_left
@@ -17,7 +17,7 @@ from policysched.lang.syntax import tree as s
 
 
 def print_tree(document: s.SyntaxTree) -> str:
-    """The whole text. Ends with a line end, unless it is empty."""
+    """The formatted text. Ends with a newline unless it is empty."""
     return _Printer(document).run()
 
 
@@ -35,8 +35,8 @@ class _Printer:
         return "".join(f"{line}\n" for line in self.lines)
 
     def _print_statements(self, statements: Sequence[s.Statement], end: int, indent: str) -> None:
-        """Statements and the comments around them, up to an offset of the source."""
-        last: int | None = None  # where the item before ended
+        """Prints statements and the comments around them, up to a source offset."""
+        last: int | None = None  # the end of the previous item
         for statement in statements:
             span = statement.span
             last = self._print_standalone_comments(self._take_comments_before(span.start), last, indent)
@@ -71,7 +71,7 @@ class _Printer:
         self.lines.append(f"{indent}}}")
 
     def _take_comments_before(self, end: int) -> list[s.Comment]:
-        """The comments before an offset that were not taken yet."""
+        """The remaining comments before an offset."""
         stop = bisect_left(self.comment_starts, end, self.next_comment)
         taken = self.comments[self.next_comment : stop]
         self.next_comment = stop
@@ -101,18 +101,20 @@ class _Printer:
 
 
 def _attach_comments(shape: StatementLayout, comments: list[s.Comment]) -> list[s.Comment]:
-    """Give each comment to a segment; those inside the head are returned, to stand before the statement."""
+    """Attaches each comment to a segment. Returns those inside the head, which are printed before the statement."""
     hoisted = []
     parts = sorted((shape.head, *shape.segments), key=lambda part: part.start)
     for comment in comments:
-        place = comment.span.start
-        following = next((part for part in parts if part.end > place), None)
-        previous = max((part for part in parts if part.end <= place), key=lambda part: part.end, default=None)
+        offset = comment.span.start
+        following = next((part for part in parts if part.end > offset), None)
+        previous = max(
+            (part for part in parts if part.end <= offset), key=lambda part: part.end, default=None
+        )
         on_its_line = (
             previous is not None
-            and (following is None or place < following.start)
+            and (following is None or offset < following.start)
             and not comment.is_own_line
-            and "\n" not in comment.span.source.text[previous.end : place]
+            and "\n" not in comment.span.source.text[previous.end : offset]
         )
         if previous is not None and on_its_line:
             previous.trailing_comments.append(comment.text)

@@ -1,7 +1,6 @@
-"""The arithmetic of the language on single values: int64 that saturates, float64 that stays finite.
+"""Scalar arithmetic of the language: saturating int64 and finite float64, as defined in `lang.ir.expr`.
 
-The checker folds constants with it. It is the meaning that the docstring of `lang.ir.expr` gives; a value that does not
-exist (division by zero, a logarithm of zero) is None.
+Constant folding uses it. An undefined result (division by zero, the logarithm of zero) is None.
 """
 
 import math
@@ -20,31 +19,30 @@ def saturate(value: int) -> int:
 
 
 def clamp_finite(value: float) -> float:
-    """Clamped to the finite range; what is not a number (infinity less infinity cannot arise) is 0."""
+    """The value clamped to the finite range; NaN becomes 0."""
     if math.isnan(value):
         return 0.0
     return max(-FLOAT64_MAX, min(FLOAT64_MAX, value))
 
 
 def exact_total(numbers: Sequence[Number], *, floating: bool) -> Number:
-    """The sum that does not depend on the order: whole numbers exactly and then held to int64, floats rounded once at the end."""
+    """The sum, independent of the order: integers exactly and then saturated, floats with a single rounding at the end."""
     if not floating:
         return saturate(sum(int(number) for number in numbers))
     try:
         return clamp_finite(math.fsum(numbers))
-    except OverflowError:  # on the way; so large that a rounding more does not matter
+    except OverflowError:  # an intermediate sum; at that size one more rounding does not matter
         return clamp_finite(sum(sorted(map(float, numbers))))
 
 
 def whole_total(numbers: Iterable[int], *, floating: bool) -> Number:
-    """The sum of whole numbers, none below zero, as a value of a type: exactly, then held to int64, or to the finite floats. What is more
-    than either holds stays the most there can be, so that nothing has room beside it."""
+    """The exact sum of integers that are not negative, saturated to int64 or to the largest float64."""
     total = sum(numbers)
     return float(min(total, int(FLOAT64_MAX))) if floating else saturate(total)
 
 
 def arithmetic(op: str, left: Number, right: Number, *, floating: bool) -> Number | None:
-    """`left op right`, for `+ - * /`. Whole division rounds toward minus infinity."""
+    """`left op right`, for `+ - * /`. Integer division rounds toward minus infinity."""
     if floating:
         return _float_arithmetic(op, float(left), float(right))
     assert isinstance(left, int) and isinstance(right, int), (op, left, right)
@@ -76,7 +74,7 @@ def negate(value: Number) -> Number:
 
 
 def compare(op: CompareOp, left: bool | Number | str, right: bool | Number | str) -> bool:
-    """Both of one dimension; a whole number beside a float is converted first."""
+    """Both have one dimension; with a float on one side, the other is converted to float first."""
     if isinstance(left, float) or isinstance(right, float):
         left, right = float(left), float(right)
     match op:
@@ -85,7 +83,7 @@ def compare(op: CompareOp, left: bool | Number | str, right: bool | Number | str
         case "!=":
             return left != right
         case "<":
-            return left < right  # type: ignore[operator]  # the checker saw to it that both are numbers
+            return left < right  # type: ignore[operator]  # the checker ensures numbers
         case "<=":
             return left <= right  # type: ignore[operator]
         case ">":
@@ -95,7 +93,7 @@ def compare(op: CompareOp, left: bool | Number | str, right: bool | Number | str
 
 
 def call(function: Function, args: Sequence[Number], *, floating: bool) -> Number | None:
-    """A function's value; `round` is half to even, `clamp(x, lo, hi)` is `min(max(x, lo), hi)`."""
+    """The value of a function; `round` rounds half to even, `clamp(x, lo, hi)` is `min(max(x, lo), hi)`."""
     match function:
         case "min" | "max" | "clamp" | "abs":
             values = [float(arg) for arg in args] if floating else list(args)
@@ -144,7 +142,7 @@ def _round_to_int(function: Function, value: Number) -> int:
             low = math.floor(value)
             return saturate(low + (value - low >= 0.5))
         case "round_half_away":
-            size = math.floor(abs(value))
-            return saturate(int(math.copysign(size + (abs(value) - size >= 0.5), value)))
+            magnitude = math.floor(abs(value))
+            return saturate(int(math.copysign(magnitude + (abs(value) - magnitude >= 0.5), value)))
         case _:
             return saturate(round(value))

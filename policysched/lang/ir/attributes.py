@@ -1,4 +1,4 @@
-"""Every built-in attribute: what a policy may read of pods, nodes and namespaces without declaring anything.
+"""The built-in attributes of pods, nodes and namespaces, which a policy can read without a declaration.
 
 One row per attribute. The checker takes the type from it, the compiler the stage and the requeue events, the evaluator
 the reader (`evaluate.scalar.leaves`) and the column (`evaluate.columns.column_kinds`), the docs all of it. A new attribute
@@ -49,7 +49,7 @@ class BuiltinAttribute:
 
     @property
     def qualified_name(self) -> str:
-        """As a policy writes it: `pod.owner.kind`."""
+        """As in a policy: `pod.owner.kind`."""
         return ".".join((self.owner, *self.path))
 
 
@@ -72,25 +72,29 @@ def _pod_attribute(
     field: str,
     doc: str,
     *,
-    wakes: frozenset[ClusterEvent] = _NO_EVENTS,
+    requeue_events: frozenset[ClusterEvent] = _NO_EVENTS,
     keys: Literal["texts", "resources"] | None = None,
     stage: Stage = Stage.POD,
     unit: str = "",
 ) -> BuiltinAttribute:
-    return BuiltinAttribute("pod", tuple(path.split(".")), type_, stage, field, wakes, doc, keys, unit)
+    return BuiltinAttribute(
+        "pod", tuple(path.split(".")), type_, stage, field, requeue_events, doc, keys, unit
+    )
 
 
 def _node_attribute(
     path: str,
     type_: Type,
     field: str,
-    wakes: frozenset[ClusterEvent],
+    requeue_events: frozenset[ClusterEvent],
     doc: str,
     *,
     keys: Literal["texts", "resources"] | None = None,
     unit: str = "",
 ) -> BuiltinAttribute:
-    return BuiltinAttribute("node", (path,), type_, Stage.NODE, field, wakes | {_E.NODE_ADD}, doc, keys, unit)
+    return BuiltinAttribute(
+        "node", (path,), type_, Stage.NODE, field, requeue_events | {_E.NODE_ADD}, doc, keys, unit
+    )
 
 
 _RESOURCE_UNIT = "cpu: thousandths of a core; memory, ephemeral-storage, hugepages-*: bytes; others: a count"
@@ -98,24 +102,29 @@ _RESOURCE_UNIT = "cpu: thousandths of a core; memory, ephemeral-storage, hugepag
 _POD_ROWS: tuple[BuiltinAttribute, ...] = (
     _pod_attribute("name", STRING, "name", "The pod's name."),
     _pod_attribute("namespace", STRING, "namespace", "The namespace's name."),
-    _pod_attribute("uid", STRING, "uid", "The UID that the API server gave it."),
+    _pod_attribute("uid", STRING, "uid", "Its UID."),
     _pod_attribute(
-        "labels", _STRING_MAP, "labels", "A label by its quoted key.", wakes=_POD_UPDATE_EVENTS, keys="texts"
+        "labels",
+        _STRING_MAP,
+        "labels",
+        "A label by its quoted key.",
+        requeue_events=_POD_UPDATE_EVENTS,
+        keys="texts",
     ),
     _pod_attribute(
         "annotations",
         _STRING_MAP,
         "annotations",
         "An annotation by its key.",
-        wakes=_POD_UPDATE_EVENTS,
+        requeue_events=_POD_UPDATE_EVENTS,
         keys="texts",
     ),
     _pod_attribute(
         "requests",
         _INT_MAP,
         "requests",
-        "What it requests of a resource, init containers and overhead counted as kube-scheduler counts them; `pods` is 1.",
-        wakes=_POD_UPDATE_EVENTS,
+        "Its effective request of a resource as kube-scheduler computes it, init containers and overhead included; `pods` is 1.",
+        requeue_events=_POD_UPDATE_EVENTS,
         keys="resources",
         unit=_RESOURCE_UNIT,
     ),
@@ -124,32 +133,32 @@ _POD_ROWS: tuple[BuiltinAttribute, ...] = (
         _INT_MAP,
         "limits",
         "Its limit.",
-        wakes=_POD_UPDATE_EVENTS,
+        requeue_events=_POD_UPDATE_EVENTS,
         keys="resources",
         unit=_RESOURCE_UNIT,
     ),
-    _pod_attribute(
-        "priority", INT, "priority", "The number that its priority class stands for, 0 without one."
-    ),
+    _pod_attribute("priority", INT, "priority", "The value of its priority class, 0 without one."),
     _pod_attribute("qos", QOS, "qos", "BestEffort < Burstable < Guaranteed, from its requests and limits."),
     _pod_attribute("created", TIMESTAMP, "created_ns", "When it was created.", unit="ns"),
-    _pod_attribute("queued", TIMESTAMP, "facts.queued_ns", "When it first came into the queue.", unit="ns"),
+    _pod_attribute(
+        "queued", TIMESTAMP, "facts.queued_ns", "When it was first added to the queue.", unit="ns"
+    ),
     _pod_attribute(
         "waited",
         DURATION,
         "facts.waited",
         "How long it has been in the queue: now less `pod.queued`.",
-        wakes=frozenset({_E.TIME}),
+        requeue_events=frozenset({_E.TIME}),
         stage=Stage.POD | Stage.TIME,
         unit="ns",
     ),
-    _pod_attribute("attempts", INT, "facts.attempts", "How often it was tried, this time not counted."),
+    _pod_attribute("attempts", INT, "facts.attempts", "Previous scheduling attempts."),
     _pod_attribute(
         "deadline",
         DURATION.as_optional(),
         "deadline_ns",
         "spec.activeDeadlineSeconds; missing where it has none.",
-        wakes=_POD_UPDATE_EVENTS,
+        requeue_events=_POD_UPDATE_EVENTS,
         unit="ns",
     ),
     _pod_attribute(
@@ -161,13 +170,13 @@ _POD_ROWS: tuple[BuiltinAttribute, ...] = (
     _pod_attribute("owner.name", STRING, "owner_name", "The name of its controller; empty without one."),
     _pod_attribute("scheduler", STRING, "scheduler", "Its schedulerName."),
     _pod_attribute("service_account", STRING, "service_account", "The name of its ServiceAccount."),
-    _pod_attribute("images", _STRING_LIST, "images", "The image of each container, in its full name."),
+    _pod_attribute("images", _STRING_LIST, "images", "The image of each container, by full name."),
     _pod_attribute(
         "tolerations",
         _STRING_LIST,
         "tolerations[].key",
         "The keys of the taints that it tolerates.",
-        wakes=_POD_UPDATE_EVENTS,
+        requeue_events=_POD_UPDATE_EVENTS,
     ),
 )
 
@@ -194,7 +203,7 @@ _NODE_ROWS: tuple[BuiltinAttribute, ...] = (
         _STRING_MAP,
         "objects",
         frozenset({_E.NODE_OBJECT}),
-        "The custom resource of the node's name, as JSON, by what the operator's settings call its kind; for inputs with `at`.",
+        "The custom resource with the node's name, as JSON, by the name that the settings give its kind; for inputs with `at`.",
         keys="texts",
     ),
     _node_attribute(
@@ -202,7 +211,7 @@ _NODE_ROWS: tuple[BuiltinAttribute, ...] = (
         _INT_MAP,
         "allocatable",
         frozenset({_E.NODE_ALLOCATABLE}),
-        "What the node has of a resource for pods; `pods` is how many it takes.",
+        "What the node has of a resource for pods; `pods` is the maximum number of pods.",
         keys="resources",
         unit=_RESOURCE_UNIT,
     ),
@@ -211,7 +220,7 @@ _NODE_ROWS: tuple[BuiltinAttribute, ...] = (
         _INT_MAP,
         "usage.requested",
         _PLACED_POD_EVENTS,
-        "What the pods on it request, those counted in that we have just placed, up to 2^62 - 1 of it; `pods` is how many they are.",
+        "The sum of the requests of its pods, assumed pods included, at most 2^62 - 1; `pods` is their number.",
         keys="resources",
         unit=_RESOURCE_UNIT,
     ),
@@ -220,7 +229,7 @@ _NODE_ROWS: tuple[BuiltinAttribute, ...] = (
         _INT_MAP,
         "usage.free",
         _PLACED_POD_EVENTS | {_E.NODE_ALLOCATABLE},
-        "`allocatable` less `requested`.",
+        "`allocatable` minus `requested`.",
         keys="resources",
         unit=_RESOURCE_UNIT,
     ),
@@ -241,9 +250,9 @@ _NODE_ROWS: tuple[BuiltinAttribute, ...] = (
         _STRING_LIST,
         "images",
         frozenset({_E.NODE_IMAGE}),
-        "The images that it has, by their full names.",
+        "The images that it has, by full name.",
     ),
-    _node_attribute("created", TIMESTAMP, "created_ns", _NO_EVENTS, "When it joined.", unit="ns"),
+    _node_attribute("created", TIMESTAMP, "created_ns", _NO_EVENTS, "When it was created.", unit="ns"),
     _node_attribute(
         "ready", BOOL, "ready", frozenset({_E.NODE_CONDITION}), "Whether its Ready condition is `True`."
     ),
@@ -251,14 +260,14 @@ _NODE_ROWS: tuple[BuiltinAttribute, ...] = (
 
 
 def _share_attribute(resource: str, doc: str) -> BuiltinAttribute:
-    wakes = _PLACED_POD_EVENTS | {_E.NODE_ALLOCATABLE, _E.NODE_DELETE}
+    requeue_events = _PLACED_POD_EVENTS | {_E.NODE_ALLOCATABLE, _E.NODE_DELETE}
     return BuiltinAttribute(
         "namespace",
         ("share", resource),
         RATIO,
         Stage.POD | Stage.NAMESPACE_SHARES,
         f"share.{resource}",
-        wakes,
+        requeue_events,
         doc,
     )
 
@@ -288,14 +297,15 @@ _NAMESPACE_ROWS: tuple[BuiltinAttribute, ...] = (
         "texts",
     ),
     _share_attribute(
-        "cpu", "The part of all nodes' allocatable cpu that its placed pods request; 0 where there is none."
+        "cpu",
+        "The fraction of all nodes' allocatable cpu that its placed pods request; 0 if no node has any.",
     ),
-    _share_attribute("memory", "The part of all nodes' allocatable memory that its placed pods request."),
+    _share_attribute("memory", "The fraction of all nodes' allocatable memory that its placed pods request."),
 )
 
 
 def _placed_pod_attribute(owner: Owner, row: BuiltinAttribute) -> BuiltinAttribute:
-    """The same of a pod that is placed: what changes it is what changes the pods of a node."""
+    """The attribute of a placed pod. It changes with the pods of the node."""
     stage = Stage.NODE if owner == "other" else Stage.CONSTANT
     return replace(row, owner=owner, stage=stage, requeue_events=_PLACED_POD_EVENTS)
 
@@ -312,13 +322,13 @@ ATTRIBUTES: Mapping[tuple[Owner, tuple[str, ...]], BuiltinAttribute] = {
         *(_placed_pod_attribute("other", row) for row in _PLACED_ROWS),
     )
 }
-"""By owner and path; a map stands under its own path, without a key."""
+"""By owner and path; the path of a map has no key."""
 
 OWNERS: tuple[Owner, ...] = ("pod", "node", "namespace", "victim", "other")
 
 
 def resource_type(resource: str) -> Type:
-    """The type of an amount of a resource, as it is held."""
+    """The type of an amount of a resource."""
     if resource == "cpu":
         return CPU
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
@@ -327,13 +337,13 @@ def resource_type(resource: str) -> Type:
 
 
 def value_type(attribute: BuiltinAttribute, key: str | None) -> Type:
-    """The type of the attribute's value; for a map that of the value under `key`."""
+    """The type of the attribute; for a map the type of the value under `key`."""
     if attribute.key_kind is None:
         return attribute.type
-    assert key is not None, f"{attribute.qualified_name} is a map and was read without a key"
+    assert key is not None, f"{attribute.qualified_name} is a map and needs a key"
     return STRING.as_optional() if attribute.key_kind == "texts" else resource_type(key)
 
 
 def find_attribute(owner: Owner, path: tuple[str, ...]) -> BuiltinAttribute:
-    """The row behind an `expr.Attr`, whose path has the key of a map as its last part."""
+    """The attribute of an `expr.Attr`, whose path ends with the key of a map."""
     return ATTRIBUTES.get((owner, path)) or ATTRIBUTES[(owner, path[:-1])]

@@ -1,7 +1,7 @@
-"""Constant folding: what does not depend on anything is evaluated once, here, with the same meaning as everywhere.
+"""Constant folding: evaluates constant sub-expressions, with the arithmetic of `lang.ir.arithmetic`.
 
-A floating value of a type that is held in whole units (`1Gi * 0.8`) stays an operation, since a constant of that type
-would be rounded. Nested `and` and `or` become one.
+A float64 result of an integer type (`1Gi * 0.8`) stays an operation, since a constant of that type would be rounded.
+Nested `and` and `or` are flattened.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,17 +45,17 @@ from policysched.text import Span
 
 
 def fold_constants(expr: Expr) -> Expr:
-    """The same expression with every constant part evaluated. What has no such part is the same object, and what stands in
-    several places as one object is looked at once."""
-    known: dict[int, Expr] = {}
+    """The expression with every constant sub-expression evaluated. Unchanged parts stay the same objects, and a shared
+    object is folded once."""
+    folded_by_id: dict[int, Expr] = {}
 
-    def folded(one: Expr) -> Expr:
-        found = known.get(id(one))
-        if found is None:
-            found = known[id(one)] = _fold_children(one, folded)
-        return found
+    def fold(part: Expr) -> Expr:
+        folded = folded_by_id.get(id(part))
+        if folded is None:
+            folded = folded_by_id[id(part)] = _fold_children(part, fold)
+        return folded
 
-    return folded(expr)
+    return fold(expr)
 
 
 ExprFolder = Callable[[Expr], Expr]
@@ -97,9 +97,9 @@ def _fold_children(expr: Expr, fold: ExprFolder) -> Expr:
             return _fold_rank(_replace_parts(expr, item=fold(expr.item)))
         case Else():
             return _fold_else(_replace_parts(expr, value=fold(expr.value), fallback=fold(expr.fallback)))
-        case Aggregate(body=body, body_after_placement=placed):
+        case Aggregate(body=body, body_after_placement=after):
             return _replace_parts(
-                expr, body=fold(body), body_after_placement=None if placed is None else fold(placed)
+                expr, body=fold(body), body_after_placement=None if after is None else fold(after)
             )
         case If():
             return _fold_if(
@@ -118,23 +118,23 @@ def _fold_children(expr: Expr, fold: ExprFolder) -> Expr:
             return _replace_parts(expr, value=fold(expr.value))
         case StateRef():
             return _replace_parts(expr, key=fold(expr.key))
-        case GangTraffic(gang_key=by, assume=assume):
-            by, assume = (None if part is None else fold(part) for part in (by, assume))
-            return _replace_parts(expr, pod_key=fold(expr.pod_key), gang_key=by, assume=assume)
+        case GangTraffic(gang_key=gang_key, assume=assume):
+            gang_key, assume = (None if part is None else fold(part) for part in (gang_key, assume))
+            return _replace_parts(expr, pod_key=fold(expr.pod_key), gang_key=gang_key, assume=assume)
         case ListFold(value=value, where=where):
             value, where = (None if part is None else fold(part) for part in (value, where))
             return _replace_parts(expr, value=value, where=where)
 
 
 def _replace_parts(expr: ExprT, **parts: Expr | None) -> ExprT:
-    """With these parts; the same object where they are those that it has."""
+    """The expression with these parts; the same object where none of them changed."""
     if all(getattr(expr, name) is part for name, part in parts.items()):
         return expr
     return replace(expr, **parts)  # type: ignore[arg-type]
 
 
 def _same_objects(left: Sequence[Expr], right: Sequence[Expr]) -> bool:
-    return len(left) == len(right) and all(one is two for one, two in zip(left, right, strict=True))
+    return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
 
 
 def is_constant(expr: Expr, value: bool) -> bool:
@@ -153,7 +153,7 @@ def _fold_not(expr: Not) -> Expr:
 
 
 def _fold_and_or(expr: And | Or, fold: ExprFolder, *, absorbing: bool) -> Expr:
-    """`and` (absorbing False) or `or` (absorbing True). The absorbing value decides even beside a missing one."""
+    """`and` (absorbing False) or `or` (absorbing True). The absorbing value decides even where another operand is missing."""
     kind = Or if absorbing else And
     left: list[Expr] = []
     for item in expr.items:
@@ -228,7 +228,7 @@ def _fold_rank(expr: Rank) -> Expr:
 
 
 def _fold_else(expr: Else) -> Expr:
-    """A value that is there needs no fallback; one that never is (`1 / 0`) is replaced by it."""
+    """A constant needs no fallback; a value that is always missing (`1 / 0`) is replaced by it."""
     value = expr.value
     if isinstance(value, Const):
         number = _number(value)
@@ -243,7 +243,7 @@ def _fold_else(expr: Else) -> Expr:
 
 
 def _fold_if(expr: If) -> Expr:
-    """The branch that is always taken, where it is held as the whole would be."""
+    """The branch that is always taken, unless folding would turn a float64 into an integer or back."""
     match expr.condition:
         case Const(value=bool(value)):
             taken = expr.then if value else expr.otherwise
@@ -253,11 +253,11 @@ def _fold_if(expr: If) -> Expr:
 
 
 def _is_always_missing(expr: Expr) -> bool:
-    """Whether all operands are constants and there still is no value."""
+    """Whether all operands are constants but the operation has no value."""
     match expr:
         case Arith(op="/", left=left, right=Const(value=0)):
             return isinstance(left, Const)
         case Call(function="log" | "sqrt", args=(Const(),)):
-            return True  # it would have been folded, had it a value
+            return True  # with a value it would have been folded
         case _:
             return False

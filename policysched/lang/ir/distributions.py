@@ -1,12 +1,13 @@
 """Cumulative distribution functions: how likely a value is at most `x`.
 
-A Beta distribution is given by its mean and standard deviation, as measurements give them, and has a meaning for every
-argument: where no Beta distribution fits, nothing is certain and the answer is 0.
+A Beta distribution is given by its mean and standard deviation, as measured. The function is total: where no Beta
+distribution has this mean and deviation, the result is 0.
 
-The regularised incomplete beta function is worked out in logarithms, so that narrow distributions neither underflow nor
-lose their digits: the factor in front after C. Loader, "Fast and Accurate Computation of Binomial Probabilities" (2000),
-the continued fraction by Lentz's method, and beyond four million of `a + b`, where it would take thousands of steps, the leading
-terms of N. M. Temme's uniform expansion ("Incomplete Laplace integrals", 1987), exact to nine digits there.
+The regularised incomplete beta function is computed in logarithms, so that narrow distributions neither underflow nor
+lose digits. The prefactor follows C. Loader, "Fast and Accurate Computation of Binomial Probabilities" (2000); the
+continued fraction is evaluated by Lentz's method. Above `a + b` of four million, where that takes thousands of steps,
+the leading terms of N. M. Temme's uniform expansion ("Incomplete Laplace integrals", 1987) are used, which are exact to
+nine digits there.
 """
 
 import math
@@ -18,7 +19,7 @@ SQRT_2 = math.sqrt(2.0)
 SQRT_TWO_PI = math.sqrt(2.0 * math.pi)
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 BETA_SIZE_MAX = 1e15
-"""Of `a + b`: beyond it a distribution is narrower than float64 can tell from its mean."""
+"""Of `a + b`: a larger size is narrower than float64 can distinguish from the mean."""
 TEMME_SIZE_MIN = 4e6
 TEMME_CENTER_MAX = 0.01
 LENTZ_STEPS_MAX = 50_000
@@ -27,7 +28,7 @@ LENTZ_TINY = 1e-300
 
 
 def normal_cdf(x: float, mean: float, deviation: float) -> float:
-    """Of a deviation of 0 (or less): 1 from the mean on, 0 below it."""
+    """With a deviation of 0 or less: 1 at the mean and above, 0 below it."""
     if deviation <= 0:
         return 1.0 if mean <= x else 0.0
     far = max(-FLOAT64_MAX, min(FLOAT64_MAX, x - mean)) / deviation
@@ -35,18 +36,18 @@ def normal_cdf(x: float, mean: float, deviation: float) -> float:
 
 
 def beta_cdf(x: float, mean: float, deviation: float) -> float:
-    """The meaning of `beta_cdf`, one number at a time."""
-    found = beta_cdf_or_fraction(x, mean, deviation)
+    """`beta_cdf` of single numbers."""
+    result = beta_cdf_or_fraction(x, mean, deviation)
     return (
-        found.to_probability(evaluate_continued_fraction(found.x, found.a, found.b))
-        if isinstance(found, BetaContinuedFraction)
-        else found
+        result.to_probability(evaluate_continued_fraction(result.x, result.a, result.b))
+        if isinstance(result, BetaContinuedFraction)
+        else result
     )
 
 
 def beta_cdf_or_fraction(x: float, mean: float, deviation: float) -> "float | BetaContinuedFraction":
-    """Of a mean of 0 (or less): 1 from 0 on. Of a deviation of 0 (or less): 1 from the mean on, 0 below it. A mean above
-    1 counts as 1; where the variance is too large for a Beta distribution of this mean: 0."""
+    """The mean is clamped to 0..1. With a mean of 0: 1 for `x >= 0`, else 0. With a deviation of 0 or less: 1 at the mean
+    and above, 0 below it. With a variance too large for a Beta distribution of this mean: 0."""
     mean = min(max(mean, 0.0), 1.0)
     if mean == 0:
         return 1.0 if x >= 0 else 0.0
@@ -62,7 +63,7 @@ def beta_cdf_or_fraction(x: float, mean: float, deviation: float) -> "float | Be
 
 
 def incomplete_beta(x: float, a: float, b: float) -> "float | BetaContinuedFraction":
-    """`I_x(a, b)` for `0 < x < 1` and `a, b > 0`, or the continued fraction that it still takes."""
+    """`I_x(a, b)` for `0 < x < 1` and `a, b > 0`, or the continued fraction that remains to be evaluated."""
     size = a + b
     if size > TEMME_SIZE_MIN:
         return _temme_expansion(x, a, b)
@@ -74,7 +75,7 @@ def incomplete_beta(x: float, a: float, b: float) -> "float | BetaContinuedFract
 
 @dataclass(frozen=True, slots=True)
 class BetaContinuedFraction:
-    """`factor` times the continued fraction of `x, a, b` is the answer; `is_upper_tail`: 1 less that."""
+    """The probability is `factor` times the continued fraction of `x, a, b`, with `is_upper_tail` 1 minus that."""
 
     x: float
     a: float
@@ -101,7 +102,7 @@ def _prefactor(x: float, a: float, b: float) -> float:
 
 
 def stirling_error(z: float) -> float:
-    """What Stirling's formula lacks of `log(z!)`."""
+    """The error of Stirling's formula for `log(z!)`."""
     if z < 16:
         return math.lgamma(z + 1.0) - (z + 0.5) * math.log(z) + z - HALF_LOG_TWO_PI
     square = z * z
@@ -117,7 +118,7 @@ def deviance(z: float, expected: float) -> float:
 def evaluate_continued_fraction(x: float, a: float, b: float) -> float:
     c, d = 1.0, 1.0 - (a + b) * x / (a + 1.0)
     d = 1.0 / (d if abs(d) > LENTZ_TINY else LENTZ_TINY)
-    found = d
+    value = d
     for step in range(1, LENTZ_STEPS_MAX):
         twice = a + 2.0 * step
         even = step * (b - step) * x / ((twice - 1.0) * twice)
@@ -125,17 +126,17 @@ def evaluate_continued_fraction(x: float, a: float, b: float) -> float:
         d = 1.0 / (d if abs(d) > LENTZ_TINY else LENTZ_TINY)
         c = 1.0 + even / c
         c = c if abs(c) > LENTZ_TINY else LENTZ_TINY
-        found = found * (d * c)
+        value = value * (d * c)
         odd = -(a + step) * (a + b + step) * x / (twice * (twice + 1.0))
         d = 1.0 + odd * d
         d = 1.0 / (d if abs(d) > LENTZ_TINY else LENTZ_TINY)
         c = 1.0 + odd / c
         c = c if abs(c) > LENTZ_TINY else LENTZ_TINY
         change = d * c
-        found = found * change
+        value = value * change
         if abs(change - 1.0) < CONVERGENCE_TOLERANCE:
             break
-    return found
+    return value
 
 
 def _temme_expansion(x: float, a: float, b: float) -> float:

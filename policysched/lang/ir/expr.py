@@ -1,17 +1,16 @@
-"""Typed expressions: what the checker makes of syntax, and what `plan` and `oracle` give a meaning to.
+"""Typed expressions: the output of the checker and the input of `evaluate` and the reference implementation.
 
-**Missing.** Besides its value an expression can be *missing*: an absent optional label, a metric without a fresh
-sample. Everything strict is missing when an operand is; `And`, `Or` and `Not` follow Kleene's three-valued logic
-(`False and missing` is False, `True or missing` is True); `Has` is never missing; `Else` replaces. What a rule does
-with a condition that is missing stands in the rule. The checker sees to it that nothing else can be missing.
+**Missing.** An expression has a value or is *missing*, such as an absent optional label or a metric without a fresh
+sample. A strict operation is missing when an operand is. `And`, `Or` and `Not` follow Kleene's three-valued logic
+(`False and missing` is False, `True or missing` is True), `Has` is never missing, and `Else` supplies a fallback. A
+rule states what it does when its condition is missing; the checker guarantees that nothing else can be missing.
 
-**Numbers.** Whole numbers are int64 and saturate at its ends instead of wrapping; where any operand of an operation or
-a comparison is held as float64 (`Expr.floating`), all of them are converted to float64 first and the result is clamped
-to the finite range. Division by zero, `log` of what is not positive and `sqrt` of what is negative are missing; the
-checker demands an `else`. Division of whole numbers is only written as a ratio (`T / T`) and so is float64; `T / int`
-rounds toward minus infinity.
+**Numbers.** Integers are int64 and saturate. Where an operand of an operation or comparison is float64 (`is_floating`),
+all operands are converted to float64 first and the result is clamped to the finite range. Division by zero, `log` of a
+number that is not positive and `sqrt` of a negative number are missing; the checker demands an `else`. Dividing two
+values of one dimension gives a float64 ratio; `T / int` rounds toward minus infinity.
 
-All nodes compare by value, spans excepted, so equal sub-expressions of different rules can be evaluated once.
+Expressions compare by value without their spans, so equal sub-expressions of different rules are evaluated once.
 """
 
 from collections.abc import Iterator
@@ -19,57 +18,58 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Literal, TypeVar
 
+from policysched.lang.types import kinds
 from policysched.lang.types.kinds import Type
 from policysched.text import Span
 
 
 class Stage(Flag):
-    """What a value depends on; the empty flag is a constant."""
+    """The inputs that a value depends on; no flag is a constant."""
 
     CONSTANT = 0
     POD = auto()  # the pod and its namespace
-    NODE = auto()  # the node alone: changes with the node or a sample
-    CANDIDATES = auto()  # the set of nodes that the filters left
+    NODE = auto()  # the node: changes with the node or a sample
+    CANDIDATES = auto()  # the set of feasible nodes
     TIME = auto()  # the clock
-    NAMESPACE_SHARES = auto()  # what namespaces hold: changes with every placement
-    CLUSTER_PODS = auto()  # which pods there are: changes with every one that comes, goes or is edited
+    NAMESPACE_SHARES = auto()  # resources held by namespaces: changes with every placement
+    CLUSTER_PODS = auto()  # the pods of the cluster: changes with every pod event
 
 
 VOLATILE_STAGES = Stage.NAMESPACE_SHARES | Stage.CLUSTER_PODS
-"""What changes although neither the pod nor a node does, and is the same for all nodes."""
+"""Stages that change although neither the pod nor a node does; their values are the same for all nodes."""
 
 Owner = Literal["pod", "node", "namespace", "victim", "other"]
-"""`other` is the counted pod in `count(pods on node where ...)` and `count(pods where ...)`; `victim` the one that preemption would evict."""
+"""`other` is the counted pod in `count(pods ... where ...)`, `victim` the pod that preemption would evict."""
 
 
 class _CachedHash:
-    """Knows its hash once it was asked: equal parts are looked up again and again, and a hash looks at everything inside."""
+    """Caches the hash, which covers the whole subtree and is needed for many lookups."""
 
     __slots__ = ("_cached_hash",)
     _cached_hash: int
 
 
-Node = TypeVar("Node", bound=_CachedHash)
+_ExprClassT = TypeVar("_ExprClassT", bound=_CachedHash)
 
 
-def _cache_hash(made: type[Node]) -> type[Node]:
-    worked_out = made.__hash__
+def _cache_hash(expr_class: type[_ExprClassT]) -> type[_ExprClassT]:
+    compute_hash = expr_class.__hash__
 
-    def remembered(self: Node) -> int:
+    def cached_hash(self: _ExprClassT) -> int:
         try:
             return self._cached_hash
         except AttributeError:
-            found = worked_out(self)
-            object.__setattr__(self, "_cached_hash", found)
-            return found
+            value = compute_hash(self)
+            object.__setattr__(self, "_cached_hash", value)
+            return value
 
-    made.__hash__ = remembered  # type: ignore[assignment]
-    return made
+    expr_class.__hash__ = cached_hash  # type: ignore[assignment]
+    return expr_class
 
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A literal or a folded `let`. `value` is held as `type` says; a list is a tuple of held values."""
+    """A literal or a folded `let`. `value` is in the unit of `type`; a list is a tuple."""
 
     value: bool | int | float | str | tuple[int | float | str, ...]
     type: Type
@@ -78,7 +78,7 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Attr:
-    """A built-in attribute by its owner and path, such as `("requests", "nvidia.com/gpu")` of a pod."""
+    """A built-in attribute by owner and path, such as `("requests", "nvidia.com/gpu")` of a pod."""
 
     owner: Owner
     path: tuple[str, ...]
@@ -88,11 +88,11 @@ class Attr:
 
 @dataclass(frozen=True, slots=True)
 class InputRef:
-    """`owner` is `other` or `victim` where an input of the pod is asked of another pod."""
+    """`owner` is `other` or `victim` where the input of the pod is read from another pod."""
 
     name: str
     type: Type
-    stage: Stage  # POD, or NODE for an input of the node; CONSTANT where it is of another pod
+    stage: Stage  # POD, or NODE for an input of the node; CONSTANT for one of another pod
     span: Span = field(compare=False)
     owner: Owner = "pod"
 
@@ -107,16 +107,17 @@ class MetricRef:
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class GangTraffic(_CachedHash):
-    """What the metric `name` has between the pod and the members of its gang that are on the node; with `topology_key` on all
-    nodes that have the same value under this label. 0 where the pod is in no gang.
+    """The sum of the pair metric `name` between the pod and the members of its gang on the node, or with `topology_key`
+    on all nodes with the same value of that label. 0 where the pod is in no gang.
 
-    A member is a pod of the same policy and namespace that is placed and not terminating, and for which `gang_key` (the gang's) gives the same.
-    `pod_key` is what the samples call a pod. Between two pods is what the samples have of them in both directions; where they know
-    both and have no series of the two, 0; where they lack one of them, `assume`, and without it 0 for a member and missing
-    for the pod itself. Missing as well: without a fresh poll, where the samples of one of the pairs cannot be used, and on nodes
-    without the label. Floats are summed as if exactly (`lang.ir.arithmetic.exact_total`), for members have no order.
+    A member is a placed pod of the same policy and namespace that is not terminating and has the same `gang_key`.
+    `pod_key` identifies a pod in the samples. The value of two pods is the sum of both directions. It is 0 where the
+    samples know both pods but have no series of the two. Where they lack one of the pods it is `assume`; without
+    `assume` it is 0 for a member and missing for the pod itself. Also missing: without a fresh poll, where the samples
+    of a pair are invalid, and on nodes without the label. Floats are summed independently of the order
+    (`lang.ir.arithmetic.exact_total`), since members are unordered.
 
-    `gang_key` is None only in a `let` that is being declared, before it is known what a gang is.
+    `gang_key` is None only while a `let` is checked, before the `gang` statement is known.
     """
 
     name: str
@@ -131,8 +132,8 @@ class GangTraffic(_CachedHash):
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class StateRef(_CachedHash):
-    """What a `state` has for this pod's key on this node; `start` where nothing was seen. Missing where the key is.
-    `is_cluster_wide`: it is the same on all nodes."""
+    """The value of a `state` for this pod's key on this node; `start` before the first observation. Missing where the
+    key is. `is_cluster_wide`: the same on all nodes."""
 
     name: str
     key: "Expr"
@@ -145,7 +146,7 @@ class StateRef(_CachedHash):
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class Has(_CachedHash):
-    """True where the target (an optional input, a label, a metric) is there."""
+    """True where the target (an optional input, a label, a metric) is not missing."""
 
     target: "Expr"
     span: Span = field(compare=False)
@@ -178,7 +179,7 @@ CompareOp = Literal["==", "!=", "<", "<=", ">", ">="]
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class Compare(_CachedHash):
-    """Both sides of one dimension. Strings and booleans only by `==` and `!=`."""
+    """Both sides have one dimension. Strings and booleans are compared only by `==` and `!=`."""
 
     op: CompareOp
     left: "Expr"
@@ -189,7 +190,7 @@ class Compare(_CachedHash):
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class In(_CachedHash):
-    """Whether the item is one of the constants (`options.value` is a tuple), or in a list attribute."""
+    """Whether the item is one of the constants (`options.value` is a tuple) or in a list attribute."""
 
     item: "Expr"
     options: "Expr"
@@ -199,8 +200,8 @@ class In(_CachedHash):
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class Arith(_CachedHash):
-    """`type` is the dimension of the result; `floating` says that the result is held as float64, whatever the type
-    (`cpu * ratio` is a cpu in float64)."""
+    """`type` is the dimension of the result; `floating`: the result is float64, whatever the type (`cpu * ratio` is a
+    cpu in float64)."""
 
     op: Literal["+", "-", "*", "/"]
     left: "Expr"
@@ -227,8 +228,8 @@ Function = Literal[
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class Call(_CachedHash):
-    """`floor`, `ceil`, `trunc`, `round` (half to even), `round_half_up` (toward plus infinity) and `round_half_away` (from
-    zero) give an int64, saturating; `sqrt log exp` and the distributions float64."""
+    """`floor`, `ceil`, `trunc`, `round` (half to even), `round_half_up` (toward plus infinity) and `round_half_away`
+    (from zero) return a saturated int64; `sqrt`, `log`, `exp` and the distributions float64."""
 
     function: Function
     args: tuple["Expr", ...]
@@ -240,7 +241,7 @@ class Call(_CachedHash):
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class Rank(_CachedHash):
-    """The place (from 0) of a string in a list; what is not in it comes behind all: `len(order)`."""
+    """The index (from 0) of a string in a list; `len(order)` for a string that is not in it."""
 
     item: "Expr"
     order: tuple[str, ...]
@@ -260,8 +261,8 @@ class Else(_CachedHash):
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class If(_CachedHash):
-    """`then` where the condition is True, `otherwise` where it is False; missing where the condition is. Of the two only
-    the one that is chosen matters."""
+    """`then` where the condition is True, `otherwise` where it is False, missing where the condition is. The branch
+    that is not chosen has no effect."""
 
     condition: "Expr"
     then: "Expr"
@@ -274,7 +275,7 @@ class If(_CachedHash):
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class CountPodsOnNode(_CachedHash):
-    """How many pods placed on the node satisfy `where` (owner `other`); a missing answer does not count."""
+    """The number of pods placed on the node for which `where` (owner `other`) is True."""
 
     where: "Expr | None"
     span: Span = field(compare=False)
@@ -283,9 +284,9 @@ class CountPodsOnNode(_CachedHash):
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class CountPodsInCluster(_CachedHash):
-    """How many pods of the cluster satisfy `where` (owner `other`), of whatever scheduler, on a node or on none: all that have
-    not finished and are not terminating, or those as well (`include_finished`), as long as the API server has them. The pod that is being
-    decided is one of them. A missing answer does not count."""
+    """The number of pods of the cluster for which `where` (owner `other`) is True, of any scheduler, placed or not,
+    including the pod being scheduled. Finished and terminating pods count only with `include_finished`, until they are
+    deleted from the API server."""
 
     where: "Expr"
     include_finished: bool
@@ -295,8 +296,8 @@ class CountPodsInCluster(_CachedHash):
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class SumPodsOnNode(_CachedHash):
-    """The sum of `value` (of owner `other`) over the pods placed on the node: what they were promised of a resource. Each
-    pod counts in whole units of the type, rounded up, and never less than 0; a missing value counts 0. Saturates."""
+    """The sum of `value` (owner `other`) over the pods placed on the node, such as their requests of a `resource`. Each
+    pod counts in whole units of the type, rounded up, at least 0; a missing value counts 0. Saturates."""
 
     value: "Expr"
     type: Type
@@ -305,7 +306,7 @@ class SumPodsOnNode(_CachedHash):
 
 @dataclass(frozen=True, slots=True)
 class ElementField:
-    """A field of the list's element that is being looked at, by its place in the record."""
+    """A field of the current element of a `ListFold`, by its index in the record."""
 
     index: int
     name: str
@@ -319,11 +320,11 @@ ListFoldFunction = Literal["count", "any", "sum", "min", "max"]
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class ListFold(_CachedHash):
-    """Over the elements of a list for which `where` is True (None: all of them). Missing where the list is.
+    """Folds the elements of a list for which `where` is True (None: all). Missing where the list is.
 
-    `count` is how many, `any` whether there is one. The others look at `value`, and pass over elements where it is
-    missing: `sum` adds in the order of the list (whole numbers exactly, then held to int64; float64 from 0 on, then held
-    to the finite), nothing is 0; `min` and `max` of nothing are missing.
+    `count` is their number, `any` whether there is one. The other functions fold `value` and skip elements where it is
+    missing. `sum` adds in the order of the list (integers exactly, then saturated; float64 starting at 0, then clamped
+    to the finite range) and is 0 for no element; `min` and `max` of no element are missing.
     """
 
     function: ListFoldFunction
@@ -337,8 +338,9 @@ class ListFold(_CachedHash):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryCondition:
-    """`require METRIC op LIMIT recover MARK for DURATION`: the metric passes while `value op limit`; a node where it did not
-    is held until `value op mark` was true for `recover_for_ns`. Limit and mark in the metric's held unit."""
+    """`require METRIC op LIMIT recover MARK for DURATION`: a node passes while `value op limit` is True. After that was
+    False, it is rejected until `value op recover_at` has been True for `recover_for_ns`. `limit` and `recover_at` are in
+    the unit of the metric's type."""
 
     metric: str
     op: Literal["<", "<=", ">", ">="]
@@ -349,8 +351,8 @@ class RecoveryCondition:
 
 @dataclass(frozen=True, slots=True)
 class NotRecovered:
-    """Whether the node has crossed the watch's limit and not recovered yet; missing where the metric is. What is known of
-    it comes with the samples (`MetricSamples.recovering_until_ns`)."""
+    """Whether the node has crossed the limit of the condition and has not recovered yet; missing where the metric is.
+    The state comes with the samples (`MetricSamples.recovering_until_ns`)."""
 
     condition: RecoveryCondition
     span: Span = field(compare=False)
@@ -359,18 +361,20 @@ class NotRecovered:
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class Aggregate(_CachedHash):
-    """One number of the body's values at all candidates (the nodes that pass the filters). A candidate where the body is
-    missing does not count; where none counts, the aggregate is missing. `stddev` is that of the whole population.
+    """Aggregates the body over all candidates (the feasible nodes). A candidate where the body is missing is skipped;
+    without any value the aggregate is missing. `stddev` is that of the whole population.
 
-    `body_after_placement` None: the same for all. Else the value as seen from a candidate is that with the pod on it: the body there as if one
-    more such pod were placed (`lang.ir.after_placement`), everywhere else as it is; `body_after_placement` says the same as an expression.
+    `body_after_placement` None: one number for all candidates. Otherwise each candidate has its own number: the
+    aggregate with the pod placed on that candidate. The body is then replaced by `body_after_placement` (see
+    `lang.ir.after_placement`) on that node and unchanged on all others.
 
-    An aggregate in the body of a plain one is as the candidate sees it whose value is taken. In the body of a placed one it is the same number
-    at all nodes: that which the candidate sees with the pod on it, brought onto the steps of `lang.ir.aggregates` where candidates see
-    many. At most one such number moves with the candidate (the checker sees to it).
+    An aggregate nested in a plain one is evaluated for the candidate whose body is evaluated. Nested in one with
+    `body_after_placement` it is the same number at all nodes: the number of the candidate that the pod is placed on,
+    rounded to the steps of `lang.ir.aggregates` where candidates have many different ones. The checker allows at most
+    one such nested number to depend on the candidate.
 
-    `mean`, `stddev` and what is held as float64 are rounded as `lang.ir.aggregates` says; a sum of whole numbers is exact
-    and saturates.
+    `mean`, `stddev` and float64 values are rounded as described in `lang.ir.aggregates`; a sum of integers is exact and
+    saturates.
     """
 
     function: Literal["sum", "mean", "max", "min", "stddev"]
@@ -388,8 +392,8 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class WeeklyWindow:
-    """Whether the clock is inside a weekly window. Minutes count from Monday 00:00 local time; `minute_ranges` are half open
-    and sorted. The zone's rules come from `zoneinfo`."""
+    """Whether the current time is inside a weekly window. Minutes count from Monday 00:00 local time; `minute_ranges`
+    are half open and sorted. `time_zone` is a name for `zoneinfo`."""
 
     minute_ranges: tuple[tuple[int, int], ...]
     time_zone: str
@@ -428,10 +432,10 @@ Expr = (
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
-    """The direct operands, in the order of the text."""
+    """The direct operands, in source order."""
     match expr:
-        case Has(target=one) | Not(operand=one) | Negate(operand=one) | Rank(item=one):
-            return (one,)
+        case Has(target=operand) | Not(operand=operand) | Negate(operand=operand) | Rank(item=operand):
+            return (operand,)
         case And(items=items) | Or(items=items):
             return items
         case Compare(left=left, right=right) | Arith(left=left, right=right):
@@ -444,8 +448,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (value, fallback)
         case If(condition=condition, then=then, otherwise=otherwise):
             return (condition, then, otherwise)
-        case Aggregate(body=body, body_after_placement=placed):
-            return (body,) if placed is None else (body, placed)
+        case Aggregate(body=body, body_after_placement=after):
+            return (body,) if after is None else (body, after)
         case CountPodsOnNode(where=where):
             return () if where is None else (where,)
         case CountPodsInCluster(where=where):
@@ -454,8 +458,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (value,)
         case StateRef(key=key):
             return (key,)
-        case GangTraffic(pod_key=key, gang_key=by, assume=assume):
-            return (key, *(part for part in (by, assume) if part is not None))
+        case GangTraffic(pod_key=pod_key, gang_key=gang_key, assume=assume):
+            return (pod_key, *(part for part in (gang_key, assume) if part is not None))
         case ListFold(items=items, value=value, where=where):
             return (items, *(part for part in (value, where) if part is not None))
         case _:
@@ -463,37 +467,35 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and everything in it, outermost first. What stands in several places as one object comes once, where it is first:
-    what a name stands for is one, and a long expression of names of names would be walked a thousand times over."""
-    pending, seen = [expr], {id(expr)}
+    """The expression and all its sub-expressions in pre-order. A shared object is visited once: every use of a `let` is
+    the same object, and nested `let`s would otherwise grow exponentially."""
+    pending, visited = [expr], {id(expr)}
     while pending:
-        one = pending.pop()
-        yield one
-        for child in reversed(children(one)):
-            if id(child) not in seen:
-                seen.add(id(child))
+        node = pending.pop()
+        yield node
+        for child in reversed(children(node)):
+            if id(child) not in visited:
+                visited.add(id(child))
                 pending.append(child)
 
 
 def depends_on_element(expr: Expr) -> bool:
-    """Whether the value is another for each element of the list around it."""
-    pending, seen = [expr], {id(expr)}
+    """Whether the value depends on the current element of the enclosing `ListFold`."""
+    pending, visited = [expr], {id(expr)}
     while pending:
-        one = pending.pop()
-        if isinstance(one, ElementField):
+        node = pending.pop()
+        if isinstance(node, ElementField):
             return True
-        if not isinstance(one, ListFold):
-            for child in children(one):
-                if id(child) not in seen:
-                    seen.add(id(child))
+        if not isinstance(node, ListFold):
+            for child in children(node):
+                if id(child) not in visited:
+                    visited.add(id(child))
                     pending.append(child)
     return False
 
 
 def type_of(expr: Expr) -> Type:
-    """The type that the checker gave, for the nodes that do not carry one as well."""
-    from policysched.lang.types import kinds
-
+    """The type of the value, also for the expressions without a `type` field."""
     match expr:
         case (
             Const()
@@ -523,7 +525,7 @@ def type_of(expr: Expr) -> Type:
 
 
 def is_floating(expr: Expr) -> bool:
-    """Whether the value is held as float64."""
+    """Whether the value is a float64."""
     match expr:
         case Arith() | Call() | Else() | If() | ListFold() | Aggregate():
             return expr.floating
@@ -534,9 +536,9 @@ def is_floating(expr: Expr) -> bool:
 
 
 def depends_on_node(expr: Expr) -> bool:
-    """Whether `Stage.NODE` is in its stage, found out as soon as can be."""
-    for one in walk(expr):
-        match one:
+    """Whether `stage_of` includes `Stage.NODE`; stops at the first such sub-expression."""
+    for node in walk(expr):
+        match node:
             case (
                 Attr(owner="node")
                 | MetricRef()
@@ -556,10 +558,10 @@ def depends_on_node(expr: Expr) -> bool:
 
 
 def stage_of(expr: Expr) -> Stage:
-    """What the value depends on: the union over everything that it reads."""
+    """The union of the stages of all sub-expressions."""
     stage = Stage.CONSTANT
-    for one in walk(expr):
-        match one:
+    for node in walk(expr):
+        match node:
             case Attr(owner="namespace", path=("share", _)):
                 stage |= Stage.POD | Stage.NAMESPACE_SHARES
             case Attr(owner="pod" | "namespace", path=path):
@@ -578,7 +580,7 @@ def stage_of(expr: Expr) -> Stage:
             case CountPodsInCluster():
                 stage |= Stage.POD | Stage.CLUSTER_PODS
             case InputRef():
-                stage |= one.stage
+                stage |= node.stage
             case Aggregate():
                 stage |= Stage.NODE | Stage.CANDIDATES
             case Now() | WeeklyWindow():

@@ -1,8 +1,8 @@
-"""What extenders said of a pod, and what that does to what the policy itself says: the definition of `extender NAME`.
+"""Results of extenders for a pod and how they combine with the rules: the semantics of `extender NAME`.
 
-Extenders come behind the rules. Who is refused by one is refused whatever it scores; the scores of the rules are
-normalised over the nodes that are left. An extender's score, 0 to 10, counts ten times that beside the rules' 0 to 100, as in
-kube-scheduler (`MaxNodeScore / MaxExtenderPriority`), times its weight.
+Extenders run after the filters. A node that an extender rejects is not feasible; the scores of the rules are normalised
+over the remaining nodes. An extender's score (0..10) is scaled by ten, as in kube-scheduler
+(`MaxNodeScore / MaxExtenderPriority`), and multiplied by its weight.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ NEUTRAL_SCORE_DEFAULT = 50
 
 @dataclass(frozen=True, slots=True)
 class ExtenderRefusal:
-    """`resolvable`: evicting pods could help."""
+    """`resolvable`: preemption could help."""
 
     message: str
     resolvable: bool
@@ -26,54 +26,54 @@ class ExtenderRefusal:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderResult:
-    """By node. A node that is in neither passes, and has no score: what its `missing` clause is for. `scores` are whole
-    numbers from 0 to 10."""
+    """By node. A node in neither mapping passes and gets the score of the `missing` clause. Scores are integers 0..10."""
 
     refusals: Mapping[str, ExtenderRefusal]
     scores: Mapping[str, int]
 
 
 ExtenderResults = Mapping[str, ExtenderResult]
-"""By extender. One that has no say about the pod is not among them: it refuses nothing and scores nothing."""
+"""By extender. An extender that is not interested in the pod is absent: it rejects and scores no node."""
 
 
-def nodes_passing_extenders(nodes: Iterable[str], answers: ExtenderResults) -> tuple[str, ...]:
-    """The nodes that no extender refuses: the candidates of the rules."""
-    return tuple([node for node in nodes if not any(node in answer.refusals for answer in answers.values())])
+def nodes_passing_extenders(nodes: Iterable[str], results: ExtenderResults) -> tuple[str, ...]:
+    """The nodes that no extender rejects."""
+    return tuple([node for node in nodes if not any(node in result.refusals for result in results.values())])
 
 
 def extender_refusal(
-    node: str, extenders: Iterable[Extender], answers: ExtenderResults
+    node: str, extenders: Iterable[Extender], results: ExtenderResults
 ) -> NodeRefusal | None:
-    """That of the first extender that refuses the node."""
-    for one in extenders:
-        found = answers[one.name].refusals.get(node) if one.name in answers else None
-        if found is not None:
-            return NodeRefusal(one.name, (found.message,), (found.message,), found.resolvable, scaleup=True)
+    """The refusal by the first extender that rejects the node."""
+    for extender in extenders:
+        refusal = results[extender.name].refusals.get(node) if extender.name in results else None
+        if refusal is not None:
+            message = (refusal.message,)
+            return NodeRefusal(extender.name, message, message, refusal.resolvable, scaleup=True)
     return None
 
 
 def add_extender_scores(
-    found: NodeSubsetVerdict, extenders: Iterable[Extender], answers: ExtenderResults
+    verdict: NodeSubsetVerdict, extenders: Iterable[Extender], results: ExtenderResults
 ) -> Mapping[str, int]:
-    """The totals of what was judged among the nodes let through, with what the extenders add."""
-    totals = dict(found.totals)
-    for one in extenders:
-        if one.weight is None or one.name not in answers:
+    """The totals of the verdict plus the weighted scores of the extenders."""
+    totals = dict(verdict.totals)
+    for extender in extenders:
+        if extender.weight is None or extender.name not in results:
             continue
         scores = {
             node: EXTENDER_SCORE_SCALE * score
-            for node, score in answers[one.name].scores.items()
+            for node, score in results[extender.name].scores.items()
             if node in totals
         }
-        instead = _score_if_missing(one, scores)
+        default = _score_if_missing(extender, scores)
         for node in totals:
-            totals[node] += one.weight * scores.get(node, instead)
+            totals[node] += extender.weight * scores.get(node, default)
     return totals
 
 
-def _score_if_missing(one: Extender, known: Mapping[str, int]) -> int:
-    if one.missing == "neutral":
-        return sum(known.values()) // len(known) if known else NEUTRAL_SCORE_DEFAULT
-    assert one.missing is not None, f"{one.name} has a weight and no word on missing scores"
-    return one.missing
+def _score_if_missing(extender: Extender, scores: Mapping[str, int]) -> int:
+    if extender.missing == "neutral":
+        return sum(scores.values()) // len(scores) if scores else NEUTRAL_SCORE_DEFAULT
+    assert extender.missing is not None, f"{extender.name} has a weight but no score for missing nodes"
+    return extender.missing

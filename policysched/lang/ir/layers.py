@@ -1,28 +1,59 @@
-"""What a layer does to rules: its changes, one after the other, each in its place."""
+"""Layers: changes to the rules for the pods that a condition selects."""
 
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
-from policysched.lang.ir.program import (
-    AmendRule,
-    BuiltinFilter,
-    BuiltinScore,
-    DropRule,
-    FilterRule,
-    Layer,
-    LayerChange,
-    Rule,
-    RuleSet,
-    ScoreRule,
-    SetRule,
-    SetWeight,
-)
+from policysched.lang.ir.expr import Expr
+from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, Rule, RuleSet, ScoreRule
+from policysched.text import Span
 
-_RuleT = TypeVar("_RuleT", bound=Rule)
+
+@dataclass(frozen=True, slots=True)
+class SetRule:
+    """Replaces the rule of the same kind and name, or appends it where there is none: a new rule, a `replace`, or an
+    `amend` that the checker resolved against the rules below."""
+
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True)
+class SetWeight:
+    score: str
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropRule:
+    name: str
+    kind: Literal["filter", "score"]
+
+
+@dataclass(frozen=True, slots=True)
+class AmendRule:
+    """Replaces single fields of the rule as it is when the layer applies (an earlier layer may have changed it).
+    `changes` are pairs of a field of the rule's class and its new value."""
+
+    name: str
+    kind: Literal["filter", "score"]
+    changes: tuple[tuple[str, object], ...]
+
+
+LayerChange = SetRule | SetWeight | DropRule | AmendRule
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Changes for the pods for which `condition` is True; it reads the pod and its namespace only. A change to a rule
+    that an earlier layer dropped has no effect."""
+
+    name: str
+    condition: Expr
+    changes: tuple[LayerChange, ...]
+    span: Span = field(compare=False)
 
 
 def apply_layer(rules: RuleSet, layer: Layer) -> RuleSet:
-    """The rules with the layer's changes. A change whose rule is not there does nothing; a set rule comes last then."""
+    """The rules with the layer's changes applied in order."""
     for change in layer.changes:
         rules = _apply_change(rules, change)
     return rules
@@ -45,7 +76,10 @@ def _apply_change(rules: RuleSet, change: LayerChange) -> RuleSet:
         case AmendRule(name=name, changes=pairs):
             return replace(rules, scores=_amend_rule(rules.scores, name, dict(pairs)))
         case _:
-            raise AssertionError(f"not a change of a layer: {change}")
+            raise AssertionError(f"unknown layer change: {change}")
+
+
+_RuleT = TypeVar("_RuleT", bound=Rule)
 
 
 def _set_rule(rules: tuple[_RuleT, ...], new: _RuleT) -> tuple[_RuleT, ...]:

@@ -1,7 +1,7 @@
-"""What an expression or a rule reads, and so when its answer can change.
+"""Read sets of expressions and rules, and their costs.
 
-Read sets are exact: pods that agree on everything that a policy reads of a pod share one evaluation, and a refused pod
-sleeps until one of the events that could turn the refusal. `show` prints the same.
+Read sets are exact. Pods that agree on everything that a policy reads of a pod share one evaluation, and an
+unschedulable pod is requeued only by the events that can change its verdict. `policysched show` prints both.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.ir.aggregates import STEP_BITS, nested_aggregates
 from policysched.lang.ir.attributes import find_attribute
+from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr import (
     Aggregate,
     And,
@@ -40,13 +41,12 @@ from policysched.lang.ir.expr import (
     stage_of,
     walk,
 )
-from policysched.lang.ir.program import (
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import (
     BuiltinFilter,
     BuiltinScore,
     FilterRule,
-    Input,
     MessageTemplate,
-    Program,
     Rule,
     ScoreRule,
 )
@@ -57,11 +57,14 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """`per_pod`, `namespace`, `per_node`: paths of attributes, the key of a map last (`("labels", "app")`); inputs count as
-    what they are read from. `pod_fields` and `node_fields` are whole fields of `model.pods.Pod` and `model.nodes.Node` that
-    built-ins read (`usage` and `cluster` among the latter). `counted_pods`: of the pods counted on a node. `time`: the clock,
-    so that the answer has a "valid until". `shares`: what namespaces hold, which every placement changes. `cluster_pods`: which pods there are
-    at all. `requeue_events`: what could turn a no into a yes.
+    """Everything that a value depends on.
+
+    `pod`, `namespace`, `node`: paths of attributes, with the key of a map last (`("labels", "app")`); an input counts as
+    the attribute that it is read from. `counted_pods`: paths of the pods counted on a node. `pod_fields` and
+    `node_fields`: fields of `model.pods.Pod` and `model.nodes.Node` that built-ins read (for nodes also `usage` and
+    `cluster`). `time`: the clock, so that the value has a "valid until". `shares`: resources held by namespaces, which
+    every placement changes. `cluster_pods`: the set of pods of the cluster. `requeue_events`: the events that can make a
+    rejected pod schedulable.
     """
 
     pod: frozenset[Path] = frozenset()
@@ -96,7 +99,7 @@ class Reads:
 
 NO_READS = Reads()
 CLAIMS_FIELD = "claims"
-"""The field of a pod that only rules about volumes read."""
+"""The pod field that only volume rules read."""
 _PLACED_POD_EVENTS = frozenset(
     {
         ClusterEvent.NODE_ADD,
@@ -108,48 +111,47 @@ _PLACED_POD_EVENTS = frozenset(
 
 
 def expr_reads(expr: Expr | None, inputs: Mapping[str, Input]) -> Reads:
-    """Everything that the value depends on."""
-    found = NO_READS
-    for one in () if expr is None else walk(expr):
-        match one:
+    reads = NO_READS
+    for part in () if expr is None else walk(expr):
+        match part:
             case Attr(owner=owner, path=path):
-                found |= _attribute_reads(owner, path)
-            case InputRef(name=name, owner=of):
-                found |= _input_reads(inputs[name], of)
+                reads |= _attribute_reads(owner, path)
+            case InputRef(name=name, owner=owner):
+                reads |= _input_reads(inputs[name], owner)
             case MetricRef(name=name):
-                found |= Reads(
+                reads |= Reads(
                     metrics=frozenset({name}),
                     requeue_events=frozenset({ClusterEvent.SAMPLES, ClusterEvent.NODE_ADD}),
                 )
             case GangTraffic(name=name):
-                found |= Reads(
+                reads |= Reads(
                     pod=frozenset({("namespace",)}),
                     metrics=frozenset({name}),
                     placed_pods=True,
                     requeue_events=_PLACED_POD_EVENTS | {ClusterEvent.SAMPLES},
                 )
             case StateRef():
-                found |= Reads(requeue_events=frozenset({ClusterEvent.STATE, ClusterEvent.NODE_ADD}))
-            case NotRecovered(condition=watch):
-                found |= Reads(
-                    metrics=frozenset({watch.metric}),
+                reads |= Reads(requeue_events=frozenset({ClusterEvent.STATE, ClusterEvent.NODE_ADD}))
+            case NotRecovered(condition=condition):
+                reads |= Reads(
+                    metrics=frozenset({condition.metric}),
                     time=True,
                     requeue_events=frozenset(
                         {ClusterEvent.SAMPLES, ClusterEvent.NODE_ADD, ClusterEvent.TIME}
                     ),
                 )
             case CountPodsOnNode() | SumPodsOnNode():
-                found |= Reads(placed_pods=True, requeue_events=_PLACED_POD_EVENTS)
-            case CountPodsInCluster(include_finished=ended):
-                wakes = (
-                    {ClusterEvent.POD_COUNT, ClusterEvent.FINISHED_POD} if ended else {ClusterEvent.POD_COUNT}
-                )
-                found |= Reads(cluster_pods=True, requeue_events=frozenset(wakes))
+                reads |= Reads(placed_pods=True, requeue_events=_PLACED_POD_EVENTS)
+            case CountPodsInCluster(include_finished=include_finished):
+                events = {ClusterEvent.POD_COUNT}
+                if include_finished:
+                    events.add(ClusterEvent.FINISHED_POD)
+                reads |= Reads(cluster_pods=True, requeue_events=frozenset(events))
             case Now() | WeeklyWindow():
-                found |= Reads(time=True, requeue_events=frozenset({ClusterEvent.TIME}))
+                reads |= Reads(time=True, requeue_events=frozenset({ClusterEvent.TIME}))
             case _:
                 pass
-    return found
+    return reads
 
 
 def _attribute_reads(owner: str, path: Path) -> Reads:
@@ -168,77 +170,81 @@ def _attribute_reads(owner: str, path: Path) -> Reads:
         case "node":
             return Reads(node=paths, requeue_events=find_attribute("node", path).requeue_events)
         case "other":
-            return Reads(counted_pods=paths)  # who counts them says what wakes
+            return Reads(counted_pods=paths)  # the requeue events come from the counting expression
         case _:
-            return NO_READS  # a victim is looked at when pods are evicted, never before
+            return NO_READS  # victims are read only during preemption
 
 
-def _input_reads(one: Input, of: Owner) -> Reads:
-    path = tuple(one.source_map.split(".")) if one.source_key is None else (one.source_map, one.source_key)
-    return _attribute_reads(one.owner if of == "pod" else of, path)
+def _input_reads(input_: Input, owner: Owner) -> Reads:
+    if input_.source_key is None:
+        path = tuple(input_.source_map.split("."))
+    else:
+        path = (input_.source_map, input_.source_key)
+    return _attribute_reads(input_.owner if owner == "pod" else owner, path)
 
 
 def rule_reads(rule: Rule, inputs: Mapping[str, Input]) -> Reads:
-    """What decides the rule for a node, its `when` included."""
-    found = expr_reads(rule.when, inputs)
+    """Everything that the rule's verdict or score depends on, including its `when`."""
+    reads = expr_reads(rule.when, inputs)
     match rule:
         case BuiltinFilter(builtin=name, params=params):
             declaration = BUILTINS[name]
-            given = dict(params)
-            more = [
-                one.requeue_events for one in declaration.filter_parameters if given[one.name] != one.default
+            values = dict(params)
+            parameter_events = [
+                parameter.requeue_events
+                for parameter in declaration.filter_parameters
+                if values[parameter.name] != parameter.default
             ]
-            return found | Reads(
+            return reads | Reads(
                 pod_fields=frozenset(declaration.pod_reads),
                 node_fields=frozenset(declaration.node_reads),
-                requeue_events=declaration.filter_requeue_events.union(*more),
+                requeue_events=declaration.filter_requeue_events.union(*parameter_events),
             )
         case BuiltinScore(builtin=name):
             declaration = BUILTINS[name]
-            return found | Reads(
+            return reads | Reads(
                 pod_fields=frozenset(declaration.pod_reads), node_fields=frozenset(declaration.node_reads)
             )
         case FilterRule(condition=condition):
-            return found | expr_reads(condition, inputs)
+            return reads | expr_reads(condition, inputs)
         case ScoreRule(value=value):
-            return found | expr_reads(value, inputs)
+            return reads | expr_reads(value, inputs)
 
 
 def text_reads(rule: FilterRule, inputs: Mapping[str, Input]) -> Reads:
-    """What the rule's text shows: it decides nothing, but pods that differ in it get different texts."""
-    found = NO_READS
+    """Everything that the rule's message depends on. It changes no verdict, but pods that differ in it get different messages."""
+    reads = NO_READS
     for part in () if rule.template is None else rule.template.parts:
         if not isinstance(part, str):
-            found |= expr_reads(part, inputs)
-    return found
+            reads |= expr_reads(part, inputs)
+    return reads
 
 
 def program_reads(program: Program) -> Reads:
-    """What choosing a node depends on: inputs that may refuse, layers' conditions, all rules with and without layers.
-
-    The queue's order and gangs are not part of it: they decide when, not where.
+    """Everything that the choice of a node depends on: inputs that can reject, conditions of layers, and all rules with
+    and without layers. Queue order and gangs are excluded; they decide when a pod is scheduled, not where.
     """
-    found = NO_READS
-    for one in program.inputs.values():
-        if one.required_text is not None or one.invalid_text is not None:
-            found |= _input_reads(one, "pod")
+    reads = NO_READS
+    for input_ in program.inputs.values():
+        if input_.required_text is not None or input_.invalid_text is not None:
+            reads |= _input_reads(input_, "pod")
     for layer in program.layers:
-        found |= expr_reads(layer.condition, program.inputs)
+        reads |= expr_reads(layer.condition, program.inputs)
         for change in layer.changes:
             for name in ("rule", "changes"):
-                found |= _change_reads(getattr(change, name, None), program.inputs)
+                reads |= _change_reads(getattr(change, name, None), program.inputs)
     for rule in (*program.rules.filters, *program.rules.scores):
-        found |= _rule_and_text_reads(rule, program.inputs)
-    return found
+        reads |= _rule_and_text_reads(rule, program.inputs)
+    return reads
 
 
 def _rule_and_text_reads(rule: Rule, inputs: Mapping[str, Input]) -> Reads:
-    """With what its text shows, which wakes nobody."""
-    found = rule_reads(rule, inputs)
+    """The reads of the rule and of its message; the message causes no requeue."""
+    reads = rule_reads(rule, inputs)
     return (
-        found | replace(text_reads(rule, inputs), requeue_events=frozenset())
+        reads | replace(text_reads(rule, inputs), requeue_events=frozenset())
         if isinstance(rule, FilterRule)
-        else found
+        else reads
     )
 
 
@@ -247,15 +253,15 @@ def _change_reads(part: object, inputs: Mapping[str, Input]) -> Reads:
         case FilterRule() | BuiltinFilter() | ScoreRule() | BuiltinScore():
             return _rule_and_text_reads(part, inputs)
         case tuple():
-            found = NO_READS
+            reads = NO_READS
             for _, value in part:
                 if isinstance(value, Expr):
-                    found |= expr_reads(value, inputs)
+                    reads |= expr_reads(value, inputs)
                 elif isinstance(value, MessageTemplate):
-                    for shown in value.parts:
-                        if not isinstance(shown, str):
-                            found |= replace(expr_reads(shown, inputs), requeue_events=frozenset())
-            return found
+                    for placeholder in value.parts:
+                        if not isinstance(placeholder, str):
+                            reads |= replace(expr_reads(placeholder, inputs), requeue_events=frozenset())
+            return reads
         case _:
             return NO_READS
 
@@ -265,7 +271,7 @@ def _change_reads(part: object, inputs: Mapping[str, Input]) -> Reads:
 
 @dataclass(frozen=True, slots=True)
 class RuleCost:
-    """Operations once a pod, and once a pod and node. A built-in counts by what its plain meaning looks at."""
+    """Operations for each pod, and for each pod and node. A built-in counts the values that its definition reads."""
 
     per_pod: int = 0
     per_node: int = 0
@@ -275,14 +281,14 @@ class RuleCost:
 
 
 def expr_cost(expr: Expr | None) -> RuleCost:
-    """One for each operation; what depends on the pod alone is done once, constants never, and what a name stands for once, however
-    often it is named."""
+    """The number of operations: those that depend only on the pod count per pod, constants do not count, and a `let`
+    counts once however often it is used."""
     total = RuleCost()
-    for one in () if expr is None else walk(expr):
-        stage = stage_of(one)
-        weight = _operation_count(one)
-        if isinstance(one, Aggregate):
-            weight += _placement_dependent_cost(one)
+    for part in () if expr is None else walk(expr):
+        stage = stage_of(part)
+        weight = _operation_count(part)
+        if isinstance(part, Aggregate):
+            weight += _placement_dependent_cost(part)
         if stage & Stage.NODE:
             total += RuleCost(per_node=weight)
         elif stage is not Stage.CONSTANT:
@@ -291,20 +297,20 @@ def expr_cost(expr: Expr | None) -> RuleCost:
 
 
 def _placement_dependent_cost(expr: Aggregate) -> int:
-    """What is worked out anew for each number that candidates see of an aggregate in the value: so many at most."""
-    moving = {one for one in nested_aggregates(expr) if one.body_after_placement is not None}
-    anew = 0
+    """The upper bound of operations repeated for each distinct number of a nested aggregate."""
+    moving = {part for part in nested_aggregates(expr) if part.body_after_placement is not None}
+    repeated = 0
     pending = (
         [expr.body, expr.body if expr.body_after_placement is None else expr.body_after_placement]
         if moving
         else []
     )
     while pending:
-        one = pending.pop()
-        if not moving.isdisjoint(walk(one)) and one not in moving:
-            anew += _operation_count(one)
-            pending.extend(children(one))
-    return (anew + _operation_count(expr)) * 2**STEP_BITS if moving else 0
+        part = pending.pop()
+        if not moving.isdisjoint(walk(part)) and part not in moving:
+            repeated += _operation_count(part)
+            pending.extend(children(part))
+    return (repeated + _operation_count(expr)) * 2**STEP_BITS if moving else 0
 
 
 def _operation_count(expr: Expr) -> int:
@@ -315,22 +321,22 @@ def _operation_count(expr: Expr) -> int:
             return len(items) - 1
         case In() | Rank() | Else() | If() | WeeklyWindow():
             return 2
-        case Aggregate(function=function, body_after_placement=placed):
-            return (8 if function == "stddev" else 3) + (0 if placed is None else 3)
+        case Aggregate(function=function, body_after_placement=after):
+            return (8 if function == "stddev" else 3) + (0 if after is None else 3)
         case Call(function="normal_cdf"):
             return 4
         case Call(function="beta_cdf"):
-            return 60  # some forty steps of a continued fraction, and logarithms
+            return 60  # about forty steps of a continued fraction, and logarithms
         case CountPodsOnNode(where=where):
-            return 1 if where is None else 8  # each pod of the node is looked at
+            return 1 if where is None else 8  # each pod of the node is read
         case GangTraffic():
-            return 8  # each member of the gang is looked at
+            return 8  # each member of the gang is read
         case StateRef():
-            return 2  # rows are laid out anew when the key's values move
+            return 2  # rows are rebuilt when the values of the key change
         case CountPodsInCluster():
-            return 3  # looked up, as long as the condition compares for equality
+            return 3  # a lookup where the condition tests equality
         case SumPodsOnNode():
-            return 1  # a column that placements keep
+            return 1  # a column maintained with placements
         case ListFold():
             return 8  # each element of the list
         case _:
@@ -345,11 +351,11 @@ def rule_cost(rule: Rule) -> RuleCost:
         case FilterRule(condition=condition):
             return total + expr_cost(condition)
         case ScoreRule(value=value):
-            return total + expr_cost(value) + RuleCost(per_node=3)  # normalise, weigh, add
+            return total + expr_cost(value) + RuleCost(per_node=3)  # normalise, weight, add
 
 
 def stage_text(stage: Stage) -> str:
-    """The stage in words, for listings: `per_pod and node, time`."""
+    """The stage for listings: `pod and node, time`."""
     place = {
         Stage.CONSTANT: "constant",
         Stage.POD: "pod",

@@ -1,42 +1,44 @@
-"""What `recover MARK for DURATION` watches: when a sample crosses a limit, when it is back, and which watches a program has."""
+"""Recovery conditions, `recover MARK for DURATION`: when a sample crosses the limit and when it meets the mark."""
 
 from collections.abc import Iterator
 
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import compare
-from policysched.lang.ir.program import AmendRule, FilterRule, Program, SetRule
+from policysched.lang.ir.layers import AmendRule, SetRule
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import FilterRule
 
 
-def crosses_limit(watch: e.RecoveryCondition, value: float) -> bool:
-    return not compare(watch.op, value, watch.limit)
+def crosses_limit(condition: e.RecoveryCondition, value: float) -> bool:
+    return not compare(condition.op, value, condition.limit)
 
 
-def meets_recovery_mark(watch: e.RecoveryCondition, value: float) -> bool:
-    """Whether the value is at the mark or beyond."""
-    return compare(watch.op, value, watch.recover_at)
+def meets_recovery_mark(condition: e.RecoveryCondition, value: float) -> bool:
+    """Whether the value is at or beyond the mark."""
+    return compare(condition.op, value, condition.recover_at)
 
 
 def split_recovery_condition(condition: e.Expr) -> tuple[e.Expr, e.NotRecovered] | None:
-    """Of a filter's condition with `recover`: the comparison as it is written, and what was added to it."""
+    """The comparison and the recovery part of a filter's condition with `recover`; None without `recover`."""
     match condition:
         case (
-            e.And(items=(compared, e.Not(operand=e.NotRecovered() as held)))
-            | e.Or(items=(compared, e.NotRecovered() as held))
+            e.And(items=(comparison, e.Not(operand=e.NotRecovered() as not_recovered)))
+            | e.Or(items=(comparison, e.NotRecovered() as not_recovered))
         ):
-            return compared, held
+            return comparison, not_recovered
         case _:
             return None
 
 
 def recovery_conditions(program: Program) -> tuple[e.RecoveryCondition, ...]:
-    """Each once, those of all layers among them."""
-    found = [
-        one.condition
+    """The distinct recovery conditions of all filters, including those of layers."""
+    conditions = [
+        part.condition
         for expr in _filter_conditions(program)
-        for one in e.walk(expr)
-        if isinstance(one, e.NotRecovered)
+        for part in e.walk(expr)
+        if isinstance(part, e.NotRecovered)
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(conditions))
 
 
 def _filter_conditions(program: Program) -> Iterator[e.Expr]:

@@ -1,4 +1,4 @@
-"""An expression made over: the same shape with some of its parts replaced."""
+"""Rewriting of expressions: the same shape with some parts replaced."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -11,51 +11,51 @@ _EXPR_TYPES: tuple[type, ...] = get_args(Expr)
 
 
 def transform(expr: Expr, change: Callable[[Expr], Expr], *, opaque: tuple[type, ...] = ()) -> Expr:
-    """`change` sees every part, innermost first, with its own parts changed already. What is `opaque` it sees as it was. What stands
-    in several places as one object is changed once, and stays one object."""
-    known: dict[int, Expr] = {}
+    """Applies `change` to every part in post-order, after its own parts were changed. The parts of an expression of an
+    `opaque` type are left unchanged. A shared object is changed once and stays shared."""
+    changed_by_id: dict[int, Expr] = {}
 
-    def made(one: Expr) -> Expr:
-        found = known.get(id(one))
-        if found is None:
-            found = known[id(one)] = change(
-                one if isinstance(one, opaque) else _transform_children(one, made)
+    def rewrite(part: Expr) -> Expr:
+        changed = changed_by_id.get(id(part))
+        if changed is None:
+            changed = changed_by_id[id(part)] = change(
+                part if isinstance(part, opaque) else _transform_children(part, rewrite)
             )
-        return found
+        return changed
 
-    return made(expr)
+    return rewrite(expr)
 
 
-def _transform_children(expr: Expr, made: Callable[[Expr], Expr]) -> Expr:
+def _transform_children(expr: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
     changes: dict[str, Any] = {}
-    for one in fields(expr):
-        value = getattr(expr, one.name)
+    for field in fields(expr):
+        value = getattr(expr, field.name)
         if isinstance(value, _EXPR_TYPES):
-            part = made(cast(Expr, value))
+            part = rewrite(cast(Expr, value))
             if part is not value:
-                changes[one.name] = part
+                changes[field.name] = part
         elif isinstance(value, tuple) and value and isinstance(value[0], _EXPR_TYPES):
-            parts = tuple(made(part) for part in cast(tuple[Expr, ...], value))
+            parts = tuple(rewrite(part) for part in cast(tuple[Expr, ...], value))
             if any(part is not before for part, before in zip(parts, value, strict=True)):
-                changes[one.name] = parts
+                changes[field.name] = parts
     return replace(expr, **changes) if changes else expr
 
 
 def with_span(expr: Expr, span: Span) -> Expr:
-    """Every part stands where the whole is used: what is found wrong with it is said there."""
-    return transform(expr, lambda one: replace(one, span=span))
+    """The expression with every part at `span`, so that diagnostics point to the place of use."""
+    return transform(expr, lambda part: replace(part, span=span))
 
 
 def with_owner(owner: Owner, expr: Expr) -> Expr:
-    """What the expression says of the pod, asked of another one: the counted pod, or a victim."""
+    """An expression of the pod, read from another pod instead: the counted pod or a victim."""
 
-    def change(one: Expr) -> Expr:
-        match one:
+    def change(part: Expr) -> Expr:
+        match part:
             case Attr(owner="pod"):
-                return replace(one, owner=owner)
+                return replace(part, owner=owner)
             case InputRef(stage=Stage.POD):
-                return replace(one, owner=owner, stage=Stage.CONSTANT)
+                return replace(part, owner=owner, stage=Stage.CONSTANT)
             case _:
-                return one
+                return part
 
     return transform(expr, change)

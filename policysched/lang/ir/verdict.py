@@ -1,6 +1,6 @@
-"""What evaluating a policy for one pod yields, in full: the form in which plan and oracle are compared and people read.
+"""The full result of evaluating a policy for one pod, for explanations and for comparison with the reference.
 
-The fast path of `plan` keeps arrays instead; it makes one of these where somebody asks for reasons.
+The fast path of `evaluate` works on arrays and builds these values on demand.
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusal:
-    """Why one rule refuses one node.
+    """Why a rule rejects a node.
 
-    `reasons` are whole texts with values filled in (a built-in may have several: `Insufficient cpu`, `Insufficient
-    memory`). `event_reasons` are the same as an event counts them: a value that depends on the node is written `…`, so
-    that nodes refused for one cause count as one. `resolvable` False: evicting pods would not help
-    (UnschedulableAndUnresolvable). `scaleup` False: a new, empty node of the same kind would not help either.
+    `reasons` have their values filled in (a built-in may have several: `Insufficient cpu`, `Insufficient memory`). In
+    `event_reasons` a value that depends on the node is replaced by `…`, so that an event counts nodes with one cause
+    together. `resolvable` False: preemption cannot help (UnschedulableAndUnresolvable). `scaleup` False: a new, empty
+    node of the same kind would be rejected too.
     """
 
     rule: str
@@ -26,8 +26,8 @@ class NodeRefusal:
 
 @dataclass(frozen=True, slots=True)
 class NodeRuleScore:
-    """One score for one node: `raw` before normalising (held unit; None where missing or not of one number), `score`
-    0..100 (a built-in of kube-scheduler normalises to the same range), `weighted` = weight * score."""
+    """The score of a rule for a node. `raw` is the value before normalisation, in the unit of its type (None where it is
+    missing or not a single number), `score` is 0..100, `weighted` is weight * score."""
 
     raw: int | float | None
     score: int
@@ -37,19 +37,19 @@ class NodeRuleScore:
 
 @dataclass(frozen=True, slots=True)
 class PlacementExplanation:
-    """`pod_refusal` is set where the pod itself is refused before any node is looked at (an invalid or absent input,
-    a feature that no built-in covers); everything else is empty then.
+    """The verdict of every rule on every node for one pod.
 
-    `pod_refused_by`: the filter that refused the pod as a whole, on whatever node (a claim that is not there), where one did;
-    it is said as kube-scheduler says it.
+    `pod_refusal` is set where the pod is rejected before any node is evaluated (an invalid or absent input, a field
+    that no built-in supports); everything else is empty then. `pod_refused_by` is the filter that rejected the pod on
+    every node in PreFilter (such as a claim that does not exist), if one did.
 
-    `refusals` lists for each refused node every rule that refuses it, the deciding one (first in the file) first.
-    `scores` has a rule's feasible nodes; a rule that skipped the pod (a built-in with nothing to score, a `when` that
-    is not True) is absent. `totals` has every feasible node. `selected` is the greatest total, ties by the greatest
-    `node_hash XOR pod_hash`.
+    `refusals` lists for each rejected node all rules that reject it, first the deciding one (the first in the policy).
+    `scores` has the feasible nodes by rule; a rule that skipped the pod (a built-in with nothing to score, a `when` that
+    is not True) is absent. `totals` has every feasible node. `selected` has the highest total, ties broken by the
+    highest `node_hash XOR pod_hash`.
 
-    `metrics_in_outage` are the metrics in an outage, where such switch rules off, and `disabled_rules` the rules that do not apply for it. The oracle does not
-    name them: what they change, it says.
+    `metrics_in_outage` are the metrics whose outage disables rules, and `disabled_rules` those rules. The reference
+    implementation leaves both empty.
     """
 
     pod_refusal: str | None
@@ -65,12 +65,12 @@ class PlacementExplanation:
 
 @dataclass(frozen=True, slots=True)
 class NodeSubsetVerdict:
-    """What a policy says of a pod on some nodes alone: as if every other node were refused ahead of all rules, while
-    what is placed on the others still counts (spreading, affinity).
+    """The verdict on some nodes only, as if every other node were rejected before all rules. Pods placed on other nodes
+    still count (topology spread, affinity).
 
-    `pod_refusal` as in an Explanation; everything else is empty then. Each node that was asked about and exists is
-    either in `totals` or in `refusals` (the rule that decides), both sorted by name. `total_max` is the most that a
-    total can be: 100 times the weights of all scores that the layers in force leave, the same whatever is measured.
+    `pod_refusal` as in `PlacementExplanation`. Each requested node that exists is either in `totals` or in `refusals`
+    (by the deciding rule); both are sorted by name. `total_max` is the highest possible total: 100 times the weights of
+    all scores of the active layers.
     """
 
     pod_refusal: str | None

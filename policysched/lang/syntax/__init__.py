@@ -1,1 +1,1 @@
-"""The syntax tree of the policy language: what the author wrote, with a span on every node and nothing resolved."""
+"""The syntax tree of the policy language, with a span on every node and no names resolved."""

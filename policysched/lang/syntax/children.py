@@ -1,4 +1,4 @@
-"""What an expression is made of, as it was written: the one place that knows the parts of each kind."""
+"""The direct sub-expressions of a syntax node."""
 
 from typing import assert_never
 
@@ -6,12 +6,12 @@ from policysched.lang.syntax import tree as s
 
 
 def syntax_children(node: s.Expression) -> tuple[s.Expression, ...]:
-    """Its parts, in the order of the text; none where it has none."""
+    """The direct sub-expressions in source order."""
     match node:
         case s.ListLit(items=items) | s.CallExpr(args=items):
             return items
-        case s.UnaryExpr(operand=one) | s.HasExpr(target=one):
-            return (one,)
+        case s.UnaryExpr(operand=operand) | s.HasExpr(target=operand):
+            return (operand,)
         case s.BinaryExpr(left=left, right=right):
             return (left, right)
         case s.ElseExpr(value=value, fallback=fallback):
@@ -22,8 +22,8 @@ def syntax_children(node: s.Expression) -> tuple[s.Expression, ...]:
             return (value,)
         case s.CountExpr(where=where):
             return () if where is None else (where,)
-        case s.ListFoldExpr(value=one, where=where):
-            return tuple(part for part in (one, where) if part is not None)
+        case s.ListFoldExpr(value=folded, where=where):
+            return tuple(part for part in (folded, where) if part is not None)
         case s.NumberLit() | s.StringLit() | s.BoolLit() | s.NameExpr() | s.AttributeExpr():
             return ()
         case _:

@@ -1,7 +1,7 @@
-"""The syntax tree: what the user wrote, with a span on everything, nothing resolved.
+"""The syntax tree of a policy: a table of node types, each with its span, with no names resolved.
 
-Made by `lang.parse`, printed by `lang.format.printer`, read by `lang.check`. Comments are beside the tree
-(`Comment` in `SyntaxTree`), since no statement means anything different for them.
+`lang.parse` builds it, `lang.format.printer` prints it, `lang.check` checks it. Comments are stored separately
+(`SyntaxTree.comments`), since they have no meaning.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ BinaryOp = Literal["or", "and", "==", "!=", "<", "<=", ">", ">=", "in", "not in"
 
 @dataclass(frozen=True, slots=True)
 class Identifier:
-    """An identifier as written: a rule, an input, an enum value."""
+    """An identifier: the name of a rule or input, an enum value."""
 
     text: str
     span: Span
@@ -25,7 +25,7 @@ class Identifier:
 
 @dataclass(frozen=True, slots=True)
 class NumberLit:
-    """`100m` is digits `100` and suffix `m`; what the suffix means depends on the expected type."""
+    """`100m` has digits `100` and suffix `m`; the meaning of a suffix depends on the expected type."""
 
     digits: str
     suffix: str
@@ -34,7 +34,7 @@ class NumberLit:
 
 @dataclass(frozen=True, slots=True)
 class StringLit:
-    """`value` has its escapes replaced."""
+    """`value` is unescaped."""
 
     value: str
     span: Span
@@ -74,7 +74,7 @@ class PathPart:
     text: str
     is_quoted_key: bool  # written as ["text"]
     span: Span
-    is_constant_key: bool = False  # written as [NAME]: the key is what the constant of that name says
+    is_constant_key: bool = False  # written as [NAME]: the key is the value of that constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class BinaryExpr:
 
 @dataclass(frozen=True, slots=True)
 class ElseExpr:
-    """`value else fallback`: the fallback stands where the value is missing or outside its domain."""
+    """`value else fallback`: the fallback applies where the value is missing or undefined."""
 
     value: "Expression"
     fallback: "Expression"
@@ -127,8 +127,8 @@ class CallExpr:
 
 @dataclass(frozen=True, slots=True)
 class CountExpr:
-    """`count(pods on node where E)`, and without `on node` of the whole cluster, with `all` of those that are done as well; inside
-    E the counted pod is `other`."""
+    """`count(pods on node where E)`; without `on node` it counts in the cluster, with `all` also finished pods. In E the
+    counted pod is `other`."""
 
     where: "Expression | None"
     on_node: bool
@@ -138,8 +138,8 @@ class CountExpr:
 
 @dataclass(frozen=True, slots=True)
 class ListFoldExpr:
-    """`sum(card.memory over cards where E)`; without a value `any(cards where E)` and `count(cards where E)`. An element of
-    the list is called by the name of its record."""
+    """`sum(card.memory over cards where E)`; without a value `any(cards where E)` and `count(cards where E)`. An element is
+    referred to by the name of its record."""
 
     function: Identifier
     value: "Expression | None"
@@ -150,7 +150,7 @@ class ListFoldExpr:
 
 @dataclass(frozen=True, slots=True)
 class AggregateExpr:
-    """`mean of E over nodes`, with `after placing` where the pod is put on each candidate in turn."""
+    """`mean of E over nodes`; with `after placing` each candidate is evaluated with the pod placed on it."""
 
     function: Identifier
     value: "Expression"
@@ -336,7 +336,7 @@ class RangeLimit:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceLimit:
-    """`in [A, B]`: the values that a parameter may have."""
+    """`in [A, B]`: the allowed values of a parameter."""
 
     items: tuple[Expression, ...]
     span: Span
@@ -363,7 +363,7 @@ class LetDecl:
 
 @dataclass(frozen=True, slots=True)
 class AbsentClause:
-    """What an input is where its source is absent: `default E`, `optional` or `required "text"`."""
+    """The handling of an absent source: `default E`, `optional` or `required "text"`."""
 
     kind: Literal["default", "optional", "required"]
     value: Expression | None  # the default, or the text of `required`
@@ -372,7 +372,7 @@ class AbsentClause:
 
 @dataclass(frozen=True, slots=True)
 class InvalidClause:
-    """What happens where the text is not of the type: `invalid reject "text"` or `invalid default`."""
+    """The handling of a text that is not of the type: `invalid reject "text"` or `invalid default`."""
 
     kind: Literal["reject", "default"]
     text: StringLit | None
@@ -381,20 +381,20 @@ class InvalidClause:
 
 @dataclass(frozen=True, slots=True)
 class RecordFieldDecl:
-    """`memory: bytes = "freeMemory" unit "MiB" default 0`; `key` is what JSON calls it, where not by its name."""
+    """`memory: bytes = "freeMemory" unit "MiB" default 0`; `key` is the JSON key, if it differs from the name."""
 
     name: Identifier
     type: TypeRef
     key: StringLit | None
     unit: StringLit | None
     absent: AbsentClause | None
-    misplaced: tuple[InvalidClause | StringLit, ...]  # clauses that a field does not have
+    misplaced: tuple[InvalidClause | StringLit, ...]  # clauses that a field cannot have
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class RecordDecl:
-    """`record card { health: string  memory: bytes }`: of what the elements of a list consist."""
+    """`record card { health: string  memory: bytes }`: the type of a list's elements."""
 
     name: Identifier
     fields: tuple[RecordFieldDecl, ...]
@@ -403,7 +403,7 @@ class RecordDecl:
 
 @dataclass(frozen=True, slots=True)
 class InputDecl:
-    """`json_path` is a path into the source, which is then JSON."""
+    """With `json_path` the source is JSON and the path selects a part of it."""
 
     name: Identifier
     type: TypeRef
@@ -445,7 +445,7 @@ class GangDecl:
 
 @dataclass(frozen=True, slots=True)
 class OutageDecl:
-    """`outage { above = 50%  then = disable }`, on its own line for the whole policy."""
+    """`outage { above = 50%  then = disable }`, for the whole policy."""
 
     params: tuple[Param | ParamBlock, ...]
     span: Span
@@ -472,7 +472,7 @@ class ResourceDecl:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderDecl:
-    """`extender NAME weight 5 missing neutral`: a service that the settings name is asked after the filters."""
+    """`extender NAME weight 5 missing neutral`: a service from the settings, called after the filters."""
 
     name: Identifier
     clauses: tuple[Clause, ...]
@@ -489,7 +489,7 @@ class PreemptionDecl:
 
 @dataclass(frozen=True, slots=True)
 class FilterDecl:
-    """A rule of one's own (clauses) or a built-in by its name (no `require`, parameters in braces)."""
+    """A rule (clauses), or a built-in by name (no `require`, parameters in braces)."""
 
     name: Identifier
     clauses: tuple[Clause, ...]
@@ -509,7 +509,7 @@ class ScoreDecl:
 
 @dataclass(frozen=True, slots=True)
 class AmendStatement:
-    """`amend NAME CLAUSE...`: replaces just those clauses."""
+    """`amend NAME CLAUSE...`: replaces these clauses only."""
 
     name: Identifier
     clauses: tuple[Clause, ...]
@@ -534,7 +534,7 @@ class ReweightStatement:
 
 @dataclass(frozen=True, slots=True)
 class DropStatement:
-    """`drop NAME`, or one rule of that name alone: `drop score NAME` (`kind`)."""
+    """`drop NAME`, or with `kind` only the filter or score of that name: `drop score NAME`."""
 
     kind: Identifier | None
     name: Identifier
@@ -583,7 +583,7 @@ Statement = (
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """`text` begins with `#`; `is_own_line` where nothing stands before it on its line."""
+    """`text` includes the `#`; `is_own_line` if nothing precedes it on its line."""
 
     text: str
     is_own_line: bool
@@ -592,9 +592,9 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class SyntaxTree:
-    """A policy file that was read: the statements that parsed, and every comment, in the order of the text.
+    """The statements that parsed and all comments, in source order.
 
-    `unparsed_names` are the names that statements which did not parse would have declared: not to be reported as unknown.
+    `unparsed_names` are the names declared by statements that did not parse; they are not reported as unknown.
     """
 
     statements: tuple[Statement, ...]

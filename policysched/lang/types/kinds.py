@@ -1,7 +1,7 @@
-"""The types of the language, and how their values are held at run time.
+"""The types of the language and the representation of their values.
 
-The dimension is part of the type, so `cpu + bytes` is an error at check time. A value is held as an exact int64
-wherever Kubernetes counts in whole numbers, as float64 where it measures.
+The dimension is part of the type, so `cpu + bytes` is a type error. Quantities that Kubernetes counts are an exact int64,
+measured ones a float64.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class TypeKind(Enum):
-    """What a value is. The value of each member is the type's name in a policy."""
+    """The kind of a type. The value of each member is the type's name in a policy."""
 
     BOOL = "bool"
     INT = "int"  # int64
@@ -24,7 +24,7 @@ class TypeKind(Enum):
     QOS = "qos"  # int: BestEffort 0 < Burstable 1 < Guaranteed 2
     LIST = "list"
     RECORD = "record"  # a tuple of its fields' values; only an element of a list
-    MAP = "map"  # labels and the like; only indexed, never a value of its own
+    MAP = "map"  # such as labels; can only be indexed
 
 
 QOS_CLASSES = ("BestEffort", "Burstable", "Guaranteed")
@@ -46,7 +46,7 @@ _NUMERIC_KINDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A kind, whether a value may be absent, and for a list (or map) what it holds."""
+    """A kind, whether a value can be missing, and the type of the elements of a list or map."""
 
     kind: TypeKind
     optional: bool = False
@@ -63,7 +63,7 @@ class Type:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether `<` means anything: numbers and QoS classes, not strings (use `rank`)."""
+        """Whether `<` is defined: for numbers and QoS classes, not for strings (use `rank`)."""
         return self.is_numeric or self.kind is TypeKind.QOS
 
     def as_required(self) -> "Type":
@@ -81,8 +81,8 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class RecordTypeField:
-    """`json_key` is what JSON calls it. Absent: `default` where there is one, missing if `type.optional`, else the whole text
-    is invalid. `unit` as of an input."""
+    """A field that is absent in JSON gets `default` if there is one, is missing if `type.optional`, and otherwise makes
+    the whole text invalid. `unit` as for an input."""
 
     name: str
     type: Type
@@ -93,7 +93,7 @@ class RecordTypeField:
 
 @dataclass(frozen=True, slots=True)
 class RecordType:
-    """Of what the elements of a list consist. A value of it is a tuple, field by field, None for what is missing."""
+    """The type of a list's elements. A value is a tuple of its fields, None for a missing one."""
 
     name: str
     fields: tuple[RecordTypeField, ...]

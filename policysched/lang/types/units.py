@@ -1,7 +1,7 @@
-"""Numbers with units: read from a policy by the type that is expected, read from a label at run time, and written for people.
+"""Numbers with units: literals of a policy, values of labels and annotations, and text for users.
 
-All three share one table of suffixes. Reading is exact (fractions), so `1.5Gi` is a whole number of bytes and `0.1Ki`
-is known not to be one.
+All three share one table of suffixes. Parsing is exact (fractions), so `1.5Gi` is a whole number of bytes and `0.1Ki` is
+not.
 """
 
 import math
@@ -47,13 +47,13 @@ SUFFIXES: dict[TypeKind, dict[str, Fraction]] = {
         "d": Fraction(86400 * _SECOND_NS),
     },
 }
-"""For each type the suffixes of its literals and how many held units one of them is."""
+"""By type: the suffixes of literals and their factors to the unit of the type."""
 
 SUFFIX_ORDER = (TypeKind.RATIO, TypeKind.DURATION, TypeKind.BANDWIDTH, TypeKind.BYTES, TypeKind.CPU)
 
 
 def kinds_of_suffix(suffix: str) -> tuple[TypeKind, ...]:
-    """The types that have the suffix: `m` is of two."""
+    """The types that have the suffix; `m` belongs to two."""
     return tuple(kind for kind in SUFFIX_ORDER if suffix and suffix in SUFFIXES[kind])
 
 
@@ -106,11 +106,11 @@ UNITS: dict[TypeKind, dict[str, Fraction]] = {
     },
     TypeKind.TIMESTAMP: {"s": Fraction(_SECOND_NS), "ms": Fraction(10**6), "ns": Fraction(1)},
 }
-"""For each type what `unit "..."` may say, and how many held units one of them is."""
+"""By type: the allowed values of `unit "..."` and their factors to the unit of the type."""
 
 
 def unit_factor(type_: Type, unit: str) -> Fraction | None:
-    """How many held units of the type one `unit` is; None where the type has no such unit."""
+    """The factor from `unit` to the unit of the type; None where the type has no such unit."""
     return UNITS.get(type_.kind, {}).get(unit)
 
 
@@ -119,14 +119,13 @@ def unit_factor(type_: Type, unit: str) -> Fraction | None:
 
 @dataclass(frozen=True, slots=True)
 class ParseFailure:
-    """Why a literal is not of the type: it has none of its suffixes, is finer than it holds, or too large; or a text
-    is none of its kind at all."""
+    """Why a text is not a value of the type."""
 
-    reason: str  # "suffix", "fine", "large", "digits", "form"
+    reason: str  # "suffix" (unknown), "fine" (not a whole number), "large", "digits" (too many), "form" (other syntax)
 
 
 def parse_literal(digits: str, suffix: str, kind: TypeKind) -> int | float | ParseFailure:
-    """The held value of a literal whose type is known. Nothing is rounded."""
+    """The value of a literal of a known type. Nothing is rounded."""
     factor = SUFFIXES[kind].get(suffix)
     if factor is None:
         return ParseFailure("suffix")
@@ -167,19 +166,20 @@ _LONG_NUMBER = re.compile(r"[+-]?[0-9]{65,}(\.[0-9]*)?[A-Za-z%]*\Z")
 
 @lru_cache(maxsize=16384)
 def parse_value(text: str, type_: Type, unit: str | None) -> ScalarValue | None:
-    """The value that a label's or annotation's text stands for, held as the type says; None where it is not of the type.
+    """The value of the text of a label or annotation; None where it is not of the type.
 
-    Numbers are decimal, with one of the type's suffixes or, where the input declares a `unit`, as a bare number of
-    that unit; of a bandwidth with a `unit` also as a Kubernetes quantity (`10M`), as CNI plugins' annotations are written. Amounts of cpu and bytes are rounded up to the whole unit, as Kubernetes rounds quantities. An int
-    must be whole as written. What does not fit into the held form is invalid. Blanks are not trimmed. A timestamp is
-    RFC 3339 with a zone; a bool is `true` or `false`; a qos is a class's name.
+    Numbers are decimal with one of the type's suffixes, or without a suffix in the input's `unit`. A bandwidth with a
+    `unit` can also be a Kubernetes quantity (`10M`), as in annotations of CNI plugins. Amounts of cpu and bytes are
+    rounded up to whole units, as Kubernetes rounds quantities; an int must be whole as written. A value out of range is
+    invalid. Blanks are not trimmed. A timestamp is RFC 3339 with a zone, a bool is `true` or `false`, a qos is the name
+    of a class.
     """
     value = parse_value_or_failure(text, type_, unit)
     return None if isinstance(value, ParseFailure) else value
 
 
 def parse_value_or_failure(text: str, type_: Type, unit: str | None) -> ScalarValue | ParseFailure:
-    """The same, and why not."""
+    """Like `parse_value`, but returns the reason of a failure."""
     match type_.kind:
         case TypeKind.STRING:
             return text
@@ -208,8 +208,8 @@ def _input_factor(kind: TypeKind, suffix: str, unit: str | None) -> Fraction | N
     factor = UNITS[kind].get(unit)
     if not suffix or factor is None:
         return factor
-    of_a_quantity = (_DECIMAL | _BINARY).get(suffix) if kind is TypeKind.BANDWIDTH else None
-    return None if of_a_quantity is None else factor * of_a_quantity
+    quantity_factor = (_DECIMAL | _BINARY).get(suffix) if kind is TypeKind.BANDWIDTH else None
+    return None if quantity_factor is None else factor * quantity_factor
 
 
 def _suffix_factor(kind: TypeKind, suffix: str) -> Fraction | None:
@@ -225,7 +225,7 @@ def _parse_time(text: str) -> int | None:
     zone = "+00:00" if text[-1] in "Zz" else text[-6:]
     try:
         moment = datetime.fromisoformat(seconds.replace("t", "T").replace(" ", "T") + zone)
-    except ValueError:  # the 31st of February
+    except ValueError:  # such as February 31
         return None
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     whole_ns = (since.days * 86400 + since.seconds) * _SECOND_NS
@@ -233,12 +233,12 @@ def _parse_time(text: str) -> int | None:
     return value if INT64_MIN <= value <= INT64_MAX else None
 
 
-# ── values for people ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── text for users ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def format_value(value: object, type_: Type) -> str:
-    """A held value as a person would write it: `812Mbps`, `1.5Gi`, `250m`, `5m`, `85%`. At most three decimals. A text on one line, printable and cut, for an
-    annotation may hold line ends, codes for terminals and 256 KiB."""
+    """A value as in a policy: `812Mbps`, `1.5Gi`, `250m`, `5m`, `85%`, with at most three decimals. Strings are sanitized
+    and cut, since annotations can contain line breaks, terminal escapes and up to 256 KiB."""
     match type_.kind, value:
         case TypeKind.BOOL, bool():
             return "true" if value else "false"
@@ -276,14 +276,14 @@ def _format_decimals(value: float) -> str:
 
 def _format_with_suffix(value: float, steps: dict[str, int]) -> str:
     suffix, size = next(iter(steps.items()))
-    for candidate, its_size in steps.items():
-        if abs(value) >= its_size:
-            suffix, size = candidate, its_size
+    for step_suffix, step_size in steps.items():
+        if abs(value) >= step_size:
+            suffix, size = step_suffix, step_size
     return f"{_format_decimals(value / size)}{suffix}"
 
 
 def _format_bytes(value: float) -> str:
-    """The largest binary suffix that leaves at most three decimals exact, else whole bytes."""
+    """With the largest binary suffix that is not larger than the value, else in bytes."""
     for suffix, size in reversed(_BINARY.items()):
         if abs(value) >= size:
             return f"{_format_decimals(value / int(size))}{suffix}"
@@ -300,7 +300,7 @@ _DURATIONS = {
 
 
 def _format_duration(value: float) -> str:
-    """`1h30m`: the two largest parts, milliseconds at the finest."""
+    """`1h30m`: the two largest parts, down to milliseconds."""
     if value < 0:
         return f"-{_format_duration(-value)}"
     parts = []

@@ -20,7 +20,8 @@ from typing import Literal
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.ledger import PlacementState
 from policysched.evaluate import Overlay, Plan
-from policysched.lang.ir.program import Metric, Program
+from policysched.lang.ir.declarations import Metric
+from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import NodeSubsetVerdict
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from policysched.cluster.samples import MetricSamples
 from policysched.evaluate import Plan
 from policysched.lang.ir.arithmetic import Number
-from policysched.lang.ir.program import Metric
+from policysched.lang.ir.declarations import Metric
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod

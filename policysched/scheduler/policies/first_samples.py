@@ -10,7 +10,8 @@ Only the first poll is awaited. What rules do without samples later is part of t
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from policysched.lang.ir.program import Metric, Program
+from policysched.lang.ir.declarations import Metric
+from policysched.lang.ir.program import Program
 from policysched.scheduler.commands import Command, Log
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.movable_heap import MovableHeap

@@ -5,7 +5,7 @@ when samples arrive and when they go stale, so that one warning event marks the 
 and one normal event its end.
 """
 
-from policysched.lang.ir.program import Metric, OutageSpec, is_node_metric
+from policysched.lang.ir.declarations import Metric, OutageSpec, is_node_metric
 from policysched.scheduler.commands import ReportPolicyEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.policies.first_samples import source_suffix

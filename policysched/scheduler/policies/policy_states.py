@@ -19,7 +19,8 @@ from policysched.cluster.samples import ALL_NODES, MetricSamples, StateRow
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, ScalarFunction
 from policysched.lang.ir.arithmetic import clamp_finite
-from policysched.lang.ir.program import Program, StateSpec
+from policysched.lang.ir.declarations import StateSpec
+from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pod_status import ContainerEvent, ObservedPod

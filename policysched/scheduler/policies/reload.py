@@ -13,7 +13,8 @@ from typing import Protocol
 
 from policysched.evaluate import Plan
 from policysched.evaluate import compile as compile_plan
-from policysched.lang.ir.program import Metric, Program
+from policysched.lang.ir.declarations import Metric
+from policysched.lang.ir.program import Program
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import PoliciesUpdated

@@ -18,7 +18,8 @@ from enum import StrEnum
 from policysched.builtins.registry import BUILTINS, KUBE_SCHEDULER_RELEASES
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.evaluate import DryRun, Overlay, TopologyDomain, VictimPredicate
-from policysched.lang.ir.program import BuiltinFilter, Program
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import BuiltinFilter
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.messages import unavailable_message
 from policysched.model.pods import Pod

@@ -7,15 +7,8 @@ import pytest
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.check import check_sources, check_text
 from policysched.lang.ir.layers import apply_layer
-from policysched.lang.ir.program import (
-    BuiltinFilter,
-    FilterRule,
-    OnTimeout,
-    Program,
-    RangeNormalize,
-    ScoreRule,
-    rules_for,
-)
+from policysched.lang.ir.program import OnTimeout, Program, rules_for
+from policysched.lang.ir.rules import BuiltinFilter, FilterRule, RangeNormalize, ScoreRule
 from policysched.text import Source
 from tests.language.check.checking import codes, program
 

@@ -6,7 +6,7 @@ import pytest
 
 from policysched.lang.check import presence
 from policysched.lang.ir.expr import Expr
-from policysched.lang.ir.program import FilterRule
+from policysched.lang.ir.rules import FilterRule
 from tests.language.check.checking import codes, program
 
 ZONE = 'input zone: string = pod.labels["zone"] optional\n'

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from policysched.lang.ir.arithmetic import arithmetic, call, compare, negate
 from policysched.lang.ir.expr import And, Arith, Compare, Const, is_floating
-from policysched.lang.ir.program import FilterRule, RangeNormalize, ScoreRule
+from policysched.lang.ir.rules import FilterRule, RangeNormalize, ScoreRule
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import FLOAT64_MAX
 from policysched.model.quantity import INT64_MAX, INT64_MIN

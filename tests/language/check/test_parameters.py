@@ -15,7 +15,8 @@ from policysched.lang.check.parameter_values import (
     ParameterValues,
     ParameterValuesByPolicy,
 )
-from policysched.lang.ir.program import FilterRule, Program
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import FilterRule
 from policysched.text import Source, Span
 from tests.strategies import LITERALS, policies
 

@@ -4,7 +4,8 @@ import pytest
 
 from policysched.builtins.registry import BUILTINS, KUBE_SCHEDULER_RELEASES
 from policysched.lang.check import check_text
-from policysched.lang.ir.program import BuiltinFilter, BuiltinScore, Program
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore
 from policysched.scheduler.preemption.default_preemption import preemption_message
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from policysched.lang.ir.expr import Expr
-from policysched.lang.ir.program import FilterRule, Program, ScoreRule
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import FilterRule, ScoreRule
 from policysched.model.pods import QueuedPodInfo
 from tests import builders
 from tests.evaluate.clusters import Scene, scenes
