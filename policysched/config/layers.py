@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from policysched.files import UnreadableFile, parse_yaml, read_text
+from policysched.metric_sources.source_kind import SettingProblem
 from policysched.schemas import Lines, misfits, schema
 
 ENVIRONMENT_PREFIX = "POLICYSCHED_"
 _NOT_SETTINGS = frozenset({"POLICYSCHED_REQUIRE", "POLICYSCHED_CONFIG"})
 """What the project's tests are told, and the file itself."""
-
-SettingProblem = tuple[Sequence[str], str]
-"""A setting by its path, and what is wrong with it."""
 
 
 class BadSettings(Exception):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from policysched.config.layers import LayeredSettings, SettingProblem
+from policysched.config.layers import LayeredSettings
 from policysched.config.logs import LogFormat
 from policysched.config.source_settings import SamplesSettings, samples_settings, source_problems
 from policysched.data_files import expand_home
@@ -17,6 +17,7 @@ from policysched.kube.leader_election import LeaseSettings
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
+from policysched.metric_sources.source_kind import SettingProblem
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.serve.server import ListenAddress
 
@@ -82,7 +83,7 @@ def read_settings(file: Path | None, environment: Mapping[str, str], flags: Mapp
     given = LayeredSettings(file, environment, flags)
     if given.is_missing("policies"):
         given.problems.append(
-            "nothing says where the policies are: give --policies NAMESPACE/CONFIGMAP, or `policies` in the settings file"
+            "no policies are configured: give --policies NAMESPACE/CONFIGMAP, or `policies` in the settings file"
         )
     given.add_problems(common_problems(given))
     given.add_problems(_time_problems(given))
@@ -110,10 +111,10 @@ def _time_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
     for shorter, longer in (("retry_s", "renew_deadline_s"), ("renew_deadline_s", "duration_s")):
         if times[shorter] >= times[longer]:
             said = longer if longer in election else shorter
-            wanted = "it must hold that retry_s < renew_deadline_s < duration_s"
+            wanted = "requires retry_s < renew_deadline_s < duration_s"
             yield (
                 ("leader_election", said),
-                f"{wanted}, and {shorter} is {times[shorter]:g}, {longer} {times[longer]:g}",
+                f"{wanted}, but {shorter} is {times[shorter]:g}, {longer} {times[longer]:g}",
             )
     if times["duration_s"] < 1:
         yield ("leader_election", "duration_s"), "must be at least 1: a Lease counts whole seconds"
@@ -127,7 +128,7 @@ def _extender_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
         if tls and not one["url"].startswith("https:"):
             yield (*path, "tls"), "the url is not https"
         if "filter" not in one and "prioritize" not in one:
-            yield path, "nothing to ask it: give `filter` or `prioritize`"
+            yield path, "no verb is configured: give `filter` or `prioritize`"
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:

@@ -5,16 +5,18 @@ since 1970, too. A value alone counts as true for as long as it stands there, fo
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
+from typing import Any, ClassVar, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from policysched.lang.ir.program import Metric, is_node_metric
 from policysched.metric_sources.clock_skew import ClockSkewTracker
-from policysched.metric_sources.polling import QueryResult, process_in_batches
-from policysched.metric_sources.source import Nodes, RawSamples
-from policysched.model.identifiers import NodeName
+from policysched.metric_sources.polling import PollingSource, QueryResult, process_in_batches
+from policysched.metric_sources.source import Nodes, RawSamples, SampleSource
+from policysched.metric_sources.source_kind import SettingProblem, SourceContext
+from policysched.model.objects import NodeName
 
 _NS = 1_000_000_000
 _TIME_LENGTH_MAX = 40
@@ -22,20 +24,46 @@ _TIME_LENGTH_MAX = 40
 
 @dataclass(frozen=True, slots=True)
 class AnnotationsSettings:
-    """`time_zone`: the times are of a clock on a wall there, whatever zone they claim (crane's default is one of Shanghai
-    that says UTC)."""
+    """`time_zone`: read times as local times of this zone, whatever zone they claim. crane's default writes Shanghai
+    time marked as UTC."""
+
+    kind: ClassVar[str] = "annotations"
 
     time_zone: str | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        return cls(given.get("time_zone"))
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[SettingProblem]:
+        if "time_zone" in given and not _is_time_zone(given["time_zone"]):
+            yield ("time_zone",), f"unknown time zone `{given['time_zone']}`"
+
+    def unsupported_reason(self, metric: Metric) -> str | None:
+        return unsupported_reason(metric)
+
+    def create(self, context: SourceContext) -> SampleSource:
+        client = AnnotationQueryClient(self, now_ns=context.now_ns)
+        return PollingSource(client, context.status, now_ns=context.now_ns, random=context.random)
+
+
+def _is_time_zone(name: str) -> bool:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
 
 
 def unsupported_reason(metric: Metric) -> str | None:
     """Why such a metric cannot come from annotations; None where it can."""
     if not is_node_metric(metric):
-        return "a node's annotations say nothing of two pods"
+        return "annotations do not support metrics between pods"
     if metric.join != "node":
-        return "a node's annotations are its own: write `join = node`"
+        return "annotations belong to nodes: write `join = node`"
     if metric.sampled_at is not None:
-        return "the time stands in the annotation: leave `sampled_at` out"
+        return "the annotation carries the time: remove `sampled_at`"
     return None
 
 

@@ -7,12 +7,13 @@ time it is looked at, so samples from it do not go stale while it is there and c
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from policysched.cluster.samples import MetricSamples
+from policysched.data_files import expand_home
 from policysched.files import UnreadableFile, parse_yaml, read_text
 from policysched.lang.ir.program import Metric, is_node_metric
 from policysched.metric_sources.pod_pairs import RawPairs, convert_pair_samples, parse_pair
@@ -20,12 +21,14 @@ from policysched.metric_sources.poll_status import MetricKey, PollError, PollRes
 from policysched.metric_sources.source import (
     RawSamples,
     SampleConsumer,
+    SampleSource,
     convert_samples,
     describe_dropped_samples,
     describe_invalid_values,
     value_converter,
 )
-from policysched.model.identifiers import NodeName
+from policysched.metric_sources.source_kind import SettingProblem, SourceContext
+from policysched.model.objects import NodeName
 from policysched.scheduler.events import SamplesArrived
 from policysched.schemas import findings
 
@@ -34,9 +37,29 @@ log = logging.getLogger(__name__)
 SamplesTable = Mapping[str, Mapping[str, float | str]]
 
 CHECK_INTERVAL_S = 1.0
-
-
 PROBLEMS_LISTED_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    kind: ClassVar[str] = "file"
+
+    path: Path
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        return cls(expand_home(given["path"]))
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[SettingProblem]:  # noqa: ARG003
+        yield from ()
+
+    def unsupported_reason(self, metric: Metric) -> str | None:  # noqa: ARG002
+        """None: only reading the file tells which metrics it has."""
+        return None
+
+    def create(self, context: SourceContext) -> SampleSource:
+        return FileSampleSource(self.path, context.status, now_ns=context.now_ns)
 
 
 class BadSamplesFile(Exception):
@@ -104,9 +127,7 @@ def _convert_file_pairs(metric: Metric, values: Mapping[str, float | str], now_n
     nobody = [f"`{key}`" for key in values if key not in pairs]
     lost = describe_invalid_values(metric, worthless)
     if nobody:
-        words = (
-            f"metric {metric.name}: no two pods (`namespace/name -> namespace/name`): {', '.join(nobody[:3])}"
-        )
+        words = f"metric {metric.name}: not a pair of pods (`namespace/name -> namespace/name`): {', '.join(nobody[:3])}"
         lost = words if lost is None else f"{lost}; {words}"
     return FileMetricSamples(samples, len(worthless) + len(nobody), lost, ())
 
@@ -166,7 +187,7 @@ class FileSampleSource:
                         found = convert_file_metric(metric, self._last.table[name], consumer.nodes(), now_ns)
                         if (changed or before != metric) and found.invalid_message:
                             log.warning(
-                                "the samples file has what is no value",
+                                "the samples file has invalid values",
                                 extra={"path": str(self._path), "why": found.invalid_message},
                             )
                         self._status.record_delivery((policy, name), found.poll_result())
@@ -183,13 +204,13 @@ class FileSampleSource:
         except BadSamplesFile as error:
             if self._broken is None or stamp != self._last.stamp:
                 log.warning(
-                    "the samples file cannot be used; its samples will go stale", extra={"why": str(error)}
+                    "cannot use the samples file; its samples become stale", extra={"why": str(error)}
                 )
             self._broken = error
             self._last.stamp = stamp
             return False
         if self._broken is not None:
-            log.info("the samples file can be used again", extra={"path": str(self._path)})
+            log.info("the samples file is usable again", extra={"path": str(self._path)})
         self._broken = None
         return True
 

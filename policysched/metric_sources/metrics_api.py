@@ -4,11 +4,11 @@ https://kubernetes.io/docs/tasks/debug/debug-cluster/resource-metrics-pipeline/.
 says. The API server carries the request, so the list comes with the rights of our ServiceAccount.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import orjson
 
@@ -17,9 +17,10 @@ from policysched.lang.types.kinds import TypeKind
 from policysched.lang.types.units import unit_factor
 from policysched.metric_sources.clock_skew import ClockSkewTracker
 from policysched.metric_sources.poll_status import PollError
-from policysched.metric_sources.polling import FetchBody, QueryResult, process_in_batches
-from policysched.metric_sources.source import Nodes, RawSamples
-from policysched.model.identifiers import NodeName
+from policysched.metric_sources.polling import FetchBody, PollingSource, QueryResult, process_in_batches
+from policysched.metric_sources.source import Nodes, RawSamples, SampleSource
+from policysched.metric_sources.source_kind import ApiGet, SettingProblem, SourceContext
+from policysched.model.objects import NodeName
 from policysched.model.quantity import parse_quantity
 
 PATH = "/apis/metrics.k8s.io/v1beta1/nodes"
@@ -28,6 +29,48 @@ _RESOURCES = {"cpu": (TypeKind.CPU, 1000), "memory": (TypeKind.BYTES, 1)}
 """What can be asked: the type that it is of, and how many held units one base unit is."""
 
 _QUANTITY_LENGTH_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsApiSettings:
+    kind: ClassVar[str] = "metrics-api"
+
+    timeout_s: float = 10.0
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        return cls(given.get("timeout_s", 10.0))
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[SettingProblem]:  # noqa: ARG003
+        yield from ()
+
+    def unsupported_reason(self, metric: Metric) -> str | None:
+        return unsupported_reason(metric)
+
+    def create(self, context: SourceContext) -> SampleSource:
+        fetch = _node_metrics_fetcher(context.api_get, self.timeout_s)
+        client = MetricsApiQueryClient(fetch, now_ns=context.now_ns)
+        return PollingSource(client, context.status, now_ns=context.now_ns, random=context.random)
+
+
+def _node_metrics_fetcher(api_get: ApiGet, timeout_s: float) -> FetchBody:
+    async def fetch() -> bytes:
+        status, body = await api_get(PATH, timeout_s)
+        if status in (401, 403):
+            raise PollError(
+                "credentials",
+                f"the API server returned {status}: apply deploy/metrics-api.yaml to grant access",
+            )
+        if status == 404:
+            raise PollError(
+                "status", "the API server returned 404: the metrics API is not installed in this cluster"
+            )
+        if status != 200:
+            raise PollError("status", f"the API server returned {status}")
+        return body
+
+    return fetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +84,7 @@ class MetricsApiQuery:
 def unsupported_reason(metric: Metric) -> str | None:
     """Why such a metric cannot come from this API; None where it can."""
     if not is_node_metric(metric):
-        return "the metrics API says nothing of two pods"
+        return "the metrics API does not support metrics between pods"
     known = _RESOURCES.get(metric.query)
     if known is None:
         return f'the metrics API has "cpu" and "memory", not `{metric.query}`'
@@ -50,7 +93,7 @@ def unsupported_reason(metric: Metric) -> str | None:
     if metric.join != "node":
         return "the metrics API names nodes: write `join = node`"
     if metric.sampled_at is not None:
-        return "the metrics API says the time itself: leave `sampled_at` out"
+        return "the metrics API carries the time: remove `sampled_at`"
     return None
 
 
@@ -106,7 +149,7 @@ def _items(body: bytes) -> list[Any]:
         raise PollError("garbage", "the answer is not JSON") from None
     items = answer.get("items") if isinstance(answer, dict) else None
     if not isinstance(items, list):
-        raise PollError("garbage", "the answer is no list of the metrics API")
+        raise PollError("garbage", "the response is not a NodeMetricsList")
     return items
 
 

@@ -78,12 +78,12 @@ class SourcePollStatus:
     def record_poll_success(self, question: Hashable, what: str, warnings: tuple[str, ...] = ()) -> None:
         self.polls_by_outcome["ok"] += 1
         if self._logged_failures.pop(question, None) is not None:
-            log.info("samples can be polled again", extra={"source": self.source, "query": what})
+            log.info("polling succeeds again", extra={"source": self.source, "query": what})
         if warnings != self._logged_warnings.get(question, ()):
             self._logged_warnings[question] = warnings
             if warnings:
                 log.warning(
-                    "a source of samples warns that its answer may lack something",
+                    "the metric source warns that its response may be incomplete",
                     extra={"source": self.source, "query": what, "why": "; ".join(warnings)},
                 )
 
@@ -92,7 +92,7 @@ class SourcePollStatus:
         if self._logged_failures.get(question) != error.kind:
             self._logged_failures[question] = error.kind
             log.warning(
-                "samples cannot be polled; they go stale meanwhile",
+                "polling failed; samples become stale",
                 extra={"source": self.source, "query": what, "kind": error.kind, "why": str(error)},
             )
 

@@ -37,17 +37,15 @@ def parse_response(body: bytes) -> InstantVector:
     """Of an answer with the status 200. Raises Unusable."""
     answer = _json(body)
     if answer.get("status") != "success":
-        raise PollError("query", error_message(body) or "the answer does not say that the query succeeded")
+        raise PollError("query", error_message(body) or "the response does not have status `success`")
     data = answer.get("data")
     kind = data.get("resultType") if isinstance(data, dict) else None
     series = data.get("result") if isinstance(data, dict) else None
     if kind in ("scalar", "string", "matrix"):
-        help_ = {"scalar": "; write vector(...) around it", "matrix": "; it must not end in a range"}.get(
-            kind, ""
-        )
-        raise PollError("wrong_type", f"the query gives a {kind}, not one value for each series{help_}")
+        help_ = {"scalar": "; wrap it in vector(...)", "matrix": "; remove the range selector"}.get(kind, "")
+        raise PollError("wrong_type", f"the query returns a {kind}, not one value per series{help_}")
     if kind != "vector" or not isinstance(series, list):
-        raise PollError("garbage", "the answer is not of the form of Prometheus' API")
+        raise PollError("garbage", "the response is not a Prometheus API response")
     warnings = answer.get("warnings")
     said = warnings if isinstance(warnings, list) else []
     return InstantVector(series, tuple(sanitize_line(one) for one in said[:_WARNINGS_MAX]))
@@ -88,5 +86,5 @@ def _json(body: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise PollError("garbage", f"the answer is not JSON: {sanitize_line(str(error))}") from None
     if not isinstance(answer, dict):
-        raise PollError("garbage", "the answer is not of the form of Prometheus' API")
+        raise PollError("garbage", "the response is not a Prometheus API response")
     return answer

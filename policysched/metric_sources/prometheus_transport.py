@@ -6,20 +6,30 @@ Redirects are not followed: who edits a gateway's answer must not choose where o
 """
 
 import asyncio
+import logging
 import ssl
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import aiohttp
 from yarl import URL
 
+from policysched.data_files import expand_home
 from policysched.http_errors import describe_http_error
+from policysched.lang.ir.program import Metric
 from policysched.metric_sources.poll_status import PollError
+from policysched.metric_sources.polling import PollingSource
+from policysched.metric_sources.prometheus import PrometheusQueryClient
 from policysched.metric_sources.prometheus_response import error_message
+from policysched.metric_sources.source import SampleSource
+from policysched.metric_sources.source_kind import SettingProblem, SourceContext
 from policysched.text.sanitize import sanitize_line
+
+log = logging.getLogger(__name__)
 
 _CONNECTION_ERRORS = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError)
 """What aiohttp raises where no whole answer came; TimeoutError is told apart before."""
@@ -47,7 +57,9 @@ class PrometheusTls:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSettings:
-    """`headers` are as they stand, `header_files` hold theirs. `proxy` is used for all, whatever the environment says."""
+    """`headers` are sent as they are; `header_files` name files with the values. `proxy` overrides the environment's."""
+
+    kind: ClassVar[str] = "prometheus"
 
     url: str
     timeout_s: float = 10.0
@@ -59,6 +71,70 @@ class PrometheusSettings:
     proxy: str | None = None
     proxy_auth: BasicAuth | None = None
     tls: PrometheusTls = field(default_factory=PrometheusTls)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        tls = given.get("tls", {})
+        limits = {name: given[name] for name in ("timeout_s", "answer_bytes_max") if name in given}
+        return cls(
+            url=given["url"],
+            **limits,
+            bearer_token_file=_path(given, "bearer_token_file"),
+            basic_auth=_basic_auth(given, "basic_auth"),
+            headers=given.get("headers", {}),
+            header_files={
+                header: expand_home(path) for header, path in given.get("header_files", {}).items()
+            },
+            proxy=given.get("proxy"),
+            proxy_auth=_basic_auth(given, "proxy_auth"),
+            tls=PrometheusTls(
+                ca_file=_path(tls, "ca_file"),
+                cert_file=_path(tls, "cert_file"),
+                key_file=_path(tls, "key_file"),
+                server_name=tls.get("server_name"),
+                verify=tls.get("verify", True),
+            ),
+        )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[SettingProblem]:
+        headers, header_files = given.get("headers", {}), given.get("header_files", {})
+        header_names = [header.lower() for header in (*headers, *header_files)]
+        if "authorization" in (header.lower() for header in headers):
+            yield (
+                ("headers",),
+                "credentials must not be in the settings: use bearer_token_file, basic_auth, or header_files",
+            )
+        credentials = [name for name in ("bearer_token_file", "basic_auth") if name in given]
+        credentials += ["header_files"] * ("authorization" in header_names)
+        if len(credentials) > 1:
+            yield (), f"{' and '.join(credentials)} conflict; give one of them"
+        if duplicates := {header for header in header_names if header_names.count(header) > 1}:
+            yield (), f"the header {min(duplicates)} is given twice"
+        if given.get("tls") and not given["url"].startswith("https:"):
+            yield ("tls",), "the url is not https"
+        if "proxy_auth" in given and "proxy" not in given:
+            yield ("proxy_auth",), "there is no proxy"
+
+    def unsupported_reason(self, metric: Metric) -> str | None:  # noqa: ARG002
+        """None: a query can ask for anything."""
+        return None
+
+    def create(self, context: SourceContext) -> SampleSource:
+        if not self.tls.verify:
+            log.warning("TLS verification is disabled by the settings", extra={"source": context.name})
+        client = PrometheusQueryClient(PrometheusHttpTransport(self, context.pool), now_ns=context.now_ns)
+        return PollingSource(client, context.status, now_ns=context.now_ns, random=context.random)
+
+
+def _path(given: Mapping[str, Any], name: str) -> Path | None:
+    return expand_home(given[name]) if name in given else None
+
+
+def _basic_auth(given: Mapping[str, Any], name: str) -> BasicAuth | None:
+    if name not in given:
+        return None
+    return BasicAuth(given[name]["username"], expand_home(given[name]["password_file"]))
 
 
 class HttpConnectionPool:
@@ -126,11 +202,13 @@ class PrometheusHttpTransport:
                     self._method = "GET"
                     status, body = await self._send(query, identity, tls)
         except TimeoutError:
-            raise PollError("timeout", f"no whole answer within {self._settings.timeout_s:g} s") from None
+            raise PollError(
+                "timeout", f"no complete response within {self._settings.timeout_s:g} s"
+            ) from None
         except (aiohttp.ClientSSLError, ssl.SSLError) as error:
             raise PollError("tls", identity.redact(str(error))) from None
         except aiohttp.ClientHttpProxyError as error:
-            raise PollError("unreachable", identity.redact(f"the proxy answers {error.status}")) from None
+            raise PollError("unreachable", identity.redact(f"the proxy returned {error.status}")) from None
         except _CONNECTION_ERRORS as error:
             raise PollError("unreachable", identity.redact(describe_http_error(error))) from None
         if status != 200:
@@ -159,9 +237,7 @@ class PrometheusHttpTransport:
                 body += chunk
                 if len(body) > settings.answer_bytes_max:
                     answer.close()
-                    raise PollError(
-                        "too_large", f"the answer has more than {settings.answer_bytes_max:,} bytes"
-                    )
+                    raise PollError("too_large", f"the response exceeds {settings.answer_bytes_max:,} bytes")
             return answer.status, bytes(body)
 
     # ── who we are ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -245,18 +321,18 @@ def _read_secret(path: Path) -> str:
     except OSError as error:
         raise PollError("credentials", f"{path}: {error.strerror or type(error).__name__}") from None
     except UnicodeDecodeError:
-        raise PollError("credentials", f"{path}: not a text in UTF-8") from None
+        raise PollError("credentials", f"{path}: not UTF-8 text") from None
     if not text or len(text) > _CREDENTIAL_BYTES_MAX or not text.isprintable():
-        raise PollError("credentials", f"{path}: it must have one line of text")
+        raise PollError("credentials", f"{path}: it must contain one line of text")
     return text
 
 
 def _status_error(status: int, words: str) -> PollError:
     said = f": {words}" if words else ""
     if 300 <= status < 400:
-        return PollError("redirect", f"the server answers {status}, and redirects are not followed")
+        return PollError("redirect", f"the server returned {status}; redirects are not followed")
     if status in (401, 403, 407):
-        return PollError("credentials", f"the server answers {status}{said}")
+        return PollError("credentials", f"the server returned {status}{said}")
     if status in (400, 422):
-        return PollError("query", f"the server answers {status}{said}")
-    return PollError("status", f"the server answers {status}{said}")
+        return PollError("query", f"the server returned {status}{said}")
+    return PollError("status", f"the server returned {status}{said}")

@@ -87,8 +87,8 @@ def unserved_reason(
     name = source_name_for(metric, sources, default)
     if name is None:
         if not sources:
-            return "the settings give no source of samples"
-        return f"it names no source, and the settings have several: {', '.join(sorted(sources))}"
+            return "the settings have no metric source"
+        return f"it names no source and the settings have several: {', '.join(sorted(sources))}"
     why_not = sources.get(name)
     if why_not is None:
         return f"the settings have no source `{name}`"
