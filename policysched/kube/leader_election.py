@@ -132,10 +132,10 @@ class LeaderElector:
             try:
                 await self._try_to_acquire()
             except Conflict:
-                log.debug("another was first to write the Lease", extra={"lease": self._name})
+                log.debug("another process wrote the lease first", extra={"lease": self._name})
             except ApiErrors as error:
                 self._log_once(
-                    logging.WARNING, "standing by: the Lease cannot be read or taken", why=str(error)
+                    logging.WARNING, "not leading: cannot read or acquire the lease; retrying", why=str(error)
                 )
             if self.status is LeadershipStatus.FOLLOWING:
                 await asyncio.sleep(self._settings.retry_s * (1 + 0.2 * self._random.random()))
@@ -149,7 +149,7 @@ class LeaderElector:
         self._leads_until_s = float("-inf")
         self._set_status(LeadershipStatus.LOST)
         if not nothing_in_flight:
-            log.warning("stopping with unanswered binds: the Lease is left to expire")
+            log.warning("stopping with binds in flight; the lease is left to expire")
             return
         try:
             lease = await self._get()
@@ -166,7 +166,7 @@ class LeaderElector:
             }
             await self._replace(lease)
         except ApiErrors as error:
-            log.warning("the Lease could not be released and will expire", extra={"why": str(error)})
+            log.warning("cannot release the lease; it will expire", extra={"why": str(error)})
 
     # ── following ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -189,9 +189,11 @@ class LeaderElector:
         spec = lease["spec"]
         self.holder = str(spec.get("holderIdentity") or "")
         if self.holder and self.holder != self._identity and (left_s := self._expires_in_s(spec)) > 0:
-            self._log_once(logging.INFO, "standing by: another leads", holder=self.holder)
+            self._log_once(
+                logging.INFO, "not leading: the lease is held by another process", holder=self.holder
+            )
             facts = {"renewed": spec.get("renewTime"), "expires_in_s": round(left_s, 1)}
-            log.debug("the Lease is held", extra={"holder": self.holder, **facts})
+            log.debug("the lease is held", extra={"holder": self.holder, **facts})
             return
         transitions = int(spec.get("leaseTransitions") or 0)
         settle_s = 0.0 if self._no_bind_in_flight(lease) else self._settings.handover_wait_s
@@ -234,7 +236,9 @@ class LeaderElector:
         self.holder = self._identity
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
         self._decides_from_s = self._monotonic_s() + handover_wait_s
-        log.info("leading", extra={"lease": self._name, "first_decision_in_s": handover_wait_s})
+        log.info(
+            "acquired the lease; leading", extra={"lease": self._name, "first_decision_in_s": handover_wait_s}
+        )
         self._set_status(LeadershipStatus.LEADING)
 
     # ── leading ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -254,12 +258,14 @@ class LeaderElector:
                 failing = False
             except ApiErrors as error:
                 if not failing:
-                    log.warning("the Lease could not be renewed", extra={"why": str(error)})
+                    log.warning(
+                        "cannot renew the lease; retrying until the deadline", extra={"why": str(error)}
+                    )
                 failing = True
             except TimeoutError:
                 failing = True  # and over, unless a look has told meanwhile that an earlier try arrived
         self._leads_until_s = float("-inf")
-        log.error("the Lease is lost", extra={"lease": self._name, "holder": self.holder})
+        log.error("lost the lease", extra={"lease": self._name, "holder": self.holder})
         self._set_status(LeadershipStatus.LOST)
 
     async def _renew(self) -> bool:

@@ -50,7 +50,7 @@ PendingResponse = Callable[[], Awaitable[ExtenderResponse]]
 
 class ExtenderRequestHandler(Protocol):
     """Who answers. `parse` runs in a thread of ours and gives what is to be awaited in the main loop, or a reply where
-    there is nothing to ask it. `timeout_response` is what is said when time is up. `record` may be called in any thread. More than
+    there is no verb is configured. `timeout_response` is what is said when time is up. `record` may be called in any thread. More than
     `requests_max` at a time are not answered."""
 
     budget_s: float
@@ -72,7 +72,7 @@ def extender_routes(
         nonlocal under_way
         began_s = time.monotonic()
         if require_client_certificate and not _has_certificate(request):
-            return web.Response(status=403, text="a client certificate is asked for\n")
+            return web.Response(status=403, text="a client certificate is required\n")
         policy, verb = request.match_info["policy"], request.match_info["verb"]
         call = ExtenderHttpCall(policy, verb, dict(request.query), b"", began_s + handler.budget_s)
         if under_way >= handler.requests_max:
@@ -97,7 +97,7 @@ def extender_routes(
 def _busy_response(desk: ExtenderRequestHandler) -> ExtenderResponse:
     return ExtenderResponse(
         503,
-        f"policysched extender: as many requests as it takes in ({desk.requests_max}) are under way; ask again\n",
+        f"policysched extender: too many requests in flight (limit {desk.requests_max}); retry later\n",
         "busy",
     )
 

@@ -32,7 +32,7 @@ class Heartbeat:
 
     def check(self) -> str:
         still_s = self._monotonic_s() - self._last_s
-        return "" if still_s < self._stuck_after_s else f"the main loop has stood still for {still_s:.0f} s"
+        return "" if still_s < self._stuck_after_s else f"the main loop has not run for {still_s:.0f} s"
 
 
 def render_health(checks: Mapping[str, HealthCheck], name: str, *, verbose: bool) -> tuple[int, str]:

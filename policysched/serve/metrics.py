@@ -125,7 +125,7 @@ class MetricRegistry:
         families = [family for collect in self.collectors for family in collect()]
         families += [one.family() for one in self.instruments]
         names = [family.name for family in families]
-        assert len(set(names)) == len(names), f"a metric is there twice: {sorted(names)}"
+        assert len(set(names)) == len(names), f"duplicate metric name: {sorted(names)}"
         return "".join(map(render_family, families))
 
 

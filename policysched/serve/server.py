@@ -61,7 +61,7 @@ class ListenAddress:
         """`:10259`, `127.0.0.1:10259`, `[::1]:10259`. Raises ValueError with words for the user."""
         host, colon, port = text.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
-            raise ValueError(f"`{text}` is no address: write HOST:PORT or :PORT")
+            raise ValueError(f"`{text}` is not an address: write HOST:PORT or :PORT")
         return cls(host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port))
 
 

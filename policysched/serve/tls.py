@@ -59,10 +59,10 @@ class ServerTls:
             self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
             self._load(self.context)
         except BadCertificate as error:
-            log.warning("the new certificate cannot be used yet", extra={"why": str(error)})
+            log.warning("cannot load the new certificate; still using the old one", extra={"why": str(error)})
         else:
             self._last_stamps = stamp
-            log.info("the certificate was read again", extra={"file": str(self._files.certificate)})
+            log.info("reloaded the certificate", extra={"file": str(self._files.certificate)})
 
     def _load(self, context: ssl.SSLContext) -> None:
         files = self._files

@@ -49,7 +49,7 @@ class Connectivity:
             return
         self._unreachable_since_s = self._monotonic_s()
         log.warning(
-            "the API server cannot be reached or does not answer; trying again until it does",
+            "the API server is unreachable or does not answer; retrying",
             extra={"activity": activity, "why": str(error) or type(error).__name__},
         )
 
@@ -59,7 +59,7 @@ class Connectivity:
         if activity not in self._forbidden:
             self._forbidden.add(activity)
             log.warning(
-                "the API server forbids what is needed; trying again until it allows it (deploy/rbac.yaml has the roles)",
+                "the API server denies a required permission; retrying (deploy/rbac.yaml has the roles)",
                 extra={"activity": activity, "why": str(why)},
             )
 

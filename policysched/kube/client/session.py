@@ -179,7 +179,9 @@ class HttpTransport:
             try:
                 self._apply_configuration(await self._load())
             except BadKubeconfig as error:
-                log.warning("the credentials cannot be renewed", extra={"why": str(error)})
+                log.warning(
+                    "cannot renew the credentials; still using the old ones", extra={"why": str(error)}
+                )
                 return False
             return True
 
@@ -242,14 +244,12 @@ async def _load_kubeconfig(where: ConnectionSettings) -> tuple[_ClientConfigurat
         )
         user = getattr(loader, "_user", None)
         if user is not None and "exec" in user and not (configured.api_key or configured.cert_file):
-            raise BadKubeconfig(f"{files}: the exec plugin {user['exec']['command']} gave no credentials")
+            raise BadKubeconfig(f"{files}: the exec plugin {user['exec']['command']} returned no credentials")
         return cast(_ClientConfiguration, configured), user is not None and "tokenFile" in user
     except (config.ConfigException, yaml.YAMLError, OSError) as error:
         raise BadKubeconfig(f"{files}: {describe_http_error(error)}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadKubeconfig(
-            f"{files}: not shaped as a kubeconfig file: {describe_http_error(error)}"
-        ) from error
+        raise BadKubeconfig(f"{files}: not a valid kubeconfig file: {describe_http_error(error)}") from error
 
 
 def _require_yaml_map(files: str) -> None:
@@ -261,7 +261,7 @@ def _require_yaml_map(files: str) -> None:
             raise BadKubeconfig(f"{name}: {error}") from None
         if not isinstance(found, dict):
             what = {list: "a list", str: "a text", type(None): "nothing"}.get(type(found), "a single value")
-            raise BadKubeconfig(f"{name}: not a kubeconfig file, which is a YAML map: it holds {what}")
+            raise BadKubeconfig(f"{name}: not a kubeconfig file: expected a YAML map, got {what}")
 
 
 def _kubeconfig_files(where: ConnectionSettings) -> str:
@@ -281,7 +281,7 @@ def _ssl_context(configured: _ClientConfiguration) -> ssl.SSLContext:
     if not configured.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        log.warning("TLS is not verified, as the kubeconfig says", extra={"server": configured.host})
+        log.warning("TLS verification is disabled by the kubeconfig", extra={"server": configured.host})
     return context
 
 
@@ -295,7 +295,7 @@ async def _chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         async for chunk in answer.content.iter_any():
             yield chunk
     except READ_ERRORS as error:
-        raise TransportError(f"the stream broke: {describe_http_error(error)}") from error
+        raise TransportError(f"the stream was interrupted: {describe_http_error(error)}") from error
 
 
 def _lower_case_names(headers: Mapping[str, str]) -> dict[str, str]:

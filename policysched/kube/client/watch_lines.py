@@ -29,7 +29,7 @@ async def watch_events(chunks: AsyncIterator[bytes], idle_timeout_s: float) -> A
         except StopAsyncIteration:
             return
         except TimeoutError as error:
-            raise TransportError(f"nothing came for {idle_timeout_s:g} s") from error
+            raise TransportError(f"the watch was idle for {idle_timeout_s:g} s") from error
         *lines, buffered = (buffered + chunk).split(b"\n")
         for line in lines:
             if line.strip():
@@ -40,7 +40,7 @@ def _decode_event(line: bytes) -> WatchEvent:
     try:
         read = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise TransportError(f"a line of the watch is not JSON: {error}") from error
+        raise TransportError(f"a watch line is not JSON: {error}") from error
     match read:
         case {
             "type": "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR" as kind,
@@ -48,4 +48,4 @@ def _decode_event(line: bytes) -> WatchEvent:
         }:
             return WatchEvent(kind, obj)
         case _:
-            raise TransportError(f"a line of the watch is no event: {line[:100]!r}")
+            raise TransportError(f"a watch line is not an event: {line[:100]!r}")

@@ -111,7 +111,7 @@ def _violations(shape: Schema, value: Any, path: str) -> Iterator[SchemaViolatio
                 return
             for key, one in value.items():
                 if not isinstance(key, str):
-                    yield SchemaViolation(path, f"has the key {quote_value(key)}, and keys should be strings")
+                    yield SchemaViolation(path, f"has the key {quote_value(key)}; keys must be strings")
                 else:
                     yield from _violations(each, one, f"{path}.{key}")
         case ObjectSchema(needed, free):
@@ -136,4 +136,4 @@ def _join(path: str, key: str) -> str:
 
 
 def _violation(path: str, value: Any, words: str) -> SchemaViolation:
-    return SchemaViolation(path or "(object)", f"is {quote_value(value)}, and should be {words}")
+    return SchemaViolation(path or "(object)", f"is {quote_value(value)}, expected {words}")

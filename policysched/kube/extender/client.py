@@ -31,7 +31,7 @@ RESPONSE_BYTES_PER_NODE = 4096
 """Of a name and a reason, in each of the lists in which a node may stand."""
 RESPONSE_PER_REQUEST_RATIO = 3
 """Whole nodes come back as they were sent, give or take white space."""
-NO_REASON_MESSAGE = "node(s) that extender {} dropped without a reason"
+NO_REASON_MESSAGE = "node(s) rejected by extender {} without a reason"
 
 
 class ExtenderCallFailed(Exception):
@@ -93,10 +93,10 @@ class ExtenderClient:
         assert self.endpoint.filter is not None, f"{self.endpoint.name} filters nothing"
         answer = await self._call(self.endpoint.filter, self._arguments(pod, nodes, whole), len(nodes))
         if not isinstance(answer, dict):
-            raise self._call_failed(f"{self.endpoint.filter} answered with no object")
+            raise self._call_failed(f"{self.endpoint.filter}: the response is not an object")
         error = field_ignoring_case(answer, "Error")
         if error:
-            raise self._call_failed(f"{self.endpoint.filter} answered: {sanitize_line(error)}")
+            raise self._call_failed(f"{self.endpoint.filter} failed: {sanitize_line(error)}")
         return self._decode_filter_result(answer, nodes)
 
     async def prioritize(self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]) -> dict[str, int]:
@@ -106,7 +106,7 @@ class ExtenderClient:
         if answer is None:
             return {}
         if not isinstance(answer, list) or not all(isinstance(one, dict) for one in answer):
-            raise self._call_failed(f"{self.endpoint.prioritize} answered with no list of scores")
+            raise self._call_failed(f"{self.endpoint.prioritize}: the response is not a list of scores")
         found: dict[str, int] = {}
         doubled: set[str] = set()
         for one in answer:
@@ -131,13 +131,13 @@ class ExtenderClient:
         )
         if listed is None and named is None and not failed and not hopeless:
             raise self._call_failed(
-                f"{self.endpoint.filter} answered, and neither passes nor refuses anybody"
+                f"{self.endpoint.filter}: the response lists neither passed nor failed nodes"
             )
         passed = self._passed_names(listed, named)
         strangers = passed - set(nodes)
         if strangers:
             raise self._call_failed(
-                f"{self.endpoint.filter} passes {sanitize_line(min(strangers))}, which it was not asked about"
+                f"{self.endpoint.filter}: the response names unknown node {sanitize_line(min(strangers))}"
             )
         refused = {}
         for node in nodes:
@@ -158,17 +158,17 @@ class ExtenderClient:
                 else None
             )
             if not isinstance(items, list):
-                raise self._call_failed(f"{self.endpoint.filter} answered with Nodes that are no list")
+                raise self._call_failed(f"{self.endpoint.filter}: Nodes is not a list")
             metas = [one.get("metadata") if isinstance(one, dict) else None for one in items]
             names = [one.get("name") if isinstance(one, dict) else None for one in metas]
         if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
-            raise self._call_failed(f"{self.endpoint.filter} answered with nodes that have no names")
+            raise self._call_failed(f"{self.endpoint.filter}: a node in the response has no name")
         return set(names)
 
     def _reasons(self, answer: Json, field: str) -> dict[str, str]:
         found = field_ignoring_case(answer, field) or {}
         if not isinstance(found, dict):
-            raise self._call_failed(f"{self.endpoint.filter} answered with {field} that is no map")
+            raise self._call_failed(f"{self.endpoint.filter}: {field} is not a map")
         return {node: sanitize_line(words) for node, words in found.items()}
 
     async def _call(self, verb: str, body: bytes, nodes: int) -> Any:
@@ -192,18 +192,18 @@ class ExtenderClient:
                 ) as answer,
             ):
                 if answer.status != 200:
-                    raise self._call_failed(f"{verb} answered with status {answer.status}")
+                    raise self._call_failed(f"{verb} returned status {answer.status}")
                 text = await _read_limited(answer, longest)
         except TimeoutError:
-            raise self._call_failed(f"{verb} gave no answer within {self.endpoint.timeout_s:g} s") from None
+            raise self._call_failed(f"{verb} timed out after {self.endpoint.timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError, UnicodeError) as error:  # Unicode: a name that DNS cannot have
             raise self._call_failed(f"{verb}: {sanitize_line(describe_http_error(error))}") from error
         if text is None:
-            raise self._call_failed(f"{verb} answered with more than {longest:,} bytes about {nodes:,} nodes")
+            raise self._call_failed(f"{verb}: the response exceeds {longest:,} bytes for {nodes:,} nodes")
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise self._call_failed(f"{verb} answered with what is no JSON") from error
+            raise self._call_failed(f"{verb}: the response is not JSON") from error
 
     def _call_failed(self, words: str) -> ExtenderCallFailed:
         return ExtenderCallFailed(f"extender {self.endpoint.name}: {words}")
@@ -225,10 +225,10 @@ def _check_url(peer: ExtenderEndpoint) -> None:
         parts = urlsplit(peer.url)
         host, _ = parts.hostname, parts.port
         if not host or any(char.isspace() for char in peer.url):
-            raise ValueError("it names no host")
+            raise ValueError("it has no host")
         host.encode("idna")
     except ValueError as error:  # also what a port that is no number, or a name that is none, raises
-        raise BadExtenderSettings(f"extenders.{peer.name}.url: `{peer.url}` is no URL: {error}") from error
+        raise BadExtenderSettings(f"extenders.{peer.name}.url: `{peer.url}` is not a URL: {error}") from error
 
 
 def _ssl_context(peer: ExtenderEndpoint) -> ssl.SSLContext:

@@ -106,9 +106,9 @@ def parse_args(body: bytes, nodes: NodeDecodeCache) -> ExtenderArgs:
     if listed is not None:
         return _args_with_nodes(pod, listed, nodes)
     if names is None:
-        raise BadExtenderArgs("neither Nodes nor NodeNames were sent")
+        raise BadExtenderArgs("both Nodes and NodeNames are missing")
     if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
-        raise BadExtenderArgs("NodeNames is no list of names")
+        raise BadExtenderArgs("NodeNames is not a list of names")
     return ExtenderArgs(pod, tuple(map(NodeName, dict.fromkeys(names))), None, {})
 
 
@@ -122,9 +122,9 @@ def parse_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
     )
     given = whole if whole else meta
     if given is None:
-        raise BadExtenderArgs("neither NodeNameToVictims nor NodeNameToMetaVictims were sent")
+        raise BadExtenderArgs("both NodeNameToVictims and NodeNameToMetaVictims are missing")
     if not isinstance(given, dict):
-        raise BadExtenderArgs("the victims are no map of nodes")
+        raise BadExtenderArgs("the victims are not a map by node")
     read = _whole_victims if whole else _meta_victims
     return ExtenderPreemptionArgs(pod, {NodeName(node): read(node, one) for node, one in given.items()})
 
@@ -137,7 +137,7 @@ def parse_binding_args(body: bytes) -> ExtenderBindingArgs:
     for name, text in texts.items():
         form = _UID if name == "PodUID" else _NAME
         if not isinstance(text, str) or len(text) > _NAME_LENGTH_MAX or not form.fullmatch(text):
-            raise BadExtenderArgs(f"{name} is missing or no name")
+            raise BadExtenderArgs(f"{name} is missing or not a valid name")
     return ExtenderBindingArgs(
         PodUid(texts["PodUID"]), texts["PodNamespace"], texts["PodName"], NodeName(texts["Node"])
     )
@@ -145,7 +145,7 @@ def parse_binding_args(body: bytes) -> ExtenderBindingArgs:
 
 def _args_with_nodes(pod: Pod, listed: Any, reader: NodeDecodeCache) -> ExtenderArgs:
     if not isinstance(listed, dict) or not isinstance(field_ignoring_case(listed, "Items") or [], list):
-        raise BadExtenderArgs("Nodes is no list of nodes")
+        raise BadExtenderArgs("Nodes is not a list of nodes")
     read: dict[NodeName, Node] = {}
     sent: dict[NodeName, Json] = {}
     for obj in field_ignoring_case(listed, "Items") or []:
@@ -178,7 +178,7 @@ def _meta_victims(node: str, one: Any) -> ProtocolVictims:
 def _victims(node: str, one: Any) -> list[Any]:
     pods = (field_ignoring_case(one, "Pods") or []) if isinstance(one, dict) else None
     if not isinstance(pods, list):
-        raise BadExtenderArgs(f"the victims on {node} are no list of pods")
+        raise BadExtenderArgs(f"the victims on {node} are not a list of pods")
     return pods
 
 
@@ -190,7 +190,7 @@ def _violations(one: Json) -> int:
 def _pod(found: Json) -> Pod:
     obj = field_ignoring_case(found, "Pod")
     if not isinstance(obj, dict):
-        raise BadExtenderArgs("no Pod was sent")
+        raise BadExtenderArgs("Pod is missing")
     try:
         return wire.decode_pod(obj).pod
     except Malformed as error:

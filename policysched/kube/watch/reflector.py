@@ -142,7 +142,10 @@ class Reflector(Generic[Emitted]):
         """A server that does not show the kind, which it need not: nobody waits for its list, and it is asked for again now
         and then."""
         if self._served is not False:
-            log.info("not shown by the API server", extra={"kind": self._resource.kind, "why": str(error)})
+            log.info(
+                "the API server does not serve this kind",
+                extra={"kind": self._resource.kind, "why": str(error)},
+            )
             self._served = False
             self._emit(event)
             self._on_listed()
@@ -209,7 +212,7 @@ class Reflector(Generic[Emitted]):
         """A list older than what we heard: etcd was restored from a backup. Then what it shows is the truth."""
         if 0 < as_of < self._highest_version:
             log.warning(
-                "the API server's versions went backwards, as after a restored backup; reading everything anew",
+                "resource versions went backwards (restored backup?); relisting",
                 extra={"kind": self._resource.kind, "was": self._highest_version, "now": as_of},
             )
             self._tombstones.clear()
@@ -316,7 +319,7 @@ class Reflector(Generic[Emitted]):
 
     def _log_malformed(self, malformed: Malformed) -> None:
         log.warning(
-            "left out, for it cannot be understood",
+            "skipped a malformed object",
             extra={
                 "object": f"{malformed.kind} {malformed.name}",
                 "field": malformed.field,
@@ -328,7 +331,7 @@ class Reflector(Generic[Emitted]):
 def _watch_error(status: Json) -> Exception:
     code = status.get("code")
     if not isinstance(code, int):
-        return TransportError(f"the watch ended with an error that says nothing: {status!r:.200}")
+        return TransportError(f"the watch ended with an error without a status code: {status!r:.200}")
     return status_error(code, str(status.get("reason") or ""), str(status.get("message") or ""))
 
 

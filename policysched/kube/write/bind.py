@@ -145,9 +145,7 @@ class Binder:
     async def resolve_abandoned_bind(self, bind: Bind) -> BindOutcome:
         """What became of a bind that was given up, once no request of it can be carried out any more."""
         await asyncio.sleep(SERVER_TIMEOUT_S + self._settings.response_timeout_s)
-        outcome = await self._read_bind_outcome(
-            bind, ApiStatusError(0, "", "it was given up without an answer")
-        )
+        outcome = await self._read_bind_outcome(bind, ApiStatusError(0, "", "abandoned without an answer"))
         self._count(outcome)
         return outcome
 
@@ -223,7 +221,7 @@ class LostLeadership(Exception):
     """We may not send this bind any more."""
 
     def __init__(self, bind: Bind) -> None:
-        super().__init__(f"not leading any more; {bind.namespace}/{bind.name} is left to the next leader")
+        super().__init__(f"no longer the leader; {bind.namespace}/{bind.name} is left to the next leader")
 
 
 def _bind_outcome_from_pod(bind: Bind, pod: dict[str, object], why: ApiStatusError) -> BindOutcome:
@@ -231,12 +229,12 @@ def _bind_outcome_from_pod(bind: Bind, pod: dict[str, object], why: ApiStatusErr
     if not isinstance(meta, dict) or not isinstance(spec, dict):
         raise InvalidResponse(f"the answer for {bind.namespace}/{bind.name} is not a pod")
     if meta.get("uid") != bind.uid:
-        return BindLost(bind.uid, f"another pod has that name now: {why.message}")
+        return BindLost(bind.uid, f"the name now belongs to another pod: {why.message}")
     node = spec.get("nodeName")
     if node == bind.node:
         return BindConfirmed(bind.uid, bind.node)
     if node:
-        return BindLost(bind.uid, f"somebody bound it to {node}: {why.message}")
+        return BindLost(bind.uid, f"another client bound it to {node}: {why.message}")
     return BindRefused(bind.uid, why.message)
 
 

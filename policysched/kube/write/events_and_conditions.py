@@ -234,7 +234,7 @@ class Reporter:
         if now_s - self._drop_logged_s > 60:
             self._drop_logged_s = now_s
             log.warning(
-                "more events and conditions than can be written: some are dropped",
+                "the write queue is full; dropped events or conditions",
                 extra={"dropped_total": self.counts.dropped},
             )
 
@@ -300,7 +300,7 @@ class Reporter:
             self.counts.failed += 1
             self._finish_condition(condition)
             level = logging.WARNING if isinstance(error, Forbidden) else logging.DEBUG
-            log.log(level, "a pod's condition was not written", extra={"why": error.message})
+            log.log(level, "cannot write a pod's condition", extra={"why": error.message})
         finally:
             # Until the wait is over nothing newer about this pod is tried either, and `discard_condition` can still end it.
             await asyncio.sleep(wait_s)
@@ -338,7 +338,7 @@ class Reporter:
                 if len(self._written_conditions) > self._settings.series_max:
                     self._written_conditions.popitem(last=False)
                 return
-        raise InvalidResponse(f"{path} was another version at each of {CONDITION_CONFLICTS_MAX} tries")
+        raise InvalidResponse(f"{path} conflicted on all {CONDITION_CONFLICTS_MAX} attempts")
 
     def _condition_body(
         self, condition: PodScheduledCondition, shown: UnboundPodVersion, *, first: bool
@@ -396,7 +396,7 @@ class Reporter:
     def _abandon_event(self, words: EventContent, error: ApiStatusError | None) -> None:
         self.counts.failed += 1
         log.debug(
-            "an event was not written",
+            "cannot write an event",
             extra={"reason": words.reason, "about": words.regarding.name, "why": str(error or "no answer")},
         )
 

@@ -171,7 +171,7 @@ class PrebindWriter:
             except RequestAbandoned as error:
                 if not self._may_send():
                     return
-                log.info("a claim is still to be taken away", extra={"why": str(error)})
+                log.info("the claim is not deleted yet; retrying", extra={"why": str(error)})
 
     async def _prebind(self, command: Prebind) -> PrebindWritten | PrebindRefused:
         versions: dict[PrebindTarget, int] = {}

@@ -62,7 +62,7 @@ async def reserve_claim(wire: ResourceClaimApi, claim: ClaimToReserve, pod: Clai
             if isinstance(found, int):
                 return found
             now = found
-    raise ClaimNotReserved(f"claim {claim.claim} was changed by others {CONFLICTS_MAX} times in a row")
+    raise ClaimNotReserved(f"claim {claim.claim} conflicted {CONFLICTS_MAX} times in a row")
 
 
 async def _remaining_write(

@@ -56,7 +56,7 @@ class RequestRetrier:
         gives_up_s = loop.time() + timeout_s
         while True:
             if not self._may_send():
-                raise RequestAbandoned("not leading any more")
+                raise RequestAbandoned("no longer the leader")
             try:
                 answer = await send()
             except ApiErrors as error:
