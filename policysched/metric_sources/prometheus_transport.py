@@ -1,8 +1,8 @@
-"""The road to one Prometheus: its address, who we are there, whom we trust, over a pool that all servers share.
+"""The HTTP transport to one Prometheus server: settings, credentials and TLS, over a shared connection pool.
 
-Credentials are in files, read again for each query, so that a token that rotates is the one that is used; the TLS context
-is made anew when one of its files changes. What a server or a library says is never passed on with a credential in it.
-Redirects are not followed: who edits a gateway's answer must not choose where our credentials go.
+Credentials are in files that are read for each query, so a rotated token takes effect at once; the TLS context is
+recreated when one of its files changes. Credentials are removed from every message of a server or library. Redirects are
+not followed: a gateway must not choose where credentials are sent.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from policysched.text.sanitize import sanitize_line
 log = logging.getLogger(__name__)
 
 _CONNECTION_ERRORS = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError)
-"""What aiohttp raises where no whole answer came; TimeoutError is told apart before."""
+"""What aiohttp raises without a complete response, besides TimeoutError."""
 
 _CONNECTIONS_PER_SERVER = 8
 _CREDENTIAL_BYTES_MAX = 64 * 1024
@@ -46,7 +46,7 @@ class BasicAuth:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusTls:
-    """`ca_file` None: the system's authorities. `server_name`: the name in the certificate, where it is not the URL's."""
+    """`ca_file` None: the system's authorities. `server_name`: the name in the certificate, if it is not the URL's host."""
 
     ca_file: Path | None = None
     cert_file: Path | None = None
@@ -147,7 +147,7 @@ class HttpConnectionPool:
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        assert self._session is not None, "asked outside the pool's block"
+        assert self._session is not None, "used outside the pool's context"
         return self._session
 
     async def __aenter__(self) -> "HttpConnectionPool":
@@ -168,7 +168,7 @@ class HttpConnectionPool:
 
 @dataclass(frozen=True, slots=True)
 class _RequestCredentials:
-    """Who we are in one request. `secrets` must not appear in anything that is said."""
+    """The credentials of one request. `secrets` must not appear in any message."""
 
     headers: Mapping[str, str]
     proxy_headers: Mapping[str, str]
@@ -181,7 +181,7 @@ class _RequestCredentials:
 
 
 class PrometheusHttpTransport:
-    """A `Road`."""
+    """A `PrometheusTransport` over HTTP."""
 
     def __init__(self, settings: PrometheusSettings, pool: HttpConnectionPool) -> None:
         self._settings = settings
@@ -192,31 +192,31 @@ class PrometheusHttpTransport:
         self._tls_file_stamps: tuple[object, ...] | None = None
 
     async def query(self, query: str) -> bytes:
-        """The body of an answer with status 200. Raises Unusable."""
-        identity = self._credentials()
+        """The body of a response with status 200. Raises PollError."""
+        credentials = self._credentials()
         try:
             async with asyncio.timeout(self._settings.timeout_s):
                 tls = await self._ssl_context() if self._url.scheme == "https" else None
-                status, body = await self._send(query, identity, tls)
-                if status == 405 and self._method == "POST":  # some gateways let only GET through
+                status, body = await self._send(query, credentials, tls)
+                if status == 405 and self._method == "POST":  # some gateways allow only GET
                     self._method = "GET"
-                    status, body = await self._send(query, identity, tls)
+                    status, body = await self._send(query, credentials, tls)
         except TimeoutError:
             raise PollError(
                 "timeout", f"no complete response within {self._settings.timeout_s:g} s"
             ) from None
         except (aiohttp.ClientSSLError, ssl.SSLError) as error:
-            raise PollError("tls", identity.redact(str(error))) from None
+            raise PollError("tls", credentials.redact(str(error))) from None
         except aiohttp.ClientHttpProxyError as error:
-            raise PollError("unreachable", identity.redact(f"the proxy returned {error.status}")) from None
+            raise PollError("unreachable", credentials.redact(f"the proxy returned {error.status}")) from None
         except _CONNECTION_ERRORS as error:
-            raise PollError("unreachable", identity.redact(describe_http_error(error))) from None
+            raise PollError("unreachable", credentials.redact(describe_http_error(error))) from None
         if status != 200:
-            raise _status_error(status, identity.redact(error_message(body)))
+            raise _status_error(status, credentials.redact(error_message(body)))
         return body
 
     async def _send(
-        self, query: str, identity: _RequestCredentials, tls: ssl.SSLContext | None
+        self, query: str, credentials: _RequestCredentials, tls: ssl.SSLContext | None
     ) -> tuple[int, bytes]:
         settings = self._settings
         form = {"query": query, "timeout": f"{settings.timeout_s:g}s"}
@@ -225,22 +225,22 @@ class PrometheusHttpTransport:
             self._url,
             data=form if self._method == "POST" else None,
             params=form if self._method == "GET" else None,
-            headers=identity.headers,
+            headers=credentials.headers,
             ssl=tls if tls is not None else True,
             server_hostname=settings.tls.server_name if tls is not None else None,
             proxy=settings.proxy,
-            proxy_headers=identity.proxy_headers,
+            proxy_headers=credentials.proxy_headers,
             allow_redirects=False,
-        ) as answer:
+        ) as response:
             body = bytearray()
-            async for chunk in answer.content.iter_any():
+            async for chunk in response.content.iter_any():
                 body += chunk
                 if len(body) > settings.answer_bytes_max:
-                    answer.close()
+                    response.close()
                     raise PollError("too_large", f"the response exceeds {settings.answer_bytes_max:,} bytes")
-            return answer.status, bytes(body)
+            return response.status, bytes(body)
 
-    # ── who we are ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── credentials ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _credentials(self) -> _RequestCredentials:
         settings = self._settings
@@ -256,19 +256,19 @@ class PrometheusHttpTransport:
             headers["Authorization"] = _basic_auth_header(settings.basic_auth, secrets)
         proxy_headers: dict[str, str] = {}
         if settings.proxy_auth is not None:
-            # A proxy reads the head of a plain request, and only the CONNECT before an encrypted one.
+            # A proxy reads the headers of a plain request, but only the CONNECT before an encrypted one.
             for_proxy = proxy_headers if self._url.scheme == "https" else headers
             for_proxy["Proxy-Authorization"] = _basic_auth_header(settings.proxy_auth, secrets)
         return _RequestCredentials(headers, proxy_headers, tuple(secret for secret in secrets if secret))
 
-    # ── whom we trust ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── TLS ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _ssl_context(self) -> ssl.SSLContext:
         files = self._settings.tls
         stamp = tuple(_file_stamp(path) for path in (files.ca_file, files.cert_file, files.key_file))
         if self._tls is None or stamp != self._tls_file_stamps:
             try:
-                # In a thread: to read the system's authorities takes some 20 ms.
+                # In a thread: reading the system's authorities takes about 20 ms.
                 self._tls = await asyncio.to_thread(make_ssl_context, files)
             except ssl.SSLError as error:
                 raise PollError("tls", f"{_file_names(files)}: {sanitize_line(str(error))}") from None
@@ -280,12 +280,12 @@ class PrometheusHttpTransport:
 
 
 def make_ssl_context(files: PrometheusTls) -> ssl.SSLContext:
-    """Verifies the chain and the name, unless told not to. Without the strictness that many clusters' own authorities do
-    not satisfy (RFC 5280's key usage). Raises OSError, ssl.SSLError."""
+    """Verifies the chain and the name unless `verify` is false. Without VERIFY_X509_STRICT, which the certificate
+    authorities of many clusters do not satisfy (RFC 5280's key usage). Raises OSError, ssl.SSLError."""
     context = ssl.create_default_context(cafile=files.ca_file)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if files.cert_file is not None:
-        # An encrypted key would ask for its password on the terminal: there is none to give.
+        # An encrypted key would prompt for its password on the terminal.
         context.load_cert_chain(files.cert_file, files.key_file, password=lambda: b"")
     if not files.verify:
         context.check_hostname = False
@@ -295,7 +295,7 @@ def make_ssl_context(files: PrometheusTls) -> ssl.SSLContext:
 
 def _file_names(files: PrometheusTls) -> str:
     named = [str(path) for path in (files.ca_file, files.cert_file, files.key_file) if path is not None]
-    return ", ".join(named) or "the system's authorities"
+    return ", ".join(named) or "the system's certificate authorities"
 
 
 def _file_stamp(path: Path | None) -> object:
@@ -314,7 +314,7 @@ def _basic_auth_header(auth: BasicAuth, secrets: list[str]) -> str:
 
 
 def _read_secret(path: Path) -> str:
-    """The one line in the file. Raises Unusable, without what is in it."""
+    """The single line of the file. Raises PollError, without the contents."""
     try:
         with path.open("rb") as file:
             text = file.read(_CREDENTIAL_BYTES_MAX + 1).decode().strip()
@@ -327,12 +327,12 @@ def _read_secret(path: Path) -> str:
     return text
 
 
-def _status_error(status: int, words: str) -> PollError:
-    said = f": {words}" if words else ""
+def _status_error(status: int, message: str) -> PollError:
+    detail = f": {message}" if message else ""
     if 300 <= status < 400:
         return PollError("redirect", f"the server returned {status}; redirects are not followed")
     if status in (401, 403, 407):
-        return PollError("credentials", f"the server returned {status}{said}")
+        return PollError("credentials", f"the server returned {status}{detail}")
     if status in (400, 422):
-        return PollError("query", f"the server returned {status}{said}")
-    return PollError("status", f"the server returned {status}{said}")
+        return PollError("query", f"the server returned {status}{detail}")
+    return PollError("status", f"the server returned {status}{detail}")

@@ -239,7 +239,7 @@ def test_a_context_that_is_named_is_taken(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("- a\n- b\n", "a list"), ("token", "a text"), ("", "nothing"), ("7", "a single value")],
+    [("- a\n- b\n", "a list"), ("token", "a string"), ("", "nothing"), ("7", "a scalar")],
 )
 def test_a_file_that_is_no_kubeconfig_at_all_is_said_to_be_none(
     text: str, words: str, tmp_path: Path

@@ -175,7 +175,7 @@ def test_a_field_of_the_wrong_type_is_said_at_its_place_and_with_what_it_should_
     ("kind", "path", "wrong", "words"),
     [
         ("PersistentVolume", "spec.accessModes", "ReadWriteOnce", "is `ReadWriteOnce`, expected a list"),
-        ("Pod", "spec.priority", 2**40, "is 1099511627776, expected a whole number of at most 32 bits"),
+        ("Pod", "spec.priority", 2**40, "is 1099511627776, expected an integer of at most 32 bits"),
         ("Pod", "metadata.name", None, "is missing"),
         ("Node", "status.capacity", [], "is a list, expected a map"),
         (

@@ -1,7 +1,7 @@
-"""Volumes of plugins that were in Kubernetes once and are attached by CSI drivers now: what their drivers know them as.
+"""In-tree volumes that were migrated to CSI: the driver and handle of each.
 
-Source: k8s.io/csi-translation-lib v0.36 (`plugins`). Azure Files and vSphere are translated too, but kube-scheduler
-counts them towards no limit, so they are no mounts here.
+Source: k8s.io/csi-translation-lib v0.36 (`plugins`). Azure Files and vSphere are migrated too, but kube-scheduler
+counts them towards no limit, so they are not mounts here.
 """
 
 import re
@@ -23,7 +23,7 @@ _EBS_ID = re.compile(r"vol-[^/]*\Z")
 
 @dataclass(frozen=True, slots=True)
 class _Plugin:
-    """`source` is the field of a volume that says so, `topology` the driver's own key for a zone."""
+    """`source` is the plugin's field in a volume, `topology` the driver's key for a zone."""
 
     name: str
     source: str
@@ -40,13 +40,13 @@ _PLUGINS = (
 
 
 def decode_inline_mount(volume: Json) -> CsiVolume | None:
-    """Of a volume in a pod; None where it is of no such kind, or no driver could make sense of it."""
+    """The CSI volume of a pod's in-tree volume; None for other kinds and for invalid volumes."""
     plugin = _plugin_of(volume)
     return None if plugin is None else _mount(plugin, _handle(plugin, volume[plugin.source], {}))
 
 
 def decode_volume_mount(spec: Json, labels: Mapping[str, str]) -> CsiVolume | None:
-    """Of a PersistentVolume: by its `csi`, or of such a kind."""
+    """The CSI volume of a PersistentVolume, from `csi` or an in-tree plugin."""
     csi = spec.get("csi")
     if csi is not None:
         driver, handle = csi.get("driver"), csi.get("volumeHandle")
@@ -58,7 +58,7 @@ def decode_volume_mount(spec: Json, labels: Mapping[str, str]) -> CsiVolume | No
 def decode_migration(
     spec: Json, labels: Mapping[str, str], required: NodeSelectorTerms | None
 ) -> CsiMigration | None:
-    """What becomes of a PersistentVolume's node affinity on nodes whose kubelet leaves its plugin to the driver."""
+    """A PersistentVolume's node affinity on nodes whose kubelet has migrated its plugin to the driver."""
     plugin = _plugin_of(spec)
     if plugin is None or spec.get("csi") is not None:
         return None
@@ -110,7 +110,7 @@ def _gce_handle(disk: str, labels: Mapping[str, str]) -> str | None:
 def _translate_zone_terms(
     required: NodeSelectorTerms | None, labels: Mapping[str, str], topology: str
 ) -> NodeSelectorTerms | None:
-    """With the driver's key instead of the zone's; where the affinity names no zone, with the zones of the label."""
+    """With the driver's key instead of the zone label; if the affinity names no zone, with the zones of the volume's label."""
     zone, old_region = _zone_label(required, labels)
     keys = {one.key for term in required or () for one in term.expressions if one.values}
     if zone in keys:
@@ -125,7 +125,7 @@ def _translate_zone_terms(
 
 
 def _zone_label(required: NodeSelectorTerms | None, labels: Mapping[str, str]) -> tuple[str, bool]:
-    """Which of the two names the volume's zone has, and whether its region has the old one."""
+    """The zone label in use (current or deprecated), and whether the region label is deprecated."""
     keys = {one.key for term in required or () for one in term.expressions}
     for there in (keys, labels):
         if ZONE in there:

@@ -1,4 +1,4 @@
-"""The volumes of a pod that decide where it can be, from JSON."""
+"""Decodes the volumes of a pod that restrict its nodes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ Json = Mapping[str, Any]
 def decode_claim_uses(
     volumes: Iterable[Json], namespace: str, pod_name: str, uid: PodUid
 ) -> tuple[PodVolumeClaim, ...]:
-    """A generic ephemeral volume's claim has the name `POD-VOLUME`, and belongs to this pod."""
+    """The volume claims of a pod. The claim of a generic ephemeral volume is named `POD-VOLUME` and owned by the pod."""
     found = []
     for volume in volumes:
         if volume.get("persistentVolumeClaim") is not None:
@@ -31,7 +31,7 @@ def decode_mounts(volumes: Iterable[Json]) -> tuple[CsiVolume, ...]:
 
 
 def decode_disks(volumes: Iterable[Json]) -> tuple[Disk, ...]:
-    """What two pods may mount at a time under conditions only, or never."""
+    """Disks that two pods can mount at once only under conditions, or never."""
     return tuple(found for volume in volumes for found in _disks(volume))
 
 
@@ -41,7 +41,7 @@ def _disks(volume: Json) -> Iterable[Disk]:
     if gce is not None:
         yield _disk("gcePersistentDisk", gce, text(gce["pdName"]))
     if aws is not None:
-        # Never shared, not even to read.
+        # Never shared, not even read-only.
         yield Disk("awsElasticBlockStore", text(aws["volumeID"]), frozenset(), read_only=False)
     if iscsi is not None:
         yield _disk("iscsi", iscsi, text(iscsi["iqn"]))
