@@ -194,7 +194,7 @@ def test_of_more_mistakes_than_anybody_reads_the_first_are_said_and_the_rest_cou
 
     *said, rest = error.value.problems
     assert [one.split(": ")[2] for one in said] == [f"net_rx.node-{number}" for number in range(20)]
-    assert rest == f"{path}: and 30 more mistakes"
+    assert rest == f"{path}: and 30 more errors"
 
 
 def test_the_greatest_whole_number_is_no_sample_for_a_float_makes_it_one_more() -> None:
