@@ -16,7 +16,7 @@ from policysched.metric_sources.clock_skew import ClockSkewTracker
 from policysched.metric_sources.polling import PollingSource, QueryResult, process_in_batches
 from policysched.metric_sources.source import Nodes, RawSamples, SampleSource
 from policysched.metric_sources.source_kind import SettingProblem, SourceContext
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 
 _NS = 1_000_000_000
 _TIME_LENGTH_MAX = 40

@@ -28,7 +28,7 @@ from policysched.metric_sources.source import (
     value_converter,
 )
 from policysched.metric_sources.source_kind import SettingProblem, SourceContext
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from policysched.scheduler.events import SamplesArrived
 from policysched.schemas import findings
 

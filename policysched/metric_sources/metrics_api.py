@@ -20,7 +20,7 @@ from policysched.metric_sources.poll_status import PollError
 from policysched.metric_sources.polling import FetchBody, PollingSource, QueryResult, process_in_batches
 from policysched.metric_sources.source import Nodes, RawSamples, SampleSource
 from policysched.metric_sources.source_kind import ApiGet, SettingProblem, SourceContext
-from policysched.model.objects import NodeName
+from policysched.model.identifiers import NodeName
 from policysched.model.quantity import parse_quantity
 
 PATH = "/apis/metrics.k8s.io/v1beta1/nodes"

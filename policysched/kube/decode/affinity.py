@@ -11,7 +11,7 @@ Json = Mapping[str, Any]
 _OPERATORS: frozenset[str] = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 
-def decode_node_affinity(obj: Json | None) -> o.NodeAffinity | None:
+def decode_node_affinity(obj: Json | None) -> NodeAffinity | None:
     """`spec.affinity.nodeAffinity`, or None if it is empty."""
     if not obj:
         return None
@@ -20,17 +20,17 @@ def decode_node_affinity(obj: Json | None) -> o.NodeAffinity | None:
     return NodeAffinity(
         required=decode_node_selector(required),
         preferred=tuple(
-            o.PreferredSchedulingTerm(int(term["weight"]), _term(term["preference"])) for term in preferred
+            PreferredSchedulingTerm(int(term["weight"]), _term(term["preference"])) for term in preferred
         ),
     )
 
 
-def decode_node_selector(obj: Json | None) -> tuple[o.NodeSelectorTerm, ...] | None:
+def decode_node_selector(obj: Json | None) -> tuple[NodeSelectorTerm, ...] | None:
     """A v1.NodeSelector; None if absent."""
     return None if obj is None else tuple(_term(term) for term in obj.get("nodeSelectorTerms") or ())
 
 
-def decode_label_selector(obj: Json | None) -> o.LabelSelector | None:
+def decode_label_selector(obj: Json | None) -> LabelSelector | None:
     """A metav1.LabelSelector; None (selects nothing) if absent."""
     if obj is None:
         return None
@@ -41,11 +41,11 @@ def decode_label_selector(obj: Json | None) -> o.LabelSelector | None:
     for requirement in requirements:
         if requirement.operator in ("Gt", "Lt"):
             raise ValueError(f"a label selector has no operator `{requirement.operator}`")
-    return o.LabelSelector(requirements)
+    return LabelSelector(requirements)
 
 
-def _term(obj: Json) -> o.NodeSelectorTerm:
-    return o.NodeSelectorTerm(
+def _term(obj: Json) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
         expressions=tuple(_requirement(item) for item in obj.get("matchExpressions") or ()),
         fields=tuple(_requirement(item) for item in obj.get("matchFields") or ()),
     )

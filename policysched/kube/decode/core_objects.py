@@ -18,8 +18,8 @@ from policysched.kube.decode.devices import (
 from policysched.kube.decode.kubelet_rejection import decode_kubelet_rejection
 from policysched.kube.decode.pod_affinity import decode_pod_affinity, decode_spread_constraints
 from policysched.kube.decode.pod_resources import decode_pod_resources, decode_resource_list
-from policysched.kube.decode.pod_volumes import decode_claim_uses, decode_disks, decode_mounts
 from policysched.kube.decode.primitives import decode_object, object_name, string_map, text, time_ns
+from policysched.kube.decode.volumes import decode_claim_uses, decode_disks, decode_mounts
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node, Taint, TaintEffect
@@ -99,7 +99,7 @@ def _pod(obj: Json) -> ObservedPod:
     )
 
 
-def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> o.Pod:
+def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
     """The part of a pod that does not depend on its node. The status contributes its current requests and claims."""
     needs = decode_pod_resources(spec, status)
     affinity = spec.get("affinity") or {}
@@ -150,7 +150,7 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> o.Pod:
     )
 
 
-def _container_transitions(meta: Json, status: Json) -> tuple[o.ContainerEvent, ...]:
+def _container_transitions(meta: Json, status: Json) -> tuple[ContainerEvent, ...]:
     """Recent container events: the current run of each and the end of its previous run, then the failure of the pod."""
     found = []
     failed = status.get("phase") in _FAILED_PHASES
@@ -191,7 +191,7 @@ def _container_transitions(meta: Json, status: Json) -> tuple[o.ContainerEvent, 
 _FAILED_PHASES = ("Failed", "Unknown")
 
 
-def _pod_failure(meta: Json, status: Json, ends_ns: Sequence[int]) -> o.ContainerEvent:
+def _pod_failure(meta: Json, status: Json, ends_ns: Sequence[int]) -> ContainerEvent:
     """The failure of the pod, at the latest time of its conditions and containers: no field has the exact time."""
     changed = [one.get("lastTransitionTime") for one in status.get("conditions") or ()]
     known_ns = [
@@ -266,8 +266,8 @@ def _pod_set(obj: Json, kind: PodSetKind) -> PodSet:
     meta, selector = obj["metadata"], (obj.get("spec") or {}).get("selector")
     if kind in ("Service", "ReplicationController"):
         labels = string_map(selector, "spec.selector")
-        found = tuple(o.SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels))
-        read = o.LabelSelector(found) if found else None  # an empty selector is not stored
+        found = tuple(SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels))
+        read = LabelSelector(found) if found else None  # an empty selector is not stored
     else:
         read = decode_label_selector(selector)
     return PodSet(kind, text(meta.get("namespace") or "default"), text(meta["name"]), read)
@@ -297,7 +297,7 @@ def _required_features(spec: Json) -> frozenset[str]:
     return frozenset(found)
 
 
-def _host_ports(spec: Json) -> tuple[o.HostPort, ...]:
+def _host_ports(spec: Json) -> tuple[HostPort, ...]:
     """Ports of containers and sidecars; other init containers have terminated by then."""
     holders = [*(spec.get("containers") or ())]
     holders += [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]

@@ -24,7 +24,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> o.PodAffinity | None:
+def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> PodAffinity | None:
     """The pod affinity and anti-affinity of `spec.affinity`; None if there is none."""
     attract, repel = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
     if not (attract or repel):
@@ -50,7 +50,7 @@ def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> o.Pod
 
 def decode_spread_constraints(
     listed: Iterable[Json] | None, labels: Labels
-) -> tuple[o.TopologySpreadConstraint, ...]:
+) -> tuple[TopologySpreadConstraint, ...]:
     """`spec.topologySpreadConstraints` in order."""
     return tuple(_constraint(one, labels) for one in listed or ())
 
@@ -96,12 +96,12 @@ def _term(one: Json, namespace: str, labels: Labels) -> PodAffinityTerm:
     named = tuple(str(name) for name in one.get("namespaces") or ())
     if not named and namespace_selector is None:
         named = (namespace,)
-    return o.PodAffinityTerm(o.PodSelector(named, namespace_selector, selector), str(one["topologyKey"]))
+    return PodAffinityTerm(PodSelector(named, namespace_selector, selector), str(one["topologyKey"]))
 
 
 def _with_label_keys(
-    selector: o.LabelSelector | None, keys: Iterable[str] | None, operator: o.SelectorOperator, labels: Labels
-) -> o.LabelSelector | None:
+    selector: LabelSelector | None, keys: Iterable[str] | None, operator: SelectorOperator, labels: Labels
+) -> LabelSelector | None:
     """The selector with one more requirement for each key that the pod has: the label equals, or differs from, the pod's."""
     if selector is None:
         return None

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from policysched.kube.decode.affinity import decode_label_selector, decode_node_selector
-from policysched.kube.decode.in_tree_volumes import decode_migration, decode_volume_mount
 from policysched.kube.decode.primitives import (
     decode_object,
     resource_version,
@@ -12,6 +11,7 @@ from policysched.kube.decode.primitives import (
     string_map,
     text,
 )
+from policysched.kube.decode.volumes import decode_migration, decode_volume_mount
 from policysched.model import storage as s
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.selectors import SelectorRequirement

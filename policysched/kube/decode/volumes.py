@@ -1,18 +1,21 @@
-"""In-tree volumes that were migrated to CSI: the driver and handle of each.
+"""Decodes volumes: a pod's claims, disks and mounts, and in-tree volumes as the CSI volumes they were migrated to.
 
-Source: k8s.io/csi-translation-lib v0.36 (`plugins`). Azure Files and vSphere are migrated too, but kube-scheduler
-counts them towards no limit, so they are not mounts here.
+Source of the migration: k8s.io/csi-translation-lib v0.36 (`plugins`). Azure Files and vSphere are migrated too, but
+kube-scheduler counts them towards no limit, so they are not mounts here.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from policysched.cluster.volumes.availability import CSI_DRIVER_OF
+from policysched.kube.decode.primitives import text
+from policysched.model.identifiers import PodUid, VolumeClaimKey
+from policysched.model.pods import PodVolumeClaim
 from policysched.model.selectors import NodeSelectorTerm, SelectorRequirement
-from policysched.model.storage import CsiMigration, CsiVolume, NodeSelectorTerms
+from policysched.model.storage import CsiMigration, CsiVolume, Disk, NodeSelectorTerms
 from policysched.model.volume_topology import OLD_REGION, OLD_ZONE, REGION, ZONE, ZONE_SEPARATOR
 
 Json = Mapping[str, Any]
@@ -37,6 +40,57 @@ _PLUGINS = (
     _Plugin("kubernetes.io/gce-pd", "gcePersistentDisk", "topology.gke.io/zone"),
     _Plugin("kubernetes.io/portworx-volume", "portworxVolume", None),
 )
+
+
+# ── volumes of a pod ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decode_claim_uses(
+    volumes: Iterable[Json], namespace: str, pod_name: str, uid: PodUid
+) -> tuple[PodVolumeClaim, ...]:
+    """The volume claims of a pod. The claim of a generic ephemeral volume is named `POD-VOLUME` and owned by the pod."""
+    claims = []
+    for volume in volumes:
+        if volume.get("persistentVolumeClaim") is not None:
+            name = text(volume["persistentVolumeClaim"].get("claimName") or "")
+            claims.append(PodVolumeClaim(VolumeClaimKey(namespace, name), None))
+        elif volume.get("ephemeral") is not None:
+            claims.append(
+                PodVolumeClaim(VolumeClaimKey(namespace, f"{pod_name}-{text(volume['name'])}"), uid)
+            )
+    return tuple(claims)
+
+
+def decode_mounts(volumes: Iterable[Json]) -> tuple[CsiVolume, ...]:
+    return tuple(mount for volume in volumes if (mount := decode_inline_mount(volume)) is not None)
+
+
+def decode_disks(volumes: Iterable[Json]) -> tuple[Disk, ...]:
+    """Disks that two pods can mount at once only under conditions, or never."""
+    return tuple(disk for volume in volumes for disk in _disks(volume))
+
+
+def _disks(volume: Json) -> Iterable[Disk]:
+    gce, aws = volume.get("gcePersistentDisk"), volume.get("awsElasticBlockStore")
+    iscsi, rbd = volume.get("iscsi"), volume.get("rbd")
+    if gce is not None:
+        yield _disk("gcePersistentDisk", gce, text(gce["pdName"]))
+    if aws is not None:
+        # Never shared, not even read-only.
+        yield Disk("awsElasticBlockStore", text(aws["volumeID"]), frozenset(), read_only=False)
+    if iscsi is not None:
+        yield _disk("iscsi", iscsi, text(iscsi["iqn"]))
+    if rbd is not None:
+        name = f"{rbd.get('pool') or 'rbd'}/{text(rbd['image'])}"
+        monitors = frozenset(text(monitor) for monitor in rbd.get("monitors") or ())
+        yield Disk("rbd", name, monitors, read_only=bool(rbd.get("readOnly")))
+
+
+def _disk(kind: Any, source: Json, name: str) -> Disk:
+    return Disk(kind, name, frozenset(), read_only=bool(source.get("readOnly")))
+
+
+# ── in-tree volumes ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def decode_inline_mount(volume: Json) -> CsiVolume | None:
