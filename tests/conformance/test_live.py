@@ -140,7 +140,7 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
     "disks that pods name are shared": without("disks"),
     "disks that pods name are attached by nobody": without("mounts"),
     "volumes of old plugins belong to no driver": (volumes, "_plugin_of", lambda _: None),
-    "what others have attached does not count": (attached_volumes, "told_by", lambda *_: None),
+    "what others have attached does not count": (attached_volumes, "mount_of_attachment", lambda *_: None),
     "claims of ephemeral volumes are anybody's": read_otherwise(owned_by_anybody),
     "huge pages do not run out": read_otherwise(of_small_pages),
     "who is ending is counted on": read_otherwise(

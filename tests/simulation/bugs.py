@@ -314,9 +314,7 @@ def pods_of_nobody_are_taken_for_ours() -> AbstractContextManager[Any]:
         ours = found.pod.scheduler == UNKNOWN_SCHEDULER
         return PodUpdated(replace(found, pod=replace(found.pod, scheduler="beta")) if ours else found)
 
-    return patch.object(
-        scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=seen)
-    )
+    return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=seen))
 
 
 def pods_of_nobody_are_told_why_they_wait() -> AbstractContextManager[Any]:

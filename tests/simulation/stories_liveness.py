@@ -207,9 +207,7 @@ def gates_are_not_read() -> AbstractContextManager[Any]:
         found = core_objects.decode_pod(obj)
         return PodUpdated(replace(found, pod=replace(found.pod, gates=())))
 
-    return patch.object(
-        scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=seen)
-    )
+    return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=seen))
 
 
 def policies_are_never_compiled() -> AbstractContextManager[Any]:
