@@ -58,7 +58,7 @@ def run(
     """Schedule the pods whose schedulerName is one of the policies.
 
     Settings may also stand in a file (--config) and in POLICYSCHED_* variables; flags win over variables, variables
-    over the file. Ends with 0 after SIGTERM, with 1 when the Lease is lost, with 3 when there is no policy to run,
+    over the file. Ends with 0 after SIGTERM, with 1 when it loses the lease, with 3 when there is no policy to run,
     with 4 when the clock was set back by more than a minute.
 
     \b

@@ -1,8 +1,8 @@
-"""The layers in which settings are given (a file, variables, flags), laid over each other.
+"""The layers of settings (file, environment variables, flags), merged in this order.
 
-Everything that is wrong is collected, so that one run says it all. A layer is checked against `schemas/settings.json` on
-its own, for a mistake is to be reported where it was made: the file with its line, or the variable by its name. What a
-schema cannot say is checked on what the layers come to, and reported where the value comes from.
+All problems are collected, so that one run reports every one. Each layer is checked against `schemas/settings.json` on
+its own, so that a problem is reported at its origin: the file with its line, or the variable by name. Checks that a
+schema cannot express run on the merged settings and are reported at the layer of the value.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,18 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from policysched.files import UnreadableFile, parse_yaml, read_text
+from policysched.metric_sources.source_kind import SettingProblem
 from policysched.schemas import Lines, misfits, schema
 
 ENVIRONMENT_PREFIX = "POLICYSCHED_"
 _NOT_SETTINGS = frozenset({"POLICYSCHED_REQUIRE", "POLICYSCHED_CONFIG"})
-"""What the project's tests are told, and the file itself."""
-
-SettingProblem = tuple[Sequence[str], str]
-"""A setting by its path, and what is wrong with it."""
+"""Variables of the project's tests, and the path of the settings file."""
 
 
 class BadSettings(Exception):
-    """Settings that cannot be used. `problems` has a line for each: where, and what."""
+    """Unusable settings. `problems` has one line each: where, and what."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -31,7 +29,7 @@ class BadSettings(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """`name` is the file's, the variable's or `flags`; `text` the YAML that it was read from."""
+    """`name` is the path of the file, the variable, or `flags`; `text` is the YAML source."""
 
     name: str
     value: Any
@@ -39,7 +37,7 @@ class _Layer:
 
 
 class LayeredSettings:
-    """What was given, in the form of the file: `value`. `add_problems` adds what else is wrong."""
+    """`value` is the merged settings in the form of the file. `add_problems` adds problems found later."""
 
     def __init__(self, file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> None:
         self.problems: list[str] = []
@@ -55,35 +53,35 @@ class LayeredSettings:
             self.value = _merge(self.value, layer.value)
 
     def valid(self, *path: str) -> Any:
-        """The setting there; None where it is not given, or the schema has found something wrong in it."""
-        if any(wrong[: len(path)] == path[: len(wrong)] for wrong in self._invalid_paths):
+        """The setting at `path`; None if it is not given, or violates the schema."""
+        if any(invalid[: len(path)] == path[: len(invalid)] for invalid in self._invalid_paths):
             return None
-        found: Any = self.value
+        value: Any = self.value
         for part in path:
-            found = found.get(part) if isinstance(found, Mapping) else None
-        return found
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
 
     def valid_sections(self, section: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The sound ones of a section that has its parts by name, such as `sources`."""
-        parts = self.value.get(section)
-        for name in parts if isinstance(parts, Mapping) else ():
-            one = self.valid(section, name)
-            if one is not None:
-                yield name, one
+        """The valid entries of a section with named entries, such as `sources`."""
+        entries = self.value.get(section)
+        for name in entries if isinstance(entries, Mapping) else ():
+            entry = self.valid(section, name)
+            if entry is not None:
+                yield name, entry
 
     def is_missing(self, name: str) -> bool:
-        """Whether a setting is not given and nothing explains that away, such as a file that cannot be read."""
+        """Whether a setting is not given, and no unreadable file may contain it."""
         return name not in self.value and () not in self._invalid_paths
 
-    def add_problems(self, found: Iterable[SettingProblem]) -> None:
-        """What no schema can say."""
-        for path, why in found:
+    def add_problems(self, problems: Iterable[SettingProblem]) -> None:
+        """Add problems that the schema cannot express."""
+        for path, why in problems:
             layer = self._layer_of(path)
-            said = Lines("" if layer is None else layer.text).said(path, why)
-            self.problems.append(said if layer is None else f"{layer.name}: {said}")
+            problem = Lines("" if layer is None else layer.text).said(path, why)
+            self.problems.append(problem if layer is None else f"{layer.name}: {problem}")
 
     def raise_problems(self) -> None:
-        """Raises BadSettings with all that was found."""
+        """Raises BadSettings with all problems."""
         if self.problems:
             raise BadSettings(self.problems)
 
@@ -93,20 +91,20 @@ class LayeredSettings:
             value = parse_yaml(text)
         except UnreadableFile as error:
             self.problems.append(f"{path}: {error}")
-            self._invalid_paths.append(())  # what the file may say is not known
+            self._invalid_paths.append(())  # any setting may be in the file
         else:
             self._add_layer(_Layer(str(path), {} if value is None else value, text))
 
     def _add_layer(self, layer: _Layer) -> None:
         lines = Lines(layer.text)
-        found = misfits("settings", layer.value, lines)
-        self.problems += [f"{layer.name}: {lines.said(path, why)}" for path, why in found]
-        self._invalid_paths += [tuple(str(part) for part in path) for path, _ in found]
+        violations = misfits("settings", layer.value, lines)
+        self.problems += [f"{layer.name}: {lines.said(path, why)}" for path, why in violations]
+        self._invalid_paths += [tuple(str(part) for part in path) for path, _ in violations]
         if isinstance(layer.value, Mapping):
             self._layers.append(layer)
 
     def _layer_of(self, path: Sequence[str]) -> _Layer | None:
-        """Where the value comes from: the highest layer that gives it, or as much of the way to it as any does."""
+        """The highest layer with this setting, or with the longest prefix of its path."""
         for length in range(len(path), 0, -1):
             for layer in reversed(self._layers):
                 if _has(layer.value, path[:length]):
@@ -115,7 +113,7 @@ class LayeredSettings:
 
 
 def _environment_layers(environment: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Variables with our prefix, in the form of the file. A misspelt one is among them: it must not be ignored."""
+    """Variables with our prefix, in the form of the file. Misspelt ones are included, so that they are reported."""
     for name in sorted(environment):
         if not name.startswith(ENVIRONMENT_PREFIX) or name in _NOT_SETTINGS:
             continue
@@ -133,22 +131,22 @@ def _environment_layers(environment: Mapping[str, str]) -> Iterator[tuple[str, d
 
 
 def _is_number_or_boolean(path: list[str]) -> bool:
-    """Whether the setting is a number or a truth: then `5` is 5 and not a text."""
-    found: Any = schema("settings")
+    """Whether the setting is a number or a boolean: then `5` is 5 and not a string."""
+    rule: Any = schema("settings")
     for part in path:
-        found = found.get("properties", {}).get(part, {})
-        if "$ref" in found:
-            found = schema("settings")["$defs"][found["$ref"].rpartition("/")[2]]
-    return found.get("type") in ("integer", "number", "boolean")
+        rule = rule.get("properties", {}).get(part, {})
+        if "$ref" in rule:
+            rule = schema("settings")["$defs"][rule["$ref"].rpartition("/")[2]]
+    return rule.get("type") in ("integer", "number", "boolean")
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    laid = dict(below)
+    merged = dict(below)
     for name, value in above.items():
-        old = laid.get(name)
-        both = isinstance(value, Mapping) and isinstance(old, Mapping)
-        laid[name] = _merge(old, value) if both and isinstance(old, Mapping) else value
-    return laid
+        old = merged.get(name)
+        nested = isinstance(value, Mapping) and isinstance(old, Mapping)
+        merged[name] = _merge(old, value) if nested and isinstance(old, Mapping) else value
+    return merged
 
 
 def _has(value: Any, path: Sequence[str]) -> bool:

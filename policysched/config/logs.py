@@ -1,7 +1,7 @@
-"""What the program says while it runs: one line an occurrence, for people or as JSON, on standard error.
+"""Logging: one line per record on standard error, as text or JSON.
 
-Modules log through stdlib logging with their facts in `extra`; the formatters put every fact that is not logging's own
-on the line. The core has no logger: its `Log` commands come here with the rest.
+Modules use stdlib logging with their fields in `extra`; the formatters add every field that is not logging's own. The
+scheduler core has no logger: its `Log` commands are written here.
 """
 
 import logging
@@ -21,7 +21,7 @@ _FIELDS = "fields"
 
 
 def configure_logging(log_format: LogFormat, level: str) -> None:
-    """Once, at the start of a command that runs on."""
+    """Called once, at the start of a long-running command."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLogFormatter() if log_format == "json" else TextLogFormatter())
     root = logging.getLogger()
@@ -36,7 +36,7 @@ def write_log(logger: logging.Logger, entry: Log) -> None:
 
 
 def log_fields(record: logging.LogRecord) -> Mapping[str, Any]:
-    """What came with the message, in the order given."""
+    """The fields of the record, in order."""
     own = {
         name: value
         for name, value in vars(record).items()
@@ -46,7 +46,7 @@ def log_fields(record: logging.LogRecord) -> Mapping[str, Any]:
 
 
 class JsonLogFormatter(logging.Formatter):
-    """`{"ts": ..., "level": ..., "logger": ..., "msg": ..., ...}`; a fact named like one of these gets `fact_` in front."""
+    """`{"ts": ..., "level": ..., "logger": ..., "msg": ..., ...}`; a field with one of these names gets the prefix `fact_`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -66,9 +66,9 @@ class TextLogFormatter(logging.Formatter):
     """`12:00:01.250 warning the message  key=value key="two words"`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = " ".join(f"{name}={_quoted(value)}" for name, value in log_fields(record).items())
+        fields = " ".join(f"{name}={_quoted(value)}" for name, value in log_fields(record).items())
         line = f"{_time(record)[11:23]} {record.levelname.lower():7} {record.getMessage()}"
-        line = f"{line}  {said}" if said else line
+        line = f"{line}  {fields}" if fields else line
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 

@@ -1,4 +1,4 @@
-"""What the operator sets: a YAML file, POLICYSCHED_* variables over it, flags over both (`setting_layers`).
+"""The settings of `policysched run`: a YAML file, overridden by POLICYSCHED_* variables, overridden by flags (`layers`).
 
 A field of a section is written with two underscores in a variable: `POLICYSCHED_LEADER_ELECTION__ENABLED=false`.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from policysched.config.layers import LayeredSettings, SettingProblem
+from policysched.config.layers import LayeredSettings
 from policysched.config.logs import LogFormat
 from policysched.config.source_settings import SamplesSettings, samples_settings, source_problems
 from policysched.data_files import expand_home
@@ -17,6 +17,7 @@ from policysched.kube.leader_election import LeaseSettings
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
+from policysched.metric_sources.source_kind import SettingProblem
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.serve.server import ListenAddress
 
@@ -32,7 +33,7 @@ class NamespacedName:
 
     @classmethod
     def parse(cls, text: str) -> "NamespacedName":
-        """`NAMESPACE/NAME`. The settings' schema has seen to its form."""
+        """`NAMESPACE/NAME`, as checked by the settings schema."""
         namespace, _, name = text.partition("/")
         return cls(namespace, name)
 
@@ -42,7 +43,7 @@ class NamespacedName:
 
 @dataclass(frozen=True, slots=True)
 class NodeObjectKind:
-    """A kind of custom resource that is read beside the nodes: policies know it as `node.objects["KIND"]`."""
+    """A kind of custom resource with one object per node; policies read it as `node.objects["KIND"]`."""
 
     kind: str
     group: str
@@ -52,7 +53,7 @@ class NodeObjectKind:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Complete, defaults included. `lease` None: no leader election."""
+    """The settings with defaults applied. `lease` None: no leader election."""
 
     policies: NamespacedName
     last_good: NamespacedName
@@ -78,11 +79,11 @@ class Settings:
 
 
 def read_settings(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
-    """`flags` has the form of the file, without what was not given. Raises BadSettings."""
+    """`flags` has the form of the file, without flags that are not given. Raises BadSettings."""
     given = LayeredSettings(file, environment, flags)
     if given.is_missing("policies"):
         given.problems.append(
-            "nothing says where the policies are: give --policies NAMESPACE/CONFIGMAP, or `policies` in the settings file"
+            "no policies are configured: give --policies NAMESPACE/CONFIGMAP, or `policies` in the settings file"
         )
     given.add_problems(common_problems(given))
     given.add_problems(_time_problems(given))
@@ -92,7 +93,7 @@ def read_settings(file: Path | None, environment: Mapping[str, str], flags: Mapp
 
 
 def common_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
-    """Of the settings that `policysched extender` has, too."""
+    """Problems of settings that `policysched extender` shares."""
     http = given.valid("http")
     if http is not None:
         try:
@@ -109,25 +110,25 @@ def _time_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
     times = _times(election)
     for shorter, longer in (("retry_s", "renew_deadline_s"), ("renew_deadline_s", "duration_s")):
         if times[shorter] >= times[longer]:
-            said = longer if longer in election else shorter
-            wanted = "it must hold that retry_s < renew_deadline_s < duration_s"
+            name = longer if longer in election else shorter
+            wanted = "requires retry_s < renew_deadline_s < duration_s"
             yield (
-                ("leader_election", said),
-                f"{wanted}, and {shorter} is {times[shorter]:g}, {longer} {times[longer]:g}",
+                ("leader_election", name),
+                f"{wanted}, but {shorter} is {times[shorter]:g}, {longer} {times[longer]:g}",
             )
     if times["duration_s"] < 1:
         yield ("leader_election", "duration_s"), "must be at least 1: a Lease counts whole seconds"
 
 
 def _extender_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
-    for name, one in given.valid_sections("extenders"):
-        path, tls = ("extenders", name), one.get("tls", {})
+    for name, extender in given.valid_sections("extenders"):
+        path, tls = ("extenders", name), extender.get("tls", {})
         if ("certificate" in tls) != ("key" in tls):
             yield (*path, "tls"), "a certificate and its key belong together: give both"
-        if tls and not one["url"].startswith("https:"):
+        if tls and not extender["url"].startswith("https:"):
             yield (*path, "tls"), "the url is not https"
-        if "filter" not in one and "prioritize" not in one:
-            yield path, "nothing to ask it: give `filter` or `prioritize`"
+        if "filter" not in extender and "prioritize" not in extender:
+            yield path, "no verb is configured: give `filter` or `prioritize`"
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:
@@ -152,10 +153,10 @@ def _settings(given: Mapping[str, Any]) -> Settings:
         reporting=with_overrides(ReporterSettings, given.get("reporting", {})),
         limits=with_overrides(SchedulerLimits, given.get("scheduling", {})),
         params=given.get("params", {}),
-        extenders={name: _peer(name, one) for name, one in given.get("extenders", {}).items()},
+        extenders={name: _extender(name, extender) for name, extender in given.get("extenders", {}).items()},
         node_objects=tuple(
-            NodeObjectKind(kind, one["group"], one["version"], one["resource"])
-            for kind, one in sorted(given.get("node_objects", {}).items())
+            NodeObjectKind(kind, resource["group"], resource["version"], resource["resource"])
+            for kind, resource in sorted(given.get("node_objects", {}).items())
         ),
         compile_timeout_s=given.get("compile_timeout_s", 20.0),
         stop_wait_s=given.get("stop_wait_s", 25.0),
@@ -167,19 +168,20 @@ def _settings(given: Mapping[str, Any]) -> Settings:
 def _lease(given: Mapping[str, Any]) -> LeaseSettings | None:
     if not given.get("enabled", True):
         return None
-    usual = LeaseSettings()
-    place = NamespacedName.parse(given.get("lease", f"{usual.namespace}/{usual.name}"))
-    return LeaseSettings(namespace=place.namespace, name=place.name, **_times(given))
+    default = LeaseSettings()
+    lease = NamespacedName.parse(given.get("lease", f"{default.namespace}/{default.name}"))
+    return LeaseSettings(namespace=lease.namespace, name=lease.name, **_times(given))
 
 
 def _times(given: Mapping[str, Any]) -> dict[str, float]:
-    usual = LeaseSettings()
+    default = LeaseSettings()
     return {
-        name: given.get(name, getattr(usual, name)) for name in ("duration_s", "renew_deadline_s", "retry_s")
+        name: given.get(name, getattr(default, name))
+        for name in ("duration_s", "renew_deadline_s", "retry_s")
     }
 
 
-def _peer(name: str, given: Mapping[str, Any]) -> ExtenderEndpoint:
+def _extender(name: str, given: Mapping[str, Any]) -> ExtenderEndpoint:
     tls = dict(given.get("tls", {}))
     for file in ("ca", "certificate", "key"):
         if file in tls:
@@ -191,7 +193,7 @@ def _peer(name: str, given: Mapping[str, Any]) -> ExtenderEndpoint:
 
 
 def with_overrides(kind: type[Dataclass], given: Mapping[str, Any]) -> Dataclass:
-    """The defaults of a dataclass with what was given put in their places."""
-    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
-    assert set(given) <= names, f"the schema lets through what {kind.__name__} lacks: {set(given) - names}"
+    """The dataclass with the given fields, and defaults for the others."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    assert set(given) <= names, f"the schema allows fields that {kind.__name__} lacks: {set(given) - names}"
     return kind(**given)

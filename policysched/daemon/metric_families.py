@@ -123,7 +123,7 @@ def api_connection_families(
     )
     yield gauge_family(
         "policysched_api_reachable",
-        "0: the API server cannot be reached or does not answer.",
+        "0: the API server is unreachable or does not answer.",
         {(): float(not connectivity.unreachable)},
     )
     yield counter_family(

@@ -78,7 +78,7 @@ class ReflectorSet:
     def _on_malformed(self, malformed: Malformed) -> None:
         self.malformed[malformed.kind] = self.malformed.get(malformed.kind, 0) + 1
         log.warning(
-            "left out, for it cannot be understood",
+            "skipped a malformed object",
             extra={
                 "object": f"{malformed.kind} {malformed.name}",
                 "field": malformed.field,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from policysched.config.layers import LayeredSettings, SettingProblem
+from policysched.config.layers import LayeredSettings
 from policysched.config.logs import LogFormat
 from policysched.config.settings import NamespacedName, common_problems, with_overrides
 from policysched.config.source_settings import SamplesSettings, samples_settings
@@ -16,6 +16,7 @@ from policysched.data_files import expand_home
 from policysched.extender.handlers import ExtenderLimits
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
+from policysched.metric_sources.source_kind import SettingProblem
 from policysched.serve.server import ListenAddress
 from policysched.serve.tls import ServerTlsFiles
 
@@ -59,7 +60,7 @@ def read_extender_settings(
     from_files = "policy_files" in flags or ("policy_files" in layers.value and "policies" not in flags)
     if not from_files and layers.is_missing("policies"):
         layers.problems.append(
-            "nothing says where the policies are: give --policies NAMESPACE/CONFIGMAP or --policy-files PATH"
+            "no policies are configured: give --policies NAMESPACE/CONFIGMAP or --policy-files PATH"
         )
     if layers.is_missing("http"):
         layers.problems.append(

@@ -152,7 +152,7 @@ def _flatten_lists(path: str, document: dict[str, Any]) -> Iterator[dict[str, An
         raise UnusableFile(f"{path}: the items of a {document['kind']} are no list")
     for index, item in enumerate(items):
         if not isinstance(item, dict):
-            why = f"is {quote_value(item)}, and should be a map"
+            why = f"is {quote_value(item)}, expected a map"
             yield Malformed(document["kind"], f"of {path}", f"items[{index}]", why)
             continue
         # The items of a typed list (PodList) do not repeat their kind.

@@ -1,5 +1,5 @@
-"""The only package that talks to Kubernetes: reading, watching, binding, reporting, leading.
+"""The only package that talks to Kubernetes: decode, watch, write, leader election, extenders.
 
-`wire` turns JSON into the typed values of `cluster`; everything else carries requests over a `Transport`. Nothing here
+`decode` turns JSON into the typed values of `model`; the other packages send requests over a `Transport`. Nothing here
 decides where a pod goes.
 """

@@ -1,16 +1,17 @@
-"""Who leads: an elector of our own on a Lease in the shape of client-go's LeaseLock.
+"""Leader election on a Lease, compatible with client-go's LeaseLock.
 
-    following ──the Lease is free, released or expired, and our update won──► leading
-                                                                                 │ no renewal was answered in time
-    (the process ends) ◄──────────────────────────────────────────────── lost ◄──┘
+    following ──the lease is free, released or expired, and our update wins──► leading
+                                                                                 │ no renewal is confirmed in time
+    (the process exits) ◄─────────────────────────────────────────────── lost ◄──┘
 
-Two clocks never meet: a foreign holder's time runs on our monotonic clock from when we saw the Lease change, ours from
-before the renewal was sent. So we stop (10 s) before anybody else may start (15 s), whatever the server does.
+Wall clocks of two processes are never compared. Another holder's lease expires on our monotonic clock, counted from when
+we saw it change; our own counts from before the renewal was sent. So a leader stops (10 s) before another process may
+start (15 s), whatever the server does.
 
-A new leader does not decide at once. The one before it may have sent a bind just before it died, and the server may
-act on it for `REQUEST_LIFE_S`; until that is over, the cluster that we see can still change under us. The wait is
-skipped only where that is known to be impossible: the last holder was one of us and said on the Lease that it ended
-with no bind unanswered, or nobody ever held a Lease that has been there for a while.
+A new leader does not decide at once. The previous one may have sent a bind just before it died, and the server may act
+on it for `SERVER_TIMEOUT_S`; until then the cluster can still change. The wait is skipped only if that is impossible:
+the last holder recorded on the lease that it stopped without a bind in flight, or a lease that has existed for a while
+was never held.
 """
 
 import asyncio
@@ -29,21 +30,21 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 RELEASED_ANNOTATION = "policysched.dev/released-after-transitions"
-"""Annotation: at this count of transitions the holder ended with nothing in flight. Another holder moves the count."""
+"""Annotation: the count of transitions at which the holder stopped without a bind in flight. A later holder changes the count."""
 
 _FAILED_RENEWAL_SPEEDUP = 4.0
-"""A renewal that failed is tried again after this part of `retry_s`: many tries fit before the deadline, so that a server that
-answers only now and then costs nobody the leadership."""
+"""A failed renewal is retried after `retry_s` divided by this, so that many attempts fit before the deadline and a server
+that answers only sometimes does not cost the leadership."""
 _ATTEMPT_MIN_S = 0.001
-"""No answer comes in less. A wait as short as a clock's rounding may end without the clock having moved, and so for ever."""
+"""No response arrives faster. A wait shorter than the clock's resolution could end without the clock moving, and repeat for ever."""
 
 NEVER_HELD_AGE_S = 60.0
-"""A Lease that is older than this and was never held: nobody is left who may have held one of that name before it."""
+"""A lease older than this that was never held: no holder of an earlier lease of that name can still be active."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """kube-scheduler's times. `handover_wait_s` is the request life and a margin for clocks and roads."""
+    """kube-scheduler's defaults. `handover_wait_s` is the lifetime of a request plus a margin for clocks and network."""
 
     namespace: str = "kube-system"
     name: str = "policysched"
@@ -65,7 +66,7 @@ class LeadershipStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _ObservedLease:
-    """The Lease as another left it, and when we first saw it so (monotonic seconds)."""
+    """Another holder's lease, and when this renewal was first observed (monotonic seconds)."""
 
     holder: str
     renew_time: str
@@ -73,10 +74,10 @@ class _ObservedLease:
 
 
 class LeaderElector:
-    """`run` until it ends: as LOST. `leads` and `may_decide` can be asked from any thread:
-    they compare a clock with a number and so are right even while the elector's own loop is stuck.
+    """`run` ends only as LOST. `leads` and `may_decide` are safe from any thread: they compare a clock with a number, so
+    they are right even while the elector's event loop is blocked.
 
-    `monotonic_s` is the clock that counts, `now_ns` the wall clock, only for what others read.
+    Decisions use `monotonic_s`; `now_ns` is the wall clock, used only for times written to the lease.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class LeaderElector:
         self._random = random
         self.on_change: Callable[[LeadershipStatus], None] | None = None
         self._observed: _ObservedLease | None = None
-        self._last_logged = ""  # the last that was said of standing by
+        self._last_logged = ""
         self._leads_until_s = float("-inf")
         self._decides_from_s = float("inf")
         self._written_lease: Json | None = None
@@ -114,11 +115,11 @@ class LeaderElector:
         return f"{self._settings.namespace}/{self._settings.name}"
 
     def leads(self) -> bool:
-        """Whether what we send now is still covered by the Lease."""
+        """Whether a request sent now is still covered by the lease."""
         return self._monotonic_s() < self._leads_until_s
 
     def may_decide(self) -> bool:
-        """Leading, and nothing that a leader before us sent can still change the cluster."""
+        """Leading, and no request of a previous leader can still change the cluster."""
         now_s = self._monotonic_s()
         return self._decides_from_s <= now_s < self._leads_until_s
 
@@ -127,29 +128,29 @@ class LeaderElector:
         return max(0.0, self._decides_from_s - self._monotonic_s())
 
     async def run(self) -> None:
-        """Ends only as LOST; cancel it to stop without that."""
+        """Ends only as LOST; cancel it to stop earlier."""
         while self.status is LeadershipStatus.FOLLOWING:
             try:
                 await self._try_to_acquire()
             except Conflict:
-                log.debug("another was first to write the Lease", extra={"lease": self._name})
+                log.debug("another process wrote the lease first", extra={"lease": self._name})
             except ApiErrors as error:
                 self._log_once(
-                    logging.WARNING, "standing by: the Lease cannot be read or taken", why=str(error)
+                    logging.WARNING, "not leading: cannot read or acquire the lease; retrying", why=str(error)
                 )
             if self.status is LeadershipStatus.FOLLOWING:
                 await asyncio.sleep(self._settings.retry_s * (1 + 0.2 * self._random.random()))
         await self._renew_until_lost()
 
     async def release(self, *, nothing_in_flight: bool) -> None:
-        """Give the Lease up on a clean stop. With binds still unanswered it is left to expire, so that the next
-        leader waits. Call it after `run` was cancelled."""
+        """Release the lease on a clean stop. With binds in flight it is left to expire, so that the next leader waits. Call
+        it after cancelling `run`."""
         if self.status is not LeadershipStatus.LEADING:
             return
         self._leads_until_s = float("-inf")
         self._set_status(LeadershipStatus.LOST)
         if not nothing_in_flight:
-            log.warning("stopping with unanswered binds: the Lease is left to expire")
+            log.warning("stopping with binds in flight; the lease is left to expire")
             return
         try:
             lease = await self._get()
@@ -166,7 +167,7 @@ class LeaderElector:
             }
             await self._replace(lease)
         except ApiErrors as error:
-            log.warning("the Lease could not be released and will expire", extra={"why": str(error)})
+            log.warning("cannot release the lease; it will expire", extra={"why": str(error)})
 
     # ── following ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -189,29 +190,31 @@ class LeaderElector:
         spec = lease["spec"]
         self.holder = str(spec.get("holderIdentity") or "")
         if self.holder and self.holder != self._identity and (left_s := self._expires_in_s(spec)) > 0:
-            self._log_once(logging.INFO, "standing by: another leads", holder=self.holder)
+            self._log_once(
+                logging.INFO, "not leading: the lease is held by another process", holder=self.holder
+            )
             facts = {"renewed": spec.get("renewTime"), "expires_in_s": round(left_s, 1)}
-            log.debug("the Lease is held", extra={"holder": self.holder, **facts})
+            log.debug("the lease is held", extra={"holder": self.holder, **facts})
             return
         transitions = int(spec.get("leaseTransitions") or 0)
-        settle_s = 0.0 if self._no_bind_in_flight(lease) else self._settings.handover_wait_s
+        handover_wait_s = 0.0 if self._no_bind_in_flight(lease) else self._settings.handover_wait_s
         lease["metadata"].get("annotations", {}).pop(RELEASED_ANNOTATION, None)
         lease["spec"] = self._spec(
             spec, transitions=transitions + 1 if spec.get("acquireTime") else transitions
         )
         sent_s = self._monotonic_s()
         await self._replace(lease)
-        self._acquired(sent_s, handover_wait_s=settle_s)
+        self._acquired(sent_s, handover_wait_s=handover_wait_s)
 
     def _log_once(self, level: int, message: str, **facts: str) -> None:
-        """Again only when it is another thing than the last time."""
-        said = f"{message} {facts}"
-        if said != self._last_logged:
+        """Skip a message that equals the last one."""
+        entry = f"{message} {facts}"
+        if entry != self._last_logged:
             log.log(level, message, extra={"lease": self._name, **facts})
-        self._last_logged = said
+        self._last_logged = entry
 
     def _expires_in_s(self, spec: Json) -> float:
-        """By our own clock, from when we first saw this renewal."""
+        """On our clock, counted from when this renewal was first observed."""
         holder, renewed = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
         now_s = self._monotonic_s()
         if self._observed is None or (self._observed.holder, self._observed.renew_time) != (holder, renewed):
@@ -234,7 +237,9 @@ class LeaderElector:
         self.holder = self._identity
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
         self._decides_from_s = self._monotonic_s() + handover_wait_s
-        log.info("leading", extra={"lease": self._name, "first_decision_in_s": handover_wait_s})
+        log.info(
+            "acquired the lease; leading", extra={"lease": self._name, "first_decision_in_s": handover_wait_s}
+        )
         self._set_status(LeadershipStatus.LEADING)
 
     # ── leading ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -254,25 +259,27 @@ class LeaderElector:
                 failing = False
             except ApiErrors as error:
                 if not failing:
-                    log.warning("the Lease could not be renewed", extra={"why": str(error)})
+                    log.warning(
+                        "cannot renew the lease; retrying until the deadline", extra={"why": str(error)}
+                    )
                 failing = True
             except TimeoutError:
-                failing = True  # and over, unless a look has told meanwhile that an earlier try arrived
+                failing = True  # lost, unless a read has shown meanwhile that an earlier renewal arrived
         self._leads_until_s = float("-inf")
-        log.error("the Lease is lost", extra={"lease": self._name, "holder": self.holder})
+        log.error("lost the lease", extra={"lease": self._name, "holder": self.holder})
         self._set_status(LeadershipStatus.LOST)
 
     async def _renew(self) -> bool:
-        """False where another holds it now, or it was deleted: then anybody may create it anew at any time. The version
-        that we wrote last is written over without a look, for a server that fails often is more likely to answer one
-        request than two in a row."""
+        """False if another process holds the lease, or it was deleted: then any process may create it at any time. The last
+        written version is replaced without reading it first, because a server that fails often is more likely to answer
+        one request than two in a row."""
         lease = self._written_lease or await self._read_if_held()
         if lease is None:
             return False
         try:
             await self._write_renewal(lease)
         except (Conflict, NotFound):
-            # Somebody changed it between, perhaps an earlier try of ours that got no answer: the look tells whose it is.
+            # It changed meanwhile, perhaps by an earlier renewal of ours without a response: read who holds it.
             self._written_lease = None
             lease = await self._read_if_held()
             if lease is None:
@@ -284,7 +291,7 @@ class LeaderElector:
         return True
 
     async def _read_if_held(self) -> Json | None:
-        """The Lease as it is now; None where it is not ours any more. A renewal of ours that it shows has been made."""
+        """The current lease; None if it is no longer ours. A renewal that it shows has been carried out."""
         try:
             lease = await self._get()
         except NotFound:
@@ -294,7 +301,7 @@ class LeaderElector:
             return None
         sent_s = self._unanswered_renewals_s.get(str(lease["spec"].get("renewTime")))
         if sent_s is not None:
-            # A renewal that got no answer is there all the same, and nobody saw it before it was sent.
+            # A renewal without a response was carried out, and no process observed it before it was sent.
             self._leads_until_s = max(self._leads_until_s, sent_s + self._settings.renew_deadline_s)
         return lease
 
@@ -302,7 +309,7 @@ class LeaderElector:
         spec = lease["spec"]
         lease = {**lease, "spec": self._spec(spec, transitions=int(spec.get("leaseTransitions") or 0))}
         sent_s, renew_time = self._monotonic_s(), lease["spec"]["renewTime"]
-        if renew_time != spec.get("renewTime"):  # else it could not be told from the one before it
+        if renew_time != spec.get("renewTime"):  # else it is indistinguishable from the previous renewal
             self._unanswered_renewals_s[renew_time] = sent_s
         await self._replace(lease)
         self._unanswered_renewals_s.clear()
@@ -315,7 +322,7 @@ class LeaderElector:
         return _require_lease(await self._api.get(path, timeout_s=self._settings.request_timeout_s))
 
     async def _replace(self, lease: Json) -> None:
-        """With the version that was read: of two that try at once, one gets a Conflict."""
+        """With the version that was read: of two concurrent writers, one gets a Conflict."""
         self._written_lease = _require_lease(
             await self._api.replace(
                 f"{self._path}/{self._settings.name}", lease, timeout_s=self._settings.request_timeout_s
@@ -337,15 +344,15 @@ class LeaderElector:
     def _now_micro_time(self) -> str:
         return micro_time(self._now_ns())
 
-    def _set_status(self, standing: LeadershipStatus) -> None:
-        self.status = standing
+    def _set_status(self, status: LeadershipStatus) -> None:
+        self.status = status
         if self.on_change is not None:
-            self.on_change(standing)
+            self.on_change(status)
 
 
 def _require_lease(answer: Json) -> Json:
     if not isinstance(answer.get("metadata"), dict) or not isinstance(answer.get("spec"), dict | None):
-        raise InvalidResponse("the answer is not a Lease")
+        raise InvalidResponse("the response is not a Lease")
     answer["spec"] = answer.get("spec") or {}
     return answer
 

@@ -1,10 +1,12 @@
-"""Where metrics' samples come from: Prometheus, nodes' annotations, the metrics.k8s.io API, files. Each becomes
-`SamplesArrived`, in the held unit.
+"""Metric sources: Prometheus, node annotations, the metrics.k8s.io API, files. Each delivers `SamplesArrived` events in
+the base unit of the metric's type.
 
-    sources ─► polled ─► prometheus ─► prometheus_server (HTTP), prometheus_answer, joining
-       │          ├────► annotations
-       │          └────► metrics_api
-       └────► file
+    registry ─► prometheus_transport ─► prometheus ─► prometheus_response, series_join, pod_pairs
+       │                                    │
+       ├──────► annotations, metrics_api ───┴─► polling
+       └──────► file
 
-A source says what it has; it never decides what a missing sample means. That is the policy's business.
+    router: sends each metric to its source
+
+A source reports the samples that it has. What a missing sample means is decided by the policy.
 """

@@ -1,19 +1,21 @@
-"""Samples that others write on the nodes: an annotation whose name is the metric's `query`.
+"""Samples from node annotations: the metric's `query` is the name of the annotation.
 
-`0.35,2026-11-21T14:00:00Z` is a value and when it was true, as crane's annotator writes it; the time may be in seconds
-since 1970, too. A value alone counts as true for as long as it stands there, for nobody can see its age.
+`0.35,2026-11-21T14:00:00Z` is a value and its time, as crane's annotator writes it; the time may also be in seconds since
+1970. A value without a time counts as current while it is there, since its age is unknown.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
+from typing import Any, ClassVar, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from policysched.lang.ir.declarations import Metric, is_node_metric
 from policysched.metric_sources.clock_skew import ClockSkewTracker
-from policysched.metric_sources.polling import QueryResult, process_in_batches
-from policysched.metric_sources.source import Nodes, RawSamples
+from policysched.metric_sources.polling import PollingSource, QueryResult, process_in_batches
+from policysched.metric_sources.source import Nodes, RawSamples, SampleSource
+from policysched.metric_sources.source_kind import SettingProblem, SourceContext
 from policysched.model.identifiers import NodeName
 
 _NS = 1_000_000_000
@@ -22,25 +24,51 @@ _TIME_LENGTH_MAX = 40
 
 @dataclass(frozen=True, slots=True)
 class AnnotationsSettings:
-    """`time_zone`: the times are of a clock on a wall there, whatever zone they claim (crane's default is one of Shanghai
-    that says UTC)."""
+    """`time_zone`: read times as local times of this zone, whatever zone they claim. crane's default writes Shanghai
+    time marked as UTC."""
+
+    kind: ClassVar[str] = "annotations"
 
     time_zone: str | None = None
 
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        return cls(given.get("time_zone"))
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[SettingProblem]:
+        if "time_zone" in given and not _is_time_zone(given["time_zone"]):
+            yield ("time_zone",), f"unknown time zone `{given['time_zone']}`"
+
+    def unsupported_reason(self, metric: Metric) -> str | None:
+        return unsupported_reason(metric)
+
+    def create(self, context: SourceContext) -> SampleSource:
+        client = AnnotationQueryClient(self, now_ns=context.now_ns)
+        return PollingSource(client, context.status, now_ns=context.now_ns, random=context.random)
+
+
+def _is_time_zone(name: str) -> bool:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
 
 def unsupported_reason(metric: Metric) -> str | None:
-    """Why such a metric cannot come from annotations; None where it can."""
+    """Why annotations cannot provide the metric; None if they can."""
     if not is_node_metric(metric):
-        return "a node's annotations say nothing of two pods"
+        return "annotations do not support metrics between pods"
     if metric.join != "node":
-        return "a node's annotations are its own: write `join = node`"
+        return "annotations belong to nodes: write `join = node`"
     if metric.sampled_at is not None:
-        return "the time stands in the annotation: leave `sampled_at` out"
+        return "the annotation carries the time: remove `sampled_at`"
     return None
 
 
 class AnnotationQueryClient:
-    """An `QueryClient` that looks at the nodes as they are known. Never fails."""
+    """A `QueryClient` over the annotations of known nodes. Never fails."""
 
     def __init__(self, settings: AnnotationsSettings, *, now_ns: Callable[[], int]) -> None:
         self._zone = None if settings.time_zone is None else ZoneInfo(settings.time_zone)
@@ -53,37 +81,37 @@ class AnnotationQueryClient:
     def query_for(self, metric: Metric) -> str:
         return metric.query
 
-    def query_text(self, question: str) -> str:
-        return question
+    def query_text(self, query: str) -> str:
+        return query
 
-    async def fetch(self, question: str, nodes: Callable[[], Nodes]) -> QueryResult:
+    async def fetch(self, query: str, nodes: Callable[[], Nodes]) -> QueryResult:
         now_ns = self._now_ns()
-        sight = self._clock_skew.begin_query(question, nodes(), now_ns)
+        skew = self._clock_skew.begin_query(query, nodes(), now_ns)
         values: dict[str, float | str] = {}
         times_ns: dict[str, int] = {}
         unreadable = 0
 
-        def look(some: list[tuple[NodeName, str]]) -> None:
+        def parse_batch(batch: list[tuple[NodeName, str]]) -> None:
             nonlocal unreadable
-            for name, text in some:
-                found = self.parse_annotation(text)
-                if found is None:
+            for name, text in batch:
+                sample = self.parse_annotation(text)
+                if sample is None:
                     unreadable += 1
                     continue
-                values[name], at_ns = found
+                values[name], at_ns = sample
                 if at_ns is not None:
-                    times_ns[name] = sight.clamp_ns(name, (values[name], at_ns), at_ns)
+                    times_ns[name] = skew.clamp_ns(name, (values[name], at_ns), at_ns)
 
         texts = [
             (name, text)
             for name, node in nodes().items()
-            if (text := node.annotations.get(question)) is not None
+            if (text := node.annotations.get(query)) is not None
         ]
-        await process_in_batches(texts, look)
+        await process_in_batches(texts, parse_batch)
         return QueryResult(RawSamples(values, now_ns, times_ns), unreadable=unreadable)
 
     def parse_annotation(self, text: str) -> tuple[float | str, int | None] | None:
-        """The value and when it was true (None: it does not say). A value with a unit stays a text."""
+        """The value and its time (None: not given). A value with a unit stays a string."""
         value, comma, time = text.partition(",")
         value = value.strip()
         at_ns = self._time_ns(time.strip()) if comma else None

@@ -1,8 +1,8 @@
-"""No sample is from later than when it first came: a clock that is ahead must not keep a sample fresh that nobody renews.
+"""Clock skew: a sample is never newer than its first observation, so a clock that is ahead cannot keep it fresh.
 
-Annotations, the metrics API and `sampled_at` bring times of other clocks. A time ahead of ours counts as the moment at
-which this value with this time was first seen; that is remembered as long as a node shows the same. A process that starts anew sees
-everything for the first time.
+Annotations, the metrics API and `sampled_at` carry times of other clocks. A time in our future is replaced by the time
+at which this value with this time was first observed, for as long as the node reports the same. The state does not
+survive a restart.
 """
 
 from collections.abc import Collection, Hashable
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from policysched.model.identifiers import NodeName
 
 _QUERIES_MAX = 64
-"""Questions that are remembered; those asked last are kept."""
+"""Queries whose state is kept; the least recently used is evicted."""
 
 ClaimedSample = tuple[float | str, float | int]
-"""A value, and the time it says."""
+"""A value and its claimed time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,35 +25,35 @@ class _FutureSample:
 
 @dataclass(slots=True)
 class QuerySkew:
-    """One answer to one question, at `now_ns`."""
+    """The skew state of one response to one query, at `now_ns`."""
 
     future_samples: dict[NodeName, _FutureSample]
     now_ns: int
 
-    def clamp_ns(self, node: NodeName, shown: ClaimedSample, claimed_ns: int) -> int:
-        """When the sample was true at the latest: as it claims, or when it was first seen."""
+    def clamp_ns(self, node: NodeName, sample: ClaimedSample, claimed_ns: int) -> int:
+        """The latest possible time of the sample: its claimed time, or when it was first observed."""
         before = self.future_samples.get(node)
-        if before is not None and before.claimed == shown:
+        if before is not None and before.claimed == sample:
             return min(claimed_ns, before.first_seen_ns)
         if claimed_ns <= self.now_ns:
             self.future_samples.pop(node, None)
             return claimed_ns
-        self.future_samples[node] = _FutureSample(shown, self.now_ns)
+        self.future_samples[node] = _FutureSample(sample, self.now_ns)
         return self.now_ns
 
 
 class ClockSkewTracker:
-    """Of one source: by question and node what was ahead of our clock, and since when."""
+    """The samples of one source with a time in our future, by query and node."""
 
     def __init__(self) -> None:
         self._future_samples: dict[Hashable, dict[NodeName, _FutureSample]] = {}
 
-    def begin_query(self, question: Hashable, nodes: Collection[NodeName], now_ns: int) -> QuerySkew:
-        """`nodes` are those that there are: what others showed is forgotten."""
-        before = self._future_samples.pop(question, {})
-        ahead = self._future_samples[question] = {
-            node: seen for node, seen in before.items() if node in nodes
+    def begin_query(self, query: Hashable, nodes: Collection[NodeName], now_ns: int) -> QuerySkew:
+        """State of nodes that are not in `nodes` is dropped."""
+        before = self._future_samples.pop(query, {})
+        current = self._future_samples[query] = {
+            node: sample for node, sample in before.items() if node in nodes
         }
         if len(self._future_samples) > _QUERIES_MAX:
             del self._future_samples[next(iter(self._future_samples))]
-        return QuerySkew(ahead, now_ns)
+        return QuerySkew(current, now_ns)

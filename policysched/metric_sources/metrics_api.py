@@ -1,14 +1,14 @@
-"""What nodes use now, by the metrics.k8s.io API (metrics-server and its like): `query = "cpu"` or `"memory"`.
+"""Node usage from the metrics.k8s.io API (metrics-server and compatible ones): `query = "cpu"` or `"memory"`.
 
-https://kubernetes.io/docs/tasks/debug/debug-cluster/resource-metrics-pipeline/. A sample is as old as its `timestamp`
-says. The API server carries the request, so the list comes with the rights of our ServiceAccount.
+https://kubernetes.io/docs/tasks/debug/debug-cluster/resource-metrics-pipeline/. The time of a sample is its `timestamp`.
+The request goes through the API server with the permissions of our ServiceAccount.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import orjson
 
@@ -17,17 +17,60 @@ from policysched.lang.types.kinds import TypeKind
 from policysched.lang.types.units import unit_factor
 from policysched.metric_sources.clock_skew import ClockSkewTracker
 from policysched.metric_sources.poll_status import PollError
-from policysched.metric_sources.polling import FetchBody, QueryResult, process_in_batches
-from policysched.metric_sources.source import Nodes, RawSamples
+from policysched.metric_sources.polling import FetchBody, PollingSource, QueryResult, process_in_batches
+from policysched.metric_sources.source import Nodes, RawSamples, SampleSource
+from policysched.metric_sources.source_kind import ApiGet, SettingProblem, SourceContext
 from policysched.model.identifiers import NodeName
 from policysched.model.quantity import parse_quantity
 
 PATH = "/apis/metrics.k8s.io/v1beta1/nodes"
 
 _RESOURCES = {"cpu": (TypeKind.CPU, 1000), "memory": (TypeKind.BYTES, 1)}
-"""What can be asked: the type that it is of, and how many held units one base unit is."""
+"""By resource: the type, and the number of base units of that type in one core or byte."""
 
 _QUANTITY_LENGTH_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsApiSettings:
+    kind: ClassVar[str] = "metrics-api"
+
+    timeout_s: float = 10.0
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        return cls(given.get("timeout_s", 10.0))
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[SettingProblem]:  # noqa: ARG003
+        yield from ()
+
+    def unsupported_reason(self, metric: Metric) -> str | None:
+        return unsupported_reason(metric)
+
+    def create(self, context: SourceContext) -> SampleSource:
+        fetch = _node_metrics_fetcher(context.api_get, self.timeout_s)
+        client = MetricsApiQueryClient(fetch, now_ns=context.now_ns)
+        return PollingSource(client, context.status, now_ns=context.now_ns, random=context.random)
+
+
+def _node_metrics_fetcher(api_get: ApiGet, timeout_s: float) -> FetchBody:
+    async def fetch() -> bytes:
+        status, body = await api_get(PATH, timeout_s)
+        if status in (401, 403):
+            raise PollError(
+                "credentials",
+                f"the API server returned {status}: apply deploy/metrics-api.yaml to grant access",
+            )
+        if status == 404:
+            raise PollError(
+                "status", "the API server returned 404: the metrics API is not installed in this cluster"
+            )
+        if status != 200:
+            raise PollError("status", f"the API server returned {status}")
+        return body
+
+    return fetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +82,9 @@ class MetricsApiQuery:
 
 
 def unsupported_reason(metric: Metric) -> str | None:
-    """Why such a metric cannot come from this API; None where it can."""
+    """Why this API cannot provide the metric; None if it can."""
     if not is_node_metric(metric):
-        return "the metrics API says nothing of two pods"
+        return "the metrics API does not support metrics between pods"
     known = _RESOURCES.get(metric.query)
     if known is None:
         return f'the metrics API has "cpu" and "memory", not `{metric.query}`'
@@ -50,12 +93,12 @@ def unsupported_reason(metric: Metric) -> str | None:
     if metric.join != "node":
         return "the metrics API names nodes: write `join = node`"
     if metric.sampled_at is not None:
-        return "the metrics API says the time itself: leave `sampled_at` out"
+        return "the metrics API carries the time: remove `sampled_at`"
     return None
 
 
 class MetricsApiQueryClient:
-    """An `QueryClient`. `fetch` brings the list; questions within one moment share no answer, for there are two of them at most."""
+    """A `QueryClient`. `fetch` returns the list of all nodes; the two possible queries do not share a response."""
 
     def __init__(self, fetch: FetchBody, *, now_ns: Callable[[], int]) -> None:
         self._fetch = fetch
@@ -70,54 +113,54 @@ class MetricsApiQueryClient:
         assert factor is not None, f"{metric.name} was checked with the unit {metric.unit!r}"
         return MetricsApiQuery(metric.query, Fraction(_RESOURCES[metric.query][1]) / factor)
 
-    def query_text(self, question: MetricsApiQuery) -> str:
-        return f"{PATH} {question.resource}"
+    def query_text(self, query: MetricsApiQuery) -> str:
+        return f"{PATH} {query.resource}"
 
-    async def fetch(self, question: MetricsApiQuery, nodes: Callable[[], Nodes]) -> QueryResult:
+    async def fetch(self, query: MetricsApiQuery, nodes: Callable[[], Nodes]) -> QueryResult:
         sent_ns = self._now_ns()
         items = _items(await self._fetch())
         known = nodes()
-        sight = self._clock_skew.begin_query(question, known, sent_ns)
+        skew = self._clock_skew.begin_query(query, known, sent_ns)
         values: dict[str, float | str] = {}
         times_ns: dict[str, int] = {}
         unmatched = unreadable = 0
 
-        def look(some: list[Any]) -> None:
+        def parse_batch(batch: list[Any]) -> None:
             nonlocal unmatched, unreadable
-            for item in some:
-                found = _parse_item(item, question)
-                if found is None:
+            for item in batch:
+                sample = _parse_item(item, query)
+                if sample is None:
                     unreadable += 1
                     continue
-                name, value, at_ns = found
+                name, value, at_ns = sample
                 if name not in known:
                     unmatched += 1
                     continue
-                values[name], times_ns[name] = value, sight.clamp_ns(name, (value, at_ns), at_ns)
+                values[name], times_ns[name] = value, skew.clamp_ns(name, (value, at_ns), at_ns)
 
-        await process_in_batches(items, look)
+        await process_in_batches(items, parse_batch)
         return QueryResult(RawSamples(values, sent_ns, times_ns), unmatched=unmatched, unreadable=unreadable)
 
 
 def _items(body: bytes) -> list[Any]:
     try:
-        answer = orjson.loads(body)
+        response = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise PollError("garbage", "the answer is not JSON") from None
-    items = answer.get("items") if isinstance(answer, dict) else None
+        raise PollError("garbage", "the response is not JSON") from None
+    items = response.get("items") if isinstance(response, dict) else None
     if not isinstance(items, list):
-        raise PollError("garbage", "the answer is no list of the metrics API")
+        raise PollError("garbage", "the response is not a NodeMetricsList")
     return items
 
 
-def _parse_item(item: Any, question: MetricsApiQuery) -> tuple[NodeName, float, int] | None:
-    """(node, value in the metric's unit, when it was true)."""
+def _parse_item(item: Any, query: MetricsApiQuery) -> tuple[NodeName, float, int] | None:
+    """(node, value in the metric's unit, time of the sample)."""
     try:
-        name, text, time = item["metadata"]["name"], item["usage"][question.resource], item["timestamp"]
+        name, text, time = item["metadata"]["name"], item["usage"][query.resource], item["timestamp"]
         if not isinstance(name, str) or not isinstance(text, str) or len(text) > _QUANTITY_LENGTH_MAX:
             return None
         at = datetime.fromisoformat(time)
         at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-        return NodeName(name), float(parse_quantity(text) * question.factor), int(at.timestamp()) * 10**9
+        return NodeName(name), float(parse_quantity(text) * query.factor), int(at.timestamp()) * 10**9
     except (KeyError, TypeError, ValueError, OverflowError):
         return None

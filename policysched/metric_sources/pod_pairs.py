@@ -1,7 +1,7 @@
-"""Samples of pairs of pods: which two a series is about, and what flows between them in both directions together.
+"""Samples of pairs of pods: the sum of both directions between the two pods of a series.
 
-A pod is a namespace and a name here, and need not exist: a series of an hour ago is about a pod that ended meanwhile and comes
-back under its name. A pair with two series of one direction has no usable sample, for any choice between them would be a guess.
+A pod is a namespace and a name here and need not exist: a series of an hour ago may be of a pod that was recreated under
+its name. A pair with two series of one direction has no usable sample, since choosing one would be a guess.
 """
 
 import re
@@ -14,7 +14,7 @@ from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.source import value_converter
 
 PodPair = tuple[PairEndpoint, PairEndpoint]
-"""Who sends and who receives."""
+"""Sender and receiver."""
 
 MutablePodPairs = dict[PairEndpoint, dict[PairEndpoint, float | None]]
 
@@ -23,7 +23,7 @@ _PAIR_TEXT = re.compile(r"\s*([^\s/]+)/([^\s/]+)\s*->\s*([^\s/]+)/([^\s/]+)\s*\Z
 
 @dataclass(frozen=True, slots=True)
 class PairLabels:
-    """The labels of a series that say who sends and who receives: see `lang.ir.program.Between`."""
+    """The labels of a series with its sender and receiver: see `lang.ir.program.PairJoinSpec`."""
 
     sender: tuple[str, ...]
     receiver: tuple[str, ...]
@@ -31,8 +31,8 @@ class PairLabels:
 
 @dataclass(frozen=True, slots=True)
 class RawPairs:
-    """One metric as a source has it, by sender and receiver: a number is in the metric's unit, a text may say its own. None: there
-    are two series. `polled_ns` is when it was asked."""
+    """The values of one metric by sender and receiver: a number is in the metric's unit, a string may carry its own. None:
+    there are two series. `polled_ns` is the time of the query."""
 
     values: Mapping[PodPair, float | str | None]
     polled_ns: int
@@ -40,7 +40,7 @@ class RawPairs:
 
 @dataclass(slots=True)
 class PairSeriesJoin:
-    """Values by pair as the series are gone through."""
+    """Values by pair, accumulated over the series."""
 
     labels: PairLabels
     values: dict[PodPair, float | str | None] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class PairSeriesJoin:
 
 
 def pod_of_series(labels: Mapping[str, Any], names: tuple[str, ...]) -> PairEndpoint | None:
-    """The pod that a series names under these labels; None where it names none (traffic from outside the cluster)."""
+    """The pod in these labels of a series; None if there is none (traffic from outside the cluster)."""
     texts = [labels.get(name) for name in names]
     if len(texts) == 1 and isinstance(texts[0], str):
         namespace, _, name = texts[0].partition("/")
@@ -76,7 +76,7 @@ def pod_of_series(labels: Mapping[str, Any], names: tuple[str, ...]) -> PairEndp
 
 
 def parse_pair(key: str) -> PodPair | None:
-    """What a person writes for two pods, `namespace/name -> namespace/name`; None where it is something else."""
+    """Parses `namespace/name -> namespace/name`; None for anything else."""
     match = _PAIR_TEXT.match(key)
     if match is None:
         return None
@@ -93,22 +93,22 @@ def convert_pair_samples(metric: Metric, raw: RawPairs) -> MetricSamples:
 def convert_pairs(
     metric: Metric, some: Iterable[tuple[PodPair, float | str | None]], into: MutablePodPairs
 ) -> None:
-    """In the held unit, both directions as one: what is not usable of one of them makes the pair unusable."""
-    held: Callable[[float | str], float | None] = value_converter(metric)
+    """Adds both directions, in the base unit; an unusable value in one direction makes the pair unusable."""
+    convert: Callable[[float | str], float | None] = value_converter(metric)
     for pair, value in some:
-        add_pair(into, pair, None if value is None else held(value))
+        add_pair(into, pair, None if value is None else convert(value))
 
 
 def add_pair(into: MutablePodPairs, pair: PodPair, value: float | None) -> None:
-    """One direction of a pair more."""
+    """Adds one direction of a pair."""
     sender, receiver = pair
     before = into.setdefault(sender, {}).get(receiver, 0.0)
-    both = None if value is None or before is None else before + value
-    into[sender][receiver] = both
-    into.setdefault(receiver, {})[sender] = both
+    total = None if value is None or before is None else before + value
+    into[sender][receiver] = total
+    into.setdefault(receiver, {})[sender] = total
 
 
 def count_unusable_pairs(raw: RawPairs, samples: MetricSamples) -> int:
-    """How many pairs there are samples of that cannot be used, doubled ones aside."""
-    found = {frozenset(pair) for pair, value in raw.values.items() if value is not None}
-    return sum(samples.pairs[(two := tuple(pair))[0]][two[-1]] is None for pair in found)
+    """The number of pairs with unusable samples, without those that have two series."""
+    pairs = {frozenset(pair) for pair, value in raw.values.items() if value is not None}
+    return sum(samples.pairs[(two := tuple(pair))[0]][two[-1]] is None for pair in pairs)

@@ -1,7 +1,7 @@
-"""What is known of the polls of one source: how they ended, what the last good one of each metric had, what is wrong now.
+"""The poll status of one source: outcomes, the last good poll and the current failure of each metric.
 
-Written by the source, read by `/policy` and `/metrics`. What goes wrong is logged when it begins, when it becomes another
-thing, and when it is over: not at each poll.
+Written by the source, read by `/policy` and `/metrics`. A failure is logged when it begins, changes its kind and ends, not
+at each poll.
 """
 
 import logging
@@ -15,35 +15,35 @@ MetricKey = tuple[str, str]
 
 
 class PollError(Exception):
-    """A poll without a usable answer. `kind` is one word for counters: see `POLL_ERROR_KINDS`. The words have no secrets in them."""
+    """A poll without a usable response. `kind` is one of `POLL_ERROR_KINDS`, for counters. The message has no secrets."""
 
-    def __init__(self, kind: str, words: str) -> None:
+    def __init__(self, kind: str, message: str) -> None:
         assert kind in POLL_ERROR_KINDS, kind
-        super().__init__(words)
+        super().__init__(message)
         self.kind = kind
 
 
 POLL_ERROR_KINDS = frozenset(
     {
-        "unreachable",  # no connection, or it broke
+        "unreachable",  # no connection, or it was interrupted
         "timeout",
         "tls",  # the server's certificate, or ours
-        "credentials",  # ours cannot be read, or the server refuses them
-        "redirect",  # never followed: credentials would go where nobody said
-        "status",  # another HTTP status than 200
-        "query",  # the server could not make sense of the query, or not carry it out
+        "credentials",  # unreadable, or rejected by the server
+        "redirect",  # never followed: credentials would be sent to an unknown server
+        "status",  # any other HTTP status but 200
+        "query",  # the server rejects the query, or fails to evaluate it
         "too_large",
-        "garbage",  # no JSON, or not of the API's form
-        "wrong_type",  # a scalar, a range: no series with one value each
+        "garbage",  # not JSON, or not of the API's form
+        "wrong_type",  # a scalar or a range instead of one value per series
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """What the last good poll of a metric gave: nodes with a usable sample; series that belong to no node, nodes left
-    out for having two series, nodes whose value is none of the metric's type. Of a metric between pods: pods, series that do not
-    name two pods, pairs."""
+    """The last good poll of a metric: nodes with a usable sample, series that match no node (`unmatched`), nodes with two
+    series (`duplicated`), nodes whose value is not of the metric's type (`invalid`). For a metric between pods: pods,
+    series that do not name two pods, pairs."""
 
     polled_ns: int
     nodes: int
@@ -61,7 +61,7 @@ class PollFailure:
 
 
 class SourcePollStatus:
-    """Of the source of this name."""
+    """The status of the source with this name."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -72,27 +72,27 @@ class SourcePollStatus:
         self._logged_warnings: dict[Hashable, tuple[str, ...]] = {}
 
     def count_poll(self, kind: str = "ok") -> None:
-        """A poll of a source that says itself what is wrong."""
+        """Count a poll of a source that logs its failures itself."""
         self.polls_by_outcome[kind] = self.polls_by_outcome.get(kind, 0) + 1
 
-    def record_poll_success(self, question: Hashable, what: str, warnings: tuple[str, ...] = ()) -> None:
+    def record_poll_success(self, query: Hashable, what: str, warnings: tuple[str, ...] = ()) -> None:
         self.polls_by_outcome["ok"] += 1
-        if self._logged_failures.pop(question, None) is not None:
-            log.info("samples can be polled again", extra={"source": self.source, "query": what})
-        if warnings != self._logged_warnings.get(question, ()):
-            self._logged_warnings[question] = warnings
+        if self._logged_failures.pop(query, None) is not None:
+            log.info("polling succeeds again", extra={"source": self.source, "query": what})
+        if warnings != self._logged_warnings.get(query, ()):
+            self._logged_warnings[query] = warnings
             if warnings:
                 log.warning(
-                    "a source of samples warns that its answer may lack something",
+                    "the metric source warns that its response may be incomplete",
                     extra={"source": self.source, "query": what, "why": "; ".join(warnings)},
                 )
 
-    def record_poll_failure(self, question: Hashable, what: str, error: PollError) -> None:
+    def record_poll_failure(self, query: Hashable, what: str, error: PollError) -> None:
         self.polls_by_outcome[error.kind] = self.polls_by_outcome.get(error.kind, 0) + 1
-        if self._logged_failures.get(question) != error.kind:
-            self._logged_failures[question] = error.kind
+        if self._logged_failures.get(query) != error.kind:
+            self._logged_failures[query] = error.kind
             log.warning(
-                "samples cannot be polled; they go stale meanwhile",
+                "polling failed; samples become stale",
                 extra={"source": self.source, "query": what, "kind": error.kind, "why": str(error)},
             )
 
@@ -106,10 +106,10 @@ class SourcePollStatus:
         self.failures[key] = PollFailure(error.kind, str(error), since_ns)
 
     def forget_metric(self, key: MetricKey) -> None:
-        """The metric is not wanted any more."""
+        """No policy declares the metric any more."""
         self.last_good.pop(key, None)
         self.failures.pop(key, None)
 
-    def forget_query(self, question: Hashable) -> None:
-        self._logged_failures.pop(question, None)
-        self._logged_warnings.pop(question, None)
+    def forget_query(self, query: Hashable) -> None:
+        self._logged_failures.pop(query, None)
+        self._logged_warnings.pop(query, None)

@@ -1,11 +1,10 @@
-"""A source that is asked again and again: each question in a task of its own, once for all policies that ask the same.
+"""A polled source: one task per query, shared by all policies with the same query.
 
-    new question ──► asked ──ok──► waits `every`, a little less by chance ──► asked ...
-                       └──in vain──► waits `every`, doubled with each failure up to a minute ──► asked ...
+    new query ──► polled ──ok──► waits `every`, with jitter ──► polled ...
+                    └──failed──► waits `every`, doubled with each failure up to a minute ──► polled ...
 
-What is asked is the `QueryClient`'s business. The time between two polls is drawn a little below `every`, so that the questions
-of one start do not come in one burst for ever. Thousands of values are converted in slices, between which the loop
-decides.
+The `QueryClient` knows the queries. The interval is drawn slightly below `every`, so that queries that start together do
+not stay synchronized. Thousands of values are converted in batches, between which the event loop runs.
 """
 
 import asyncio
@@ -29,12 +28,12 @@ from policysched.model.identifiers import NodeName
 from policysched.scheduler.events import SamplesArrived
 
 SYNC_INTERVAL_S = 1.0
-"""How often it is looked for questions that came or went."""
+"""Interval between checks for new and removed queries."""
 
 FIRST_POLL_DELAY_MAX_S = 1.0
 RETRY_MAX_S = 60.0
 BATCH_SIZE = 500
-"""Values a step: under a millisecond."""
+"""Values per batch: under a millisecond."""
 
 Query = TypeVar("Query", bound=Hashable)
 Item = TypeVar("Item")
@@ -42,7 +41,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """An answer, joined to the nodes or to pairs of pods."""
+    """A response, joined to nodes or to pairs of pods."""
 
     raw: RawSamples | RawPairs
     unmatched: int = 0
@@ -52,26 +51,26 @@ class QueryResult:
 
 
 class QueryClient(Protocol[Query]):
-    """Knows what a metric asks, and how to ask it."""
+    """Maps a metric to a query, and sends queries."""
 
     def unsupported_reason(self, metric: Metric) -> str | None: ...
 
     def query_for(self, metric: Metric) -> Query:
-        """Metrics with equal questions share the answers."""
+        """Metrics with equal queries share the responses."""
         ...
 
-    def query_text(self, question: Query) -> str:
-        """The question for the log."""
+    def query_text(self, query: Query) -> str:
+        """The query for the log."""
         ...
 
-    async def fetch(self, question: Query, nodes: Callable[[], Nodes]) -> QueryResult:
-        """Raises Unusable."""
+    async def fetch(self, query: Query, nodes: Callable[[], Nodes]) -> QueryResult:
+        """Raises PollError."""
         ...
 
 
 @dataclass(slots=True)
 class _ActiveQuery(Generic[Query]):
-    """One question. `every_s` is the shortest of those who ask."""
+    """One query. `every_s` is the shortest interval of its subscribers."""
 
     query: Query
     subscribers: dict[MetricKey, Metric] = field(default_factory=dict)
@@ -108,100 +107,100 @@ class PollingSource(Generic[Query]):
                 self._sync_queries(consumer, group)
                 await asyncio.sleep(SYNC_INTERVAL_S)
 
-    # ── who asks what ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _sync_queries(self, customer: SampleConsumer, group: asyncio.TaskGroup) -> None:
-        """Start the questions that are new, end those that nobody asks any more."""
+    def _sync_queries(self, consumer: SampleConsumer, group: asyncio.TaskGroup) -> None:
+        """Start new queries, stop those that no metric needs any more."""
         wanted: dict[Query, dict[MetricKey, Metric]] = {}
-        for policy, metrics in customer.declared_metrics().items():
+        for policy, metrics in consumer.declared_metrics().items():
             for name, metric in metrics.items():
                 if self._client.unsupported_reason(metric) is None:
                     wanted.setdefault(self._client.query_for(metric), {})[policy, name] = metric
-        for question in [one for one in self._queries if one not in wanted]:
-            self._stop_query(self._queries.pop(question))
-        for question, askers in wanted.items():
-            asked = self._queries.get(question)
-            if asked is None:
+        for query in [query for query in self._queries if query not in wanted]:
+            self._stop_query(self._queries.pop(query))
+        for query, subscribers in wanted.items():
+            active = self._queries.get(query)
+            if active is None:
                 first_s = self._random.uniform(0, FIRST_POLL_DELAY_MAX_S)
-                asked = self._queries[question] = _ActiveQuery(question, due_s=_loop_s() + first_s)
-            self._set_subscribers(asked, askers, customer, group)
+                active = self._queries[query] = _ActiveQuery(query, due_s=_loop_s() + first_s)
+            self._set_subscribers(active, subscribers, consumer, group)
 
     def _set_subscribers(
         self,
-        asked: _ActiveQuery[Query],
-        askers: dict[MetricKey, Metric],
-        customer: SampleConsumer,
+        active: _ActiveQuery[Query],
+        subscribers: dict[MetricKey, Metric],
+        consumer: SampleConsumer,
         group: asyncio.TaskGroup,
     ) -> None:
-        for gone in asked.subscribers.keys() - askers.keys():
+        for gone in active.subscribers.keys() - subscribers.keys():
             self._status.forget_metric(gone)
-        new = {key: metric for key, metric in askers.items() if asked.subscribers.get(key) != metric}
-        asked.subscribers = askers
-        every_s = min(metric.poll_interval_ns for metric in askers.values()) / 1e9
-        if every_s != asked.every_s or asked.task is None:
-            asked.every_s = every_s
-            asked.due_s = min(asked.due_s, _loop_s() + every_s)
-            if asked.task is not None:
-                asked.task.cancel()
-            asked.task = group.create_task(
-                self._poll_forever(asked, customer), name=f"samples {self._status.source}"
+        new = {key: metric for key, metric in subscribers.items() if active.subscribers.get(key) != metric}
+        active.subscribers = subscribers
+        every_s = min(metric.poll_interval_ns for metric in subscribers.values()) / 1e9
+        if every_s != active.every_s or active.task is None:
+            active.every_s = every_s
+            active.due_s = min(active.due_s, _loop_s() + every_s)
+            if active.task is not None:
+                active.task.cancel()
+            active.task = group.create_task(
+                self._poll_forever(active, consumer), name=f"samples {self._status.source}"
             )
-        elif new and asked.last_result is not None:
-            group.create_task(self._deliver(asked.last_result, new, customer))
+        elif new and active.last_result is not None:
+            group.create_task(self._deliver(active.last_result, new, consumer))
 
-    def _stop_query(self, asked: _ActiveQuery[Query]) -> None:
-        if asked.task is not None:
-            asked.task.cancel()
-        for key in asked.subscribers:
+    def _stop_query(self, active: _ActiveQuery[Query]) -> None:
+        if active.task is not None:
+            active.task.cancel()
+        for key in active.subscribers:
             self._status.forget_metric(key)
-        self._status.forget_query(asked.query)
+        self._status.forget_query(active.query)
 
-    # ── one question ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── one query ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _poll_forever(self, asked: _ActiveQuery[Query], customer: SampleConsumer) -> None:
-        if asked.last_result is not None:  # begun anew, for the period is another or somebody joined
-            await self._deliver(asked.last_result, asked.subscribers, customer)
+    async def _poll_forever(self, active: _ActiveQuery[Query], consumer: SampleConsumer) -> None:
+        if active.last_result is not None:  # restarted with another interval or more subscribers
+            await self._deliver(active.last_result, active.subscribers, consumer)
         while True:
-            await asyncio.sleep(max(0.0, asked.due_s - _loop_s()))
+            await asyncio.sleep(max(0.0, active.due_s - _loop_s()))
             began_s = _loop_s()
-            await self._poll_once(asked, customer)
-            asked.due_s = max(_loop_s(), began_s + self._wait_s(asked))
+            await self._poll_once(active, consumer)
+            active.due_s = max(_loop_s(), began_s + self._wait_s(active))
 
-    async def _poll_once(self, asked: _ActiveQuery[Query], customer: SampleConsumer) -> None:
-        question, book = asked.query, self._status
+    async def _poll_once(self, active: _ActiveQuery[Query], consumer: SampleConsumer) -> None:
+        query, status = active.query, self._status
         try:
-            measured = await self._client.fetch(question, customer.nodes)
+            result = await self._client.fetch(query, consumer.nodes)
         except PollError as error:
-            asked.failures += 1
-            book.record_poll_failure(question, self._client.query_text(question), error)
-            for key in asked.subscribers:
-                book.record_delivery_failure(key, error, self._now_ns())
+            active.failures += 1
+            status.record_poll_failure(query, self._client.query_text(query), error)
+            for key in active.subscribers:
+                status.record_delivery_failure(key, error, self._now_ns())
             return
-        asked.failures = 0
-        asked.last_result = measured
-        book.record_poll_success(question, self._client.query_text(question), measured.warnings)
-        await self._deliver(measured, asked.subscribers, customer)
+        active.failures = 0
+        active.last_result = result
+        status.record_poll_success(query, self._client.query_text(query), result.warnings)
+        await self._deliver(result, active.subscribers, consumer)
 
-    def _wait_s(self, asked: _ActiveQuery[Query]) -> float:
-        longest_s = max(asked.every_s, RETRY_MAX_S)
-        wait_s = min(longest_s, asked.every_s * 2.0 ** min(max(0, asked.failures - 1), 30))
+    def _wait_s(self, active: _ActiveQuery[Query]) -> float:
+        longest_s = max(active.every_s, RETRY_MAX_S)
+        wait_s = min(longest_s, active.every_s * 2.0 ** min(max(0, active.failures - 1), 30))
         return wait_s * self._random.uniform(0.9, 1.0)
 
     async def _deliver(
-        self, measured: QueryResult, askers: dict[MetricKey, Metric], customer: SampleConsumer
+        self, result: QueryResult, subscribers: dict[MetricKey, Metric], consumer: SampleConsumer
     ) -> None:
-        """To each in its own type and unit; what two have in common is converted once."""
-        made: dict[Hashable, MetricSamples] = {}
-        raw = measured.raw
-        for (policy, name), metric in list(askers.items()):
-            form = metric.type, metric.unit
-            samples = made.get(form)
+        """Converts to each subscriber's type and unit, once per combination."""
+        converted: dict[Hashable, MetricSamples] = {}
+        raw = result.raw
+        for (policy, name), metric in list(subscribers.items()):
+            unit_key = metric.type, metric.unit
+            samples = converted.get(unit_key)
             if samples is None:
-                samples = made[form] = await _convert_samples(metric, raw)
-            # Policies may have changed in between: what is in this unit is not for a metric of another.
-            if customer.declared_metrics().get(policy, {}).get(name) != metric:
+                samples = converted[unit_key] = await _convert_samples(metric, raw)
+            # Policies may have changed meanwhile: the metric may have another unit now.
+            if consumer.declared_metrics().get(policy, {}).get(name) != metric:
                 continue
-            invalid = measured.unreadable
+            invalid = result.unreadable
             if isinstance(raw, RawSamples):
                 usable = len(samples.values)
                 invalid += len(raw.values) - usable
@@ -209,10 +208,10 @@ class PollingSource(Generic[Query]):
                 usable = len(samples.pairs)
                 invalid += count_unusable_pairs(raw, samples)
             poll = PollResult(
-                raw.polled_ns, usable, measured.unmatched, measured.duplicated, invalid, measured.warnings
+                raw.polled_ns, usable, result.unmatched, result.duplicated, invalid, result.warnings
             )
             self._status.record_delivery((policy, name), poll)
-            customer.deliver(SamplesArrived(policy, name, samples))
+            consumer.deliver(SamplesArrived(policy, name, samples))
 
 
 async def _convert_samples(metric: Metric, raw: RawSamples | RawPairs) -> MetricSamples:
@@ -226,7 +225,7 @@ async def _convert_samples(metric: Metric, raw: RawSamples | RawPairs) -> Metric
 
 
 async def process_in_batches(items: Iterable[Item], work: Callable[[list[Item]], object]) -> None:
-    """`work` on a few at a time; what else the loop has to do comes in between. The items must not change meanwhile."""
+    """Calls `work` with batches; the event loop runs in between. The items must not change meanwhile."""
     iterator = iter(items)
     while some := list(islice(iterator, BATCH_SIZE)):
         work(some)
@@ -238,4 +237,4 @@ def _loop_s() -> float:
 
 
 FetchBody = Callable[[], Awaitable[bytes]]
-"""Brings a whole answer. Raises Unusable."""
+"""Fetches a complete response body. Raises PollError."""

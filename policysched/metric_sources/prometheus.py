@@ -1,8 +1,8 @@
-"""Samples by instant queries to a Prometheus, or whatever answers its API.
+"""Samples from instant queries to Prometheus or a compatible server.
 
-The time of a sample is when the query was sent, by our own clock: so the pods that came after it are known not to be in
-it. An instant query answers with the time of evaluation, whatever the age of what it evaluated; `sampled_at`, a second
-query, says how old that is, by the server's own clock, so that the two clocks need not agree.
+The time of a sample is when the query was sent, on our clock: pods created later are not included in it. An instant
+query returns the time of evaluation, whatever the age of the data; `sampled_at`, a second query, returns that age on the
+server's clock, so the two clocks need not agree.
 """
 
 import math
@@ -27,10 +27,10 @@ _JOINERS_MAX = 16
 
 
 class PrometheusTransport(Protocol):
-    """Carries one query to the server."""
+    """Sends queries to one server."""
 
     async def query(self, query: str) -> bytes:
-        """The body of an answer with status 200. Raises Unusable."""
+        """The body of a response with status 200. Raises PollError."""
         ...
 
 
@@ -43,7 +43,7 @@ class PrometheusQuery:
 
 @dataclass(slots=True)
 class _JoinedSeries:
-    """Values by node as the series are gone through. `duplicated` nodes have no value: nobody knows which one counts."""
+    """Values by node, accumulated over the series. `duplicated` nodes have two series and therefore no value."""
 
     values: dict[str, float | str] = field(default_factory=dict)
     evaluated_s: float = 0.0
@@ -53,7 +53,7 @@ class _JoinedSeries:
 
 
 class PrometheusQueryClient:
-    """An `QueryClient`. Answers are parsed whole and joined in slices; the nodes' keys are shared by all its questions."""
+    """A `QueryClient`. Responses are parsed at once and joined in batches; all queries share the keys of the nodes."""
 
     def __init__(self, transport: PrometheusTransport, *, now_ns: Callable[[], int]) -> None:
         self._transport = transport
@@ -61,7 +61,7 @@ class PrometheusQueryClient:
         self._joiners: dict[NodeJoin, SeriesJoiner] = {}
         self._clock_skew = ClockSkewTracker()
 
-    def unsupported_reason(self, metric: Metric) -> str | None:  # noqa: ARG002  # it can be asked anything
+    def unsupported_reason(self, metric: Metric) -> str | None:  # noqa: ARG002  # a query can ask for anything
         return None
 
     def query_for(self, metric: Metric) -> PrometheusQuery:
@@ -69,36 +69,36 @@ class PrometheusQueryClient:
         labels = PairLabels(join.sender, join.receiver) if isinstance(join, PairJoinSpec) else join
         return PrometheusQuery(metric.query, metric.sampled_at, labels)
 
-    def query_text(self, question: PrometheusQuery) -> str:
-        return question.query
+    def query_text(self, query: PrometheusQuery) -> str:
+        return query.query
 
-    async def fetch(self, question: PrometheusQuery, nodes: Callable[[], Nodes]) -> QueryResult:
+    async def fetch(self, query: PrometheusQuery, nodes: Callable[[], Nodes]) -> QueryResult:
         sent_ns = self._now_ns()
-        answer = parse_response(await self._transport.query(question.query))
+        response = parse_response(await self._transport.query(query.query))
         ages = None
-        if question.sampled_at is not None:
-            ages = parse_response(await self._transport.query(question.sampled_at))
-        if isinstance(question.join, PairLabels):
-            return await _join_pairs(answer, question.join, sent_ns)
-        joiner = self._joiner(question.join)
+        if query.sampled_at is not None:
+            ages = parse_response(await self._transport.query(query.sampled_at))
+        if isinstance(query.join, PairLabels):
+            return await _join_pairs(response, query.join, sent_ns)
+        joiner = self._joiner(query.join)
         known = nodes()
         joiner.update_nodes(known)
-        joined = await _join(answer, joiner)
+        joined = await _join(response, joiner)
         values, times_ns = joined.values, dict[str, int]()
         if ages is not None:
             dated = await _join(ages, joiner)
-            times_ns = _times_ns(dated, values, self._clock_skew.begin_query(question, known, sent_ns))
+            times_ns = _times_ns(dated, values, self._clock_skew.begin_query(query, known, sent_ns))
             values = {node: value for node, value in values.items() if node in times_ns}
         return QueryResult(
             RawSamples(values, sent_ns, times_ns),
             unmatched=joined.unmatched,
             duplicated=len(joined.duplicated),
             unreadable=joined.unreadable,
-            warnings=answer.warnings + (ages.warnings if ages is not None else ()),
+            warnings=response.warnings + (ages.warnings if ages is not None else ()),
         )
 
     def _joiner(self, join: NodeJoin) -> SeriesJoiner:
-        """Those asked for last are kept: one that no policy names any more would hold on to nodes of the past."""
+        """An LRU cache: an unused joiner would keep references to deleted nodes."""
         joiner = self._joiners.pop(join, None) or SeriesJoiner(join)
         self._joiners[join] = joiner
         if len(self._joiners) > _JOINERS_MAX:
@@ -106,24 +106,24 @@ class PrometheusQueryClient:
         return joiner
 
 
-async def _join_pairs(answer: InstantVector, labels: PairLabels, sent_ns: int) -> QueryResult:
+async def _join_pairs(response: InstantVector, labels: PairLabels, sent_ns: int) -> QueryResult:
     joined = PairSeriesJoin(labels)
 
-    def join_some(some: Sequence[object]) -> None:
-        for one in some:
-            read = parse_series(one)
-            if read is None:
+    def join_batch(batch: Sequence[object]) -> None:
+        for item in batch:
+            series = parse_series(item)
+            if series is None:
                 joined.unreadable += 1
             else:
-                joined.add_series(read.labels, read.value)
+                joined.add_series(series.labels, series.value)
 
-    await process_in_batches(answer.series, join_some)
+    await process_in_batches(response.series, join_batch)
     return QueryResult(
         RawPairs(joined.values, sent_ns),
         unmatched=joined.unmatched,
         duplicated=joined.duplicated,
         unreadable=joined.unreadable,
-        warnings=answer.warnings,
+        warnings=response.warnings,
     )
 
 
@@ -134,31 +134,31 @@ async def _join(vector: InstantVector, joiner: SeriesJoiner) -> _JoinedSeries:
 
 
 def _join_batch(series: Sequence[object], joiner: SeriesJoiner, joined: _JoinedSeries) -> None:
-    values, doubled = joined.values, joined.duplicated
-    for one in series:
-        read = parse_series(one)
-        if read is None:
+    values, duplicated = joined.values, joined.duplicated
+    for item in series:
+        parsed = parse_series(item)
+        if parsed is None:
             joined.unreadable += 1
             continue
-        nodes = joiner.nodes_of(read.labels)
+        nodes = joiner.nodes_of(parsed.labels)
         if not nodes:
             joined.unmatched += 1
-        joined.evaluated_s = read.evaluated_s
+        joined.evaluated_s = parsed.evaluated_s
         for node in nodes:
-            if node in values or node in doubled:
+            if node in values or node in duplicated:
                 values.pop(node, None)
-                doubled.add(node)
+                duplicated.add(node)
             else:
-                values[node] = read.value
+                values[node] = parsed.value
 
 
-def _times_ns(dated: _JoinedSeries, values: Mapping[str, float | str], sight: QuerySkew) -> dict[str, int]:
-    """When each node's sample was true by our clock. A time in the server's future counts as when it was first seen."""
-    found: dict[str, int] = {}
+def _times_ns(dated: _JoinedSeries, values: Mapping[str, float | str], skew: QuerySkew) -> dict[str, int]:
+    """The time of each node's sample on our clock. A time in the server's future counts as its first observation."""
+    times_ns: dict[str, int] = {}
     for node, sampled_s in dated.values.items():
         age_s = dated.evaluated_s - float(sampled_s)
         if math.isfinite(age_s):
-            claimed_ns = sight.now_ns - int(min(max(-1e9, age_s), 1e9) * 1e9)
-            shown = values.get(node, math.nan), float(sampled_s)
-            found[node] = max(0, sight.clamp_ns(NodeName(node), shown, claimed_ns))
-    return found
+            claimed_ns = skew.now_ns - int(min(max(-1e9, age_s), 1e9) * 1e9)
+            sample = values.get(node, math.nan), float(sampled_s)
+            times_ns[node] = max(0, skew.clamp_ns(NodeName(node), sample, claimed_ns))
+    return times_ns

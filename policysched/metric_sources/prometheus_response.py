@@ -1,4 +1,4 @@
-"""What Prometheus answers to an instant query, read with suspicion: gateways and proxies answer in its name, too.
+"""Parses Prometheus' response to an instant query. Gateways and proxies respond in its place, so nothing is assumed.
 
 Form: https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries
 """
@@ -17,16 +17,15 @@ _WARNINGS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class InstantVector:
-    """Series with one value each, as they came: `parse_series` says what one of them has. `warnings`: the answer may be
-    partial."""
+    """Unparsed series with one value each, for `parse_series`. `warnings`: the response may be incomplete."""
 
     series: list[Any]
     warnings: tuple[str, ...] = ()
 
 
 class SeriesValue(NamedTuple):
-    """A series' labels and value, and the time of evaluation by the server's clock (s since 1970). A tuple, for thousands
-    are made at each poll."""
+    """A series' labels and value, and the time of evaluation on the server's clock (s since 1970). A tuple, since each poll
+    creates thousands."""
 
     labels: Mapping[str, Any]
     value: float
@@ -34,28 +33,25 @@ class SeriesValue(NamedTuple):
 
 
 def parse_response(body: bytes) -> InstantVector:
-    """Of an answer with the status 200. Raises Unusable."""
-    answer = _json(body)
-    if answer.get("status") != "success":
-        raise PollError("query", error_message(body) or "the answer does not say that the query succeeded")
-    data = answer.get("data")
+    """The vector in a response with status 200. Raises PollError."""
+    response = _json(body)
+    if response.get("status") != "success":
+        raise PollError("query", error_message(body) or "the response does not have status `success`")
+    data = response.get("data")
     kind = data.get("resultType") if isinstance(data, dict) else None
     series = data.get("result") if isinstance(data, dict) else None
     if kind in ("scalar", "string", "matrix"):
-        help_ = {"scalar": "; write vector(...) around it", "matrix": "; it must not end in a range"}.get(
-            kind, ""
-        )
-        raise PollError("wrong_type", f"the query gives a {kind}, not one value for each series{help_}")
+        help_ = {"scalar": "; wrap it in vector(...)", "matrix": "; remove the range selector"}.get(kind, "")
+        raise PollError("wrong_type", f"the query returns a {kind}, not one value per series{help_}")
     if kind != "vector" or not isinstance(series, list):
-        raise PollError("garbage", "the answer is not of the form of Prometheus' API")
-    warnings = answer.get("warnings")
-    said = warnings if isinstance(warnings, list) else []
-    return InstantVector(series, tuple(sanitize_line(one) for one in said[:_WARNINGS_MAX]))
+        raise PollError("garbage", "the response is not a Prometheus API response")
+    warnings = response.get("warnings")
+    lines = warnings if isinstance(warnings, list) else []
+    return InstantVector(series, tuple(sanitize_line(line) for line in lines[:_WARNINGS_MAX]))
 
 
 def parse_series(series: Any) -> SeriesValue | None:
-    """None where it has not the form of a series with one number (a native histogram has none). NaN and infinity are
-    numbers here."""
+    """None unless it is a series with one number (a native histogram is not). NaN and infinity are numbers here."""
     if not isinstance(series, dict):
         return None
     labels, pair = series.get("metric"), series.get("value")
@@ -66,27 +62,25 @@ def parse_series(series: Any) -> SeriesValue | None:
         return None
     try:
         return SeriesValue(labels, float(text), float(evaluated_s))
-    except (ValueError, OverflowError):  # no number, or one that no float can be
+    except (ValueError, OverflowError):  # not a number, or out of range
         return None
 
 
 def error_message(body: bytes) -> str:
-    """What an answer says of its failure; empty where it says nothing that can be read."""
+    """The error in a response body; empty if there is none."""
     try:
-        answer = _json(body)
+        response = _json(body)
     except PollError:
         return ""
-    words = answer.get("error")
-    kind = answer.get("errorType")
-    said = ": ".join(part for part in (kind, words) if isinstance(part, str) and part)
-    return sanitize_line(said)
+    error, kind = response.get("error"), response.get("errorType")
+    return sanitize_line(": ".join(part for part in (kind, error) if isinstance(part, str) and part))
 
 
 def _json(body: bytes) -> dict[str, Any]:
     try:
-        answer = orjson.loads(body)
+        response = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise PollError("garbage", f"the answer is not JSON: {sanitize_line(str(error))}") from None
-    if not isinstance(answer, dict):
-        raise PollError("garbage", "the answer is not of the form of Prometheus' API")
-    return answer
+        raise PollError("garbage", f"the response is not JSON: {sanitize_line(str(error))}") from None
+    if not isinstance(response, dict):
+        raise PollError("garbage", "the response is not a Prometheus API response")
+    return response

@@ -1,28 +1,38 @@
-"""The road to one Prometheus: its address, who we are there, whom we trust, over a pool that all servers share.
+"""The HTTP transport to one Prometheus server: settings, credentials and TLS, over a shared connection pool.
 
-Credentials are in files, read again for each query, so that a token that rotates is the one that is used; the TLS context
-is made anew when one of its files changes. What a server or a library says is never passed on with a credential in it.
-Redirects are not followed: who edits a gateway's answer must not choose where our credentials go.
+Credentials are in files that are read for each query, so a rotated token takes effect at once; the TLS context is
+recreated when one of its files changes. Credentials are removed from every message of a server or library. Redirects are
+not followed: a gateway must not choose where credentials are sent.
 """
 
 import asyncio
+import logging
 import ssl
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import aiohttp
 from yarl import URL
 
+from policysched.data_files import expand_home
 from policysched.http_errors import describe_http_error
+from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.poll_status import PollError
+from policysched.metric_sources.polling import PollingSource
+from policysched.metric_sources.prometheus import PrometheusQueryClient
 from policysched.metric_sources.prometheus_response import error_message
+from policysched.metric_sources.source import SampleSource
+from policysched.metric_sources.source_kind import SettingProblem, SourceContext
 from policysched.text.sanitize import sanitize_line
 
+log = logging.getLogger(__name__)
+
 _CONNECTION_ERRORS = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError)
-"""What aiohttp raises where no whole answer came; TimeoutError is told apart before."""
+"""What aiohttp raises without a complete response, besides TimeoutError."""
 
 _CONNECTIONS_PER_SERVER = 8
 _CREDENTIAL_BYTES_MAX = 64 * 1024
@@ -36,7 +46,7 @@ class BasicAuth:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusTls:
-    """`ca_file` None: the system's authorities. `server_name`: the name in the certificate, where it is not the URL's."""
+    """`ca_file` None: the system's authorities. `server_name`: the name in the certificate, if it is not the URL's host."""
 
     ca_file: Path | None = None
     cert_file: Path | None = None
@@ -47,7 +57,9 @@ class PrometheusTls:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSettings:
-    """`headers` are as they stand, `header_files` hold theirs. `proxy` is used for all, whatever the environment says."""
+    """`headers` are sent as they are; `header_files` name files with the values. `proxy` overrides the environment's."""
+
+    kind: ClassVar[str] = "prometheus"
 
     url: str
     timeout_s: float = 10.0
@@ -60,6 +72,70 @@ class PrometheusSettings:
     proxy_auth: BasicAuth | None = None
     tls: PrometheusTls = field(default_factory=PrometheusTls)
 
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        tls = given.get("tls", {})
+        limits = {name: given[name] for name in ("timeout_s", "answer_bytes_max") if name in given}
+        return cls(
+            url=given["url"],
+            **limits,
+            bearer_token_file=_path(given, "bearer_token_file"),
+            basic_auth=_basic_auth(given, "basic_auth"),
+            headers=given.get("headers", {}),
+            header_files={
+                header: expand_home(path) for header, path in given.get("header_files", {}).items()
+            },
+            proxy=given.get("proxy"),
+            proxy_auth=_basic_auth(given, "proxy_auth"),
+            tls=PrometheusTls(
+                ca_file=_path(tls, "ca_file"),
+                cert_file=_path(tls, "cert_file"),
+                key_file=_path(tls, "key_file"),
+                server_name=tls.get("server_name"),
+                verify=tls.get("verify", True),
+            ),
+        )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[SettingProblem]:
+        headers, header_files = given.get("headers", {}), given.get("header_files", {})
+        header_names = [header.lower() for header in (*headers, *header_files)]
+        if "authorization" in (header.lower() for header in headers):
+            yield (
+                ("headers",),
+                "credentials must not be in the settings: use bearer_token_file, basic_auth, or header_files",
+            )
+        credentials = [name for name in ("bearer_token_file", "basic_auth") if name in given]
+        credentials += ["header_files"] * ("authorization" in header_names)
+        if len(credentials) > 1:
+            yield (), f"{' and '.join(credentials)} conflict; give one of them"
+        if duplicates := {header for header in header_names if header_names.count(header) > 1}:
+            yield (), f"the header {min(duplicates)} is given twice"
+        if given.get("tls") and not given["url"].startswith("https:"):
+            yield ("tls",), "the url is not https"
+        if "proxy_auth" in given and "proxy" not in given:
+            yield ("proxy_auth",), "there is no proxy"
+
+    def unsupported_reason(self, metric: Metric) -> str | None:  # noqa: ARG002
+        """None: a query can ask for anything."""
+        return None
+
+    def create(self, context: SourceContext) -> SampleSource:
+        if not self.tls.verify:
+            log.warning("TLS verification is disabled by the settings", extra={"source": context.name})
+        client = PrometheusQueryClient(PrometheusHttpTransport(self, context.pool), now_ns=context.now_ns)
+        return PollingSource(client, context.status, now_ns=context.now_ns, random=context.random)
+
+
+def _path(given: Mapping[str, Any], name: str) -> Path | None:
+    return expand_home(given[name]) if name in given else None
+
+
+def _basic_auth(given: Mapping[str, Any], name: str) -> BasicAuth | None:
+    if name not in given:
+        return None
+    return BasicAuth(given[name]["username"], expand_home(given[name]["password_file"]))
+
 
 class HttpConnectionPool:
     """The connections of all servers. Use it inside one event loop, as an async context manager."""
@@ -71,7 +147,7 @@ class HttpConnectionPool:
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        assert self._session is not None, "asked outside the pool's block"
+        assert self._session is not None, "used outside the pool's context"
         return self._session
 
     async def __aenter__(self) -> "HttpConnectionPool":
@@ -92,7 +168,7 @@ class HttpConnectionPool:
 
 @dataclass(frozen=True, slots=True)
 class _RequestCredentials:
-    """Who we are in one request. `secrets` must not appear in anything that is said."""
+    """The credentials of one request. `secrets` must not appear in any message."""
 
     headers: Mapping[str, str]
     proxy_headers: Mapping[str, str]
@@ -105,7 +181,7 @@ class _RequestCredentials:
 
 
 class PrometheusHttpTransport:
-    """A `Road`."""
+    """A `PrometheusTransport` over HTTP."""
 
     def __init__(self, settings: PrometheusSettings, pool: HttpConnectionPool) -> None:
         self._settings = settings
@@ -116,29 +192,31 @@ class PrometheusHttpTransport:
         self._tls_file_stamps: tuple[object, ...] | None = None
 
     async def query(self, query: str) -> bytes:
-        """The body of an answer with status 200. Raises Unusable."""
-        identity = self._credentials()
+        """The body of a response with status 200. Raises PollError."""
+        credentials = self._credentials()
         try:
             async with asyncio.timeout(self._settings.timeout_s):
                 tls = await self._ssl_context() if self._url.scheme == "https" else None
-                status, body = await self._send(query, identity, tls)
-                if status == 405 and self._method == "POST":  # some gateways let only GET through
+                status, body = await self._send(query, credentials, tls)
+                if status == 405 and self._method == "POST":  # some gateways allow only GET
                     self._method = "GET"
-                    status, body = await self._send(query, identity, tls)
+                    status, body = await self._send(query, credentials, tls)
         except TimeoutError:
-            raise PollError("timeout", f"no whole answer within {self._settings.timeout_s:g} s") from None
+            raise PollError(
+                "timeout", f"no complete response within {self._settings.timeout_s:g} s"
+            ) from None
         except (aiohttp.ClientSSLError, ssl.SSLError) as error:
-            raise PollError("tls", identity.redact(str(error))) from None
+            raise PollError("tls", credentials.redact(str(error))) from None
         except aiohttp.ClientHttpProxyError as error:
-            raise PollError("unreachable", identity.redact(f"the proxy answers {error.status}")) from None
+            raise PollError("unreachable", credentials.redact(f"the proxy returned {error.status}")) from None
         except _CONNECTION_ERRORS as error:
-            raise PollError("unreachable", identity.redact(describe_http_error(error))) from None
+            raise PollError("unreachable", credentials.redact(describe_http_error(error))) from None
         if status != 200:
-            raise _status_error(status, identity.redact(error_message(body)))
+            raise _status_error(status, credentials.redact(error_message(body)))
         return body
 
     async def _send(
-        self, query: str, identity: _RequestCredentials, tls: ssl.SSLContext | None
+        self, query: str, credentials: _RequestCredentials, tls: ssl.SSLContext | None
     ) -> tuple[int, bytes]:
         settings = self._settings
         form = {"query": query, "timeout": f"{settings.timeout_s:g}s"}
@@ -147,24 +225,22 @@ class PrometheusHttpTransport:
             self._url,
             data=form if self._method == "POST" else None,
             params=form if self._method == "GET" else None,
-            headers=identity.headers,
+            headers=credentials.headers,
             ssl=tls if tls is not None else True,
             server_hostname=settings.tls.server_name if tls is not None else None,
             proxy=settings.proxy,
-            proxy_headers=identity.proxy_headers,
+            proxy_headers=credentials.proxy_headers,
             allow_redirects=False,
-        ) as answer:
+        ) as response:
             body = bytearray()
-            async for chunk in answer.content.iter_any():
+            async for chunk in response.content.iter_any():
                 body += chunk
                 if len(body) > settings.answer_bytes_max:
-                    answer.close()
-                    raise PollError(
-                        "too_large", f"the answer has more than {settings.answer_bytes_max:,} bytes"
-                    )
-            return answer.status, bytes(body)
+                    response.close()
+                    raise PollError("too_large", f"the response exceeds {settings.answer_bytes_max:,} bytes")
+            return response.status, bytes(body)
 
-    # ── who we are ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── credentials ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _credentials(self) -> _RequestCredentials:
         settings = self._settings
@@ -180,19 +256,19 @@ class PrometheusHttpTransport:
             headers["Authorization"] = _basic_auth_header(settings.basic_auth, secrets)
         proxy_headers: dict[str, str] = {}
         if settings.proxy_auth is not None:
-            # A proxy reads the head of a plain request, and only the CONNECT before an encrypted one.
+            # A proxy reads the headers of a plain request, but only the CONNECT before an encrypted one.
             for_proxy = proxy_headers if self._url.scheme == "https" else headers
             for_proxy["Proxy-Authorization"] = _basic_auth_header(settings.proxy_auth, secrets)
         return _RequestCredentials(headers, proxy_headers, tuple(secret for secret in secrets if secret))
 
-    # ── whom we trust ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── TLS ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _ssl_context(self) -> ssl.SSLContext:
         files = self._settings.tls
         stamp = tuple(_file_stamp(path) for path in (files.ca_file, files.cert_file, files.key_file))
         if self._tls is None or stamp != self._tls_file_stamps:
             try:
-                # In a thread: to read the system's authorities takes some 20 ms.
+                # In a thread: reading the system's authorities takes about 20 ms.
                 self._tls = await asyncio.to_thread(make_ssl_context, files)
             except ssl.SSLError as error:
                 raise PollError("tls", f"{_file_names(files)}: {sanitize_line(str(error))}") from None
@@ -204,12 +280,12 @@ class PrometheusHttpTransport:
 
 
 def make_ssl_context(files: PrometheusTls) -> ssl.SSLContext:
-    """Verifies the chain and the name, unless told not to. Without the strictness that many clusters' own authorities do
-    not satisfy (RFC 5280's key usage). Raises OSError, ssl.SSLError."""
+    """Verifies the chain and the name unless `verify` is false. Without VERIFY_X509_STRICT, which the certificate
+    authorities of many clusters do not satisfy (RFC 5280's key usage). Raises OSError, ssl.SSLError."""
     context = ssl.create_default_context(cafile=files.ca_file)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if files.cert_file is not None:
-        # An encrypted key would ask for its password on the terminal: there is none to give.
+        # An encrypted key would prompt for its password on the terminal.
         context.load_cert_chain(files.cert_file, files.key_file, password=lambda: b"")
     if not files.verify:
         context.check_hostname = False
@@ -219,7 +295,7 @@ def make_ssl_context(files: PrometheusTls) -> ssl.SSLContext:
 
 def _file_names(files: PrometheusTls) -> str:
     named = [str(path) for path in (files.ca_file, files.cert_file, files.key_file) if path is not None]
-    return ", ".join(named) or "the system's authorities"
+    return ", ".join(named) or "the system's certificate authorities"
 
 
 def _file_stamp(path: Path | None) -> object:
@@ -238,25 +314,25 @@ def _basic_auth_header(auth: BasicAuth, secrets: list[str]) -> str:
 
 
 def _read_secret(path: Path) -> str:
-    """The one line in the file. Raises Unusable, without what is in it."""
+    """The single line of the file. Raises PollError, without the contents."""
     try:
         with path.open("rb") as file:
             text = file.read(_CREDENTIAL_BYTES_MAX + 1).decode().strip()
     except OSError as error:
         raise PollError("credentials", f"{path}: {error.strerror or type(error).__name__}") from None
     except UnicodeDecodeError:
-        raise PollError("credentials", f"{path}: not a text in UTF-8") from None
+        raise PollError("credentials", f"{path}: not UTF-8 text") from None
     if not text or len(text) > _CREDENTIAL_BYTES_MAX or not text.isprintable():
-        raise PollError("credentials", f"{path}: it must have one line of text")
+        raise PollError("credentials", f"{path}: it must contain one line of text")
     return text
 
 
-def _status_error(status: int, words: str) -> PollError:
-    said = f": {words}" if words else ""
+def _status_error(status: int, message: str) -> PollError:
+    detail = f": {message}" if message else ""
     if 300 <= status < 400:
-        return PollError("redirect", f"the server answers {status}, and redirects are not followed")
+        return PollError("redirect", f"the server returned {status}; redirects are not followed")
     if status in (401, 403, 407):
-        return PollError("credentials", f"the server answers {status}{said}")
+        return PollError("credentials", f"the server returned {status}{detail}")
     if status in (400, 422):
-        return PollError("query", f"the server answers {status}{said}")
-    return PollError("status", f"the server answers {status}{said}")
+        return PollError("query", f"the server returned {status}{detail}")
+    return PollError("status", f"the server returned {status}{detail}")

@@ -1,8 +1,8 @@
-"""Which nodes a series is about: by `node`, by `instance`, or by a label of the series and one of the nodes.
+"""Joins a series to nodes: by `node`, by `instance`, or by a label of the series and a label of the nodes.
 
-`instance` is a scrape target's address, with or without a port: it is compared with a node's name, all its addresses
-(internal, external, host names) and its label `kubernetes.io/hostname`. An address that two nodes have says nothing, so
-it belongs to neither. A label may well be that of several nodes (a rack's metric): then each of them has the value.
+`instance` is a scrape target's address, with or without a port. It is compared with a node's name, all its addresses
+(internal, external, host names) and its label `kubernetes.io/hostname`. An address of two nodes is ambiguous and matches
+neither. A label may match several nodes (a rack's metric): then each of them has the value.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -18,7 +18,7 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 
 class SeriesJoiner:
-    """Keys of nodes for one way to join, kept up to date node by node."""
+    """The keys of nodes for one join, updated incrementally."""
 
     def __init__(self, join: NodeJoin) -> None:
         self._series_label = join[0] if isinstance(join, tuple) else join
@@ -28,10 +28,10 @@ class SeriesJoiner:
         self._owners: dict[str, dict[NodeName, None]] = {}
 
     def update_nodes(self, nodes: Nodes) -> None:
-        """Take over nodes that came, changed or went. Cheap where nothing did."""
+        """Apply added, changed and removed nodes. Cheap if there are none."""
         known = self._nodes
         if len(known) != len(nodes) or any(known.get(name) is not node for name, node in nodes.items()):
-            for name in [one for one in known if one not in nodes]:
+            for name in [name for name in known if name not in nodes]:
                 self._drop(known.pop(name))
             for name, node in nodes.items():
                 before = known.get(name)
@@ -43,12 +43,12 @@ class SeriesJoiner:
                         self._owners.setdefault(key, {})[name] = None
 
     def nodes_of(self, labels: Mapping[str, object]) -> Collection[NodeName]:
-        """Empty where the series belongs to no node that is known."""
+        """The nodes of a series; empty if it matches no known node."""
         value = labels.get(self._series_label)
         if not isinstance(value, str):
             return ()
-        found = self._owners.get(instance_host(value) if self._by_instance else value, {})
-        return () if self._by_instance and len(found) > 1 else found
+        owners = self._owners.get(instance_host(value) if self._by_instance else value, {})
+        return () if self._by_instance and len(owners) > 1 else owners
 
     def _drop(self, node: Node) -> None:
         for key in self._keys(node):
@@ -76,8 +76,8 @@ def _instance_keys(node: Node) -> set[str]:
 
 @lru_cache(maxsize=65_536)
 def instance_host(instance: str) -> str:
-    """The host of `host:port`, `[v6]:port`, or a host alone, in one spelling. Two colons without brackets: all of it is an
-    IPv6 address, for nobody could tell a port from its last group."""
+    """The normalized host of `host:port`, `[v6]:port`, or a host alone. With two colons and no brackets all of it is an
+    IPv6 address, since a port cannot be distinguished from its last group."""
     if instance.startswith("["):
         return _normalize_host(instance[1:].partition("]")[0])
     host, colon, _ = instance.partition(":")

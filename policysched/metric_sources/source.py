@@ -1,4 +1,4 @@
-"""What a source of samples must be, and how what it brings becomes an event."""
+"""The protocol of a metric source, and the conversion of its values to samples."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +26,7 @@ _EXAMPLES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class SampleConsumer:
-    """Whom a source works for. `declared_metrics` and `nodes` are asked anew each time, for policies and nodes come and go."""
+    """The consumer of a source. `declared_metrics` and `nodes` are called each time, since policies and nodes change."""
 
     declared_metrics: Callable[[], DeclaredMetrics]
     nodes: Callable[[], Nodes]
@@ -34,20 +34,20 @@ class SampleConsumer:
 
 
 class SampleSource(Protocol):
-    """`run` delivers samples of what is wanted until it is cancelled."""
+    """`run` delivers samples of declared metrics until it is cancelled."""
 
     async def run(self, consumer: SampleConsumer) -> None: ...
 
     def unsupported_reason(self, metric: Metric) -> str | None:
-        """Why samples of this metric cannot be expected from here; None where they can."""
+        """Why this source cannot provide the metric; None if it can."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RawSamples:
-    """One metric as a source has it, by node: a number is in the metric's unit, a text may say its own (`85%`).
+    """The values of one metric by node: a number is in the metric's unit, a string may carry its own (`85%`).
 
-    `polled_ns` is when it was asked; `sampled_ns` when the values of some nodes were true, where that is known and another time.
+    `polled_ns` is the time of the query; `sampled_ns` the times of values that are known to differ from it.
     """
 
     values: Mapping[str, float | str]
@@ -56,73 +56,73 @@ class RawSamples:
 
 
 def convert_samples(metric: Metric, raw: RawSamples) -> MetricSamples:
-    """In the held unit of the metric's type. What is no finite value of the type is left out: it is missing."""
-    found: dict[NodeName, Sample] = {}
-    convert_into(metric, raw, raw.values.items(), found)
-    return MetricSamples(found, polled_ns=raw.polled_ns)
+    """Converts to the base unit of the metric's type. Values that are not finite or not of the type are dropped."""
+    samples: dict[NodeName, Sample] = {}
+    convert_into(metric, raw, raw.values.items(), samples)
+    return MetricSamples(samples, polled_ns=raw.polled_ns)
 
 
-def describe_dropped_samples(metric: Metric, raw: RawSamples, found: MetricSamples) -> str | None:
-    """One line about what `convert_samples` left out: a misspelt unit, a text that is no number."""
+def describe_dropped_samples(metric: Metric, raw: RawSamples, samples: MetricSamples) -> str | None:
+    """One line about values that `convert_samples` dropped: a misspelt unit, a string that is not a number."""
     return describe_invalid_values(
-        metric, {node: raw.values[node] for node in raw.values if NodeName(node) not in found.values}
+        metric, {node: raw.values[node] for node in raw.values if NodeName(node) not in samples.values}
     )
 
 
 def describe_invalid_values(metric: Metric, values: Mapping[str, float | str]) -> str | None:
-    """One line about what is none of the metric's type, by whose it is."""
-    lost = [f"{quote_value(value)} ({whose})" for whose, value in values.items()]
-    if not lost:
+    """One line about values that are not of the metric's type; None if there are none."""
+    examples = [f"{quote_value(value)} ({key})" for key, value in values.items()]
+    if not examples:
         return None
-    more = f" and {len(lost) - _EXAMPLES_MAX} more" if len(lost) > _EXAMPLES_MAX else ""
-    return f"metric {metric.name}: not {describe_type(metric.type)}, so missing: {', '.join(lost[:_EXAMPLES_MAX])}{more}"
+    more = f" and {len(examples) - _EXAMPLES_MAX} more" if len(examples) > _EXAMPLES_MAX else ""
+    return f"metric {metric.name}: not {describe_type(metric.type)}, so missing: {', '.join(examples[:_EXAMPLES_MAX])}{more}"
 
 
 def convert_into(
-    metric: Metric, raw: RawSamples, some: Iterable[tuple[str, float | str]], into: dict[NodeName, Sample]
+    metric: Metric, raw: RawSamples, items: Iterable[tuple[str, float | str]], into: dict[NodeName, Sample]
 ) -> None:
-    """The same for some of the values, so that thousands can be taken a few at a time."""
-    held, at_ns, times_ns = value_converter(metric), raw.polled_ns, raw.sampled_ns
-    for node, value in some:
-        found = held(value)
-        if found is not None:
-            # Go's zero time is in the year 1, which 64 bits of nanoseconds do not reach. It is as old as can be either way.
-            into[NodeName(node)] = Sample(found, max(0, times_ns.get(node, at_ns)) if times_ns else at_ns)
+    """Converts some of the values, so that thousands can be processed in batches."""
+    convert, at_ns, times_ns = value_converter(metric), raw.polled_ns, raw.sampled_ns
+    for node, value in items:
+        converted = convert(value)
+        if converted is not None:
+            # Go's zero time, in the year 1, is out of the range of 64 bits of nanoseconds; 0 is just as old.
+            into[NodeName(node)] = Sample(converted, max(0, times_ns.get(node, at_ns)) if times_ns else at_ns)
 
 
 def value_converter(metric: Metric) -> Callable[[float | str], float | None]:
-    """What makes a source's value one in the held unit; None of what is no finite value of the metric's type."""
+    """A function from a source's value to the base unit; it returns None unless the value is finite and of the type."""
     factor = unit_factor(metric.type, metric.unit)
     assert factor is not None, (
         f"{metric.name} was checked with the unit {metric.unit!r}, which {metric.type} lacks"
     )
     type_, unit, kind, as_float = metric.type, metric.unit, metric.type.kind, metric.type.is_float64
-    held_units = float(factor)
+    factor_float = float(factor)
 
-    def held(value: float | str) -> float | None:
-        found = (
+    def convert(value: float | str) -> float | None:
+        converted = (
             parse_value(value.replace(" ", ""), type_, unit)
             if isinstance(value, str)
-            else _multiply(value, held_units)
+            else _multiply(value, factor_float)
         )
-        if not isinstance(found, int | float) or not math.isfinite(found):
+        if not isinstance(converted, int | float) or not math.isfinite(converted):
             return None
-        number = float(found) if as_float else float(round(found))
+        number = float(converted) if as_float else float(round(converted))
         return number if _in_range(kind, number) else None
 
-    return held
+    return convert
 
 
 def _multiply(value: float, factor: float) -> float:
-    """Infinite where a whole number is longer than a float can be."""
+    """Infinite if an integer exceeds the range of a float."""
     try:
         return float(value) * factor
     except OverflowError:
         return math.inf
 
 
-def _in_range(kind: TypeKind, held: float) -> bool:
-    """Sizes, rates, shares and spans are never below zero, and whole numbers fit into 64 bits."""
+def _in_range(kind: TypeKind, value: float) -> bool:
+    """Sizes, rates, ratios and durations are not negative, and integers fit into 64 bits."""
     if kind in (TypeKind.INT, TypeKind.FLOAT):
-        return kind is TypeKind.FLOAT or INT64_MIN <= held <= INT64_MAX
-    return 0 <= held <= (INT64_MAX if kind not in (TypeKind.RATIO, TypeKind.BANDWIDTH) else math.inf)
+        return kind is TypeKind.FLOAT or INT64_MIN <= value <= INT64_MAX
+    return 0 <= value <= (INT64_MAX if kind not in (TypeKind.RATIO, TypeKind.BANDWIDTH) else math.inf)

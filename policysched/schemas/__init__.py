@@ -71,16 +71,16 @@ def words(error: jsonschema.ValidationError) -> str:
     """What does not fit. The library's own words show values as Python writes them."""
     rule = error.schema if isinstance(error.schema, dict) else {}
     # `writeOnly`: what may hold a credential is not said again.
-    is_given = "" if rule.get("writeOnly") else f"is {quote_value(error.instance)}, and "
+    is_given = "" if rule.get("writeOnly") else f"is {quote_value(error.instance)}, "
     form, wanted = rule.get("description"), error.validator_value
     match error.validator, wanted:
         case "pattern" | "anyOf", _ if form:
-            return f"{is_given}should be {form}"
+            return f"{is_given}expected {form}"
         case "type", str() | list():
             names = [wanted] if isinstance(wanted, str) else wanted
-            return f"{is_given}should be {' or '.join(_TYPES[one] for one in names)}"
+            return f"{is_given}expected {' or '.join(_TYPES[one] for one in names)}"
         case "enum", list():
-            return f"{is_given}should be {' or '.join(quote_value(one) for one in wanted)}"
+            return f"{is_given}expected {' or '.join(quote_value(one) for one in wanted)}"
         case "minLength" | "minItems", _ if not error.instance:
             return "is empty"
         case _:

@@ -1,4 +1,4 @@
-"""What we answer over HTTP: health, metrics, what runs and what was decided.
+"""The HTTP server: health, metrics, the active policies, recent decisions, and the extender protocol.
 
-Answered by a thread of its own, so that neither a long decision nor a slow reader is felt on the other side.
+It runs in its own thread, so that long decisions and slow clients do not delay each other.
 """

@@ -1,13 +1,13 @@
-"""The extender protocol's routes: `POST /POLICY/VERB`, read here, answered by the main loop, in time or not at all.
+"""The routes of the extender protocol, `POST /POLICY/VERB`: parsed here, answered by the main loop within a time budget.
 
-kube-scheduler puts the URL together from `urlPrefix` and the verb, so the policy is chosen by the prefix:
-`http://extender:8888/network-aware` with the verbs filter, prioritize, preempt and bind. A caller that has given up
-reads nothing any more, so what cannot be answered within the budget is answered with that fact, and is not worked on.
+kube-scheduler builds the URL from `urlPrefix` and the verb, so the prefix selects the policy:
+`http://extender:8888/network-aware` with the verbs filter, prioritize, preempt and bind. A client that has timed out
+reads no response, so a request that exceeds the budget gets a time-out response and is dropped.
 
-Only so many requests are taken in at a time, for each may bring a large body: who comes when the house is full is sent away
-before its body is read, with 503 and `Retry-After`.
+The number of concurrent requests is bounded, since each may have a large body: further requests get 503 with
+`Retry-After` before their body is read.
 
-What is large (whole node lists) is read off the loop of this thread, which also answers the probes.
+Large bodies (node lists) are parsed in another thread, because this thread's event loop also answers probes.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from aiohttp import web
 VERBS = ("filter", "prioritize", "preempt", "bind")
 _PARSE_ON_LOOP_BYTES_MAX = 64 * 1024
 RETRY_AFTER_S = 1
-"""When to ask again after a refusal. Answers take milliseconds."""
+"""The `Retry-After` of a 503. Responses take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderHttpCall:
-    """One request. `options` is its query, `deadline_s` on the clock of `time.monotonic`."""
+    """One request. `options` is the query string; `deadline_s` is on the clock of `time.monotonic`."""
 
     policy: str
     verb: str
@@ -38,7 +38,7 @@ class ExtenderHttpCall:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderResponse:
-    """`value` is answered as JSON; a text as it is. `outcome` is a word for the metrics."""
+    """`value` is sent as JSON, a string as plain text. `outcome` is a label of the metrics."""
 
     status: int
     value: Any
@@ -49,89 +49,89 @@ PendingResponse = Callable[[], Awaitable[ExtenderResponse]]
 
 
 class ExtenderRequestHandler(Protocol):
-    """Who answers. `parse` runs in a thread of ours and gives what is to be awaited in the main loop, or a reply where
-    there is nothing to ask it. `timeout_response` is what is said when time is up. `record` may be called in any thread. More than
-    `requests_max` at a time are not answered."""
+    """`parse` runs in a server thread and returns work for the main loop, or a response that needs none.
+    `timeout_response` is sent after the deadline. `record` may be called in any thread. At most `requests_max` requests
+    are processed at a time."""
 
     budget_s: float
     requests_max: int
 
     def parse(self, call: ExtenderHttpCall) -> PendingResponse | ExtenderResponse: ...
     def timeout_response(self, call: ExtenderHttpCall) -> ExtenderResponse: ...
-    def record(self, call: ExtenderHttpCall, reply: ExtenderResponse, seconds: float) -> None: ...
+    def record(self, call: ExtenderHttpCall, response: ExtenderResponse, seconds: float) -> None: ...
 
 
 def extender_routes(
     handler: ExtenderRequestHandler, main_loop: asyncio.AbstractEventLoop, *, require_client_certificate: bool
 ) -> list[web.RouteDef]:
-    """`require_client_certificate`: only a client that has shown a certificate (which TLS has verified) is answered."""
+    """`require_client_certificate`: reject clients without a certificate (TLS has verified it)."""
 
-    under_way = 0
+    in_flight = 0
 
     async def answer(request: web.Request) -> web.Response:
-        nonlocal under_way
-        began_s = time.monotonic()
+        nonlocal in_flight
+        started_s = time.monotonic()
         if require_client_certificate and not _has_certificate(request):
-            return web.Response(status=403, text="a client certificate is asked for\n")
+            return web.Response(status=403, text="a client certificate is required\n")
         policy, verb = request.match_info["policy"], request.match_info["verb"]
-        call = ExtenderHttpCall(policy, verb, dict(request.query), b"", began_s + handler.budget_s)
-        if under_way >= handler.requests_max:
-            reply = _busy_response(handler)
+        call = ExtenderHttpCall(policy, verb, dict(request.query), b"", started_s + handler.budget_s)
+        if in_flight >= handler.requests_max:
+            response = _busy_response(handler)
         else:
-            under_way += 1
+            in_flight += 1
             try:
-                call, reply = await _read_and_answer(request, handler, call, main_loop)
+                call, response = await _read_and_answer(request, handler, call, main_loop)
             finally:
-                under_way -= 1
-        handler.record(call, reply, time.monotonic() - began_s)
-        headers = {"Retry-After": str(RETRY_AFTER_S)} if reply.outcome == "busy" else None
-        if isinstance(reply.value, str):
-            return web.Response(status=reply.status, text=reply.value, headers=headers)
+                in_flight -= 1
+        handler.record(call, response, time.monotonic() - started_s)
+        headers = {"Retry-After": str(RETRY_AFTER_S)} if response.outcome == "busy" else None
+        if isinstance(response.value, str):
+            return web.Response(status=response.status, text=response.value, headers=headers)
         return web.Response(
-            status=reply.status, body=orjson.dumps(reply.value), content_type="application/json"
+            status=response.status, body=orjson.dumps(response.value), content_type="application/json"
         )
 
     return [web.post(f"/{{policy}}/{{verb:{'|'.join(VERBS)}}}", answer)]
 
 
-def _busy_response(desk: ExtenderRequestHandler) -> ExtenderResponse:
+def _busy_response(handler: ExtenderRequestHandler) -> ExtenderResponse:
     return ExtenderResponse(
         503,
-        f"policysched extender: as many requests as it takes in ({desk.requests_max}) are under way; ask again\n",
+        f"policysched extender: too many requests in flight (limit {handler.requests_max}); retry later\n",
         "busy",
     )
 
 
 async def _read_and_answer(
     request: web.Request,
-    desk: ExtenderRequestHandler,
+    handler: ExtenderRequestHandler,
     call: ExtenderHttpCall,
     main_loop: asyncio.AbstractEventLoop,
 ) -> tuple[ExtenderHttpCall, ExtenderResponse]:
-    """Who sends slowly, or stops sending, keeps its place no longer than the budget."""
+    """A slow client occupies its slot no longer than the budget."""
     try:
         async with asyncio.timeout(call.deadline_s - time.monotonic()):
             call = replace(call, body=await request.read())
     except TimeoutError:
-        return call, desk.timeout_response(call)
-    return call, await _answer(desk, call, main_loop)
+        return call, handler.timeout_response(call)
+    return call, await _answer(handler, call, main_loop)
 
 
 async def _answer(
-    desk: ExtenderRequestHandler, call: ExtenderHttpCall, main_loop: asyncio.AbstractEventLoop
+    handler: ExtenderRequestHandler, call: ExtenderHttpCall, main_loop: asyncio.AbstractEventLoop
 ) -> ExtenderResponse:
     try:
         async with asyncio.timeout(call.deadline_s - time.monotonic()):
             if len(call.body) > _PARSE_ON_LOOP_BYTES_MAX:
-                work = await asyncio.to_thread(desk.parse, call)
+                work = await asyncio.to_thread(handler.parse, call)
             else:
-                work = desk.parse(call)
+                work = handler.parse(call)
             if isinstance(work, ExtenderResponse):
                 return work
-            under_way = asyncio.run_coroutine_threadsafe(_run_pending(work), main_loop)
-            return await asyncio.wrap_future(under_way)
+            future = asyncio.run_coroutine_threadsafe(_run_pending(work), main_loop)
+            return await asyncio.wrap_future(future)
     except TimeoutError:
-        return desk.timeout_response(call)
+        return handler.timeout_response(call)
 
 
 async def _run_pending(work: PendingResponse) -> ExtenderResponse:

@@ -1,6 +1,6 @@
-"""Counters, gauges and histograms, and the text in which Prometheus reads them.
+"""Counters, gauges and histograms, rendered in Prometheus' text format.
 
-Names are kube-scheduler's (`scheduler_*`) where it has the same thing, so that dashboards survive; ours are
+Metrics that kube-scheduler has too keep its names (`scheduler_*`), so that dashboards keep working; others are
 `policysched_*`. Format: text/plain; version=0.0.4 (prometheus.io/docs/instrumenting/exposition_formats).
 """
 
@@ -15,13 +15,13 @@ Labels = tuple[tuple[str, str], ...]
 
 
 def exponential_buckets(first: float, factor: float, count: int) -> tuple[float, ...]:
-    """Bucket bounds as Prometheus' ExponentialBuckets makes them."""
+    """Bucket bounds as of Prometheus' ExponentialBuckets."""
     return tuple(first * factor**i for i in range(count))
 
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """One metric as it is rendered: `samples` are (suffix, labels, value)."""
+    """One metric for rendering: `samples` are (suffix, labels, value)."""
 
     name: str
     type: Literal["counter", "gauge", "histogram"]
@@ -30,7 +30,7 @@ class MetricFamily:
 
 
 class Counter:
-    """Ever growing, by label values."""
+    """A counter, by label values."""
 
     def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class Counter:
         self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
 
     def add(self, amount: float, *values: str) -> None:
-        assert amount >= 0, f"{self.name} cannot fall by {amount}"
+        assert amount >= 0, f"{self.name} cannot decrease by {amount}"
         assert len(values) == len(self._labels), f"{self.name} has labels {self._labels}, not {values}"
         self._values[values] = self._values.get(values, 0.0) + amount
 
@@ -58,7 +58,7 @@ class _Buckets:
 
 
 class Histogram:
-    """How often a value fell below each of `bounds` (ascending, without infinity), by label values."""
+    """A histogram with upper `bounds` (ascending, without infinity), by label values."""
 
     def __init__(
         self, name: str, help_text: str, bounds: Sequence[float], labels: Sequence[str] = ()
@@ -92,40 +92,40 @@ class Histogram:
 
 
 def gauge_family(name: str, help_text: str, values: Mapping[Labels, float]) -> MetricFamily:
-    """A gauge as it stands now."""
+    """A gauge from current values."""
     return MetricFamily(name, "gauge", help_text, [("", labels, value) for labels, value in values.items()])
 
 
 def counter_family(name: str, help_text: str, values: Mapping[Labels, float]) -> MetricFamily:
-    """A running total that is kept elsewhere."""
+    """A counter whose totals are kept elsewhere."""
     return MetricFamily(name, "counter", help_text, [("", labels, value) for labels, value in values.items()])
 
 
 @dataclass(slots=True)
 class MetricRegistry:
-    """What `/metrics` shows: instruments that are fed as things happen, and collectors that look when asked."""
+    """The content of `/metrics`: instruments that are updated by events, and collectors that run at each scrape."""
 
     instruments: list[Counter | Histogram] = field(default_factory=list)
     collectors: list[Callable[[], Iterable[MetricFamily]]] = field(default_factory=list)
 
     def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Counter:
-        made = Counter(name, help_text, labels)
-        self.instruments.append(made)
-        return made
+        counter = Counter(name, help_text, labels)
+        self.instruments.append(counter)
+        return counter
 
     def histogram(
         self, name: str, help_text: str, bounds: Sequence[float], labels: Sequence[str] = ()
     ) -> Histogram:
-        made = Histogram(name, help_text, bounds, labels)
-        self.instruments.append(made)
-        return made
+        histogram = Histogram(name, help_text, bounds, labels)
+        self.instruments.append(histogram)
+        return histogram
 
     def render(self) -> str:
-        # Collectors first: one that looks may feed an instrument.
+        # Collectors first: they may update instruments.
         families = [family for collect in self.collectors for family in collect()]
-        families += [one.family() for one in self.instruments]
+        families += [instrument.family() for instrument in self.instruments]
         names = [family.name for family in families]
-        assert len(set(names)) == len(names), f"a metric is there twice: {sorted(names)}"
+        assert len(set(names)) == len(names), f"duplicate metric name: {sorted(names)}"
         return "".join(map(render_family, families))
 
 

@@ -1,7 +1,7 @@
-"""The HTTP server in its thread.
+"""The HTTP server and its thread.
 
-`/livez` and `/readyz` are answered here from attributes alone. Everything else is asked of the main loop, which
-answers between two decisions; if it does not within a while, the answer is 503 and not a wait without end.
+`/livez` and `/readyz` are answered in this thread from plain attributes. All other data comes from the main loop, between
+two decisions; if the loop does not respond in time, the status is 503.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ Answer = TypeVar("Answer")
 
 
 class ListenFailed(Exception):
-    """The address is taken, or is none of this machine's."""
+    """The address is in use, or not an address of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusEndpoints:
-    """What the main loop is asked for. `decisions` gets how many are wanted at most, and a `namespace/name` or ''; None
-    where nothing is decided."""
+    """Functions that run in the main loop. `decisions` takes a limit and a `namespace/name` or ''; None if the program does
+    not decide."""
 
     metrics: Callable[[], str]
     policy: Callable[[], Json]
@@ -44,7 +44,7 @@ class StatusEndpoints:
 
 @dataclass(frozen=True, slots=True)
 class HttpServerOptions:
-    """What else is served, and how. `body_bytes_max`: larger requests are refused (413)."""
+    """Additional routes and limits. `body_bytes_max`: larger requests get 413."""
 
     routes: Sequence[web.RouteDef] = ()
     tls: ssl.SSLContext | None = None
@@ -58,15 +58,15 @@ class ListenAddress:
 
     @classmethod
     def parse(cls, text: str) -> "ListenAddress":
-        """`:10259`, `127.0.0.1:10259`, `[::1]:10259`. Raises ValueError with words for the user."""
+        """`:10259`, `127.0.0.1:10259`, `[::1]:10259`. Raises ValueError with a message for the user."""
         host, colon, port = text.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
-            raise ValueError(f"`{text}` is no address: write HOST:PORT or :PORT")
+            raise ValueError(f"`{text}` is not an address: write HOST:PORT or :PORT")
         return cls(host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port))
 
 
 class HttpThread:
-    """Serves from `start` to `stop`. `ask` runs a function in the main loop and gives its result."""
+    """Serves from `start` to `stop`."""
 
     def __init__(
         self,
@@ -87,14 +87,14 @@ class HttpThread:
         self._stop = asyncio.Event()
 
     def start(self) -> int:
-        """The port that it listens on. Raises CannotListen."""
+        """Returns the port. Raises ListenFailed."""
         self._thread.start()
         try:
             return self._listening_port.result()
         except OSError as error:
             self._thread.join()
-            place = f"{self._address.host}:{self._address.port}"
-            raise ListenFailed(f"--http {place}: {error.strerror or error}") from error
+            address = f"{self._address.host}:{self._address.port}"
+            raise ListenFailed(f"--http {address}: {error.strerror or error}") from error
 
     def stop(self) -> None:
         if self._thread.is_alive():
@@ -165,8 +165,8 @@ class HttpThread:
             limit = request.query.get("limit", str(DECISIONS_LIMIT_DEFAULT))
             if not (limit.isascii() and limit.isdigit() and len(limit) <= LIMIT_DIGITS_MAX):
                 raise web.HTTPBadRequest(text=f"limit is not a number: {limit}\n")
-            found = await self._run_on_main_loop(lambda: look(int(limit), request.query.get("pod", "")))
-            return _json(found)
+            decisions = await self._run_on_main_loop(lambda: look(int(limit), request.query.get("pod", "")))
+            return _json(decisions)
 
         return answer
 
@@ -177,17 +177,17 @@ class HttpThread:
         return answer
 
     async def _run_on_main_loop(self, look: Callable[[], Answer]) -> Answer:
-        """Run in the main loop's thread, where what is looked at does not change meanwhile."""
+        """Run `look` in the main loop's thread, where its data does not change meanwhile."""
 
-        async def there() -> Answer:
+        async def run() -> Answer:
             return look()
 
         try:
-            under_way = asyncio.run_coroutine_threadsafe(there(), self._main_loop)
+            future = asyncio.run_coroutine_threadsafe(run(), self._main_loop)
             async with asyncio.timeout(MAIN_LOOP_TIMEOUT_S):
-                return await asyncio.wrap_future(under_way)
+                return await asyncio.wrap_future(future)
         except TimeoutError:
-            raise web.HTTPServiceUnavailable(text="the main loop is busy\n") from None
+            raise web.HTTPServiceUnavailable(text="the main loop is busy; retry later\n") from None
 
 
 def _json(value: Json) -> web.Response:

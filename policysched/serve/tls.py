@@ -1,8 +1,7 @@
-"""TLS for what we serve: a certificate from files, read again when they change, and perhaps an authority for clients.
+"""TLS of the HTTP server: a certificate that is reloaded when its files change, and optionally a client CA.
 
-Certificates are renewed while the process runs (cert-manager writes new files), so the files are looked at again and
-again; connections that come later see the new certificate. Files that do not fit together, as in the middle of a
-renewal, leave the old one in place.
+Certificates are renewed while the process runs (cert-manager replaces the files), so the files are checked periodically.
+New connections use the new certificate. While certificate and key do not match, as during a renewal, the old pair stays.
 """
 
 import asyncio
@@ -17,12 +16,12 @@ RELOAD_INTERVAL_S = 10.0
 
 
 class BadCertificate(Exception):
-    """Files that make no certificate: one line that says which and why."""
+    """Unusable certificate files. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTlsFiles:
-    """PEM files. `client_ca`: certificates of clients are verified by this authority where they show one."""
+    """PEM files. `client_ca`: verify certificates that clients present against this CA."""
 
     certificate: Path
     key: Path
@@ -30,7 +29,7 @@ class ServerTlsFiles:
 
 
 class ServerTls:
-    """`context` is what the server listens with. Raises BadCertificate where the files cannot be used at the start."""
+    """`context` is the server's. Raises BadCertificate if the files are unusable at the start."""
 
     def __init__(self, files: ServerTlsFiles) -> None:
         self._files = files
@@ -39,9 +38,7 @@ class ServerTls:
         self._last_stamps = self._file_stamps()
         self._load(self.context)
         if files.client_ca is not None:
-            self.context.verify_mode = (
-                ssl.CERT_OPTIONAL
-            )  # probes have none; who has to show one, the routes say
+            self.context.verify_mode = ssl.CERT_OPTIONAL  # probes have none; routes require one
 
     async def watch_files(self) -> None:
         """Until cancelled."""
@@ -50,19 +47,19 @@ class ServerTls:
             self.reload_if_changed()
 
     def reload_if_changed(self) -> None:
-        """Take the files over if they changed."""
+        """Reload the files if they changed."""
         stamp = self._file_stamps()
         if stamp == self._last_stamps:
             return
         try:
-            # Tried apart first: a key that does not fit leaves a context with neither the old pair nor the new one.
+            # Load a scratch context first: a mismatched key would leave the live context without a usable pair.
             self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
             self._load(self.context)
         except BadCertificate as error:
-            log.warning("the new certificate cannot be used yet", extra={"why": str(error)})
+            log.warning("cannot load the new certificate; still using the old one", extra={"why": str(error)})
         else:
             self._last_stamps = stamp
-            log.info("the certificate was read again", extra={"file": str(self._files.certificate)})
+            log.info("reloaded the certificate", extra={"file": str(self._files.certificate)})
 
     def _load(self, context: ssl.SSLContext) -> None:
         files = self._files

@@ -133,7 +133,7 @@ def test_what_cannot_be_read_is_one_line_and_exit_2(tmp_path: Path) -> None:
     found = [run("import-config", one) for one in (bad, latin, str(tmp_path / "none.yaml"))]
 
     assert [one.code for one in found] == [2, 2, 2]
-    assert found[0].err == f"policysched: {bad}:3:1: profiles: is 3, and should be a list or null\n"
+    assert found[0].err == f"policysched: {bad}:3:1: profiles: is 3, expected a list or null\n"
     assert found[1].err == f"policysched: {latin}: not UTF-8 text (byte 6)\n"
     assert found[2].err == f"policysched: {tmp_path / 'none.yaml'}: no such file\n"
     assert all(one.out == "" for one in found)

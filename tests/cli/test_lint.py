@@ -46,7 +46,7 @@ METRIC = 'metric rx: ratio {{ query = "q"{source}, unit = "1", join = node, ever
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("", "it names no source, and the settings have several: one, two"),
+        ("", "it names no source and the settings have several: one, two"),
         (", source = one", ""),
         (", source = three", "the settings have no source `three`"),
         (', source = "two"', 'source `two`: the metrics API has "cpu" and "memory", not `q`'),
@@ -99,7 +99,7 @@ def test_settings_with_several_mistakes_are_told_in_a_line_each(tmp_path: Path) 
     assert done.code == 2
     assert [line.partition(f"{settings}: ")[2] for line in done.err.splitlines()] == [
         "line 1: polices: is unknown here; did you mean `policies`?",
-        "line 2: http: is `here`, and should be HOST:PORT or :PORT for health, metrics and status.",
+        "line 2: http: is `here`, expected HOST:PORT or :PORT for health, metrics and status.",
         "",
     ]
 

@@ -239,8 +239,8 @@ def test_what_is_no_object_among_the_items_of_a_list_is_said_and_the_others_coun
     result = run(files, "explain", "web")
 
     assert result.exit_code == 0
-    assert "items[0]: is null, and should be a map\n" in result.stderr
-    assert "items[4]: is 5, and should be a map\n" in result.stderr
+    assert "items[0]: is null, expected a map\n" in result.stderr
+    assert "items[4]: is 5, expected a map\n" in result.stderr
     assert "Successfully assigned" in result.stdout
 
 
@@ -252,8 +252,8 @@ def test_each_mistake_in_a_samples_file_is_a_line(files: Path) -> None:
     where = f"policysched: {files / 'samples.yaml'}"
     assert result.exit_code == 2
     assert result.stderr.splitlines() == [
-        f"{where}: line 2: net_rx.quiet: is a list, and should be a number or a text",
-        f"{where}: line 3: net_rx.busy: is null, and should be a number or a text",
+        f"{where}: line 2: net_rx.quiet: is a list, expected a number or a text",
+        f"{where}: line 3: net_rx.busy: is null, expected a number or a text",
     ]
 
 

@@ -30,4 +30,4 @@ def test_what_is_no_object_among_the_nodes_is_named(tmp_path: Path) -> None:
     done = run("sandbox", "--nodes", path, "--kubeconfig", str(tmp_path / "k"))
 
     assert done.code == 2
-    assert "items[0]: is null, and should be a map" in done.err
+    assert "items[0]: is null, expected a map" in done.err

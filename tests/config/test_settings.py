@@ -8,12 +8,13 @@ import pytest
 
 from policysched.config.layers import BadSettings
 from policysched.config.settings import NamespacedName, read_settings
-from policysched.config.source_settings import FileSettings, MetricsApiSettings
 from policysched.daemon.status import configz_page
 from policysched.kube.leader_election import LeaseSettings
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.metric_sources.annotations import AnnotationsSettings
+from policysched.metric_sources.file import FileSettings
+from policysched.metric_sources.metrics_api import MetricsApiSettings
 from policysched.metric_sources.prometheus_transport import (
     BasicAuth,
     PrometheusSettings,
@@ -69,13 +70,13 @@ def test_variables_are_numbers_and_truths_where_the_setting_is_one() -> None:
             "line 3: binding.binders: 0 is less than the minimum of 1",
         ),
         ("policies: a/b\nbindings: {}\n", "line 2: bindings: is unknown here; did you mean `binding`?"),
-        ("policies: here\n", "line 1: policies: is `here`, and should be NAMESPACE/NAME"),
+        ("policies: here\n", "line 1: policies: is `here`, expected NAMESPACE/NAME"),
         ("policies: [\n", "not YAML"),
         ("policies: 2026-99-99\n", "not YAML: month must be in 1..12"),
-        ("- a\n", "(top level): is a list, and should be a map"),
-        ("http: :80\n", "nothing says where the policies are"),
+        ("- a\n", "(top level): is a list, expected a map"),
+        ("http: :80\n", "no policies are configured"),
         ("policies: a/b\nleader_election: {duration_s: 5}\n", "retry_s < renew_deadline_s < duration_s"),
-        ("policies: a/b\nhttp: ':99999'\n", "`:99999` is no address"),
+        ("policies: a/b\nhttp: ':99999'\n", "`:99999` is not an address"),
     ],
 )
 def test_a_mistake_is_reported_where_it_was_made(text: str, words: str, tmp_path: Path) -> None:
@@ -116,19 +117,19 @@ def test_all_mistakes_are_reported_in_one_run_each_where_it_was_made(tmp_path: P
     with pytest.raises(BadSettings) as error:
         read_settings(file, environment, {"last_good": "nowhere"})
 
-    order = "it must hold that retry_s < renew_deadline_s < duration_s"
+    order = "requires retry_s < renew_deadline_s < duration_s"
     assert error.value.problems == (
         f"{file}: line 3: binding.binders: 0 is less than the minimum of 1",
         f"{file}: line 8: sources.one: 'url' is a required property",
         f"{file}: line 14: bindings: is unknown here; did you mean `binding`?",
         "environment variable POLICYSCHED_BINDING__BINDER: binding.binder: is unknown here; did you mean `binders`?",
-        "flags: last_good: is `nowhere`, and should be NAMESPACE/NAME",
-        f"{file}: line 2: http: `:99999` is no address: write HOST:PORT or :PORT",
-        f"{file}: line 11: sources.two.time_zone: this machine knows no time zone `Mars/Olympus`",
+        "flags: last_good: is `nowhere`, expected NAMESPACE/NAME",
+        f"{file}: line 2: http: `:99999` is not an address: write HOST:PORT or :PORT",
+        f"{file}: line 11: sources.two.time_zone: unknown time zone `Mars/Olympus`",
         "environment variable POLICYSCHED_DEFAULT_SOURCE: default_source: there is no source `three` under `sources`",
-        f"{file}: line 6: leader_election.renew_deadline_s: {order}, and retry_s is 30, renew_deadline_s 25",
-        f"{file}: line 5: leader_election.duration_s: {order}, and renew_deadline_s is 25, duration_s 20",
-        f"{file}: line 13: extenders.gpu: nothing to ask it: give `filter` or `prioritize`",
+        f"{file}: line 6: leader_election.renew_deadline_s: {order}, but retry_s is 30, renew_deadline_s 25",
+        f"{file}: line 5: leader_election.duration_s: {order}, but renew_deadline_s is 25, duration_s 20",
+        f"{file}: line 13: extenders.gpu: no verb is configured: give `filter` or `prioritize`",
     )
 
 
@@ -138,7 +139,7 @@ def test_a_file_that_cannot_be_read_hides_nothing_of_what_the_others_say(tmp_pat
 
     assert error.value.problems == (
         f"{tmp_path}/nowhere.yaml: no such file",
-        "environment variable POLICYSCHED_HTTP: http: is `here`, and should be HOST:PORT or :PORT for health, metrics and status.",
+        "environment variable POLICYSCHED_HTTP: http: is `here`, expected HOST:PORT or :PORT for health, metrics and status.",
         "flags: context: is empty",
     )
 
@@ -151,8 +152,8 @@ def test_what_is_wrong_by_the_schema_is_not_looked_at_further(tmp_path: Path) ->
         read_settings(file, {"POLICYSCHED_DEFAULT_SOURCE": "x"}, {})
 
     assert error.value.problems == (
-        f"{file}: line 2: leader_election.duration_s: is `soon`, and should be a number",
-        f"{file}: line 3: sources: is a list, and should be a map",
+        f"{file}: line 2: leader_election.duration_s: is `soon`, expected a number",
+        f"{file}: line 3: sources: is a list, expected a map",
     )
 
 
@@ -241,26 +242,26 @@ def test_tls_is_verified_where_the_settings_do_not_say_otherwise() -> None:
     ("source", "words"),
     [
         ("{kind: prometheus}", "line 2: sources.p: 'url' is a required property"),
-        ("{kind: promethoos}", "line 2: sources.p.kind: is `promethoos`, and should be `prometheus` or "),
+        ("{kind: promethoos}", "line 2: sources.p.kind: is `promethoos`, expected `prometheus` or "),
         ("{url: 'http://p'}", "line 2: sources.p: 'kind' is a required property"),
         ("{kind: annotations, url: 'http://p'}", "sources.p.url: is unknown here"),
         ("{kind: file}", "'path' is a required property"),
         (
             "{kind: prometheus, url: 'http://me:hunter2@p'}",
-            "sources.p.url: should be http:// or https://",
+            "sources.p.url: expected http:// or https://",
         ),
-        ("{kind: prometheus, url: 'p:9090'}", "sources.p.url: should be http:// or https://"),
+        ("{kind: prometheus, url: 'p:9090'}", "sources.p.url: expected http:// or https://"),
         (
             "{kind: prometheus, url: 'http://p', basic_auth: {username: me, password: hunter2}}",
             "basic_auth.password: is unknown here; did you mean `password_file`?",
         ),
         (
             "{kind: prometheus, url: 'http://p', headers: {authorization: hunter2}}",
-            "credentials do not stand in the settings",
+            "credentials must not be in the settings",
         ),
         (
             "{kind: prometheus, url: 'http://p', headers: {X-Key: \"hunter2\\n\"}}",
-            "headers.X-Key: should be ",
+            "headers.X-Key: expected ",
         ),
         ("{kind: prometheus, url: 'http://p', headers: {'X Key': a}}", "'X Key' does not match"),
         (
@@ -269,11 +270,11 @@ def test_tls_is_verified_where_the_settings_do_not_say_otherwise() -> None:
         ),
         (
             "{kind: prometheus, url: 'http://p', bearer_token_file: a, header_files: {Authorization: b}}",
-            "bearer_token_file and header_files both say who we are",
+            "bearer_token_file and header_files conflict",
         ),
         (
             "{kind: prometheus, url: 'http://p', tls: {ca_file: a}}",
-            "sources.p.tls: the url is not an https:// one",
+            "sources.p.tls: the url is not https",
         ),
         (
             "{kind: prometheus, url: 'https://p', tls: {cert_file: a}}",
@@ -283,7 +284,7 @@ def test_tls_is_verified_where_the_settings_do_not_say_otherwise() -> None:
             "{kind: prometheus, url: 'https://p', proxy_auth: {username: a, password_file: b}}",
             "there is no proxy",
         ),
-        ("{kind: annotations, time_zone: Mars/Olympus}", "this machine knows no time zone `Mars/Olympus`"),
+        ("{kind: annotations, time_zone: Mars/Olympus}", "unknown time zone `Mars/Olympus`"),
     ],
 )
 def test_a_source_that_cannot_be_used_is_refused_without_saying_its_secrets(

@@ -25,7 +25,7 @@ from policysched.evaluate import evaluator as evaluating
 from policysched.evaluate.columns import attached_volumes
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
-from policysched.kube.decode import core_objects, in_tree_volumes
+from policysched.kube.decode import core_objects, volumes
 from policysched.model.devices import (
     AccessibleNodes,
     DeviceAllocation,
@@ -139,7 +139,7 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
     "sidecars hold no ports": manifests_otherwise(lambda one: portless("initContainers", one)),
     "disks that pods name are shared": without("disks"),
     "disks that pods name are attached by nobody": without("mounts"),
-    "volumes of old plugins belong to no driver": (in_tree_volumes, "_plugin_of", lambda _: None),
+    "volumes of old plugins belong to no driver": (volumes, "_plugin_of", lambda _: None),
     "what others have attached does not count": (attached_volumes, "mount_of_attachment", lambda *_: None),
     "claims of ephemeral volumes are anybody's": read_otherwise(owned_by_anybody),
     "huge pages do not run out": read_otherwise(of_small_pages),

@@ -153,7 +153,7 @@ def test_a_time_that_no_64_bits_hold_is_a_sample_of_old_and_ends_nothing(when: s
     [
         ("source = gone", "the settings have no source `gone`"),
         ("source = usage", 'source `usage`: the metrics API has "cpu" and "memory", not `example.com/load`'),
-        ("", "it names no source, and the settings have several: notes, usage"),
+        ("", "it names no source and the settings have several: notes, usage"),
     ],
 )
 def test_a_metric_that_no_source_serves_is_said_on_the_config_map_once(source: str, words: str) -> None:
@@ -215,9 +215,9 @@ def test_a_pod_goes_where_the_metrics_api_says() -> None:
     ("status", "kind", "words"),
     [
         (403, "credentials", "apply deploy/metrics-api.yaml"),
-        (404, "status", "no metrics API is installed"),
-        (503, "status", "the API server answers 503"),
-        (200, "garbage", "the answer is no list of the metrics API"),
+        (404, "status", "the metrics API is not installed"),
+        (503, "status", "the API server returned 503"),
+        (200, "garbage", "the response is not a NodeMetricsList"),
     ],
 )
 def test_a_metrics_api_that_does_not_answer_well_stops_nothing(status: int, kind: str, words: str) -> None:
@@ -244,7 +244,7 @@ def test_a_metrics_api_that_does_not_answer_well_stops_nothing(status: int, kind
 
 
 @pytest.mark.parametrize(
-    ("verify", "said"), [(True, []), (False, ["TLS is not verified, as the settings say"])]
+    ("verify", "said"), [(True, []), (False, ["TLS verification is disabled by the settings"])]
 )
 def test_a_server_whose_certificate_is_not_verified_is_said_at_the_start(
     verify: bool, said: list[str], caplog: pytest.LogCaptureFixture

@@ -113,7 +113,7 @@ def test_an_extender_of_2019_is_understood(deployed: Deployed, control_plane: Co
         deployed.create("stuck", nodeSelector={"kubernetes.io/hostname": "a"})
 
         assert (
-            "1 node(s) that extender peer dropped without a reason" in deployed.condition("stuck")["message"]
+            "1 node(s) rejected by extender peer without a reason" in deployed.condition("stuck")["message"]
         )
 
 
@@ -142,12 +142,12 @@ def test_other_pods_go_on_while_an_extender_is_slow_panics_or_talks_nonsense(
         said = deployed.condition("web")
         assert (said["reason"], said["message"]) == (
             "SchedulerError",
-            "extender peer: filter gave no answer within 1 s",
+            "extender peer: filter timed out after 1 s",
         )
 
         for mood, words in (
             ("panics", "extender peer: filter: "),
-            ("nonsense", "neither passes nor refuses"),
+            ("nonsense", "neither passed nor failed"),
         ):
             wanted["mood"] = mood
             wait_for(

@@ -49,11 +49,11 @@ def test_kube_scheduler_takes_over_from_a_dead_policysched_and_gives_back(
     with deployed.running(elect=True, settings=SOON_EXPIRED) as back:
         back.heard("answering")
         holder = whole_control_plane.api.get(LEASE)["spec"]["holderIdentity"]
-        assert not back.said("leading")
+        assert not back.said("acquired the lease; leading")
 
         stock.stop()
 
-        back.heard("leading")
+        back.heard("acquired the lease; leading")
         deployed.create("afterwards", scheduler=OURS)
         deployed.bound("afterwards")
         assert whole_control_plane.api.get(LEASE)["spec"]["holderIdentity"] != holder

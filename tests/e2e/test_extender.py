@@ -203,7 +203,7 @@ def bind_a_pod_that_is_bound(extending: Extending) -> None:
     with urllib.request.urlopen(
         f"http://127.0.0.1:{extending.port}/fast/bind", data=body, timeout=PATIENCE_S
     ) as answer:
-        assert "somebody bound it to a" in json.load(answer)["Error"]
+        assert "another client bound it to a" in json.load(answer)["Error"]
 
 
 def counted_up(extending: Extending) -> bool:

@@ -79,7 +79,7 @@ def test_when_the_leader_is_killed_in_a_burst_the_other_takes_over_and_no_pod_is
 ) -> None:
     lease = lease_that_is_told_of()
     with deployed.running(elect=True, settings=lease) as one, history(deployed) as seen:
-        one.heard("leading")
+        one.heard("acquired the lease; leading")
         with deployed.running(elect=True, settings=lease) as two:
             two.wait_until_ready()
             with burst(deployed) as created:
@@ -87,10 +87,10 @@ def test_when_the_leader_is_killed_in_a_burst_the_other_takes_over_and_no_pod_is
 
                 one.kill()
 
-                two.heard("leading")
+                two.heard("acquired the lease; leading")
                 deployed.all_bound(BURST)
             assert 0 < looks_at_the_dead(two) <= LOOKS_MOST
-            assert two.said("leading")[0]["first_decision_in_s"] == SETTLE_S
+            assert two.said("acquired the lease; leading")[0]["first_decision_in_s"] == SETTLE_S
             assert two.metric("policysched_leader") == 1
     seen.check(deployed)
 
@@ -221,7 +221,7 @@ LOOKS_MOST = LEASE_TIMES["duration_s"] / LEASE_TIMES["retry_s"] + 1
 
 def looks_at_the_dead(follower: Running) -> int:
     """How often who leads now found the last renewal of the one before it, and that the Lease was held."""
-    renewals = [line["renewed"] for line in follower.said("the Lease is held")]
+    renewals = [line["renewed"] for line in follower.said("the lease is held")]
     return renewals.count(renewals[-1])
 
 

@@ -237,20 +237,22 @@ def test_it_survives_an_api_server_that_restarts_without_its_memory(cluster: Clu
 def test_of_two_one_leads_and_when_it_is_stopped_the_other_goes_on(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
     with cluster.scheduler(elect=True) as one:
-        wait_for(lambda: one.said("leading"), "the first to lead")
+        wait_for(lambda: one.said("acquired the lease; leading"), "the first to lead")
         with cluster.scheduler(elect=True) as two:
-            (standing_by,) = wait_for(lambda: two.said("standing by: another leads"), "the second to say so")
+            (standing_by,) = wait_for(
+                lambda: two.said("not leading: the lease is held by another process"), "the second to say so"
+            )
             cluster.run_pod("first")
             cluster.bound("first")
-            assert not two.said("leading")
+            assert not two.said("acquired the lease; leading")
             two.wait_until_ready()
-            assert standing_by["holder"] and not one.said("standing by: another leads")
+            assert standing_by["holder"] and not one.said("not leading: the lease is held by another process")
 
             assert one.terminate() == 0
 
             cluster.run_pod("second")
             assert cluster.bound("second")
-            assert two.said("leading")[0]["first_decision_in_s"] == 0.0
+            assert two.said("acquired the lease; leading")[0]["first_decision_in_s"] == 0.0
 
 
 def test_samples_from_a_file_decide_and_a_metric_without_a_source_is_named(
@@ -291,14 +293,14 @@ def _lands_on(cluster: Cluster, node: str) -> bool:
     ("arguments", "words"),
     [
         (["run", "--frobnicate"], "--frobnicate"),
-        (["run"], "nothing says where the policies are"),
-        (["run", "--policies", "here"], "flags: policies: is `here`, and should be NAMESPACE/NAME"),
+        (["run"], "no policies are configured"),
+        (["run", "--policies", "here"], "flags: policies: is `here`, expected NAMESPACE/NAME"),
         (["run", "--policies", "a/b", "--kubeconfig", "/nowhere"], "/nowhere: no such kubeconfig file"),
         (["run", "--policies", "a/b", "--kubeconfig", "{folder}/empty"], "{folder}/empty: "),
         (["run", "--policies", "a/b", "--kubeconfig", "{folder}/torn"], "{folder}/torn: "),
         (["run", "--config", "/nowhere"], "/nowhere: no such file"),
         (["run", "--config", "{folder}/bad"], "{folder}/bad: line 3: reporting.writers: "),
-        (["run", "--policies", "a/b", "--http", "here"], "flags: http: is `here`, and should be HOST:PORT"),
+        (["run", "--policies", "a/b", "--http", "here"], "flags: http: is `here`, expected HOST:PORT"),
         (["sandbox", "--nodes", "/nowhere"], "/nowhere: "),
         (["sandbox", "--nodes", "many"], "many: "),
     ],

@@ -194,7 +194,7 @@ def test_a_bind_is_carried_out_and_its_room_taken_at_once() -> None:
             assert not await one.fits("a", "2")
             await until(lambda: one.app.extender_server.binds_in_flight == 0, "the answer to be taken in")
             again = await one.bind("web", "elsewhere")
-            assert "somebody bound it to a" in again.value["Error"]
+            assert "another client bound it to a" in again.value["Error"]
 
     on_virtual_time(scenario)
 

@@ -34,7 +34,7 @@ def test_what_is_forbidden_is_said_once_of_each_activity_and_not_as_if_nobody_an
         road.record_failure("watching Node objects", NO)
         road.record_failure("watching Pod objects", NO)
 
-    forbidden = "the API server forbids what is needed"
+    forbidden = "the API server denies a required permission"
     assert said(caplog) == [(forbidden, "watching Node objects"), (forbidden, "watching Pod objects")]
     assert road.unreachable
     assert road.problem == "the API server forbids watching Node objects, watching Pod objects"
@@ -60,7 +60,7 @@ def test_a_server_that_hangs_is_said_once_for_all_activities(
         road.record_failure("watching Node objects", HUNG)
         road.record_failure("watching Pod objects", HUNG)
 
-    assert said(caplog) == [("the API server cannot be reached or does not answer", "watching Node objects")]
+    assert said(caplog) == [("the API server is unreachable or does not answer", "watching Node objects")]
     assert road.problem == "the API server cannot be reached"
 
 

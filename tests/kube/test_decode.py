@@ -71,7 +71,7 @@ def test_pod_level_requests_count_in_scores_only_once_the_pod_is_on_a_node() -> 
     )
 
     assert one.scoring_requests == (200, 400 * MIB)
-    assert one.scoring_held == (3000, 1024 * MIB)
+    assert one.scoring_requests_placed == (3000, 1024 * MIB)
 
 
 def test_a_pod_being_resized_holds_the_larger_of_both_sizes() -> None:

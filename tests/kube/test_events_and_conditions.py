@@ -334,7 +334,7 @@ def test_words_wait_while_many_binds_do_and_conditions_go_first() -> None:
 def test_memory_is_bounded_and_what_is_dropped_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         reporting = Reporting(
-            Script([(200, {})]), events_waiting_max=10, conditions_waiting_max=5, remembered_max=20
+            Script([(200, {})]), events_waiting_max=10, conditions_waiting_max=5, series_max=20
         )
         for number in range(100):
             pod = {"metadata": {"namespace": "default", "name": f"p{number}", "uid": f"u{number}"}}
@@ -371,7 +371,7 @@ def test_an_event_that_was_garbage_collected_is_said_anew() -> None:
 def test_an_event_without_an_answer_is_tried_a_few_times_and_then_given_up() -> None:
     async def scenario() -> None:
         road = Script([no_answer()])
-        reporting = Reporting(road, tries=3)
+        reporting = Reporting(road, event_attempts_max=3)
         async with running(reporting.reporter.run()):
             reporting.reporter.record_event(
                 failed({"metadata": {"namespace": "default", "name": "web", "uid": "u1"}})

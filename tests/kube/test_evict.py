@@ -173,7 +173,7 @@ def test_what_gets_no_answer_is_repeated_unchanged() -> None:
 def test_it_is_given_up_after_a_while() -> None:
     outcome, script = answered(OK, OK, TransportError("cut"), victims=(ONE,))
 
-    assert isinstance(outcome, EvictionRefused) and "no answer within 30 s" in outcome.reason
+    assert isinstance(outcome, EvictionRefused) and "no response within 30 s" in outcome.reason
     assert len(script.asked) > 5
 
 

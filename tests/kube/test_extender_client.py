@@ -78,7 +78,7 @@ def scored(answer: object, *, nodes: tuple[str, ...] = ("a", "b")) -> dict[str, 
     return found
 
 
-SILENT = "node(s) that extender gpu dropped without a reason"
+SILENT = "node(s) rejected by extender gpu without a reason"
 
 
 def test_names_are_sent_capitalised_and_the_answer_is_read_in_any_case() -> None:
@@ -140,16 +140,16 @@ def test_answers_of_many_kinds_are_understood(answer: object, expected: object) 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ({}, "neither passes nor refuses anybody"),
-        ([], "no object"),
-        (None, "no object"),
-        ({"NodeNames": ["a"], "Error": "out of order"}, "f answered: out of order"),
-        ({"NodeNames": ["a", "stranger"]}, "passes stranger, which it was not asked about"),
-        ({"NodeNames": [1]}, "no names"),
-        ({"NodeNames": "a"}, "no names"),
-        ({"Nodes": [1]}, "Nodes that are no list"),
-        ({"Nodes": {"items": [{}]}}, "no names"),
-        ({"FailedNodes": ["a"]}, "FailedNodes that is no map"),
+        ({}, "lists neither passed nor failed nodes"),
+        ([], "is not an object"),
+        (None, "is not an object"),
+        ({"NodeNames": ["a"], "Error": "out of order"}, "f failed: out of order"),
+        ({"NodeNames": ["a", "stranger"]}, "the response names unknown node stranger"),
+        ({"NodeNames": [1]}, "has no name"),
+        ({"NodeNames": "a"}, "has no name"),
+        ({"Nodes": [1]}, "Nodes is not a list"),
+        ({"Nodes": {"items": [{}]}}, "has no name"),
+        ({"FailedNodes": ["a"]}, "FailedNodes is not a map"),
     ],
 )
 def test_what_is_no_answer_to_a_filter_is_told_with_the_extenders_name(answer: object, words: str) -> None:
@@ -171,7 +171,7 @@ def test_words_that_are_nested_deeper_than_python_prints_are_only_called_a_list(
 
     answers(lambda _: web.Response(text=f'{{"{field}": {words}}}'), scenario)
 
-    assert said in (["a list"], ["extender gpu: f answered: a list"])
+    assert said in (["a list"], ["extender gpu: f failed: a list"])
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_score_outside_its_range_or_twice_is_missing(answer: object, expected:
 
 @pytest.mark.parametrize("answer", [{}, "x", [1], 5])
 def test_what_is_no_list_of_scores_is_no_answer(answer: object) -> None:
-    with pytest.raises(ExtenderCallFailed, match="no list of scores"):
+    with pytest.raises(ExtenderCallFailed, match="not a list of scores"):
         scored(answer)
 
 
@@ -202,9 +202,9 @@ def test_what_is_no_list_of_scores_is_no_answer(answer: object) -> None:
         (lambda _: web.Response(status=500), "status 500"),
         (lambda _: web.Response(status=404, text="no route"), "status 404"),
         (lambda _: web.Response(status=302, headers={"Location": "http://elsewhere/"}), "status 302"),
-        (lambda _: web.Response(text="<html>"), "no JSON"),
-        (lambda _: web.Response(body=b"\xff\xfe"), "no JSON"),
-        (lambda _: web.Response(text=""), "no JSON"),
+        (lambda _: web.Response(text="<html>"), "is not JSON"),
+        (lambda _: web.Response(body=b"\xff\xfe"), "is not JSON"),
+        (lambda _: web.Response(text=""), "is not JSON"),
     ],
 )
 def test_an_answer_of_another_kind_is_none(handler: Answering, words: str) -> None:
@@ -270,7 +270,7 @@ async def endless(writer: asyncio.StreamWriter) -> None:
 def test_an_answer_of_a_gigabyte_is_not_read_to_its_end() -> None:
     said = raw(endless)
 
-    assert said == "extender gpu: f answered with more than 1,052,672 bytes about 1 nodes"
+    assert said == "extender gpu: f: the response exceeds 1,052,672 bytes for 1 nodes"
 
 
 def test_an_answer_with_whole_nodes_may_be_as_long_as_these_are() -> None:
@@ -292,7 +292,7 @@ def test_a_connection_that_breaks_is_no_answer(behaviour: Any) -> None:
 
 @pytest.mark.parametrize("behaviour", [silence, drip])
 def test_an_answer_that_takes_too_long_is_none_however_it_comes(behaviour: Any) -> None:
-    assert raw(behaviour, timeout_s=0.3) == "extender gpu: f gave no answer within 0.3 s"
+    assert raw(behaviour, timeout_s=0.3) == "extender gpu: f timed out after 0.3 s"
 
 
 def test_a_port_where_nobody_listens_is_no_answer() -> None:

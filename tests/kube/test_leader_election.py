@@ -358,11 +358,11 @@ def test_who_stands_by_says_who_leads_once_and_again_when_it_is_another(
     on_virtual_time(scenario)
 
     assert said(caplog, "INFO") == [
-        "standing by: another leads (one)",
-        "standing by: another leads (two)",
-        "leading ()",
+        "not leading: the lease is held by another process (one)",
+        "not leading: the lease is held by another process (two)",
+        "acquired the lease; leading ()",
     ]
-    assert said(caplog, "DEBUG").count("the Lease is held (one)") > 20
+    assert said(caplog, "DEBUG").count("the lease is held (one)") > 20
 
 
 def test_a_lease_that_cannot_be_reached_is_told_once_and_then_who_leads(
@@ -384,5 +384,5 @@ def test_a_lease_that_cannot_be_reached_is_told_once_and_then_who_leads(
     on_virtual_time(scenario)
 
     (told,) = said(caplog, "WARNING")
-    assert told.startswith("standing by: the Lease cannot be read or taken (")
-    assert said(caplog, "INFO") == ["standing by: another leads (one)"]
+    assert told.startswith("not leading: cannot read or acquire the lease; retrying (")
+    assert said(caplog, "INFO") == ["not leading: the lease is held by another process (one)"]

@@ -69,7 +69,7 @@ def test_a_claim_that_has_its_devices_is_given_up_after_a_while() -> None:
     outcome = written_over_a_road_that_is_cut(gives_devices=False)
 
     assert isinstance(outcome, PrebindRefused)
-    assert outcome.reason.startswith("no answer within 30 s")
+    assert outcome.reason.startswith("no response within 30 s")
 
 
 def test_a_planted_writer_that_gives_up_devices_too_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,7 +229,7 @@ def test_a_claim_that_changes_all_the_time_is_given_up() -> None:
     server = Server()
     server.meanwhile = [lambda s: s.touch(devices=[])] * (3 * CONFLICTS_MAX)
 
-    with pytest.raises(ClaimNotReserved, match="was changed by others 5 times in a row"):
+    with pytest.raises(ClaimNotReserved, match="conflicted 5 times in a row"):
         written(server)
 
 

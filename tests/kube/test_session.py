@@ -135,7 +135,7 @@ def test_a_watch_is_read_while_it_comes_and_its_break_is_told(tmp_path: Path) ->
         async with session.stream(ApiRequest("GET", "/watch")) as stream:
             assert await anext(stream.chunks) == b'{"type":'
             go_on.set()
-            with pytest.raises(TransportError, match="the stream broke"):
+            with pytest.raises(TransportError, match="the stream was interrupted"):
                 while True:
                     await anext(stream.chunks)
 
@@ -196,7 +196,7 @@ def test_an_exec_plugin_is_run_again_when_its_credential_is_refused(tmp_path: Pa
     [
         (
             {"users": [{"name": "u", "user": {"exec": {"apiVersion": "v1", "command": "/bin/false"}}}]},
-            "/bin/false gave no credentials",
+            "/bin/false returned no credentials",
         ),
         ({"current-context": "there"}, "there"),
         ({"clusters": []}, "clusters"),
@@ -239,7 +239,7 @@ def test_a_context_that_is_named_is_taken(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("- a\n- b\n", "a list"), ("token", "a text"), ("", "nothing"), ("7", "a single value")],
+    [("- a\n- b\n", "a list"), ("token", "a string"), ("", "nothing"), ("7", "a scalar")],
 )
 def test_a_file_that_is_no_kubeconfig_at_all_is_said_to_be_none(
     text: str, words: str, tmp_path: Path
@@ -250,4 +250,4 @@ def test_a_file_that_is_no_kubeconfig_at_all_is_said_to_be_none(
     with pytest.raises(BadKubeconfig) as error:
         asyncio.run(connect(ConnectionSettings(path)))
 
-    assert str(error.value) == f"{path}: not a kubeconfig file, which is a YAML map: it holds {words}"
+    assert str(error.value) == f"{path}: not a kubeconfig file: expected a YAML map, got {words}"

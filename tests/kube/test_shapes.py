@@ -174,15 +174,15 @@ def test_a_field_of_the_wrong_type_is_said_at_its_place_and_with_what_it_should_
 @pytest.mark.parametrize(
     ("kind", "path", "wrong", "words"),
     [
-        ("PersistentVolume", "spec.accessModes", "ReadWriteOnce", "is `ReadWriteOnce`, and should be a list"),
-        ("Pod", "spec.priority", 2**40, "is 1099511627776, and should be a whole number of at most 32 bits"),
+        ("PersistentVolume", "spec.accessModes", "ReadWriteOnce", "is `ReadWriteOnce`, expected a list"),
+        ("Pod", "spec.priority", 2**40, "is 1099511627776, expected an integer of at most 32 bits"),
         ("Pod", "metadata.name", None, "is missing"),
-        ("Node", "status.capacity", [], "is a list, and should be a map"),
+        ("Node", "status.capacity", [], "is a list, expected a map"),
         (
             "StorageClass",
             "volumeBindingMode",
             "Later",
-            "is `Later`, and should be `Immediate` or `WaitForFirstConsumer`",
+            "is `Later`, expected `Immediate` or `WaitForFirstConsumer`",
         ),
     ],
 )

@@ -121,7 +121,7 @@ def test_planted_a_sight_that_remembers_nothing_is_noticed(monkeypatch: pytest.M
 def test_a_metric_that_joins_otherwise_or_asks_for_the_time_is_told_so() -> None:
     assert asker().unsupported_reason(metric(join="node")) is None
     assert "write `join = node`" in (asker().unsupported_reason(metric(join="instance")) or "")
-    assert "leave `sampled_at` out" in (
+    assert "remove `sampled_at`" in (
         asker().unsupported_reason(metric(join="node", more='sampled_at = "x"')) or ""
     )
 

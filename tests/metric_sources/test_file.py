@@ -146,12 +146,12 @@ def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended
     ("text", "words"),
     [
         ("a: [", "not YAML"),
-        ("[]", "(top level): is a list, and should be a map"),
-        ("ok: {}\nload:\n  node-1: null\n", "line 3: load.node-1: is null, and should be a number or a text"),
-        ("load: {node-1: [5]}", "line 1: load.node-1: is a list, and should be a number or a text"),
+        ("[]", "(top level): is a list, expected a map"),
+        ("ok: {}\nload:\n  node-1: null\n", "line 3: load.node-1: is null, expected a number or a text"),
+        ("load: {node-1: [5]}", "line 1: load.node-1: is a list, expected a number or a text"),
         (
             "ok: {}\n'two words': {}",
-            "line 2: two words: is `two words`, and should be a metric's name (letters, digits",
+            "line 2: two words: is `two words`, expected a metric's name (letters, digits",
         ),
         ("load: {node-1: 2026-99-99}", "not YAML: month must be in 1..12"),
         (f"load: {{node-1: {'9' * 5000}}}", "not YAML: Exceeds the limit"),
@@ -178,10 +178,10 @@ def test_every_mistake_of_a_file_is_said_at_its_line_in_the_order_of_the_file(tm
         read_samples_file(path)
 
     assert error.value.problems == (
-        f"{path}: line 2: net_rx.b: is null, and should be a number or a text",
-        f"{path}: line 4: net_rx.a: is a list, and should be a number or a text",
-        f"{path}: line 5: 9lives: is `9lives`, and should be a metric's name (letters, digits and _, no digit first)",
-        f"{path}: line 6: cpu_util: is 7, and should be a map",
+        f"{path}: line 2: net_rx.b: is null, expected a number or a text",
+        f"{path}: line 4: net_rx.a: is a list, expected a number or a text",
+        f"{path}: line 5: 9lives: is `9lives`, expected a metric's name (letters, digits and _, no digit first)",
+        f"{path}: line 6: cpu_util: is 7, expected a map",
     )
 
 
@@ -194,7 +194,7 @@ def test_of_more_mistakes_than_anybody_reads_the_first_are_said_and_the_rest_cou
 
     *said, rest = error.value.problems
     assert [one.split(": ")[2] for one in said] == [f"net_rx.node-{number}" for number in range(20)]
-    assert rest == f"{path}: and 30 more mistakes"
+    assert rest == f"{path}: and 30 more errors"
 
 
 def test_the_greatest_whole_number_is_no_sample_for_a_float_makes_it_one_more() -> None:

@@ -142,7 +142,7 @@ def test_a_file_names_two_pods_with_an_arrow() -> None:
     assert (found.invalid, found.unknown_nodes) == (2, ())
     assert found.invalid_message == (
         "metric talk: not a bandwidth, so missing: `often` (ml/train-2 -> ml/train-0); "
-        "metric talk: no two pods (`namespace/name -> namespace/name`): `train-0 -> train-1`"
+        "metric talk: not a pair of pods (`namespace/name -> namespace/name`): `train-0 -> train-1`"
     )
 
 
@@ -152,5 +152,5 @@ def test_what_is_no_pair_of_pods_is_none(key: str) -> None:
 
 
 def test_sources_that_know_only_nodes_say_so() -> None:
-    assert why_not_annotations(talk()) == "a node's annotations say nothing of two pods"
-    assert why_not_metrics_api(talk()) == "the metrics API says nothing of two pods"
+    assert why_not_annotations(talk()) == "annotations do not support metrics between pods"
+    assert why_not_metrics_api(talk()) == "the metrics API does not support metrics between pods"

@@ -278,7 +278,7 @@ def test_failures_are_counted_said_once_and_asked_again_less_and_less_often(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     listener, book = Listener(wanting(metric(every="5s")), [A]), SourcePollStatus("prom")
-    road = PretendRoad({"rx": PollError("timeout", "no whole answer within 10 s")})
+    road = PretendRoad({"rx": PollError("timeout", "no complete response within 10 s")})
 
     async def scenario() -> None:
         async with running(prometheus(road, book).run(listener.customer())):

@@ -189,7 +189,7 @@ def echo_of_secrets(tmp_path: Path) -> str:
 
 
 def test_a_server_that_repeats_our_credentials_does_not_bring_them_into_the_log(tmp_path: Path) -> None:
-    assert echo_of_secrets(tmp_path) == "the server answers 401: you sent Bearer *** and *** and ***"
+    assert echo_of_secrets(tmp_path) == "the server returned 401: you sent Bearer *** and *** and ***"
 
 
 def test_planted_a_secret_that_is_passed_on_is_noticed(
@@ -294,14 +294,14 @@ def test_certificates_that_cannot_be_read_are_named(authority: Authority, tmp_pa
 @pytest.mark.parametrize(
     ("status", "kind", "words"),
     [
-        (302, "redirect", "the server answers 302, and redirects are not followed"),
-        (400, "query", "the server answers 400: bad_data: no such function"),
-        (401, "credentials", "the server answers 401: bad_data: no such function"),
-        (403, "credentials", "the server answers 403: bad_data: no such function"),
-        (404, "status", "the server answers 404: bad_data: no such function"),
-        (422, "query", "the server answers 422: bad_data: no such function"),
-        (429, "status", "the server answers 429: bad_data: no such function"),
-        (503, "status", "the server answers 503: bad_data: no such function"),
+        (302, "redirect", "the server returned 302; redirects are not followed"),
+        (400, "query", "the server returned 400: bad_data: no such function"),
+        (401, "credentials", "the server returned 401: bad_data: no such function"),
+        (403, "credentials", "the server returned 403: bad_data: no such function"),
+        (404, "status", "the server returned 404: bad_data: no such function"),
+        (422, "query", "the server returned 422: bad_data: no such function"),
+        (429, "status", "the server returned 429: bad_data: no such function"),
+        (503, "status", "the server returned 503: bad_data: no such function"),
     ],
 )
 def test_a_status_that_is_not_200_says_what_kind_of_trouble_it_is(status: int, kind: str, words: str) -> None:
@@ -352,7 +352,7 @@ def test_a_server_that_hangs_or_drips_is_given_up_in_time() -> None:
 
     for handler in (hangs, drips):
         error = failure(handler, timeout_s=0.3)
-        assert (error.kind, str(error)) == ("timeout", "no whole answer within 0.3 s")
+        assert (error.kind, str(error)) == ("timeout", "no complete response within 0.3 s")
 
 
 def test_a_connection_that_is_cut_is_unreachable() -> None:

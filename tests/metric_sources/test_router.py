@@ -25,13 +25,13 @@ A = node_at("a")
 
 
 class Nothing:
-    """A source that has nothing and refuses nothing but what is asked of it as `odd`."""
+    """A source without samples that supports every metric except those with the query `odd`."""
 
-    async def run(self, customer: SampleConsumer) -> None:
+    async def run(self, consumer: SampleConsumer) -> None:
         await asyncio.get_running_loop().create_future()
 
-    def why_not(self, one: Metric) -> str | None:
-        return "that is odd" if one.query == "odd" else None
+    def unsupported_reason(self, metric: Metric) -> str | None:
+        return "that is odd" if metric.query == "odd" else None
 
 
 def named(*names: str, default: str | None = None) -> SampleSourceRouter:
@@ -50,8 +50,8 @@ def of(source: str | None = None, query: str = "rx") -> Metric:
         (named("prom"), of(), None),
         (named("prom"), of("prom"), None),
         (named("a", "b", default="b"), of(), None),
-        (named(), of(), "the settings give no source of samples"),
-        (named("b", "a"), of(), "it names no source, and the settings have several: a, b"),
+        (named(), of(), "the settings have no metric source"),
+        (named("b", "a"), of(), "it names no source and the settings have several: a, b"),
         (named("a", "b"), of("c"), "the settings have no source `c`"),
         (named("a"), of("c"), "the settings have no source `c`"),
         (named("a"), of(query="odd"), "source `a`: that is odd"),

@@ -236,16 +236,13 @@ def test_an_extender_that_fails_makes_the_pod_back_off_and_says_so() -> None:
     rig = Asking(ASKING, *nodes("a"), pod("web"))
     rig.settle()
 
-    rig.tell(e.ExtendersAnswered(rig.asked[0].call_id, {}, "extender gpu: filter gave no answer within 5 s"))
+    rig.tell(e.ExtendersAnswered(rig.asked[0].call_id, {}, "extender gpu: filter timed out after 5 s"))
     rig.settle()
     at_once = len(rig.asked)
     (report,) = rig.of(c.ReportPending)
     rig.pass_time(2)
 
-    assert (report.reason, report.message) == (
-        "SchedulerError",
-        "extender gpu: filter gave no answer within 5 s",
-    )
+    assert (report.reason, report.message) == ("SchedulerError", "extender gpu: filter timed out after 5 s")
     assert (at_once, len(rig.asked)) == (1, 2)
 
 

@@ -169,7 +169,7 @@ def test_one_request_too_many_is_sent_away_with_when_to_ask_again_and_the_next_i
         assert (refused.value.code, refused.value.headers["Retry-After"]) == (503, "1")
         assert (
             refused.value.read()
-            == b"policysched extender: as many requests as it takes in (1) are under way; ask again\n"
+            == b"policysched extender: too many requests in flight (limit 1); retry later\n"
         )
         assert (first[0], after[0]) == (200, 200)
         assert desk.noted == [("filter", "busy"), ("preempt", "answered"), ("filter", "answered")]
@@ -233,7 +233,7 @@ def test_only_who_shows_a_certificate_is_answered_where_one_is_asked_for(authori
         with_one = await asyncio.to_thread(post, f"{url}/p/filter", b"{}", trusting(authority, client))
         without = await asyncio.to_thread(post, f"{url}/p/filter", b"{}", trusting(authority))
         assert with_one[0] == 200
-        assert without == (403, "a client certificate is asked for\n")
+        assert without == (403, "a client certificate is required\n")
         assert desk.worked_on == 1
         probe = urllib.request.Request(f"{url}/livez")
         with urllib.request.urlopen(probe, timeout=PATIENCE_S, context=trusting(authority)) as answer:

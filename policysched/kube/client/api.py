@@ -1,18 +1,18 @@
-"""The few verbs that we use of the Kubernetes API, over any `Transport`, and what can go wrong with them.
+"""The API client: the verbs of the Kubernetes API that the scheduler uses, and their errors.
 
     Exception
-     ├── TransportError      no whole answer came: the server may or may not have acted (kube.transport)
-     ├── Garbled             an answer came that is not what the API says: a proxy's page, half a line
-     └── Refused             the server answered, and not with what was asked for
-          ├── Unauthorized   401: our credentials; they may be renewed
-          ├── Forbidden      403: RBAC
-          ├── NotFound       404
-          ├── Conflict       409: exists already, another version, another UID, bound already
-          ├── Expired        410: the version asked for is too old; also as an error object in a watch
-          ├── Throttled      429
-          └── ServerFault    5xx: the outcome of a write is as unknown as without an answer
+     ├── TransportError           no complete response: the server may or may not have acted (kube.client.transport)
+     ├── InvalidResponse          the response is not the API's: a proxy's page, half a line
+     └── ApiStatusError           the server answered with another status than 2xx
+          ├── Unauthorized        401: the credentials; they may be renewed
+          ├── Forbidden           403: RBAC
+          ├── NotFound            404
+          ├── Conflict            409: already exists, another version, another UID, already bound
+          ├── Expired             410: the version is too old; also an error object in a watch
+          ├── TooManyRequests     429
+          └── ServerError         5xx: the outcome of a write is unknown, as without a response
 
-Everything else that is not 2xx is a plain `ApiStatusError`, with its status.
+Every other status is a plain `ApiStatusError`.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -39,11 +39,11 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
 class InvalidResponse(Exception):
-    """The answer cannot be read as the API's."""
+    """The response is not one of the Kubernetes API."""
 
 
 class ApiStatusError(Exception):
-    """`message` is the server's word; `retry_after_s` what it asked for, if anything."""
+    """`message` is the server's; `retry_after_s` is its `Retry-After`, if any."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message or f"{status} {reason}")
@@ -82,7 +82,7 @@ class ServerError(ApiStatusError):
 
 
 ApiErrors = (TransportError, InvalidResponse, ApiStatusError)
-"""Whatever may come of a request, for those who try again whatever it was."""
+"""Every error of a request, for callers that retry after any of them."""
 
 _ERROR_BY_STATUS: Mapping[int, type[ApiStatusError]] = {
     401: Unauthorized,
@@ -140,7 +140,7 @@ class ApiClient:
     async def delete(
         self, path: str, options: Json, *, params: Mapping[str, str] | None = None, timeout_s: float = 10.0
     ) -> None:
-        """`options` are DeleteOptions. What the server answers besides (the object, a Status) holds nothing for us."""
+        """`options` are DeleteOptions. The response body (the object or a Status) is ignored."""
         answer = await self._transport.request(
             ApiRequest("DELETE", path, params or {}, orjson.dumps(options), timeout_s=timeout_s)
         )
@@ -150,7 +150,7 @@ class ApiClient:
     async def post_discarding_response(
         self, path: str, body: bytes, *, params: Mapping[str, str], timeout_s: float
     ) -> None:
-        """A POST whose answer, if it is a good one, holds nothing that we need."""
+        """A POST whose response body is not needed."""
         answer = await self._transport.request(ApiRequest("POST", path, params, body, timeout_s=timeout_s))
         if not 200 <= answer.status < 300:
             raise status_error_from_response(answer)
@@ -158,7 +158,7 @@ class ApiClient:
     async def pages(
         self, path: str, params: Mapping[str, str], *, page_size: int, timeout_s: float = 60.0
     ) -> AsyncGenerator[ListPage, None]:
-        """A list, a page at a time; `page_size` 0 asks for all at once. `Expired` can come between two pages."""
+        """A list, page by page; `page_size` 0 requests everything at once. `Expired` can occur between two pages."""
         query = {**params, **({"limit": str(page_size)} if page_size else {})}
         while True:
             answer = await self._request_object(ApiRequest("GET", path, query, timeout_s=timeout_s))
@@ -182,10 +182,10 @@ class ApiClient:
         idle_timeout_s: float,
         timeout_s: float = 20.0,
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        """What happens after `resource_version`, until the server or the road ends it.
+        """Events after `resource_version`, until the server or the connection ends the stream.
 
-        A stream on which nothing comes for `idle_timeout_s` ends too: the server sends bookmarks about once a minute, so a
-        silent one is more likely a dead connection.
+        The stream also ends after `idle_timeout_s` without data: the server sends bookmarks about once a minute, so
+        silence means a dead connection.
         """
         query = {
             **params,
@@ -218,7 +218,7 @@ class ApiClient:
 
 
 def status_error_from_response(answer: ApiResponse) -> ApiStatusError:
-    """The exception for an answer that is not 2xx. A body that is no Status is quoted, shortened."""
+    """The exception for a status other than 2xx. A body that is not a Status is quoted, truncated."""
     try:
         status = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
@@ -238,7 +238,7 @@ def status_error(
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds only: the API server never sends the form with a date."""
+    """Only seconds: the API server never sends a date."""
     text = headers.get("retry-after", "")
     return float(text) if text.isascii() and text.isdigit() else None
 

@@ -1,7 +1,7 @@
-"""How long to wait before trying again.
+"""Exponential backoff with jitter between retries.
 
-Doubling from a first delay to a longest one, each drawn between half and the whole of it, so that many clients that
-failed together do not come back together. The server's `Retry-After` is a least: it knows better than we do.
+The delay doubles from `initial_s` to `max_s`; each wait is drawn between half of it and all of it, so that clients that
+failed together do not retry together. The server's `Retry-After` is a lower bound.
 """
 
 from random import Random
@@ -10,7 +10,7 @@ from policysched.kube.client.api import ApiStatusError
 
 
 class Backoff:
-    """One activity's run of failures. Chance comes from the stream handed in."""
+    """The consecutive failures of one activity."""
 
     def __init__(self, random: Random, *, initial_s: float = 0.1, max_s: float = 15.0) -> None:
         self._random = random
@@ -22,9 +22,9 @@ class Backoff:
         self.failures = 0
 
     def next_delay_s(self, error: BaseException | None = None) -> float:
-        """Seconds to wait before the next try."""
-        whole_s = min(self._max_s, self._initial_s * 2.0 ** min(self.failures, 32))
+        """Seconds to wait before the next attempt."""
+        delay_s = min(self._max_s, self._initial_s * 2.0 ** min(self.failures, 32))
         self.failures += 1
-        drawn_s = whole_s * (0.5 + self._random.random() / 2)
-        asked_s = error.retry_after_s if isinstance(error, ApiStatusError) else None
-        return max(drawn_s, asked_s or 0.0)
+        jittered_s = delay_s * (0.5 + self._random.random() / 2)
+        retry_after_s = error.retry_after_s if isinstance(error, ApiStatusError) else None
+        return max(jittered_s, retry_after_s or 0.0)

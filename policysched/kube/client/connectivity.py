@@ -1,4 +1,4 @@
-"""Whether the API server can be reached and lets us do what we need, said once when it does not and once when it does again."""
+"""Whether the API server is reachable and grants what the scheduler needs. Logged once per outage, at its start and end."""
 
 import logging
 import time
@@ -10,12 +10,12 @@ log = logging.getLogger(__name__)
 
 
 class Connectivity:
-    """Several activities share one: it is away while any of them has failed and not worked since.
+    """Shared by several activities: unreachable while any of them has failed and not succeeded since.
 
-        reachable ──something failed──► away ──all that failed have worked again──► reachable
+        reachable ──an activity fails twice──► unreachable ──all failed activities succeed──► reachable
 
-    A single failure that the next try mends is not worth a line. What RBAC forbids is said of each activity: all of it has to be
-    allowed, and an operator wants to see it at once. `monotonic_s` is only for saying how long it took.
+    A single failure that the next attempt repairs is not logged. Permissions that RBAC denies are logged for each
+    activity, so that an operator sees all of them at once. `monotonic_s` only measures the outage for the log.
     """
 
     def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
@@ -31,7 +31,7 @@ class Connectivity:
 
     @property
     def problem(self) -> str:
-        """What is wrong, in words; empty where nothing is."""
+        """One line about the problem; empty if there is none."""
         if not self.unreachable:
             return ""
         if self._forbidden:
@@ -49,7 +49,7 @@ class Connectivity:
             return
         self._unreachable_since_s = self._monotonic_s()
         log.warning(
-            "the API server cannot be reached or does not answer; trying again until it does",
+            "the API server is unreachable or does not answer; retrying",
             extra={"activity": activity, "why": str(error) or type(error).__name__},
         )
 
@@ -59,7 +59,7 @@ class Connectivity:
         if activity not in self._forbidden:
             self._forbidden.add(activity)
             log.warning(
-                "the API server forbids what is needed; trying again until it allows it (deploy/rbac.yaml has the roles)",
+                "the API server denies a required permission; retrying (deploy/rbac.yaml has the roles)",
                 extra={"activity": activity, "why": str(why)},
             )
 

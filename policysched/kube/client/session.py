@@ -1,8 +1,8 @@
-"""The real road to an API server: `kubernetes.aio` knows who we are and whom to trust, aiohttp carries the bytes.
+"""The HTTP transport to an API server: `kubernetes.aio` loads the configuration, aiohttp carries the requests.
 
-The client library brings kubeconfig files, contexts, exec plugins and the service account of a pod; what it makes of
-them (address, credentials, certificates, proxy) is all that we take. Its model classes would cost more than the whole
-decision. It is imported here, when a connection is made, for its import takes most of a second.
+The client library handles kubeconfig files, contexts, exec plugins and the service account of a pod; only its result
+(address, credentials, certificates, proxy) is used. Its model classes would cost more time than a scheduling decision.
+It is imported when a connection is made, because the import takes most of a second.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ log = logging.getLogger(__name__)
 TOKEN_FILE_RELOAD_INTERVAL_S = 60.0
 
 READ_ERRORS = (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError, asyncio.IncompleteReadError)
-"""What aiohttp raises where no whole answer came."""
+"""What aiohttp raises if no complete response arrives."""
 
 
 class BadKubeconfig(Exception):
-    """A kubeconfig that is missing, cannot be read or names what it does not have: one line says which."""
+    """A kubeconfig that is missing, unreadable or inconsistent. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Which cluster, as whom. `kubeconfig` None: the pod's own service account, or else the files that kubectl would
-    read. `connections_max` bounds the pool: more requests than that wait inside the program."""
+    """Which cluster, with which identity. `kubeconfig` None: the pod's service account, or else the files that kubectl
+    reads. `connections_max` bounds the pool; further requests wait for a connection."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -49,7 +49,7 @@ class ConnectionSettings:
 
 
 class _ClientConfiguration(Protocol):
-    """What we use of `kubernetes.aio.client.Configuration`."""
+    """The part of `kubernetes.aio.client.Configuration` that is used."""
 
     host: str
     ssl_ca_cert: str | None
@@ -65,8 +65,8 @@ class _ClientConfiguration(Protocol):
 class HttpTransport:
     """`kube.client.transport.Transport` over HTTP. Use it inside one event loop, as an async context manager.
 
-    `load` reads the configuration anew: a kubeconfig's token file is read again every minute, its exec plugin is run
-    again when the server says 401 (a pod's own token has a hook in the client library that does the same).
+    `load` reloads the configuration: a kubeconfig's token file every minute, its exec plugin after a 401. For a pod's
+    own token the client library does the same.
     """
 
     def __init__(
@@ -94,16 +94,16 @@ class HttpTransport:
 
     @property
     def host(self) -> str:
-        """The server's address, for people."""
+        """The server's address, for display."""
         return self._base
 
     async def __aenter__(self) -> "HttpTransport":
         self._client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._settings.connections_max, keepalive_timeout=60),
-            # Answers are bounded by each request's own time-out; a watch has none, but an idle limit.
+            # Each request has its own time-out; a watch has an idle time-out instead.
             timeout=aiohttp.ClientTimeout(total=None),
             headers={"Accept": "application/json", "User-Agent": self._settings.user_agent},
-            # HTTPS_PROXY and NO_PROXY count, but never for this machine itself, as in Go.
+            # HTTPS_PROXY and NO_PROXY apply, except to loopback addresses, as in Go.
             trust_env=not _is_loopback(self._base),
         )
         return self
@@ -114,7 +114,7 @@ class HttpTransport:
             self._client = None
 
     async def request(self, request: ApiRequest) -> ApiResponse:
-        """Raises TransportError. After a 401 the credentials are made anew and the request is sent once more."""
+        """Raises TransportError. After a 401 the credentials are reloaded and the request is sent once more."""
         answer = await self._request_once(request)
         if answer.status == 401 and await self._reload_credentials():
             answer = await self._request_once(request)
@@ -130,7 +130,7 @@ class HttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
-        """`timeout_s` bounds the wait for the head of the answer."""
+        """`timeout_s` bounds the wait for the response headers."""
         answer = await self._open(request)
         if answer.status == 401 and await self._reload_credentials():
             answer.release()
@@ -138,7 +138,7 @@ class HttpTransport:
         try:
             yield ApiStream(answer.status, _lower_case_names(answer.headers), _chunks(answer))
         finally:
-            answer.close()  # a watch that is left is still under way: its connection cannot be used again
+            answer.close()  # an unfinished watch blocks its connection: it cannot be reused
 
     async def _open(self, request: ApiRequest) -> aiohttp.ClientResponse:
         headers = await self._headers()
@@ -171,21 +171,23 @@ class HttpTransport:
         return {"Authorization": token} if token else {}
 
     async def _reload_credentials(self) -> bool:
-        """Make the credentials anew, once for all that wait for it. False where that brought nothing."""
-        asked_s = time.monotonic()
+        """Reload the credentials, once for all concurrent callers. False if that failed."""
+        requested_s = time.monotonic()
         async with self._loading:
-            if self._loaded_s >= asked_s:
+            if self._loaded_s >= requested_s:
                 return True
             try:
                 self._apply_configuration(await self._load())
             except BadKubeconfig as error:
-                log.warning("the credentials cannot be renewed", extra={"why": str(error)})
+                log.warning(
+                    "cannot renew the credentials; still using the old ones", extra={"why": str(error)}
+                )
                 return False
             return True
 
 
 async def connect(settings: ConnectionSettings) -> HttpTransport:
-    """A session, not yet open. Nothing is sent. Raises BadConfiguration."""
+    """A transport, not yet open. Sends nothing. Raises BadKubeconfig."""
     if settings.kubeconfig is None and settings.context is None and in_cluster():
         return HttpTransport(await _load_in_cluster(), settings, _load_in_cluster)
 
@@ -205,11 +207,11 @@ def in_cluster() -> bool:
 
 
 def _ensure_home() -> None:
-    """kubernetes.aio looks for the home folder as it is imported, and fails where the user is but a number."""
+    """kubernetes.aio resolves the home folder on import, which fails for a user without a passwd entry."""
     try:
         Path.home()
     except RuntimeError:
-        os.environ["HOME"] = "/"  # what container runtimes say then
+        os.environ["HOME"] = "/"  # as container runtimes set it
 
 
 async def _load_in_cluster() -> _ClientConfiguration:
@@ -242,38 +244,36 @@ async def _load_kubeconfig(where: ConnectionSettings) -> tuple[_ClientConfigurat
         )
         user = getattr(loader, "_user", None)
         if user is not None and "exec" in user and not (configured.api_key or configured.cert_file):
-            raise BadKubeconfig(f"{files}: the exec plugin {user['exec']['command']} gave no credentials")
+            raise BadKubeconfig(f"{files}: the exec plugin {user['exec']['command']} returned no credentials")
         return cast(_ClientConfiguration, configured), user is not None and "tokenFile" in user
     except (config.ConfigException, yaml.YAMLError, OSError) as error:
         raise BadKubeconfig(f"{files}: {describe_http_error(error)}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadKubeconfig(
-            f"{files}: not shaped as a kubeconfig file: {describe_http_error(error)}"
-        ) from error
+        raise BadKubeconfig(f"{files}: not a valid kubeconfig file: {describe_http_error(error)}") from error
 
 
 def _require_yaml_map(files: str) -> None:
-    """A list or a text gets no word from the client library that would help."""
+    """Reject what the client library reports without a useful message: a list, a string, an empty file."""
     for name in files.split(os.pathsep):
         try:
-            found = parse_yaml(read_text(name)) if is_file(name) else {}
+            document = parse_yaml(read_text(name)) if is_file(name) else {}
         except UnreadableFile as error:
             raise BadKubeconfig(f"{name}: {error}") from None
-        if not isinstance(found, dict):
-            what = {list: "a list", str: "a text", type(None): "nothing"}.get(type(found), "a single value")
-            raise BadKubeconfig(f"{name}: not a kubeconfig file, which is a YAML map: it holds {what}")
+        if not isinstance(document, dict):
+            what = {list: "a list", str: "a string", type(None): "nothing"}.get(type(document), "a scalar")
+            raise BadKubeconfig(f"{name}: not a kubeconfig file: expected a YAML map, got {what}")
 
 
 def _kubeconfig_files(where: ConnectionSettings) -> str:
-    """One path, or several as kubectl takes them from KUBECONFIG."""
+    """One path, or several as kubectl reads them from KUBECONFIG."""
     if where.kubeconfig is not None:
         return str(where.kubeconfig)
     return os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
 
 
 def _ssl_context(configured: _ClientConfiguration) -> ssl.SSLContext:
-    """As strict as Python's default, save for what many clusters' own authorities do not satisfy (RFC 5280's key
-    usage): the chain and the name are verified all the same."""
+    """Python's default without VERIFY_X509_STRICT, which the certificate authorities of many clusters do not satisfy
+    (RFC 5280's key usage). The chain and the name are verified."""
     context = ssl.create_default_context(cafile=configured.ssl_ca_cert)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if configured.cert_file:
@@ -281,7 +281,7 @@ def _ssl_context(configured: _ClientConfiguration) -> ssl.SSLContext:
     if not configured.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        log.warning("TLS is not verified, as the kubeconfig says", extra={"server": configured.host})
+        log.warning("TLS verification is disabled by the kubeconfig", extra={"server": configured.host})
     return context
 
 
@@ -295,7 +295,7 @@ async def _chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         async for chunk in answer.content.iter_any():
             yield chunk
     except READ_ERRORS as error:
-        raise TransportError(f"the stream broke: {describe_http_error(error)}") from error
+        raise TransportError(f"the stream was interrupted: {describe_http_error(error)}") from error
 
 
 def _lower_case_names(headers: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""One HTTP request to an API server, whoever carries it.
+"""The protocol of a transport: one HTTP request to an API server.
 
-The real carrier is an aiohttp session (`kube.client.session`), the simulated one a call into the API server in memory
-(`sandbox.transport`). Everything else in `kube` is written against this protocol and so runs unchanged in both worlds.
+`kube.client.session` implements it over aiohttp, `sandbox.transport` by calls into the API server in memory. The rest
+of `kube` depends on this protocol alone and runs unchanged over both.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -24,7 +24,7 @@ class ApiRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """A whole answer. `headers` has lower-case names."""
+    """A complete response. `headers` has lower-case names."""
 
     status: int
     body: bytes
@@ -32,23 +32,23 @@ class ApiResponse:
 
 
 class TransportError(Exception):
-    """No answer came: refused, cut, timed out. The server may or may not have acted on the request."""
+    """No complete response: refused, interrupted, timed out. The server may or may not have acted on the request."""
 
 
 class Transport(Protocol):
-    """Carries requests. Raises `TransportError` where no whole answer came; every status is an answer."""
+    """Sends requests. Raises `TransportError` without a complete response; any status is a response."""
 
     async def request(self, request: ApiRequest) -> ApiResponse: ...
 
     def stream(self, request: ApiRequest) -> AbstractAsyncContextManager["ApiStream"]:
-        """An answer that is read while it comes: a watch. `timeout_s` bounds the wait for its first byte."""
+        """A response that is read while it arrives: a watch. `timeout_s` bounds the wait for its headers."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ApiStream:
-    """An answer still under way. `chunks` yields bytes as they come, cut anywhere, and raises `TransportError`
-    where the stream breaks; it ends where the server ended it."""
+    """A response in progress. `chunks` yields bytes as they arrive, split anywhere, and raises `TransportError` if the
+    connection breaks; it ends when the server closes the stream."""
 
     status: int
     headers: Mapping[str, str]

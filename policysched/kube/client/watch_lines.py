@@ -1,4 +1,4 @@
-"""A watch's bytes as events: one JSON object a line, cut anywhere, perhaps broken off in the middle of one."""
+"""Decodes the byte stream of a watch: one JSON object per line, in chunks that are split anywhere."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,15 +12,15 @@ from policysched.kube.client.transport import TransportError
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One line. For ERROR, `object` is a Status; for BOOKMARK only its version means anything."""
+    """One line. For ERROR, `object` is a Status; for BOOKMARK only its resourceVersion counts."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
     object: dict[str, Any]
 
 
 async def watch_events(chunks: AsyncIterator[bytes], idle_timeout_s: float) -> AsyncIterator[WatchEvent]:
-    """Ends where the stream ends; raises TransportError where it breaks, falls silent for `idle_timeout_s`, or turns into
-    something that is not a watch. The rest of a line at the end was never a whole event and is dropped."""
+    """Ends with the stream. Raises TransportError if the stream breaks, is idle for `idle_timeout_s`, or is not a watch.
+    An incomplete last line is dropped."""
     buffered = b""
     while True:
         try:
@@ -29,7 +29,7 @@ async def watch_events(chunks: AsyncIterator[bytes], idle_timeout_s: float) -> A
         except StopAsyncIteration:
             return
         except TimeoutError as error:
-            raise TransportError(f"nothing came for {idle_timeout_s:g} s") from error
+            raise TransportError(f"the watch was idle for {idle_timeout_s:g} s") from error
         *lines, buffered = (buffered + chunk).split(b"\n")
         for line in lines:
             if line.strip():
@@ -38,14 +38,14 @@ async def watch_events(chunks: AsyncIterator[bytes], idle_timeout_s: float) -> A
 
 def _decode_event(line: bytes) -> WatchEvent:
     try:
-        read = orjson.loads(line)
+        decoded = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise TransportError(f"a line of the watch is not JSON: {error}") from error
-    match read:
+        raise TransportError(f"a watch line is not JSON: {error}") from error
+    match decoded:
         case {
             "type": "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR" as kind,
             "object": dict() as obj,
         }:
             return WatchEvent(kind, obj)
         case _:
-            raise TransportError(f"a line of the watch is no event: {line[:100]!r}")
+            raise TransportError(f"a watch line is not an event: {line[:100]!r}")

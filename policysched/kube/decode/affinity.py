@@ -1,4 +1,4 @@
-"""Selectors and affinities from JSON."""
+"""Decodes node affinity, node selectors and label selectors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _OPERATORS: frozenset[str] = frozenset({"In", "NotIn", "Exists", "DoesNotExist",
 
 
 def decode_node_affinity(obj: Json | None) -> NodeAffinity | None:
-    """`spec.affinity.nodeAffinity`, or None where it asks for nothing."""
+    """`spec.affinity.nodeAffinity`, or None if it is empty."""
     if not obj:
         return None
     required = obj.get("requiredDuringSchedulingIgnoredDuringExecution")
@@ -20,34 +20,34 @@ def decode_node_affinity(obj: Json | None) -> NodeAffinity | None:
     return NodeAffinity(
         required=decode_node_selector(required),
         preferred=tuple(
-            PreferredSchedulingTerm(int(one["weight"]), _term(one["preference"])) for one in preferred
+            PreferredSchedulingTerm(int(term["weight"]), _term(term["preference"])) for term in preferred
         ),
     )
 
 
 def decode_node_selector(obj: Json | None) -> tuple[NodeSelectorTerm, ...] | None:
-    """A v1.NodeSelector; None where there is none."""
+    """A v1.NodeSelector; None if absent."""
     return None if obj is None else tuple(_term(term) for term in obj.get("nodeSelectorTerms") or ())
 
 
 def decode_label_selector(obj: Json | None) -> LabelSelector | None:
-    """A metav1.LabelSelector; None (select nothing) where there is none."""
+    """A metav1.LabelSelector; None (selects nothing) if absent."""
     if obj is None:
         return None
     labels = tuple(
         SelectorRequirement(key, "In", (value,)) for key, value in (obj.get("matchLabels") or {}).items()
     )
-    requirements = labels + tuple(_requirement(one) for one in obj.get("matchExpressions") or ())
-    for one in requirements:
-        if one.operator in ("Gt", "Lt"):
-            raise ValueError(f"a label selector has no operator `{one.operator}`")
+    requirements = labels + tuple(_requirement(item) for item in obj.get("matchExpressions") or ())
+    for requirement in requirements:
+        if requirement.operator in ("Gt", "Lt"):
+            raise ValueError(f"a label selector has no operator `{requirement.operator}`")
     return LabelSelector(requirements)
 
 
 def _term(obj: Json) -> NodeSelectorTerm:
     return NodeSelectorTerm(
-        expressions=tuple(_requirement(one) for one in obj.get("matchExpressions") or ()),
-        fields=tuple(_requirement(one) for one in obj.get("matchFields") or ()),
+        expressions=tuple(_requirement(item) for item in obj.get("matchExpressions") or ()),
+        fields=tuple(_requirement(item) for item in obj.get("matchFields") or ()),
     )
 
 

@@ -1,7 +1,7 @@
-"""JSON from the API server (or a file) as the typed values of `cluster`: the edge where everything is checked once.
+"""Decodes pods, nodes, namespaces, disruption budgets and pod sets: JSON from the API server or a file is checked here once.
 
-Only what scheduling reads is read. What a built-in does not cover yet is noted by name in `Pod.uncovered`, so that
-such a pod stays pending with words instead of being bound wrongly.
+Only fields that scheduling uses are read. Fields that no built-in covers yet are listed in `Pod.uncovered`: such a pod
+stays pending with a message instead of being bound wrongly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ from policysched.kube.decode.devices import (
 from policysched.kube.decode.kubelet_rejection import decode_kubelet_rejection
 from policysched.kube.decode.pod_affinity import decode_pod_affinity, decode_spread_constraints
 from policysched.kube.decode.pod_resources import decode_pod_resources, decode_resource_list
-from policysched.kube.decode.pod_volumes import decode_claim_uses, decode_disks, decode_mounts
 from policysched.kube.decode.primitives import decode_object, object_name, string_map, text, time_ns
+from policysched.kube.decode.volumes import decode_claim_uses, decode_disks, decode_mounts
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node, Taint, TaintEffect
@@ -72,14 +72,13 @@ def required_name(obj: Json) -> str:
 
 
 def canonical_json(obj: Json) -> str:
-    """The object as JSON, without what the API server writes there for itself. Raises Malformed: YAML has values that
-    JSON has not."""
+    """The object as JSON without `managedFields`. Raises Malformed: YAML has values that JSON lacks."""
 
-    def written(obj: Json) -> str:
+    def encode(obj: Json) -> str:
         meta = {name: value for name, value in (obj.get("metadata") or {}).items() if name != "managedFields"}
         return orjson.dumps({**obj, "metadata": meta}, option=orjson.OPT_SORT_KEYS).decode()
 
-    return decode_object(str(obj.get("kind")), obj, written)
+    return decode_object(str(obj.get("kind")), obj, encode)
 
 
 def _pod(obj: Json) -> ObservedPod:
@@ -93,7 +92,7 @@ def _pod(obj: Json) -> ObservedPod:
         started_ns=time_ns(status["startTime"]) if status.get("startTime") else None,
         preempted=any(_is_preemption_condition(one) for one in status.get("conditions") or ()),
         rejection=decode_kubelet_rejection(status),
-        # Nothing is written on a bound pod that would have to go by these, and there are many.
+        # No write to a bound pod needs its version, and bound pods are many.
         version="" if spec.get("nodeName") else str(meta.get("resourceVersion") or ""),
         generation=int(meta.get("generation") or 0),
         container_events=_container_transitions(meta, status) if spec.get("nodeName") else (),
@@ -101,7 +100,7 @@ def _pod(obj: Json) -> ObservedPod:
 
 
 def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
-    """What a pod is and wants, wherever it is. Of the status it has what its requests and claims have become."""
+    """The part of a pod that does not depend on its node. The status contributes its current requests and claims."""
     needs = decode_pod_resources(spec, status)
     affinity = spec.get("affinity") or {}
     owners: list[Json] = [one for one in meta.get("ownerReferences") or () if one.get("controller")]
@@ -152,7 +151,7 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
 
 
 def _container_transitions(meta: Json, status: Json) -> tuple[ContainerEvent, ...]:
-    """What the containers did lately: each one's present run, and the end of the one before it. Last the pod's own failure."""
+    """Recent container events: the current run of each and the end of its previous run, then the failure of the pod."""
     found = []
     failed = status.get("phase") in _FAILED_PHASES
     for one in status.get("containerStatuses") or ():
@@ -162,13 +161,13 @@ def _container_transitions(meta: Json, status: Json) -> tuple[ContainerEvent, ..
         for word in ("lastState", "state"):
             state = one.get(word) or {}
             for kind in ("running", "terminated"):
-                told = state.get(kind)
-                if told is None:
+                run_state = state.get(kind)
+                if run_state is None:
                     continue
                 ended = kind == "terminated"
-                began_ns = time_ns(told.get("startedAt"))
-                at_ns = time_ns(told.get("finishedAt")) if ended else began_ns
-                run = (told.get("containerID") if ended else one.get("containerID")) or str(at_ns)
+                began_ns = time_ns(run_state.get("startedAt"))
+                at_ns = time_ns(run_state.get("finishedAt")) if ended else began_ns
+                run = (run_state.get("containerID") if ended else one.get("containerID")) or str(at_ns)
                 follows = word == "state" and before_ns > 0 and began_ns > 0
                 found.append(
                     ContainerEvent(
@@ -176,8 +175,8 @@ def _container_transitions(meta: Json, status: Json) -> tuple[ContainerEvent, ..
                         run_id=text(run),
                         terminated=ended,
                         at_ns=at_ns,
-                        exit_code=int(told.get("exitCode") or 0),
-                        reason=text(told.get("reason") or ""),
+                        exit_code=int(run_state.get("exitCode") or 0),
+                        reason=text(run_state.get("reason") or ""),
                         run_duration_ns=max(0, at_ns - began_ns) if began_ns else 0,
                         restarts=restarts,
                         downtime_ns=max(0, began_ns - before_ns) if follows else None,
@@ -193,10 +192,10 @@ _FAILED_PHASES = ("Failed", "Unknown")
 
 
 def _pod_failure(meta: Json, status: Json, ends_ns: Sequence[int]) -> ContainerEvent:
-    """No field says when a pod failed; it is no earlier than what its conditions and containers did last."""
+    """The failure of the pod, at the latest time of its conditions and containers: no field has the exact time."""
     changed = [one.get("lastTransitionTime") for one in status.get("conditions") or ()]
     known_ns = [
-        time_ns(told) for told in (meta.get("creationTimestamp"), status.get("startTime"), *changed) if told
+        time_ns(time) for time in (meta.get("creationTimestamp"), status.get("startTime"), *changed) if time
     ]
     return ContainerEvent(
         name="",
@@ -217,7 +216,7 @@ def _is_preemption_condition(condition: Json) -> bool:
 def _node(obj: Json) -> Node:
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     conditions = {text(one["type"]): text(one["status"]) for one in status.get("conditions") or ()}
-    # Without allocatable the API server takes the capacity; a file of manifests may have only that.
+    # Without allocatable the API server uses the capacity; a manifest in a file may have only that.
     listed = "allocatable" if status.get("allocatable") else "capacity"
     return Node(
         name=NodeName(text(meta["name"])),
@@ -268,7 +267,7 @@ def _pod_set(obj: Json, kind: PodSetKind) -> PodSet:
     if kind in ("Service", "ReplicationController"):
         labels = string_map(selector, "spec.selector")
         found = tuple(SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels))
-        read = LabelSelector(found) if found else None  # of an empty one is no trace left in what is stored
+        read = LabelSelector(found) if found else None  # an empty selector is not stored
     else:
         read = decode_label_selector(selector)
     return PodSet(kind, text(meta.get("namespace") or "default"), text(meta["name"]), read)
@@ -284,8 +283,8 @@ def _uncovered(spec: Json) -> tuple[str, ...]:
 
 
 def _required_features(spec: Json) -> frozenset[str]:
-    """What kubelets declare that not all of them can do, where the pod needs it to run. Source: `InferForScheduling` of the features in
-    k8s.io/component-helpers v0.36.3, `nodedeclaredfeatures/features`; the others concern updates of running pods."""
+    """The node features that the pod requires and kubelets declare. Source: `InferForScheduling` of the features in
+    k8s.io/component-helpers v0.36.3, `nodedeclaredfeatures/features`; other features concern updates of running pods."""
     found = set()
     if any(
         rule.get("action") == "RestartAllContainers"
@@ -299,7 +298,7 @@ def _required_features(spec: Json) -> frozenset[str]:
 
 
 def _host_ports(spec: Json) -> tuple[HostPort, ...]:
-    """Sidecars hold their ports beside the containers; other init containers are gone by then."""
+    """Ports of containers and sidecars; other init containers have terminated by then."""
     holders = [*(spec.get("containers") or ())]
     holders += [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
     found = []
@@ -327,7 +326,7 @@ def _image_volumes(spec: Json) -> tuple[str, ...]:
 
 
 def normalized_image_name(name: str) -> str:
-    """A name without a tag means `:latest`, as ImageLocality has it."""
+    """A name without a tag gets `:latest`, as in ImageLocality."""
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 

@@ -1,4 +1,4 @@
-"""Claims, slices and classes of devices from JSON (resource.k8s.io/v1). Like `wire`: pure, and everything is checked once."""
+"""Decodes ResourceClaims, ResourceSlices and DeviceClasses (resource.k8s.io/v1), and encodes allocations."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ import orjson
 from policysched.cluster.devices.cel_values import quantity_text
 from policysched.cluster.devices.extended_resources import may_be_device_resource
 from policysched.kube.decode.affinity import decode_node_selector
-from policysched.kube.decode.pod_resources import InvalidField
+from policysched.kube.decode.errors import InvalidField
 from policysched.kube.decode.primitives import decode_object, resource_version, text, time_ns
 from policysched.model import devices as d
 from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey
@@ -22,14 +22,14 @@ from policysched.model.selectors import NodeSelectorTerm, SelectorRequirement
 Json = Mapping[str, Any]
 
 EXTENDED_RESOURCE_CLAIM_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
-"""The annotation of claims that a scheduler made for a pod's extended resources."""
+"""Marks claims that a scheduler created for a pod's extended resources."""
 
 
 def decode_device_claim_uses(
     spec: Json, status: Json, namespace: str, uid: PodUid
 ) -> tuple[PodResourceClaim, ...]:
-    """Of a pod. A claim from a template is named in the status once it is made; one that is named there without a name is not
-    to be made at all."""
+    """The device claims of a pod. The status names a claim from a template once it is created; an entry there without a
+    name means that no claim is needed."""
     made = {
         text(one["name"]): one.get("resourceClaimName") for one in status.get("resourceClaimStatuses") or ()
     }
@@ -39,7 +39,7 @@ def decode_device_claim_uses(
             key = ResourceClaimKey(namespace, text(one["resourceClaimName"]))
             found.append(PodResourceClaim(key, None))
         elif one.get("resourceClaimTemplateName") is None:
-            continue  # `has_unknown_claim_kind` says that the pod has such a one
+            continue  # reported by `has_unknown_claim_kind`
         elif one["name"] not in made:
             found.append(PodResourceClaim(None, uid))
         elif made[one["name"]] is not None:
@@ -48,17 +48,17 @@ def decode_device_claim_uses(
 
 
 def has_unknown_claim_kind(spec: Json) -> bool:
-    """Whether a pod has a claim of a kind that is not known: neither one by name nor a template's."""
+    """Whether a pod has a claim that is given neither by name nor by template."""
     kinds = ("resourceClaimName", "resourceClaimTemplateName")
     return any(all(one.get(kind) is None for kind in kinds) for one in spec.get("resourceClaims") or ())
 
 
 def decode_extended_requests(spec: Json) -> tuple[ExtendedResourceRequest, ...]:
-    """Of a pod's containers, in their order."""
+    """The extended resource requests of a pod's containers, in order."""
     inits, found = len(spec.get("initContainers") or ()), []
     for index, one in enumerate((*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))):
         resources = one.get("resources") or {}
-        # The API server copies a limit without a request; manifests from a file have not been there yet.
+        # The API server copies limits to missing requests; manifests in files lack that defaulting.
         asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
         for place, name in enumerate(sorted(asked)):
             if not may_be_device_resource(name):
@@ -155,7 +155,7 @@ def _device_subrequest(name: str, one: Json) -> d.ExactDeviceRequest:
         name=name,
         class_name=text(one.get("deviceClassName") or ""),
         selectors=_selectors(one),
-        # As the API server defaults them, for a file.
+        # Defaults of the API server, for manifests in files.
         mode=text(one.get("allocationMode") or "ExactCount"),
         count=int(one.get("count") or 1),
         admin_access=one.get("adminAccess") is True,
@@ -174,7 +174,7 @@ def _device_subrequest(name: str, one: Json) -> d.ExactDeviceRequest:
 
 
 def _selectors(one: Json) -> tuple[str | None, ...]:
-    """None for one of a kind that is not known."""
+    """None for a selector of an unknown kind."""
     return tuple(
         text(each["cel"]["expression"]) if each.get("cel") is not None else None
         for each in one.get("selectors") or ()
@@ -191,7 +191,7 @@ def _constraint(one: Json) -> d.DeviceConstraint:
 
 
 def _config(one: Json) -> str:
-    """What is copied of it: the opaque part, or whatever later kinds there are."""
+    """The part that is copied to the allocation: `opaque`, or kinds of later versions."""
     return _json({key: value for key, value in one.items() if key not in ("requests", "source")})
 
 
@@ -326,7 +326,7 @@ def _class(obj: Json) -> d.DeviceClass:
     )
 
 
-# ── small readers ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _amounts(found: Json | None, field: str) -> dict[str, Fraction]:
@@ -356,11 +356,11 @@ def _json(value: object) -> str:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
-# ── into JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── encoding ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def encode_allocation(given: d.DeviceAllocation, at_ns: int) -> dict[str, Any]:
-    """What goes into `status.allocation` of a claim that is given its devices now."""
+    """`status.allocation` of a claim that is allocated now."""
     devices: dict[str, Any] = {"results": [_allocated_json(one) for one in given.devices]}
     if given.configs:
         devices["config"] = [

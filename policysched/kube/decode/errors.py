@@ -1,4 +1,4 @@
-"""An object from outside that cannot be understood, and where the fault lies."""
+"""Errors of decoding: a malformed object, and the field at fault."""
 
 
 class Malformed(Exception):
@@ -10,3 +10,11 @@ class Malformed(Exception):
         self.name = name
         self.field = field
         self.why = why
+
+
+class InvalidField(ValueError):
+    """Raised inside a decoder. `field` is the path inside the object."""
+
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(why)
+        self.field = field

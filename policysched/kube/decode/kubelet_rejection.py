@@ -1,8 +1,8 @@
-"""Why a kubelet did not take a pod that was bound to its node, from the pod's status.
+"""Decodes from a pod's status why the kubelet rejected a pod that was bound to its node.
 
-A kubelet counts by itself what its node has left, static pods and those that still end included, and fails a pod that
-does not fit: reason `OutOfcpu`, with its count in the message. Other reasons are a node that shuts down, a taint, a
-device that cannot be had. Source: `pkg/kubelet/lifecycle/predicate.go` and `rejectPod` in `pkg/kubelet/kubelet.go`.
+A kubelet counts the free resources of its node itself, including static and terminating pods, and fails a pod that does
+not fit: reason `OutOfcpu`, with the amounts in the message. Other reasons are a node shutdown, a taint, an unavailable
+device. Source: `pkg/kubelet/lifecycle/predicate.go` and `rejectPod` in `pkg/kubelet/kubelet.go`.
 """
 
 import re
@@ -21,7 +21,7 @@ _SHORTAGE_MESSAGE = re.compile(
 
 
 def decode_kubelet_rejection(status: Json) -> KubeletRejection | None:
-    """None where the pod was taken, whatever became of it then."""
+    """None if the kubelet admitted the pod, whatever happened later."""
     reason, message = status.get("reason") or "", status.get("message") or ""
     if status.get("phase") != "Failed" or not isinstance(reason, str) or not isinstance(message, str):
         return None

@@ -1,5 +1,5 @@
-"""The shape of each kind that is read, in the API's own field names. Only what a reader looks at is here, and a test
-holds the two together."""
+"""The schema of each decoded kind, with the API's field names. It has only fields that a decoder reads; a test keeps both
+in step."""
 
 from collections.abc import Mapping
 
@@ -98,7 +98,7 @@ _CONTAINER = object_of(
     ports=ListSchema(object_of(hostPort=INT32, containerPort=INT32, hostIP=TEXT, protocol=TEXT)),
 )
 
-# Volumes of plugins of old, in a pod and in a PersistentVolume.
+# In-tree volume plugins, in a pod and in a PersistentVolume.
 _IN_TREE: Mapping[str, Schema] = {
     "gcePersistentDisk": object_of({"pdName": TEXT}, readOnly=BOOLEAN),
     "awsElasticBlockStore": object_of({"volumeID": TEXT}),
@@ -286,4 +286,4 @@ OBJECT_SCHEMAS: Mapping[str, Schema] = {
 """By kind."""
 
 NAMED_OBJECT_SCHEMA = object_of({"metadata": object_of({"name": TEXT})})
-"""What is read of an object of any other kind."""
+"""For objects of any other kind."""

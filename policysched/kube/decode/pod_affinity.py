@@ -1,8 +1,7 @@
-"""Inter-pod affinity and topology spread constraints from JSON.
+"""Decodes inter-pod affinity and topology spread constraints.
 
-The API server writes what matchLabelKeys and mismatchLabelKeys demand into the selector when a pod is created, and
-forbids a key in both; so a key that the selector has already has been written there. A manifest from a file has not
-been through an API server, and gets it here.
+When a pod is created, the API server adds matchLabelKeys and mismatchLabelKeys to the selector, and it forbids a key in
+both; so a key that the selector already has was added by the server. For manifests in files it is added here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,9 +25,9 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> PodAffinity | None:
-    """Of `spec.affinity`, what is about other pods; None where nothing is."""
-    towards, away = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
-    if not (towards or away):
+    """The pod affinity and anti-affinity of `spec.affinity`; None if there is none."""
+    attract, repel = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
+    if not (attract or repel):
         return None
 
     def required(kind: Json) -> tuple[PodAffinityTerm, ...]:
@@ -42,7 +41,7 @@ def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> PodAf
             for one in kind.get(_PREFERRED) or ()
         )
 
-    terms, anti, weighted = required(towards), required(away), preferred(towards, 1) + preferred(away, -1)
+    terms, anti, weighted = required(attract), required(repel), preferred(attract, 1) + preferred(repel, -1)
     if not (terms or anti or weighted):
         return None
     itself = all(_selects(one.pods.label_selector, labels) for one in terms)
@@ -52,7 +51,7 @@ def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> PodAf
 def decode_spread_constraints(
     listed: Iterable[Json] | None, labels: Labels
 ) -> tuple[TopologySpreadConstraint, ...]:
-    """`spec.topologySpreadConstraints` in their order."""
+    """`spec.topologySpreadConstraints` in order."""
     return tuple(_constraint(one, labels) for one in listed or ())
 
 
@@ -93,24 +92,24 @@ def _term(one: Json, namespace: str, labels: Labels) -> PodAffinityTerm:
     selector = decode_label_selector(one.get("labelSelector"))
     selector = _with_label_keys(selector, one.get("matchLabelKeys"), "In", labels)
     selector = _with_label_keys(selector, one.get("mismatchLabelKeys"), "NotIn", labels)
-    elsewhere = decode_label_selector(one.get("namespaceSelector"))
+    namespace_selector = decode_label_selector(one.get("namespaceSelector"))
     named = tuple(str(name) for name in one.get("namespaces") or ())
-    if not named and elsewhere is None:
+    if not named and namespace_selector is None:
         named = (namespace,)
-    return PodAffinityTerm(PodSelector(named, elsewhere, selector), str(one["topologyKey"]))
+    return PodAffinityTerm(PodSelector(named, namespace_selector, selector), str(one["topologyKey"]))
 
 
 def _with_label_keys(
     selector: LabelSelector | None, keys: Iterable[str] | None, operator: SelectorOperator, labels: Labels
 ) -> LabelSelector | None:
-    """The selector, and for each key that the pod has a label with: the others' value must be the same, or another."""
+    """The selector with one more requirement for each key that the pod has: the label equals, or differs from, the pod's."""
     if selector is None:
         return None
-    there = {one.key for one in selector.requirements}
+    present = {requirement.key for requirement in selector.requirements}
     more = tuple(
         SelectorRequirement(key, operator, (labels[key],))
         for key in keys or ()
-        if key in labels and key not in there
+        if key in labels and key not in present
     )
     return LabelSelector(selector.requirements + more) if more else selector
 

@@ -1,8 +1,8 @@
-"""What a pod asks for, as kube-scheduler counts it.
+"""Computes a pod's resource requests and limits as kube-scheduler does.
 
-Containers add up; a sidecar (an init container that restarts) runs beside all that follow it; another init container
-runs alone with the sidecars before it; the larger of the two phases counts, and overhead is added. Pod-level
-resources stand in the place of the sum. Source: `k8s.io/component-helpers/resource` (`PodRequests`, `PodLimits`), and
+Containers add up; a sidecar (an init container that restarts) runs beside all containers after it; any other init
+container runs alone with the sidecars before it. The larger of the two phases counts, and overhead is added. Pod-level
+resources replace the sum. Source: `k8s.io/component-helpers/resource` (`PodRequests`, `PodLimits`), and
 for the requests assumed in scoring `pkg/scheduler/util/pod_resources.go`.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from policysched.kube.decode.errors import InvalidField
 from policysched.model.quantity import parse_milli_units, parse_whole_units
 
 Json = Mapping[str, Any]
@@ -22,18 +23,10 @@ DEFAULT_SCORING_MEMORY_BYTES = 200 * 1024 * 1024
 _POD_LEVEL = ("cpu", "memory")
 
 
-class InvalidField(ValueError):
-    """Carries the path of the field inside the object."""
-
-    def __init__(self, field: str, why: str) -> None:
-        super().__init__(why)
-        self.field = field
-
-
 @dataclass(frozen=True, slots=True)
 class PodResources:
-    """`requests` and `limits` by resource; `scoring` is (cpu milli, memory bytes) with what is assumed for containers
-    that name no request, `scoring_on_node` the same as it counts once the pod is on a node; `qos` 0 BestEffort, 1 Burstable, 2 Guaranteed."""
+    """`requests` and `limits` by resource; `scoring` is (cpu milli, memory bytes) with defaults for containers without
+    requests, `scoring_on_node` the same once the pod is on a node; `qos` is 0 BestEffort, 1 Burstable, 2 Guaranteed."""
 
     requests: ResourceAmounts
     limits: ResourceAmounts
@@ -50,7 +43,7 @@ class _Container:
 
 
 def decode_resource_list(listed: Json | None, field: str) -> ResourceAmounts:
-    """A ResourceList in whole numbers: cpu in thousandths, all else in base units, rounded up."""
+    """A ResourceList as integers: cpu in milli-units, all else in base units, rounded up."""
     result: ResourceAmounts = {}
     for resource, quantity in (listed or {}).items():
         text = quantity if isinstance(quantity, str) else str(quantity)
@@ -64,13 +57,13 @@ def decode_resource_list(listed: Json | None, field: str) -> ResourceAmounts:
 
 
 def decode_pod_resources(spec: Json, status: Json) -> PodResources:
-    """Everything a pod asks for. Raises BadQuantity.
+    """The resources of a pod. Raises InvalidField.
 
-    Replicas ask for the same: what has been added up is remembered by what was looked at, and held once for all of them.
+    Cached by all inputs, since replicas have equal ones: the result is computed and stored once for all of them.
     """
     running = _allocated_resources(status)
     try:
-        asked = orjson.dumps(
+        key = orjson.dumps(
             (
                 [_container_cache_key(one, running) for one in spec.get("containers") or ()],
                 [_container_cache_key(one, running) for one in spec.get("initContainers") or ()],
@@ -79,15 +72,15 @@ def decode_pod_resources(spec: Json, status: Json) -> PodResources:
                 status.get("qosClass"),
             )
         )
-    except orjson.JSONEncodeError:  # of a file, where a number may be larger than JSON has them here
+    except orjson.JSONEncodeError:  # a file may have numbers beyond the range of orjson
         return _compute_pod_resources(spec, status, running)
-    found = _cache.get(asked)
-    if found is None:
-        found = _compute_pod_resources(spec, status, running)
+    resources = _cache.get(key)
+    if resources is None:
+        resources = _compute_pod_resources(spec, status, running)
         if len(_cache) >= _CACHE_MAX:
             _cache.clear()
-        _cache[asked] = found
-    return found
+        _cache[key] = resources
+    return resources
 
 
 _CACHE_MAX = 4096
@@ -107,8 +100,8 @@ def _compute_pod_resources(spec: Json, status: Json, running: Mapping[str, Resou
 
     requests = {**_effective(containers, inits, "requests"), **pod_requests}
     limits = {**_effective(containers, inits, "limits"), **pod_limits}
-    # While it is being scored, pod-level requests are not looked at; on a node they count. That is what
-    # kube-scheduler 1.36 does: the scorer of NodeResourcesFit is made without the feature, the node's totals with it.
+    # Pod-level requests are ignored while the pod is scored and counted on its node, as in kube-scheduler 1.36:
+    # the scorer of NodeResourcesFit is created without the feature, the node's totals with it.
     scoring = _scoring(containers, inits, None)
     held = {**_scoring(containers, inits, requests if pod_requests else None), **pod_requests}
     for resource, amount in overhead.items():
@@ -131,7 +124,7 @@ def _containers(spec: Json, kind: str, running: Mapping[str, ResourceAmounts]) -
         resources = container.get("resources") or {}
         field = f"spec.{kind}[{index}].resources"
         limits = decode_resource_list(resources.get("limits"), f"{field}.limits")
-        # The API server copies a limit without a request; manifests from a file have not been there yet.
+        # The API server copies limits to missing requests; manifests in files lack that defaulting.
         requests = {**limits, **decode_resource_list(resources.get("requests"), f"{field}.requests")}
         for resource, amount in running.get(str(container.get("name")), {}).items():
             requests[resource] = max(requests.get(resource, 0), amount)
@@ -139,7 +132,7 @@ def _containers(spec: Json, kind: str, running: Mapping[str, ResourceAmounts]) -
 
 
 def _allocated_resources(status: Json) -> dict[str, ResourceAmounts]:
-    """What running containers hold: during an in-place resize the larger of old and new counts."""
+    """Resources of running containers: during an in-place resize the larger of old and new counts."""
     found: dict[str, ResourceAmounts] = {}
     for kind in ("containerStatuses", "initContainerStatuses"):
         for index, one in enumerate(status.get(kind) or ()):

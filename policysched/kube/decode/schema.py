@@ -1,8 +1,8 @@
-"""What the readers expect of an object, field by field, so that what does not fit is said at its place and in words.
+"""Schemas of decoded objects, which locate and describe a malformed field.
 
-The readers themselves do not ask, for the API server has checked what it stores, and there are many objects. Only where
-one of them stumbles is the object laid beside its shape; and objects from files, which nobody has checked, are laid
-beside it before they are read. `null` is as good as absent. Fields that no reader looks at are not looked at here.
+Decoders do not check objects first: the API server has validated what it stores, and objects are many. Only when a
+decoder fails is the object checked against its schema. Objects from files, which are not validated, are checked before
+decoding. `null` counts as absent. Fields that no decoder reads are not checked.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ from policysched.text.quote_value import quote_value
 
 @dataclass(frozen=True, slots=True)
 class ScalarSchema:
-    """A single value. `expected` follow "should be"."""
+    """A single value. `expected` follows "expected" in the message."""
 
     expected: str
     is_valid: Callable[[Any], bool]
@@ -44,31 +44,31 @@ Schema = ScalarSchema | ListSchema | MapSchema | ObjectSchema
 
 @dataclass(frozen=True, slots=True)
 class SchemaViolation:
-    """`field` is a path such as `spec.taints[0].effect`; `why` continues it to a sentence."""
+    """`field` is a path such as `spec.taints[0].effect`; `why` completes the sentence."""
 
     field: str
     why: str
 
 
-def first_violation(shape: Schema, value: Any) -> SchemaViolation | None:
-    """The first field that is not as it should be, in the order of the shape."""
-    return next(_violations(shape, value, ""), None)
+def first_violation(schema: Schema, value: Any) -> SchemaViolation | None:
+    """The first violation, in the order of the schema."""
+    return next(_violations(schema, value, ""), None)
 
 
 def enum_of(*texts: str) -> ScalarSchema:
-    return ScalarSchema(" or ".join(f"`{one}`" for one in texts), lambda value: value in texts)
+    return ScalarSchema(" or ".join(f"`{text}`" for text in texts), lambda value: value in texts)
 
 
 def _integer(bits: int) -> ScalarSchema:
-    most = 2 ** (bits - 1)
+    limit = 2 ** (bits - 1)
     return ScalarSchema(
-        f"a whole number of at most {bits} bits",
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and -most <= value < most,
+        f"an integer of at most {bits} bits",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit,
     )
 
 
 def _is_time(value: Any) -> bool:
-    if isinstance(value, datetime):  # YAML reads one that is not quoted
+    if isinstance(value, datetime):  # from unquoted YAML
         return True
     if not isinstance(value, str):
         return False
@@ -90,43 +90,43 @@ QUANTITY = ScalarSchema(
 TEXTS, TEXT_MAP, QUANTITIES = ListSchema(TEXT), MapSchema(TEXT), MapSchema(QUANTITY)
 
 
-def object_of(needed: Mapping[str, Schema] | None = None, /, **free: Schema) -> ObjectSchema:
-    return ObjectSchema(needed or {}, free)
+def object_of(required: Mapping[str, Schema] | None = None, /, **optional: Schema) -> ObjectSchema:
+    return ObjectSchema(required or {}, optional)
 
 
-def _violations(shape: Schema, value: Any, path: str) -> Iterator[SchemaViolation]:
-    match shape:
-        case ScalarSchema(words, fits):
-            if not fits(value):
-                yield _violation(path, value, words)
+def _violations(schema: Schema, value: Any, path: str) -> Iterator[SchemaViolation]:
+    match schema:
+        case ScalarSchema(expected, is_valid):
+            if not is_valid(value):
+                yield _violation(path, value, expected)
         case ListSchema(each):
             if not isinstance(value, list | tuple):
                 yield _violation(path, value, "a list")
                 return
-            for index, one in enumerate(value):
-                yield from _violations(each, one, f"{path}[{index}]")
+            for index, item in enumerate(value):
+                yield from _violations(each, item, f"{path}[{index}]")
         case MapSchema(each):
             if not isinstance(value, Mapping):
                 yield _violation(path, value, "a map")
                 return
-            for key, one in value.items():
+            for key, item in value.items():
                 if not isinstance(key, str):
-                    yield SchemaViolation(path, f"has the key {quote_value(key)}, and keys should be strings")
+                    yield SchemaViolation(path, f"has the key {quote_value(key)}; keys must be strings")
                 else:
-                    yield from _violations(each, one, f"{path}.{key}")
-        case ObjectSchema(needed, free):
+                    yield from _violations(each, item, f"{path}.{key}")
+        case ObjectSchema(required, optional):
             if not isinstance(value, Mapping):
                 yield _violation(path, value, "a map")
                 return
-            for key, each in needed.items():
+            for key, each in required.items():
                 yield from _field_violations(each, value.get(key), _join(path, key), missing=True)
-            for key, each in free.items():
+            for key, each in optional.items():
                 yield from _field_violations(each, value.get(key), _join(path, key), missing=False)
 
 
-def _field_violations(shape: Schema, value: Any, path: str, *, missing: bool) -> Iterator[SchemaViolation]:
+def _field_violations(schema: Schema, value: Any, path: str, *, missing: bool) -> Iterator[SchemaViolation]:
     if value is not None:
-        yield from _violations(shape, value, path)
+        yield from _violations(schema, value, path)
     elif missing:
         yield SchemaViolation(path, "is missing")
 
@@ -135,5 +135,5 @@ def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _violation(path: str, value: Any, words: str) -> SchemaViolation:
-    return SchemaViolation(path or "(object)", f"is {quote_value(value)}, and should be {words}")
+def _violation(path: str, value: Any, expected: str) -> SchemaViolation:
+    return SchemaViolation(path or "(object)", f"is {quote_value(value)}, expected {expected}")

@@ -1,10 +1,9 @@
-"""Volumes, claims and the other objects of storage from JSON. Like `wire`: pure, and everything is checked once."""
+"""Decodes PersistentVolumes, their claims, and the other storage objects."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from policysched.kube.decode.affinity import decode_label_selector, decode_node_selector
-from policysched.kube.decode.in_tree_volumes import decode_migration, decode_volume_mount
 from policysched.kube.decode.primitives import (
     decode_object,
     resource_version,
@@ -12,6 +11,7 @@ from policysched.kube.decode.primitives import (
     string_map,
     text,
 )
+from policysched.kube.decode.volumes import decode_migration, decode_volume_mount
 from policysched.model import storage as s
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.selectors import SelectorRequirement
@@ -57,7 +57,7 @@ def decode_storage_capacity(obj: Json) -> s.StorageCapacity:
 
 
 def decode_volume_attachment(obj: Json) -> s.VolumeAttachment:
-    """A storage.k8s.io/v1 VolumeAttachment; without a PersistentVolume it counts nothing. Raises Malformed."""
+    """A storage.k8s.io/v1 VolumeAttachment; without a PersistentVolume it is not counted. Raises Malformed."""
     return decode_object("VolumeAttachment", obj, _attachment)
 
 
@@ -92,7 +92,7 @@ def _volume(obj: Json) -> s.PersistentVolume:
         node_affinity_terms=required,
         claim_ref=None if claim is None else _claim_ref(claim),
         bound_by_controller=BOUND_BY_CONTROLLER in annotations,
-        # A file may have no status: such a volume is there to be taken.
+        # A manifest in a file may have no status: the volume is then available.
         phase=text((obj.get("status") or {}).get("phase") or ("Available" if claim is None else "Bound")),
         deleting=meta.get("deletionTimestamp") is not None,
         csi_volume=decode_volume_mount(spec, labels),
@@ -133,7 +133,7 @@ def _claim(obj: Json) -> s.PersistentVolumeClaim:
 
 
 def _class_name(annotations: Mapping[str, str], spec: Json) -> str:
-    """The annotation of old comes first, as in kube-scheduler."""
+    """The deprecated annotation takes precedence, as in kube-scheduler."""
     return (
         annotations[_STORAGE_CLASS_ANNOTATION]
         if _STORAGE_CLASS_ANNOTATION in annotations
@@ -192,7 +192,7 @@ def _csi_driver(obj: Json) -> s.CsiDriver:
 
 
 def _capacity(obj: Json) -> s.StorageCapacity:
-    """The size of the largest volume, where the driver says it, is more exact than the room that there is."""
+    """The maximal volume size, if the driver reports it, is more exact than the capacity."""
     sizes = ("maximumVolumeSize", "capacity")
     field = next((name for name in sizes if obj.get(name) is not None), None)
     return s.StorageCapacity(

@@ -1,1 +1,1 @@
-"""The extender protocol: a client of other extenders, and the wire format of our own."""
+"""kube-scheduler's extender protocol: a client for external extenders, and the wire format of our own server."""

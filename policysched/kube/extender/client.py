@@ -1,9 +1,9 @@
-"""Calling somebody else's extender: kube-scheduler's protocol from its other end.
+"""Calls an external extender, as kube-scheduler does.
 
-Extenders were written in many years and ways. What is accepted: names of fields in any case, nodes that are dropped
-without a word, refused nodes in either map, null for an empty list. What is not: an answer that names a node which was not asked
-about, an empty object (it neither passes nor refuses anybody), anything that is no JSON of that shape, another status
-than 200, a redirect. A score that is no whole number from 0 to 10, or stands twice, is missing.
+Existing extenders vary. Accepted: field names in any case, nodes missing from all lists, failed nodes in either map,
+null for an empty list. Rejected: unknown nodes, an empty object (it lists neither passed nor failed nodes), a body that
+is not JSON of the expected form, any status but 200, redirects. A score that is not an integer from 0 to 10, or is
+given twice, is missing.
 
 Source of the order and meaning: `HTTPExtender` and `findNodesThatPassExtenders` in kubernetes' pkg/scheduler, v1.36.
 """
@@ -28,23 +28,23 @@ Json = Mapping[str, Any]
 
 RESPONSE_BASE_BYTES = 2**20
 RESPONSE_BYTES_PER_NODE = 4096
-"""Of a name and a reason, in each of the lists in which a node may stand."""
+"""For a name and a reason in each of the lists that may contain a node."""
 RESPONSE_PER_REQUEST_RATIO = 3
-"""Whole nodes come back as they were sent, give or take white space."""
-NO_REASON_MESSAGE = "node(s) that extender {} dropped without a reason"
+"""Node objects are returned as they were sent, apart from white space."""
+NO_REASON_MESSAGE = "node(s) rejected by extender {} without a reason"
 
 
 class ExtenderCallFailed(Exception):
-    """An extender that did not answer, or not in its protocol: words with its name."""
+    """No response from an extender, or an invalid one. The message names the extender."""
 
 
 class BadExtenderSettings(Exception):
-    """Settings of an extender that cannot be used: one line that says which and why."""
+    """Unusable settings of an extender. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderTls:
-    """PEM files: whom to trust, and who we are. `insecure`: trust anybody."""
+    """PEM files. `insecure`: do not verify the server."""
 
     ca: Path | None = None
     certificate: Path | None = None
@@ -55,8 +55,9 @@ class ExtenderTls:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderEndpoint:
-    """An extender of the settings. `filter` and `prioritize` are verbs, as in kube-scheduler's configuration: put behind
-    the URL. `whole_nodes`: it has no cache of its own. `resources`: asked about pods that ask for one of these."""
+    """A configured extender. `filter` and `prioritize` are verbs appended to the URL, as in kube-scheduler's
+    configuration. `whole_nodes`: send node objects, since it has no cache. `resources`: call it only for pods that
+    request one of these."""
 
     name: str
     url: str
@@ -77,45 +78,44 @@ class ExtenderFilterResult:
 
 
 class ExtenderClient:
-    """One peer, over a session that several share. Raises BadPeer where its URL is none or its certificates cannot be
-    read."""
+    """One extender, over a shared session. Raises BadExtenderSettings for an invalid URL or unreadable certificates."""
 
-    def __init__(self, peer: ExtenderEndpoint, session: aiohttp.ClientSession) -> None:
-        _check_url(peer)
-        self.endpoint = peer
+    def __init__(self, endpoint: ExtenderEndpoint, session: aiohttp.ClientSession) -> None:
+        _check_url(endpoint)
+        self.endpoint = endpoint
         self._session = session
-        self._tls = _ssl_context(peer) if peer.url.startswith("https:") else None
+        self._tls = _ssl_context(endpoint) if endpoint.url.startswith("https:") else None
 
     async def filter(
         self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]
     ) -> ExtenderFilterResult:
-        """Which of the nodes pass. `whole` has their JSON where the peer wants it. Raises NoExtenderAnswer."""
-        assert self.endpoint.filter is not None, f"{self.endpoint.name} filters nothing"
-        answer = await self._call(self.endpoint.filter, self._arguments(pod, nodes, whole), len(nodes))
-        if not isinstance(answer, dict):
-            raise self._call_failed(f"{self.endpoint.filter} answered with no object")
-        error = field_ignoring_case(answer, "Error")
+        """The nodes that pass. `whole` has their JSON if the extender needs it. Raises ExtenderCallFailed."""
+        assert self.endpoint.filter is not None, f"{self.endpoint.name} has no filter verb"
+        response = await self._call(self.endpoint.filter, self._arguments(pod, nodes, whole), len(nodes))
+        if not isinstance(response, dict):
+            raise self._call_failed(f"{self.endpoint.filter}: the response is not an object")
+        error = field_ignoring_case(response, "Error")
         if error:
-            raise self._call_failed(f"{self.endpoint.filter} answered: {sanitize_line(error)}")
-        return self._decode_filter_result(answer, nodes)
+            raise self._call_failed(f"{self.endpoint.filter} failed: {sanitize_line(error)}")
+        return self._decode_filter_result(response, nodes)
 
     async def prioritize(self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]) -> dict[str, int]:
-        """Scores of 0 to 10 for those of the nodes that have one. Raises NoExtenderAnswer."""
-        assert self.endpoint.prioritize is not None, f"{self.endpoint.name} scores nothing"
-        answer = await self._call(self.endpoint.prioritize, self._arguments(pod, nodes, whole), len(nodes))
-        if answer is None:
+        """Scores from 0 to 10 of the nodes that have one. Raises ExtenderCallFailed."""
+        assert self.endpoint.prioritize is not None, f"{self.endpoint.name} has no prioritize verb"
+        response = await self._call(self.endpoint.prioritize, self._arguments(pod, nodes, whole), len(nodes))
+        if response is None:
             return {}
-        if not isinstance(answer, list) or not all(isinstance(one, dict) for one in answer):
-            raise self._call_failed(f"{self.endpoint.prioritize} answered with no list of scores")
-        found: dict[str, int] = {}
-        doubled: set[str] = set()
-        for one in answer:
-            host, score = field_ignoring_case(one, "Host"), field_ignoring_case(one, "Score")
+        if not isinstance(response, list) or not all(isinstance(entry, dict) for entry in response):
+            raise self._call_failed(f"{self.endpoint.prioritize}: the response is not a list of scores")
+        scores: dict[str, int] = {}
+        duplicates: set[str] = set()
+        for entry in response:
+            host, score = field_ignoring_case(entry, "Host"), field_ignoring_case(entry, "Score")
             if not isinstance(host, str) or type(score) is not int or not 0 <= score <= EXTENDER_SCORE_MAX:
                 continue
-            doubled |= {host} & found.keys()
-            found[host] = score
-        return {node: score for node, score in found.items() if node in set(nodes) - doubled}
+            duplicates |= {host} & scores.keys()
+            scores[host] = score
+        return {node: score for node, score in scores.items() if node in set(nodes) - duplicates}
 
     def _arguments(self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]) -> bytes:
         if not self.endpoint.whole_nodes:
@@ -123,28 +123,30 @@ class ExtenderClient:
         items = [whole[node] for node in nodes if node in whole]
         return orjson.dumps({"Pod": pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": None})
 
-    def _decode_filter_result(self, answer: Json, nodes: Sequence[str]) -> ExtenderFilterResult:
-        listed, named = field_ignoring_case(answer, "Nodes"), field_ignoring_case(answer, "NodeNames")
-        failed, hopeless = (
-            self._reasons(answer, "FailedNodes"),
-            self._reasons(answer, "FailedAndUnresolvableNodes"),
+    def _decode_filter_result(self, response: Json, nodes: Sequence[str]) -> ExtenderFilterResult:
+        listed, named = field_ignoring_case(response, "Nodes"), field_ignoring_case(response, "NodeNames")
+        failed, unresolvable = (
+            self._reasons(response, "FailedNodes"),
+            self._reasons(response, "FailedAndUnresolvableNodes"),
         )
-        if listed is None and named is None and not failed and not hopeless:
+        if listed is None and named is None and not failed and not unresolvable:
             raise self._call_failed(
-                f"{self.endpoint.filter} answered, and neither passes nor refuses anybody"
+                f"{self.endpoint.filter}: the response lists neither passed nor failed nodes"
             )
         passed = self._passed_names(listed, named)
-        strangers = passed - set(nodes)
-        if strangers:
+        unknown = passed - set(nodes)
+        if unknown:
             raise self._call_failed(
-                f"{self.endpoint.filter} passes {sanitize_line(min(strangers))}, which it was not asked about"
+                f"{self.endpoint.filter}: the response names unknown node {sanitize_line(min(unknown))}"
             )
         refused = {}
         for node in nodes:
-            if node in passed and node not in hopeless and node not in failed:
+            if node in passed and node not in unresolvable and node not in failed:
                 continue
-            words = hopeless.get(node) or failed.get(node) or NO_REASON_MESSAGE.format(self.endpoint.name)
-            refused[node] = ExtenderRefusal(words, resolvable=node not in hopeless)
+            message = (
+                unresolvable.get(node) or failed.get(node) or NO_REASON_MESSAGE.format(self.endpoint.name)
+            )
+            refused[node] = ExtenderRefusal(message, resolvable=node not in unresolvable)
         return ExtenderFilterResult(tuple(node for node in nodes if node not in refused), refused)
 
     def _passed_names(self, listed: Any, named: Any) -> set[str]:
@@ -158,25 +160,25 @@ class ExtenderClient:
                 else None
             )
             if not isinstance(items, list):
-                raise self._call_failed(f"{self.endpoint.filter} answered with Nodes that are no list")
-            metas = [one.get("metadata") if isinstance(one, dict) else None for one in items]
-            names = [one.get("name") if isinstance(one, dict) else None for one in metas]
-        if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
-            raise self._call_failed(f"{self.endpoint.filter} answered with nodes that have no names")
+                raise self._call_failed(f"{self.endpoint.filter}: Nodes is not a list")
+            metas = [item.get("metadata") if isinstance(item, dict) else None for item in items]
+            names = [meta.get("name") if isinstance(meta, dict) else None for meta in metas]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise self._call_failed(f"{self.endpoint.filter}: a node in the response has no name")
         return set(names)
 
-    def _reasons(self, answer: Json, field: str) -> dict[str, str]:
-        found = field_ignoring_case(answer, field) or {}
-        if not isinstance(found, dict):
-            raise self._call_failed(f"{self.endpoint.filter} answered with {field} that is no map")
-        return {node: sanitize_line(words) for node, words in found.items()}
+    def _reasons(self, response: Json, field: str) -> dict[str, str]:
+        reasons = field_ignoring_case(response, field) or {}
+        if not isinstance(reasons, dict):
+            raise self._call_failed(f"{self.endpoint.filter}: {field} is not a map")
+        return {node: sanitize_line(reason) for node, reason in reasons.items()}
 
     async def _call(self, verb: str, body: bytes, nodes: int) -> Any:
-        """What is longer than any answer about so many nodes is not read to its end: it would take this process's memory and
-        time from all other decisions."""
-        longest = RESPONSE_BASE_BYTES + RESPONSE_BYTES_PER_NODE * nodes
+        """The decoded response. Reading stops beyond the size limit for this number of nodes: larger bodies would cost memory
+        and time of all other decisions."""
+        bytes_max = RESPONSE_BASE_BYTES + RESPONSE_BYTES_PER_NODE * nodes
         if self.endpoint.whole_nodes:
-            longest += RESPONSE_PER_REQUEST_RATIO * len(body)
+            bytes_max += RESPONSE_PER_REQUEST_RATIO * len(body)
         url = f"{self.endpoint.url.rstrip('/')}/{verb}"
         headers = {"Content-Type": "application/json"}
         try:
@@ -189,56 +191,58 @@ class ExtenderClient:
                     ssl=self._tls if self._tls is not None else True,
                     server_hostname=self.endpoint.tls.server_name,
                     allow_redirects=False,
-                ) as answer,
+                ) as response,
             ):
-                if answer.status != 200:
-                    raise self._call_failed(f"{verb} answered with status {answer.status}")
-                text = await _read_limited(answer, longest)
+                if response.status != 200:
+                    raise self._call_failed(f"{verb} returned status {response.status}")
+                text = await _read_limited(response, bytes_max)
         except TimeoutError:
-            raise self._call_failed(f"{verb} gave no answer within {self.endpoint.timeout_s:g} s") from None
-        except (aiohttp.ClientError, OSError, UnicodeError) as error:  # Unicode: a name that DNS cannot have
+            raise self._call_failed(f"{verb} timed out after {self.endpoint.timeout_s:g} s") from None
+        except (aiohttp.ClientError, OSError, UnicodeError) as error:  # Unicode: an invalid DNS name
             raise self._call_failed(f"{verb}: {sanitize_line(describe_http_error(error))}") from error
         if text is None:
-            raise self._call_failed(f"{verb} answered with more than {longest:,} bytes about {nodes:,} nodes")
+            raise self._call_failed(f"{verb}: the response exceeds {bytes_max:,} bytes for {nodes:,} nodes")
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise self._call_failed(f"{verb} answered with what is no JSON") from error
+            raise self._call_failed(f"{verb}: the response is not JSON") from error
 
-    def _call_failed(self, words: str) -> ExtenderCallFailed:
-        return ExtenderCallFailed(f"extender {self.endpoint.name}: {words}")
+    def _call_failed(self, why: str) -> ExtenderCallFailed:
+        return ExtenderCallFailed(f"extender {self.endpoint.name}: {why}")
 
 
-async def _read_limited(answer: aiohttp.ClientResponse, longest: int) -> bytes | None:
-    """None: it has more bytes than that."""
-    found = bytearray()
-    async for chunk in answer.content.iter_any():
-        found += chunk
-        if len(found) > longest:
-            answer.close()
+async def _read_limited(response: aiohttp.ClientResponse, bytes_max: int) -> bytes | None:
+    """The body; None if it is longer."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > bytes_max:
+            response.close()
             return None
-    return bytes(found)
+    return bytes(body)
 
 
-def _check_url(peer: ExtenderEndpoint) -> None:
+def _check_url(endpoint: ExtenderEndpoint) -> None:
     try:
-        parts = urlsplit(peer.url)
+        parts = urlsplit(endpoint.url)
         host, _ = parts.hostname, parts.port
-        if not host or any(char.isspace() for char in peer.url):
-            raise ValueError("it names no host")
+        if not host or any(char.isspace() for char in endpoint.url):
+            raise ValueError("it has no host")
         host.encode("idna")
-    except ValueError as error:  # also what a port that is no number, or a name that is none, raises
-        raise BadExtenderSettings(f"extenders.{peer.name}.url: `{peer.url}` is no URL: {error}") from error
+    except ValueError as error:  # also raised for an invalid port or host name
+        raise BadExtenderSettings(
+            f"extenders.{endpoint.name}.url: `{endpoint.url}` is not a URL: {error}"
+        ) from error
 
 
-def _ssl_context(peer: ExtenderEndpoint) -> ssl.SSLContext:
-    tls = peer.tls
+def _ssl_context(endpoint: ExtenderEndpoint) -> ssl.SSLContext:
+    tls = endpoint.tls
     try:
         context = ssl.create_default_context(cafile=None if tls.ca is None else str(tls.ca))
         if tls.certificate is not None and tls.key is not None:
             context.load_cert_chain(tls.certificate, tls.key)
     except (OSError, ssl.SSLError) as error:
-        raise BadExtenderSettings(f"extenders.{peer.name}.tls: {error.strerror or error}") from error
+        raise BadExtenderSettings(f"extenders.{endpoint.name}.tls: {error.strerror or error}") from error
     if tls.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

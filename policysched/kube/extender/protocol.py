@@ -1,8 +1,8 @@
-"""The extender protocol's JSON, read as a server of it: what kube-scheduler asks, and the forms in which it is answered.
+"""The extender protocol's JSON on the server side: decodes requests from kube-scheduler and encodes responses.
 
-The Go types (k8s.io/kube-scheduler/extender/v1) have no JSON tags: the names of fields are capitalised and read without
+The Go types (k8s.io/kube-scheduler/extender/v1) have no JSON tags: field names are capitalised and matched without
 regard to case, and older schedulers wrote them in lower case. So names are read in any case and written capitalised.
-Kubernetes' own objects inside (a pod, the items of a node list) have the names of its API.
+Kubernetes objects inside (a pod, the items of a node list) use the names of the API.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from policysched.kube.decode import core_objects as wire
+from policysched.kube.decode import core_objects
 from policysched.kube.decode.errors import Malformed
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
@@ -21,7 +21,7 @@ from policysched.model.pods import Pod
 Json = Mapping[str, Any]
 
 EXTENDER_SCORE_MAX = 10
-"""What extenders score up to: MaxExtenderPriority."""
+"""The maximal score: MaxExtenderPriority."""
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _UID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?")
@@ -29,13 +29,13 @@ _NAME_LENGTH_MAX = 253
 
 
 class BadExtenderArgs(Exception):
-    """What was sent is none of the protocol's arguments: words for whoever sent it."""
+    """The request does not conform to the protocol. The message is for the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderArgs:
-    """ExtenderArgs: a pod and the nodes that are left for it, whole (`nodes`; `node_json` has their JSON) or by name alone
-    (`nodes` None). `names` are those of either, in the order in which they came."""
+    """ExtenderArgs: a pod and its candidate nodes, as objects (`nodes`; `node_json` has their JSON) or by name alone
+    (`nodes` None). `names` are the nodes of either form in the order received."""
 
     pod: Pod
     names: tuple[NodeName, ...]
@@ -45,7 +45,7 @@ class ExtenderArgs:
 
 @dataclass(frozen=True, slots=True)
 class ProtocolVictims:
-    """Who is to go from one node. `pods` has those that were sent whole."""
+    """The victims on one node. `pods` has those that were sent as objects."""
 
     uids: tuple[PodUid, ...]
     pods: Mapping[PodUid, Pod]
@@ -67,7 +67,7 @@ class ExtenderBindingArgs:
 
 
 class NodeDecodeCache:
-    """Reads nodes, and knows those again that came before: kube-scheduler sends the same ones with every pod."""
+    """Decodes nodes once per version: kube-scheduler sends the same ones with every pod."""
 
     def __init__(self, nodes_max: int = 20_000) -> None:
         self._nodes_max = nodes_max
@@ -77,145 +77,149 @@ class NodeDecodeCache:
         """Raises Malformed."""
         meta = obj.get("metadata") if isinstance(obj, Mapping) else None
         if not isinstance(meta, Mapping):
-            raise Malformed("Node", wire.object_name(obj), "metadata", "is missing")
+            raise Malformed("Node", core_objects.object_name(obj), "metadata", "is missing")
         uid, name, version = meta.get("uid"), meta.get("name"), meta.get("resourceVersion")
         if not (isinstance(uid, str) and isinstance(name, str) and isinstance(version, str) and version):
-            return wire.decode_node(obj)
+            return core_objects.decode_node(obj)
         key = uid, name
         known = self._decoded.get(key)
         if known is not None and known[0] == version:
             return known[1]
-        node = wire.decode_node(obj)
+        node = core_objects.decode_node(obj)
         if len(self._decoded) >= self._nodes_max:
             self._decoded.clear()
         self._decoded[key] = version, node
         return node
 
 
-# ── what is asked ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def parse_args(body: bytes, nodes: NodeDecodeCache) -> ExtenderArgs:
-    """ExtenderArgs, of filter and prioritize. Raises BadArguments."""
-    found = _object(body)
+    """ExtenderArgs, of filter and prioritize. Raises BadExtenderArgs."""
+    args = _object(body)
     pod, listed, names = (
-        _pod(found),
-        field_ignoring_case(found, "Nodes"),
-        field_ignoring_case(found, "NodeNames"),
+        _pod(args),
+        field_ignoring_case(args, "Nodes"),
+        field_ignoring_case(args, "NodeNames"),
     )
     if listed is not None:
         return _args_with_nodes(pod, listed, nodes)
     if names is None:
-        raise BadExtenderArgs("neither Nodes nor NodeNames were sent")
-    if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
-        raise BadExtenderArgs("NodeNames is no list of names")
+        raise BadExtenderArgs("both Nodes and NodeNames are missing")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise BadExtenderArgs("NodeNames is not a list of names")
     return ExtenderArgs(pod, tuple(map(NodeName, dict.fromkeys(names))), None, {})
 
 
 def parse_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
-    """ExtenderPreemptionArgs. Raises BadArguments."""
-    found = _object(body)
-    pod = _pod(found)
+    """ExtenderPreemptionArgs. Raises BadExtenderArgs."""
+    args = _object(body)
+    pod = _pod(args)
     whole, meta = (
-        field_ignoring_case(found, "NodeNameToVictims"),
-        field_ignoring_case(found, "NodeNameToMetaVictims"),
+        field_ignoring_case(args, "NodeNameToVictims"),
+        field_ignoring_case(args, "NodeNameToMetaVictims"),
     )
-    given = whole if whole else meta
-    if given is None:
-        raise BadExtenderArgs("neither NodeNameToVictims nor NodeNameToMetaVictims were sent")
-    if not isinstance(given, dict):
-        raise BadExtenderArgs("the victims are no map of nodes")
-    read = _whole_victims if whole else _meta_victims
-    return ExtenderPreemptionArgs(pod, {NodeName(node): read(node, one) for node, one in given.items()})
+    victims = whole if whole else meta
+    if victims is None:
+        raise BadExtenderArgs("both NodeNameToVictims and NodeNameToMetaVictims are missing")
+    if not isinstance(victims, dict):
+        raise BadExtenderArgs("the victims are not a map by node")
+    decode = _whole_victims if whole else _meta_victims
+    return ExtenderPreemptionArgs(
+        pod, {NodeName(node): decode(node, value) for node, value in victims.items()}
+    )
 
 
 def parse_binding_args(body: bytes) -> ExtenderBindingArgs:
-    """ExtenderBindingArgs. Raises BadArguments. The names become part of a path that is asked for with our rights, so they must be
-    names as Kubernetes has them: whoever calls could end the path, or the request, elsewhere."""
-    found = _object(body)
-    texts = {name: field_ignoring_case(found, name) for name in ("PodUID", "PodNamespace", "PodName", "Node")}
+    """ExtenderBindingArgs. Raises BadExtenderArgs. The names become part of a request path that is sent with our
+    permissions, so they must be valid Kubernetes names: a client could otherwise change the path."""
+    args = _object(body)
+    texts = {name: field_ignoring_case(args, name) for name in ("PodUID", "PodNamespace", "PodName", "Node")}
     for name, text in texts.items():
         form = _UID if name == "PodUID" else _NAME
         if not isinstance(text, str) or len(text) > _NAME_LENGTH_MAX or not form.fullmatch(text):
-            raise BadExtenderArgs(f"{name} is missing or no name")
+            raise BadExtenderArgs(f"{name} is missing or not a valid name")
     return ExtenderBindingArgs(
         PodUid(texts["PodUID"]), texts["PodNamespace"], texts["PodName"], NodeName(texts["Node"])
     )
 
 
-def _args_with_nodes(pod: Pod, listed: Any, reader: NodeDecodeCache) -> ExtenderArgs:
+def _args_with_nodes(pod: Pod, listed: Any, cache: NodeDecodeCache) -> ExtenderArgs:
     if not isinstance(listed, dict) or not isinstance(field_ignoring_case(listed, "Items") or [], list):
-        raise BadExtenderArgs("Nodes is no list of nodes")
-    read: dict[NodeName, Node] = {}
-    sent: dict[NodeName, Json] = {}
+        raise BadExtenderArgs("Nodes is not a list of nodes")
+    nodes: dict[NodeName, Node] = {}
+    node_json: dict[NodeName, Json] = {}
     for obj in field_ignoring_case(listed, "Items") or []:
         try:
-            node = reader.decode(obj)
+            node = cache.decode(obj)
         except Malformed as error:
             raise BadExtenderArgs(str(error)) from error
-        read[node.name], sent[node.name] = node, obj
-    return ExtenderArgs(pod, tuple(read), tuple(read.values()), sent)
+        nodes[node.name], node_json[node.name] = node, obj
+    return ExtenderArgs(pod, tuple(nodes), tuple(nodes.values()), node_json)
 
 
-def _whole_victims(node: str, one: Any) -> ProtocolVictims:
+def _whole_victims(node: str, victims: Any) -> ProtocolVictims:
     pods = {}
-    for obj in _victims(node, one):
+    for obj in _victims(node, victims):
         try:
-            pod = wire.decode_pod(obj).pod
+            pod = core_objects.decode_pod(obj).pod
         except Malformed as error:
             raise BadExtenderArgs(f"a victim on {node}: {error}") from error
         pods[pod.uid] = pod
-    return ProtocolVictims(tuple(pods), pods, _violations(one))
+    return ProtocolVictims(tuple(pods), pods, _violations(victims))
 
 
-def _meta_victims(node: str, one: Any) -> ProtocolVictims:
-    uids = [field_ignoring_case(obj, "UID") if isinstance(obj, dict) else None for obj in _victims(node, one)]
+def _meta_victims(node: str, victims: Any) -> ProtocolVictims:
+    uids = [
+        field_ignoring_case(obj, "UID") if isinstance(obj, dict) else None for obj in _victims(node, victims)
+    ]
     if not all(isinstance(uid, str) and uid for uid in uids):
         raise BadExtenderArgs(f"a victim on {node} has no UID")
-    return ProtocolVictims(tuple(map(PodUid, map(str, uids))), {}, _violations(one))
+    return ProtocolVictims(tuple(map(PodUid, map(str, uids))), {}, _violations(victims))
 
 
-def _victims(node: str, one: Any) -> list[Any]:
-    pods = (field_ignoring_case(one, "Pods") or []) if isinstance(one, dict) else None
+def _victims(node: str, victims: Any) -> list[Any]:
+    pods = (field_ignoring_case(victims, "Pods") or []) if isinstance(victims, dict) else None
     if not isinstance(pods, list):
-        raise BadExtenderArgs(f"the victims on {node} are no list of pods")
+        raise BadExtenderArgs(f"the victims on {node} are not a list of pods")
     return pods
 
 
-def _violations(one: Json) -> int:
-    count = field_ignoring_case(one, "NumPDBViolations")
+def _violations(victims: Json) -> int:
+    count = field_ignoring_case(victims, "NumPDBViolations")
     return count if isinstance(count, int) else 0
 
 
-def _pod(found: Json) -> Pod:
-    obj = field_ignoring_case(found, "Pod")
+def _pod(args: Json) -> Pod:
+    obj = field_ignoring_case(args, "Pod")
     if not isinstance(obj, dict):
-        raise BadExtenderArgs("no Pod was sent")
+        raise BadExtenderArgs("Pod is missing")
     try:
-        return wire.decode_pod(obj).pod
+        return core_objects.decode_pod(obj).pod
     except Malformed as error:
         raise BadExtenderArgs(str(error)) from error
 
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(body)
+        value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise BadExtenderArgs(f"not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise BadExtenderArgs("not a JSON object")
-    return found
+    return value
 
 
 def field_ignoring_case(obj: Json, name: str) -> Any:
-    """By its name, or by its name in another case; None where it is absent."""
+    """The value of the field, in any case; None if it is absent."""
     if name in obj:
         return obj[name]
-    wanted = name.lower()
-    return next((value for key, value in obj.items() if key.lower() == wanted), None)
+    lower_name = name.lower()
+    return next((value for key, value in obj.items() if key.lower() == lower_name), None)
 
 
-# ── what is answered ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── responses ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def filter_result(
@@ -224,27 +228,27 @@ def filter_result(
     failed: Mapping[NodeName, str],
     unresolvable: Mapping[NodeName, str],
 ) -> Json:
-    """ExtenderFilterResult in the form in which the nodes came. `unresolvable`: evicting pods would not help there."""
+    """ExtenderFilterResult in the form of the request's nodes. `unresolvable`: preemption does not help there."""
     kept = set(passed)
-    left = [name for name in args.names if name in kept]
+    names = [name for name in args.names if name in kept]
     whole = args.nodes is not None
     return {
-        "Nodes": {"metadata": {}, "items": [args.node_json[name] for name in left]} if whole else None,
-        "NodeNames": None if whole else left,
+        "Nodes": {"metadata": {}, "items": [args.node_json[name] for name in names]} if whole else None,
+        "NodeNames": None if whole else names,
         "FailedNodes": failed,
         "FailedAndUnresolvableNodes": unresolvable,
         "Error": "",
     }
 
 
-def filter_error(words: str) -> Json:
-    """No node is judged. kube-scheduler fails the pod with these words, or goes on without us where we are ignorable."""
+def filter_error(message: str) -> Json:
+    """No node is filtered. kube-scheduler fails the pod with the message, or ignores it if the extender is ignorable."""
     return {
         "Nodes": None,
         "NodeNames": None,
         "FailedNodes": None,
         "FailedAndUnresolvableNodes": None,
-        "Error": words,
+        "Error": message,
     }
 
 
@@ -254,7 +258,7 @@ def host_priority_list(scores: Mapping[NodeName, int]) -> list[Json]:
 
 
 def preemption_result(args: ExtenderPreemptionArgs, nodes: Iterable[NodeName]) -> Json:
-    """ExtenderPreemptionResult: the nodes of those asked about that are kept, with the victims unchanged."""
+    """ExtenderPreemptionResult: the remaining candidate nodes with unchanged victims."""
     return {
         "NodeNameToMetaVictims": {
             node: {
@@ -267,5 +271,5 @@ def preemption_result(args: ExtenderPreemptionArgs, nodes: Iterable[NodeName]) -
 
 
 def binding_result(error: str) -> Json:
-    """ExtenderBindingResult; an empty error: it is bound."""
+    """ExtenderBindingResult; an empty error means that the pod is bound."""
     return {"Error": error}

@@ -1,12 +1,12 @@
-"""A resource of the API server, mirrored as events: listed in pages, then watched from the list's version.
+"""A reflector: lists a resource in pages, then watches it from the list's version, and emits events.
 
-    listing ──whole list──► watching ──closed or broken──► watching again, from the last version heard
-       ▲                        │
+    listing ──complete list──► watching ──closed or broken──► watching again, from the last version received
+       ▲                          │
        └───── 410, or an error in the stream ─────┘
 
-Whatever the road does (cut streams, half lines, repetitions, old news), what is emitted is true and in order for each
-object: a version that is not newer than the one known is not emitted again, an object that a relist does not show is
-emitted as gone, and one that cannot be understood is reported once a version and left out.
+Whatever the connection does (broken streams, half lines, repeated or stale events), the emitted events are correct and
+in order for each object: a version that is not newer is not emitted, an object that a relist does not show is emitted
+as deleted, and a malformed object is reported once per version and skipped.
 """
 
 import asyncio
@@ -39,16 +39,16 @@ Json = Mapping[str, Any]
 Emitted = TypeVar("Emitted")
 
 TOMBSTONES_MAX = 10_000
-"""How many deleted objects are remembered by version, so that late news of one does not bring it back to life."""
+"""How many versions of deleted objects are kept, so that a stale event does not bring an object back."""
 
 SERVER_ERRORS_BEFORE_RELIST = 3
-"""A server that answers a watch with 5xx so often may never be able to serve it from that version."""
+"""After so many 5xx responses the server may never be able to serve a watch from that version."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReflectorSettings:
-    """`page_size` objects a request. The server ends a watch after a time drawn from `watch_min_s` to `watch_max_s`,
-    so that not all watches of all clients come back at once. A kind that the server does not show is asked for again after
+    """`page_size` objects per request. The server ends a watch after a time drawn from `watch_min_s` to `watch_max_s`, so
+    that clients do not reconnect at once. A kind that the server does not serve is requested again after
     `unserved_retry_s`."""
 
     page_size: int = 500
@@ -61,7 +61,7 @@ class ReflectorSettings:
 
 @dataclass(slots=True)
 class _ReflectedObject:
-    """An object as last emitted: its version, whether it is out with its consumers, and whether it holds room."""
+    """The last known state of an object: its version, whether consumers have it, and whether to keep it while malformed."""
 
     version: int
     emitted: bool
@@ -69,8 +69,8 @@ class _ReflectedObject:
 
 
 class Reflector(Generic[Emitted]):
-    """`emit` gets every event, `on_listed` is called after each whole list, `on_malformed` with each version of an
-    object that cannot be understood. Runs until cancelled; everything that the world does is survived."""
+    """`emit` receives every event, `on_listed` is called after each complete list, `on_malformed` for each version of a
+    malformed object. Runs until cancelled; no error of the API server ends it."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Reflector(Generic[Emitted]):
                     continue
                 await self._watch()
             except Expired as error:
-                # The list's own pages can expire on a busy cluster: then all at once, as client-go falls back.
+                # On a busy cluster the pages of a list can expire: then list without pages, as client-go does.
                 page_size = self._settings.page_size if self._version else 0
                 self._version = ""
                 await self._back_off(error)
@@ -130,7 +130,7 @@ class Reflector(Generic[Emitted]):
                 else:
                     await self._wait_until_served(self._resource.served_event(False), error)
             except ServerError as error:
-                # As with "Too large resource version" (504), from a server that lost its memory: no waiting helps.
+                # Such as "Too large resource version" (504) from a server that lost its data: waiting does not help.
                 if self._backoff.failures >= SERVER_ERRORS_BEFORE_RELIST:
                     self._version, self._server_failing = "", True
                 await self._back_off(error)
@@ -139,10 +139,12 @@ class Reflector(Generic[Emitted]):
                 await self._back_off(error)
 
     async def _wait_until_served(self, event: Emitted, error: ApiStatusError) -> None:
-        """A server that does not show the kind, which it need not: nobody waits for its list, and it is asked for again now
-        and then."""
+        """The kind is optional and the server does not serve it: report an empty list and retry later."""
         if self._served is not False:
-            log.info("not shown by the API server", extra={"kind": self._resource.kind, "why": str(error)})
+            log.info(
+                "the API server does not serve this kind",
+                extra={"kind": self._resource.kind, "why": str(error)},
+            )
             self._served = False
             self._emit(event)
             self._on_listed()
@@ -150,8 +152,8 @@ class Reflector(Generic[Emitted]):
         await asyncio.sleep(self._settings.unserved_retry_s)
 
     async def _server_is_older(self) -> bool:
-        """After a connection broke: whether the server has not even reached the version that we know. One that was
-        restored from a backup would let a watch from that version wait in silence until it has."""
+        """After a broken connection: whether the server is behind the version that we know. A server restored from a backup
+        would keep a watch from that version silent until it catches up."""
         pages = self._api.pages(
             self._resource.path,
             self._resource.params,
@@ -165,7 +167,9 @@ class Reflector(Generic[Emitted]):
 
     async def _back_off(self, error: Exception) -> None:
         if isinstance(error, Expired):
-            log.debug("listing again", extra={"kind": self._resource.kind, "why": str(error)})
+            log.debug(
+                "the version expired; relisting", extra={"kind": self._resource.kind, "why": str(error)}
+            )
         else:
             self._connectivity.record_failure(self._activity, error)
         await asyncio.sleep(self._backoff.next_delay_s(error))
@@ -188,7 +192,7 @@ class Reflector(Generic[Emitted]):
                 if (key := self._key(obj)) is not None:
                     listed.add(key)
                     self._upsert(key, _version(obj), obj)
-            await asyncio.sleep(0)  # let the loop decide something between two pages
+            await asyncio.sleep(0)  # let the event loop run between two pages
         self._version = version
         self._connection_lost = False
         as_of = _version_number(version)
@@ -198,7 +202,7 @@ class Reflector(Generic[Emitted]):
         self._connectivity.record_success(self._activity)
         if (
             not self._server_failing
-        ):  # else only a watch shows that it is over: nobody is to be read anew in a tight loop
+        ):  # else only a successful watch ends the failure: do not relist in a tight loop
             self._backoff.reset()
         if self._resource.served_event is not None and self._served is not True:
             self._served = True
@@ -206,10 +210,10 @@ class Reflector(Generic[Emitted]):
         self._on_listed()
 
     def _handle_version_rollback(self, as_of: int) -> None:
-        """A list older than what we heard: etcd was restored from a backup. Then what it shows is the truth."""
+        """A list older than known events: etcd was restored from a backup, and the list is authoritative."""
         if 0 < as_of < self._highest_version:
             log.warning(
-                "the API server's versions went backwards, as after a restored backup; reading everything anew",
+                "resource versions went backwards (restored backup?); relisting",
                 extra={"kind": self._resource.kind, "was": self._highest_version, "now": as_of},
             )
             self._tombstones.clear()
@@ -220,23 +224,23 @@ class Reflector(Generic[Emitted]):
     # ── watching ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _watch(self) -> None:
-        lives_s = self._random.randint(self._settings.watch_min_s, self._settings.watch_max_s)
-        heard = False
+        lifetime_s = self._random.randint(self._settings.watch_min_s, self._settings.watch_max_s)
+        received = False
         async with self._api.watch(
             self._resource.path,
             self._resource.params,
             resource_version=self._version,
-            server_closes_after_s=lives_s,
+            server_closes_after_s=lifetime_s,
             idle_timeout_s=self._settings.idle_timeout_s,
         ) as events:
             self.watches_total += 1
             self._connectivity.record_success(self._activity)
             async for event in events:
                 if event.type != "ERROR":
-                    heard, self._server_failing = True, False
+                    received, self._server_failing = True, False
                     self._backoff.reset()
                 self._apply(event)
-        if not heard:  # a server that closes each watch at once must not be asked in a tight loop
+        if not received:  # do not reconnect in a tight loop to a server that closes each watch at once
             await asyncio.sleep(self._backoff.next_delay_s())
 
     def _apply(self, event: WatchEvent) -> None:
@@ -264,34 +268,34 @@ class Reflector(Generic[Emitted]):
 
     def _upsert(self, key: str, version: int, obj: Json) -> None:
         known = self._objects.get(key)
-        # Equal versions are the same state, unless versions are no numbers and tell nothing.
+        # Equal versions are the same state, unless the version is not a number (0).
         if known is not None and version <= known.version and version:
             return
         if version and version <= self._tombstones.get(key, -1):
             return
         try:
-            seen = self._resource.updated_event(obj)
+            event = self._resource.updated_event(obj)
         except Malformed as malformed:
             self._skip_malformed(key, version, known, malformed)
             return
         self._malformed.pop(key, None)
         self._tombstones.pop(key, None)
         self._objects[key] = _ReflectedObject(
-            version, emitted=True, keep_when_malformed=self._resource.keep_when_malformed(seen)
+            version, emitted=True, keep_when_malformed=self._resource.keep_when_malformed(event)
         )
-        self._emit(seen)
+        self._emit(event)
 
     def _skip_malformed(
         self, key: str, version: int, known: _ReflectedObject | None, malformed: Malformed
     ) -> None:
-        """What holds room keeps it as last understood: to forget it would give its room away."""
+        """Objects that occupy resources are kept as last decoded: deleting them would release the resources."""
         if self._malformed.get(key) != version:
             self._malformed[key] = version
             self._on_malformed(malformed)
         if known is not None and known.emitted and not known.keep_when_malformed:
             self._emit(self._resource.deleted_event(key))
-        still_out = known is not None and known.emitted and known.keep_when_malformed
-        self._objects[key] = _ReflectedObject(version, emitted=still_out, keep_when_malformed=still_out)
+        kept = known is not None and known.emitted and known.keep_when_malformed
+        self._objects[key] = _ReflectedObject(version, emitted=kept, keep_when_malformed=kept)
 
     def _delete(self, key: str, version: int) -> None:
         known = self._objects.pop(key, None)
@@ -316,7 +320,7 @@ class Reflector(Generic[Emitted]):
 
     def _log_malformed(self, malformed: Malformed) -> None:
         log.warning(
-            "left out, for it cannot be understood",
+            "skipped a malformed object",
             extra={
                 "object": f"{malformed.kind} {malformed.name}",
                 "field": malformed.field,
@@ -328,7 +332,7 @@ class Reflector(Generic[Emitted]):
 def _watch_error(status: Json) -> Exception:
     code = status.get("code")
     if not isinstance(code, int):
-        return TransportError(f"the watch ended with an error that says nothing: {status!r:.200}")
+        return TransportError(f"the watch ended with an error without a status code: {status!r:.200}")
     return status_error(code, str(status.get("reason") or ""), str(status.get("message") or ""))
 
 
@@ -337,5 +341,5 @@ def _version(obj: Json) -> int:
 
 
 def _version_number(version: str) -> int:
-    """Versions of one resource compare as numbers (KEP-5504). What is no number tells nothing: 0."""
+    """Versions of one resource compare as numbers (KEP-5504); 0 for anything else."""
     return int(version) if version.isascii() and version.isdigit() else 0

@@ -1,4 +1,4 @@
-"""What is mirrored of the API server: for each resource its path, its key, and the events that it becomes."""
+"""The watched resources: the path, the key and the events of each."""
 
 import base64
 from collections.abc import Callable, Mapping
@@ -37,9 +37,9 @@ Emitted = TypeVar("Emitted")
 
 @dataclass(frozen=True, slots=True)
 class WatchedResource(Generic[Emitted]):
-    """`key` identifies an object from its creation to its end. `updated_event` may raise Malformed. `keep_when_malformed` says whether an
-    object holds something (room) that must not be forgotten because a later version of it cannot be read. `served_event`,
-    where it is given, is emitted when the server turns out to show the kind, or not to (404, 403): without it every server does."""
+    """`key` identifies an object from creation to deletion. `updated_event` may raise Malformed. `keep_when_malformed`:
+    the object occupies resources and stays when a later version is malformed. `served_event` is emitted when the server
+    turns out to serve the kind or not (404, 403); None for kinds that every server has."""
 
     kind: str
     path: str
@@ -128,7 +128,7 @@ def _pod_set_resource(kind: PodSetKind, path: str) -> WatchedResource[PodSetUpda
 def node_objects(
     kind: str, *, group: str, version: str, resource: str
 ) -> WatchedResource[NodeObjectUpdated | NodeObjectDeleted]:
-    """Custom resources, one a node and of its name, that the operator calls `kind`."""
+    """Custom resources, one per node and named like it, configured under the name `kind`."""
     return WatchedResource(
         kind=f"{resource}.{group}",
         path=f"/apis/{group}/{version}/{resource}",
@@ -147,7 +147,7 @@ POD_SETS: tuple[WatchedResource[PodSetUpdated | PodSetDeleted], ...] = (
     _pod_set_resource("ReplicaSet", "/apis/apps/v1/replicasets"),
     _pod_set_resource("StatefulSet", "/apis/apps/v1/statefulsets"),
 )
-"""What pods that say nothing of spreading are spread by."""
+"""Pods without spread constraints are spread over the pod sets that select them."""
 
 
 def _qualified_name(meta: Json) -> str:
@@ -199,7 +199,7 @@ def _device_resource(
         key=_qualified_name,
         updated_event=lambda obj: DeviceObjectUpdated(read(obj)),
         deleted_event=gone,
-        # A claim that cannot be read any more has its devices all the same.
+        # A malformed claim keeps its devices.
         keep_when_malformed=lambda event: (
             isinstance(event, DeviceObjectUpdated)
             and isinstance(event.device_object, ResourceClaim)
@@ -214,12 +214,12 @@ DEVICE_RESOURCES = (
     _device_resource("ResourceSlice", "/apis/resource.k8s.io/v1/resourceslices"),
     _device_resource("DeviceClass", "/apis/resource.k8s.io/v1/deviceclasses"),
 )
-"""Served from Kubernetes 1.34 on."""
+"""Served since Kubernetes 1.34."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigMapUpdated:
-    """`binary` is its `binaryData`, where kubectl puts a file that is not UTF-8."""
+    """`binary` is `binaryData`, where kubectl puts files that are not UTF-8."""
 
     data: Mapping[str, str]
     resource_version: str
@@ -237,12 +237,12 @@ def _config_map_deleted(_key: str) -> ConfigMapDeleted:
 
 
 def _always_keep(_event: object) -> bool:
-    """The policies of a ConfigMap that cannot be read any more run on: broken is not deleted."""
+    """The policies of a malformed ConfigMap stay active: malformed is not deleted."""
     return True
 
 
 def config_map(namespace: str, name: str) -> WatchedResource[ConfigMapUpdated | ConfigMapDeleted]:
-    """One ConfigMap: the field selector is also what lets RBAC allow the watch of this name alone."""
+    """One ConfigMap. The field selector lets RBAC restrict the watch to this name."""
     return WatchedResource(
         kind="ConfigMap",
         path=f"/api/v1/namespaces/{namespace}/configmaps",
@@ -269,5 +269,5 @@ def _binary(obj: Json) -> dict[str, bytes]:
         return {key: base64.b64decode(text, validate=True) for key, text in encoded.items()}
     except (AttributeError, TypeError, ValueError):
         raise Malformed(
-            "ConfigMap", core_objects.object_name(obj), "binaryData", "is not a map of base64 texts"
+            "ConfigMap", core_objects.object_name(obj), "binaryData", "is not a map of base64 strings"
         ) from None

@@ -1,15 +1,16 @@
-"""Binding: the same request until it is answered, and the answer as an event.
+"""Binds pods: repeats a request until it is answered and delivers the outcome as an event.
 
     queued ──POST──► 201 ───────────────────────────────────────────────► BindConfirmed
-                 ├── no answer, 401, 429, 5xx ──wait──► the same POST again
+                 ├── no response, 401, 429, 5xx ──backoff──► the same POST again
                  ├── 409, 404 ──GET pod──► on our node ─────────────────► BindConfirmed
                  │                     ├── gone, other UID, other node ─► BindLost
                  │                     └── not bound ───────────────────► BindRefused
-                 └── any other refusal ─────────────────────────────────► BindRefused
+                 └── any other status ──────────────────────────────────► BindRefused
 
-A bind without an answer may still be carried out: to withdraw it would give its room to a second pod, and reading the
-pod tells nothing, since the request can land after the read. Repeating is safe: the server binds a pod of that UID
-once. `?timeout=5s` ends a request's life in the server, which is what a new leader waits for (`kube.leader_election`).
+A bind without a response may still be carried out. Withdrawing it would give its resources to a second pod, and reading
+the pod does not help, since the request can be carried out after the read. Repeating is safe: the server binds a pod of
+that UID once. `?timeout=5s` limits the request's lifetime in the server; a new leader waits for it
+(`kube.leader_election`).
 """
 
 import asyncio
@@ -41,17 +42,17 @@ from policysched.scheduler.events import BindConfirmed, BindLost, BindRefused
 log = logging.getLogger(__name__)
 
 SERVER_TIMEOUT_S = 5.0
-"""How long the server may act on one bind request: what `?timeout=` asks for, and it honours."""
+"""How long the server may act on one bind request, set by `?timeout=`."""
 
 RETRYABLE_ERRORS = (TransportError, Unauthorized, TooManyRequests, ServerError)
-"""Answers that leave open whether the pod is bound, and those that the same request will not get for ever."""
+"""Errors after which the outcome is unknown, or the same request can succeed later."""
 
 BindOutcome = BindConfirmed | BindRefused | BindLost
 
 
 @dataclass(frozen=True, slots=True)
 class BindSettings:
-    """`response_timeout_s` is longer than the request's life: an answer is worth waiting for."""
+    """`response_timeout_s` exceeds the request's lifetime in the server, so that its response can arrive."""
 
     binders: int = 48
     response_timeout_s: float = 7.0
@@ -70,9 +71,9 @@ class BindCounts:
 
 
 class Binder:
-    """Carries out `Bind`s by so many workers, in the order given. `deliver` gets exactly one outcome a bind.
+    """Carries out `Bind` commands with several workers, in order. `deliver` receives exactly one outcome per bind.
 
-    `may_send` is asked before each request: once we no longer lead, nothing more leaves (`LostLeadership` ends `run`).
+    `may_send` is checked before each request: without leadership nothing is sent, and `LostLeadership` ends `run`.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Binder:
         return len(self._queue) + self._active
 
     def put(self, bind: Bind) -> None:
-        """Carry it out: it waits behind those before it."""
+        """Append a bind to the queue."""
         self._queue.append(bind)
         self._wake.release()
 
@@ -136,18 +137,16 @@ class Binder:
             self._deliver(outcome)
 
     async def bind_now(self, bind: Bind) -> BindOutcome:
-        """Ahead of the line, answered to the caller and to nobody else. Where the caller gives up (cancels) no further
-        request leaves, but one that left may still be carried out: then `resolve_abandoned_bind`."""
+        """Bind without queueing and return the outcome to the caller alone. If the caller cancels, no further request is
+        sent, but a sent one may still be carried out: call `resolve_abandoned_bind` then."""
         outcome = await self._bind_until_answered(bind)
         self._count(outcome)
         return outcome
 
     async def resolve_abandoned_bind(self, bind: Bind) -> BindOutcome:
-        """What became of a bind that was given up, once no request of it can be carried out any more."""
+        """The outcome of a cancelled bind, once none of its requests can be carried out any more."""
         await asyncio.sleep(SERVER_TIMEOUT_S + self._settings.response_timeout_s)
-        outcome = await self._read_bind_outcome(
-            bind, ApiStatusError(0, "", "it was given up without an answer")
-        )
+        outcome = await self._read_bind_outcome(bind, ApiStatusError(0, "", "abandoned without an answer"))
         self._count(outcome)
         return outcome
 
@@ -183,7 +182,7 @@ class Binder:
                 self._connectivity.record_success(activity)
                 return await self._read_bind_outcome(bind, error)
             except RETRYABLE_ERRORS as error:
-                # The road there is bounded by our own time-out, the life in the server by the request's.
+                # The way to the server is bounded by the client's time-out, the lifetime there by the request's.
                 if not isinstance(error, Unauthorized | TooManyRequests):
                     unknown_until_s = sent_s + self._settings.response_timeout_s + SERVER_TIMEOUT_S
                 self._connectivity.record_failure(activity, error)
@@ -192,7 +191,7 @@ class Binder:
             except ApiStatusError as error:
                 self._connectivity.record_success(activity)
                 if unknown_until_s is not None:
-                    # An earlier copy may still be carried out; once it cannot be any more, the pod tells.
+                    # An earlier request may still be carried out; read the pod once it cannot.
                     await asyncio.sleep(max(0.0, unknown_until_s - loop.time()))
                     return await self._read_bind_outcome(bind, error)
                 return BindRefused(bind.uid, error.message)
@@ -201,7 +200,7 @@ class Binder:
                 return BindConfirmed(bind.uid, bind.node)
 
     async def _read_bind_outcome(self, bind: Bind, why: ApiStatusError) -> BindOutcome:
-        """Bound already (here or elsewhere), terminating, gated, or another pod of that name: the pod tells."""
+        """Already bound (here or elsewhere), terminating, gated, or another pod of that name: the pod shows which."""
         backoff = Backoff(self._random, max_s=self._settings.retry_max_s)
         activity = "reading a pod after its bind was refused"
         while True:
@@ -210,7 +209,7 @@ class Binder:
                 outcome = _bind_outcome_from_pod(bind, pod, why)
             except NotFound:
                 self._connectivity.record_success(activity)
-                return BindLost(bind.uid, f"the pod is gone: {why.message}")
+                return BindLost(bind.uid, f"the pod was deleted: {why.message}")
             except ApiErrors as error:
                 self._connectivity.record_failure(activity, error)
                 await asyncio.sleep(backoff.next_delay_s(error))
@@ -220,10 +219,10 @@ class Binder:
 
 
 class LostLeadership(Exception):
-    """We may not send this bind any more."""
+    """The bind must not be sent: this process is no longer the leader."""
 
     def __init__(self, bind: Bind) -> None:
-        super().__init__(f"not leading any more; {bind.namespace}/{bind.name} is left to the next leader")
+        super().__init__(f"no longer the leader; {bind.namespace}/{bind.name} is left to the next leader")
 
 
 def _bind_outcome_from_pod(bind: Bind, pod: dict[str, object], why: ApiStatusError) -> BindOutcome:
@@ -231,17 +230,17 @@ def _bind_outcome_from_pod(bind: Bind, pod: dict[str, object], why: ApiStatusErr
     if not isinstance(meta, dict) or not isinstance(spec, dict):
         raise InvalidResponse(f"the answer for {bind.namespace}/{bind.name} is not a pod")
     if meta.get("uid") != bind.uid:
-        return BindLost(bind.uid, f"another pod has that name now: {why.message}")
+        return BindLost(bind.uid, f"the name now belongs to another pod: {why.message}")
     node = spec.get("nodeName")
     if node == bind.node:
         return BindConfirmed(bind.uid, bind.node)
     if node:
-        return BindLost(bind.uid, f"somebody bound it to {node}: {why.message}")
+        return BindLost(bind.uid, f"another client bound it to {node}: {why.message}")
     return BindRefused(bind.uid, why.message)
 
 
 def binding_body(bind: Bind) -> bytes:
-    """The UID makes the server refuse to bind another pod of the same name."""
+    """With the UID, the server refuses to bind another pod of the same name."""
     return orjson.dumps(
         {
             "apiVersion": "v1",

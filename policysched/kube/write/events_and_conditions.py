@@ -1,12 +1,12 @@
-"""What we say on the cluster's objects: events, and the condition PodScheduled, behind the binds.
+"""Writes events and the PodScheduled condition, with lower priority than binds.
 
-Two kinds of writes wait here, the condition of a pod before the events, each bounded in memory. Only the newest
-condition of a pod is written; an event that repeats becomes one object with a count (`series`), written again at most
-once a while. While many binds wait nothing leaves, so that words never cost placements; what no longer fits is
-counted as dropped and said. None of it is worth more than a few tries: the cluster's state never depends on it.
+Conditions are written before events; both queues are bounded. Only the newest condition of a pod is written. A repeated
+event becomes one object with a count (`series`), updated at most once per interval. While many binds are queued nothing
+is written, so that reporting never delays placements. Writes that exceed a bound are dropped, counted and logged. Each
+write is attempted only a few times: the cluster's state does not depend on it.
 
-A condition names the version of the pod that it is about. So one that is late, or delivered twice, can never land on
-what the pod has become since: a pod that is bound stays PodScheduled=True.
+A condition names the version of its pod, so a late or repeated one cannot overwrite a newer state: a bound pod stays
+PodScheduled=True.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ from policysched.model.messages import truncate_note
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
 PATCH_SERVER_TIMEOUT = "2s"
-"""How long the server may act on a condition's patch: longer than it is worth waiting for."""
+"""How long the server may act on the patch of a condition."""
 CONDITION_CONFLICTS_MAX = 4
-"""How often a condition is written anew at once because the pod had become another version meanwhile."""
+"""How often a condition is retried immediately after a version conflict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class EventObject:
 
 @dataclass(frozen=True, slots=True)
 class EventContent:
-    """An event, but for time and place. `action` is kube-scheduler's: Binding, Scheduling, Preempting. `related` is a
-    second object that it is about."""
+    """An event without time and name. `action` is kube-scheduler's: Binding, Scheduling, Preempting. `related` is a second
+    object."""
 
     regarding: EventObject
     type: Literal["Normal", "Warning"]
@@ -70,7 +70,7 @@ class EventContent:
 
 @dataclass(frozen=True, slots=True)
 class PodScheduledCondition:
-    """PodScheduled=False on a pod, with these words."""
+    """PodScheduled=False on a pod, with reason and message."""
 
     namespace: str
     name: str
@@ -81,9 +81,9 @@ class PodScheduledCondition:
 
 @dataclass(frozen=True, slots=True)
 class ReporterSettings:
-    """`writes_per_s` 0: no limit but the writers. `held_back_above`: with more binds than this waiting, nothing is
-    written. `series_every_s`: how often at most the count of a repeated event is written. `event_attempts_max` is what kube-scheduler
-    gives an event, a minute and more with our waits: a restart of the API server loses no `Scheduled`."""
+    """`writes_per_s` 0: limited only by `writers`. `held_back_above`: nothing is written while more binds than this are
+    queued. `series_every_s`: the minimum interval between writes of a repeated event's count. `event_attempts_max` is
+    kube-scheduler's, over a minute with backoff: a restart of the API server loses no `Scheduled` event."""
 
     writers: int = 8
     writes_per_s: float = 1000.0
@@ -108,7 +108,7 @@ class ReporterCounts:
 
 @dataclass(slots=True)
 class _EventSeries:
-    """An event object of ours: how often it was said, and what of that the server knows."""
+    """An event object: how often it occurred, and the count that the server has."""
 
     name: str
     count: int = 1
@@ -120,17 +120,18 @@ class _EventSeries:
 
 @dataclass(frozen=True, slots=True)
 class UnboundPodVersion:
-    """A pod on no node as the API server showed it: its version, and the generation of its spec (0: it counts none)."""
+    """An unbound pod as last watched: its version, and the generation of its spec (0: not counted)."""
 
     version: str
     generation: int
 
 
 class Reporter:
-    """`record_event` and `set_condition` never wait. `discard_condition` takes back what has not left yet about a pod that is about to be bound.
+    """`record_event` and `set_condition` never wait. `discard_condition` drops the unsent condition of a pod that is about
+    to be bound.
 
-    `queued_binds` tells how busy the binder is. `unbound_version` is what the watch last showed of a pod by its UID; None where
-    it is on a node or gone. `instance` names this process in the events.
+    `queued_binds` is the binder's load. `unbound_version` is the last watched version of a pod by UID; None if it is on a
+    node or gone. `instance` identifies this process in events.
     """
 
     def __init__(
@@ -154,11 +155,11 @@ class Reporter:
         self._events: deque[tuple[EventContent, _EventSeries]] = deque()
         self._series: OrderedDict[EventContent, _EventSeries] = OrderedDict()
         self._conditions: OrderedDict[str, PodScheduledCondition] = OrderedDict()
-        # The newest words about each pod until they are written or given up: older ones are not tried again.
+        # The newest condition of each pod until it is written or abandoned: older ones are not retried.
         self._latest_conditions: dict[str, PodScheduledCondition] = {}
         self._in_flight: set[str] = set()
-        # What the server knows of conditions from us. Bounded: forgetting costs a patch, nothing else. Forgotten as
-        # soon as a patch leaves, for until it is answered nobody knows which words stand there.
+        # The conditions that the server has. Bounded: an evicted entry costs one patch. An entry is removed before a
+        # patch is sent, since the server's state is unknown until the response.
         self._written_conditions: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._delayed_events: set[asyncio.TimerHandle] = set()
         self._wake = asyncio.Event()
@@ -168,21 +169,21 @@ class Reporter:
 
     @property
     def pending_writes(self) -> int:
-        """Writes not yet answered."""
+        """Writes without a response."""
         return len(self._events) + len(self._conditions) + self._active
 
-    # ── taking in ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── queueing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def record_event(self, words: EventContent) -> None:
-        """Put an event in line, or count it where the same was said before."""
-        series = self._series.get(words)
+    def record_event(self, content: EventContent) -> None:
+        """Queue an event, or count it if an equal one was recorded before."""
+        series = self._series.get(content)
         if series is None:
-            series = _EventSeries(name=f"{words.regarding.name}.{self._random.getrandbits(64):016x}")
-            self._series[words] = series
+            series = _EventSeries(name=f"{content.regarding.name}.{self._random.getrandbits(64):016x}")
+            self._series[content] = series
             if len(self._series) > self._settings.series_max:
                 self._series.popitem(last=False)
         else:
-            self._series.move_to_end(words)
+            self._series.move_to_end(content)
             series.count += 1
         series.last_ns = self._now_ns()
         if series.queued:
@@ -190,14 +191,14 @@ class Reporter:
         wait_s = series.written_s + self._settings.series_every_s - asyncio.get_running_loop().time()
         series.queued = True
         if series.written == 0 or wait_s <= 0:
-            self._enqueue_event(words, series)
+            self._enqueue_event(content, series)
         else:
-            self._enqueue_event_later(wait_s, words, series)
+            self._enqueue_event_later(wait_s, content, series)
 
     def set_condition(self, condition: PodScheduledCondition) -> None:
-        """Write a pod's condition, in place of an older one that still waits."""
-        said = self._written_conditions.get(condition.uid)
-        if said == (condition.reason, condition.message) and condition.uid not in self._latest_conditions:
+        """Queue a pod's condition, replacing an older one that is not yet written."""
+        written = self._written_conditions.get(condition.uid)
+        if written == (condition.reason, condition.message) and condition.uid not in self._latest_conditions:
             return
         self._conditions[condition.uid] = self._latest_conditions[condition.uid] = condition
         if len(self._conditions) > self._settings.conditions_waiting_max:
@@ -206,24 +207,24 @@ class Reporter:
         self._wake.set()
 
     def discard_condition(self, uid: str) -> None:
-        """Forget what waits about this pod's condition: it is about to be bound. What is under way may land before the
-        binding, which then has the last word; it cannot land after it, for the pod is another version by then."""
+        """Drop the queued condition of a pod that is about to be bound. A write in flight may arrive before the binding,
+        which overrides it; it cannot arrive after it, since the pod then has another version."""
         self._conditions.pop(uid, None)
         self._latest_conditions.pop(uid, None)
         self._written_conditions.pop(uid, None)
 
-    def _enqueue_event(self, words: EventContent, series: _EventSeries) -> None:
+    def _enqueue_event(self, content: EventContent, series: _EventSeries) -> None:
         if len(self._events) >= self._settings.events_waiting_max:
             series.queued = False
             self._count_dropped()
             return
-        self._events.append((words, series))
+        self._events.append((content, series))
         self._wake.set()
 
-    def _enqueue_event_later(self, wait_s: float, words: EventContent, series: _EventSeries) -> None:
+    def _enqueue_event_later(self, wait_s: float, content: EventContent, series: _EventSeries) -> None:
         def due() -> None:
             self._delayed_events.discard(handle)
-            self._enqueue_event(words, series)
+            self._enqueue_event(content, series)
 
         handle = asyncio.get_running_loop().call_later(wait_s, due)
         self._delayed_events.add(handle)
@@ -234,7 +235,7 @@ class Reporter:
         if now_s - self._drop_logged_s > 60:
             self._drop_logged_s = now_s
             log.warning(
-                "more events and conditions than can be written: some are dropped",
+                "the write queue is full; dropped events or conditions",
                 extra={"dropped_total": self.counts.dropped},
             )
 
@@ -242,52 +243,52 @@ class Reporter:
 
     async def run(self) -> None:
         """Until cancelled."""
-        budget = RateLimiter(self._settings.writes_per_s, self._settings.burst)
+        limiter = RateLimiter(self._settings.writes_per_s, self._settings.burst)
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._settings.writers):
-                    group.create_task(self._run_worker(budget))
+                    group.create_task(self._run_worker(limiter))
         finally:
             for handle in self._delayed_events:
                 handle.cancel()
 
     async def wait_until_drained(self) -> None:
-        """Wait until everything that is in line now is written or given up."""
+        """Wait until all queued writes are written or abandoned."""
         while self.pending_writes:
             await asyncio.sleep(0.02)
 
-    async def _run_worker(self, budget: RateLimiter) -> None:
+    async def _run_worker(self, limiter: RateLimiter) -> None:
         backoff = Backoff(self._random, initial_s=0.5)
         while True:
             while not self._conditions and not self._events:
                 self._wake.clear()
                 await self._wake.wait()
             condition = self._next_condition()
-            held_back = self._queued_binds() > self._settings.held_back_above
-            if held_back or (condition is None and not self._events):
+            paused = self._queued_binds() > self._settings.held_back_above
+            if paused or (condition is None and not self._events):
                 await asyncio.sleep(0.02)
                 continue
             self._active += 1
             try:
                 if condition is not None:
-                    await self._write_condition(self._conditions.pop(condition.uid), budget, backoff)
+                    await self._write_condition(self._conditions.pop(condition.uid), limiter, backoff)
                 else:
-                    await self._write_event(*self._events.popleft(), budget)
+                    await self._write_event(*self._events.popleft(), limiter)
             finally:
                 self._active -= 1
 
     def _next_condition(self) -> PodScheduledCondition | None:
-        """The oldest of a pod about which nothing is under way: two at once could land in the wrong order."""
-        waiting = self._conditions.values()
-        return next((one for one in waiting if one.uid not in self._in_flight), None)
+        """The oldest one of a pod without a write in flight: two concurrent writes could arrive out of order."""
+        queued = self._conditions.values()
+        return next((condition for condition in queued if condition.uid not in self._in_flight), None)
 
     async def _write_condition(
-        self, condition: PodScheduledCondition, budget: RateLimiter, backoff: Backoff
+        self, condition: PodScheduledCondition, limiter: RateLimiter, backoff: Backoff
     ) -> None:
         self._in_flight.add(condition.uid)
         wait_s = 0.0
         try:
-            await budget.acquire()
+            await limiter.acquire()
             if self._latest_conditions.get(condition.uid) is condition:
                 await self._patch_condition(condition)
                 backoff.reset()
@@ -296,25 +297,25 @@ class Reporter:
             self.counts.failed += 1
             wait_s = backoff.next_delay_s(error)
         except ApiStatusError as error:
-            # Gone, or another pod by that name; or RBAC without it, which the log says and a repetition does not cure.
+            # The pod is gone or replaced, or RBAC denies the write: retrying does not help.
             self.counts.failed += 1
             self._finish_condition(condition)
             level = logging.WARNING if isinstance(error, Forbidden) else logging.DEBUG
-            log.log(level, "a pod's condition was not written", extra={"why": error.message})
+            log.log(level, "cannot write a pod's condition", extra={"why": error.message})
         finally:
-            # Until the wait is over nothing newer about this pod is tried either, and `discard_condition` can still end it.
+            # During the backoff no newer condition of this pod is written, and `discard_condition` still works.
             await asyncio.sleep(wait_s)
             self._in_flight.discard(condition.uid)
         if wait_s and self._latest_conditions.get(condition.uid) is condition:
             self._conditions[condition.uid] = condition
 
     def _finish_condition(self, condition: PodScheduledCondition) -> None:
-        """These words are written or given up; newer ones are not touched."""
+        """The condition is written or abandoned; a newer one stays queued."""
         if self._latest_conditions.get(condition.uid) is condition:
             del self._latest_conditions[condition.uid]
 
     async def _patch_condition(self, condition: PodScheduledCondition) -> None:
-        """Write it on the version that the watch last showed, or, where the pod has moved on, on the one that is there."""
+        """Patch the last watched version of the pod, or after a conflict the current one."""
         path = f"/api/v1/namespaces/{condition.namespace}/pods/{condition.name}"
         first = self._written_conditions.pop(condition.uid, None) is None
         shown = self._unbound_version(condition.uid)
@@ -338,17 +339,17 @@ class Reporter:
                 if len(self._written_conditions) > self._settings.series_max:
                     self._written_conditions.popitem(last=False)
                 return
-        raise InvalidResponse(f"{path} was another version at each of {CONDITION_CONFLICTS_MAX} tries")
+        raise InvalidResponse(f"{path} conflicted on all {CONDITION_CONFLICTS_MAX} attempts")
 
     def _condition_body(
         self, condition: PodScheduledCondition, shown: UnboundPodVersion, *, first: bool
     ) -> Json:
-        """A strategic merge by `type`. By UID and version the server refuses it for another pod of that name, and for
-        this one once it is bound. Only the first says when the status changed: later ones change the words.
-        `observedGeneration` as kube-scheduler 1.36 has it; a server that does not know it leaves it out."""
+        """A strategic merge by `type`. UID and version make the server refuse it for another pod of that name and for this
+        pod once it is bound. Only the first patch sets the transition time: later ones change reason and message.
+        `observedGeneration` as in kube-scheduler 1.36; older servers drop it."""
         changed = {"lastTransitionTime": micro_time(self._now_ns())[:19] + "Z"} if first else {}
         observed = {"observedGeneration": shown.generation} if shown.generation else {}
-        one = {
+        entry = {
             "type": "PodScheduled",
             "status": "False",
             "reason": condition.reason,
@@ -358,32 +359,32 @@ class Reporter:
         }
         return {
             "metadata": {"uid": condition.uid, "resourceVersion": shown.version},
-            "status": {"conditions": [one]},
+            "status": {"conditions": [entry]},
         }
 
-    async def _write_event(self, words: EventContent, series: _EventSeries, budget: RateLimiter) -> None:
-        await budget.acquire()
+    async def _write_event(self, content: EventContent, series: _EventSeries, limiter: RateLimiter) -> None:
+        await limiter.acquire()
         series.queued = False
         backoff = Backoff(self._random, initial_s=0.5)
         for _ in range(self._settings.event_attempts_max):
             count = series.count
             try:
                 if series.written == 0:
-                    await self._create_event(words, series)
+                    await self._create_event(content, series)
                 else:
-                    await self._patch_event_count(words, series)
+                    await self._patch_event_count(content, series)
             except (ServerError, TooManyRequests) as error:
                 await asyncio.sleep(backoff.next_delay_s(error))
             except NotFound as error:
                 if series.written == 0:  # the namespace is gone
-                    return self._abandon_event(words, error)
-                series.written = 0  # the event was garbage-collected: say it anew
-                series.name = f"{words.regarding.name}.{self._random.getrandbits(64):016x}"
+                    return self._abandon_event(content, error)
+                series.written = 0  # the event has expired: create it again
+                series.name = f"{content.regarding.name}.{self._random.getrandbits(64):016x}"
             except Conflict:
-                series.written = count  # created by an earlier try whose answer was lost
+                series.written = count  # created by an earlier attempt whose response was lost
                 return None
             except ApiStatusError as error:
-                return self._abandon_event(words, error)
+                return self._abandon_event(content, error)
             except ApiErrors as error:
                 await asyncio.sleep(backoff.next_delay_s(error))
             else:
@@ -391,48 +392,52 @@ class Reporter:
                 series.written_s = asyncio.get_running_loop().time()
                 self.counts.events_written += 1
                 return None
-        return self._abandon_event(words, None)
+        return self._abandon_event(content, None)
 
-    def _abandon_event(self, words: EventContent, error: ApiStatusError | None) -> None:
+    def _abandon_event(self, content: EventContent, error: ApiStatusError | None) -> None:
         self.counts.failed += 1
         log.debug(
-            "an event was not written",
-            extra={"reason": words.reason, "about": words.regarding.name, "why": str(error or "no answer")},
+            "cannot write an event",
+            extra={
+                "reason": content.reason,
+                "about": content.regarding.name,
+                "why": str(error or "no response"),
+            },
         )
 
-    async def _create_event(self, words: EventContent, series: _EventSeries) -> None:
-        about = words.regarding
+    async def _create_event(self, content: EventContent, series: _EventSeries) -> None:
+        about = content.regarding
         now = micro_time(series.last_ns)
-        note = truncate_note(words.note)
+        note = truncate_note(content.note)
         body: Json = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": series.name, "namespace": about.namespace},
             "eventTime": now,
-            "reportingController": words.scheduler,
+            "reportingController": content.scheduler,
             "reportingInstance": self._instance,
-            "action": words.action,
-            "reason": words.reason,
-            "type": words.type,
+            "action": content.action,
+            "reason": content.reason,
+            "type": content.type,
             "note": note,
             "regarding": _reference(about),
         }
-        if words.related is not None:
-            body["related"] = _reference(words.related)
+        if content.related is not None:
+            body["related"] = _reference(content.related)
         if series.count > 1:
             body["series"] = {"count": series.count, "lastObservedTime": now}
         await self._api.create(_events_path(about), body)
 
-    async def _patch_event_count(self, words: EventContent, series: _EventSeries) -> None:
+    async def _patch_event_count(self, content: EventContent, series: _EventSeries) -> None:
         body: Json = {"series": {"count": series.count, "lastObservedTime": micro_time(series.last_ns)}}
-        await self._api.patch(f"{_events_path(words.regarding)}/{series.name}", body, STRATEGIC_PATCH)
+        await self._api.patch(f"{_events_path(content.regarding)}/{series.name}", body, STRATEGIC_PATCH)
 
 
 def _unbound_version_of(pod: Json, uid: str) -> UnboundPodVersion | None:
-    """None: the pod is on a node, or another has its name. Raises Garbled."""
+    """None: the pod is on a node, or another pod has its name. Raises InvalidResponse."""
     meta, spec = pod.get("metadata"), pod.get("spec")
     if not isinstance(meta, dict) or not isinstance(spec, dict) or not meta.get("resourceVersion"):
-        raise InvalidResponse("the answer is not a pod")
+        raise InvalidResponse("the response is not a pod")
     if meta.get("uid") != uid or spec.get("nodeName"):
         return None
     generation = meta.get("generation")

@@ -1,14 +1,14 @@
-"""Evicting: nominate the pod, then for each victim say why it ends and delete it.
+"""Preemption writes: nominates the pod's node, then marks each victim with the reason and deletes it.
 
     Evict ──DELETE, dryRun──► PATCH nominatedNodeName ──► for each victim: PATCH DisruptionTarget ──DELETE, by UID──► Evicted
-              │ 403               │ gone                     │ 404, another UID: it has gone
-              └───────────────────┴──────────────────────────┴── 403, another refusal, no answer for long ──► EvictionRefused
+              │ 403               │ gone                     │ 404, another UID: already gone
+              └───────────────────┴──────────────────────────┴── 403, another error status, no response for long ──► EvictionRefused
 
-Whoever may write a pod's status need not be allowed to delete it (`deploy/preemption.yaml` left out), and a mark that says why a pod
-ends stays on it though it does not end. So a namespace's first delete is rehearsed before anything is written.
-The nomination comes next: a pod that is gone by then evicts nobody. Everything here may be repeated: a patch says the
-same again, and a delete names the UID, so it ends this very pod or nothing. Unlike a bind an eviction is given up after
-a while, for its reason may be gone. Words and order: kube-scheduler 1.36, `pkg/scheduler/framework/preemption`.
+RBAC may allow status writes but not deletes (without `deploy/preemption.yaml`), and a DisruptionTarget condition stays
+on a pod that is not deleted. So the first delete in a namespace is a dry run, before anything is written. The nomination
+is next: a pod that is gone by then evicts no other. Every request can be repeated: a patch is idempotent, and a delete
+names the UID. Unlike a bind, an eviction is abandoned after a while, since its reason may no longer hold. Messages and
+order: kube-scheduler 1.36, `pkg/scheduler/framework/preemption`.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _SERVER_TIMEOUT_PARAMS = {"timeout": "5s"}
 
 @dataclass(frozen=True, slots=True)
 class EvictSettings:
-    """`retry_timeout_s`: how long one request is repeated while it gets no answer that settles it."""
+    """`retry_timeout_s`: how long one request is retried without a final response."""
 
     workers: int = 8
     retry_timeout_s: float = 30.0
@@ -59,8 +59,8 @@ class EvictCounts:
 
 
 class Evictor:
-    """Carries out `Evict` and `ClearNomination` in the order given, several at a time but one pod's one after the
-    other. `deliver` gets exactly one outcome for each `Evict`. Nothing is sent while `may_send` says no."""
+    """Carries out `Evict` and `ClearNomination` in order, several at a time but one per pod. `deliver` receives exactly
+    one outcome per `Evict`. Nothing is sent while `may_send` is false."""
 
     def __init__(
         self,
@@ -116,10 +116,10 @@ class Evictor:
                 self._wake.set()
 
     def _pop_ready(self) -> Evict | ClearNomination | None:
-        """The oldest of a pod for which nothing is under way: two at once could land in the wrong order."""
-        for place, command in enumerate(self._queue):
+        """The oldest command of a pod without one in flight: two concurrent writes could arrive out of order."""
+        for index, command in enumerate(self._queue):
             if command.uid not in self._busy:
-                del self._queue[place]
+                del self._queue[index]
                 return command
         return None
 
@@ -136,33 +136,33 @@ class Evictor:
                 try:
                     await self._nominate(uid, namespace, name, None)
                 except (ApiStatusError, RequestAbandoned):
-                    return  # gone, or told to a server that does not listen: the core goes by its own mind
+                    return  # gone or unreachable: the scheduler does not depend on the status field
 
     # ── an eviction ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _evict(self, evict: Evict) -> EvictionOutcome:
-        done: list[PodUid] = []
+        deleted: list[PodUid] = []
         gone: list[PodUid] = []
         try:
             for victim in evict.victims:
                 await self._dry_run_delete(victim)
             await self._nominate(evict.uid, evict.namespace, evict.name, evict.node)
             for victim in evict.victims:
-                (done if await self._delete_victim(victim, evict.scheduler) else gone).append(victim.uid)
+                (deleted if await self._delete_victim(victim, evict.scheduler) else gone).append(victim.uid)
         except (ApiStatusError, RequestAbandoned) as error:
             forbidden = isinstance(error, Forbidden)
             if forbidden:
                 self._deletable_namespaces.clear()
-            return EvictionRefused(evict.uid, str(error), forbidden=forbidden, victims=tuple(done))
-        return Evicted(evict.uid, tuple(done), tuple(gone))
+            return EvictionRefused(evict.uid, str(error), forbidden=forbidden, victims=tuple(deleted))
+        return Evicted(evict.uid, tuple(deleted), tuple(gone))
 
     async def _dry_run_delete(self, victim: Victim) -> None:
-        """Raises Forbidden where pods of that namespace may not be deleted. Other refusals are left to the delete itself: the
-        pod has gone, or something on the way to it does not rehearse."""
+        """Raises Forbidden if RBAC denies deletes in the namespace. Other errors are left to the delete itself: the pod is
+        gone, or an admission webhook does not support dry runs."""
         if victim.namespace in self._deletable_namespaces:
             return
         try:
-            await self._retry(lambda: self._delete(victim, rehearsal=True))
+            await self._retry(lambda: self._delete(victim, dry_run=True))
         except Forbidden:
             raise
         except ApiStatusError:
@@ -175,7 +175,7 @@ class Evictor:
         await self._retry(lambda: self._patch_status(namespace, name, body))
 
     async def _delete_victim(self, victim: Victim, scheduler: str) -> bool:
-        """False: it had gone already."""
+        """False: the victim was already gone."""
         try:
             await self._retry(
                 lambda: self._patch_status(
@@ -206,16 +206,16 @@ class Evictor:
         await self._api.patch(path, body, STRATEGIC_PATCH, params=_SERVER_TIMEOUT_PARAMS, timeout_s=timeout_s)
 
     async def _retry(self, request: Callable[[], Awaitable[None]]) -> None:
-        """Raises GaveUp, or a refusal that stands."""
+        """Raises RequestAbandoned, or a final ApiStatusError."""
         await self._retrier.retry_until_answered(request, self._settings.retry_timeout_s)
 
-    async def _delete(self, victim: Victim, *, rehearsal: bool = False) -> None:
+    async def _delete(self, victim: Victim, *, dry_run: bool = False) -> None:
         path = f"/api/v1/namespaces/{victim.namespace}/pods/{victim.name}"
         body: Json = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": victim.uid},
-            **({"dryRun": ["All"]} if rehearsal else {}),
+            **({"dryRun": ["All"]} if dry_run else {}),
         }
         await self._api.delete(
             path, body, params=_SERVER_TIMEOUT_PARAMS, timeout_s=self._settings.response_timeout_s
@@ -223,6 +223,6 @@ class Evictor:
 
 
 def _is_gone(error: ApiStatusError) -> bool:
-    """The pod is gone, or another has its name: a delete is then refused as a conflict, a patch as changing the UID."""
-    another = error.status == 422 and "metadata.uid" in error.message
-    return isinstance(error, NotFound | Conflict) or another
+    """The pod is gone or replaced: a delete then fails with a conflict, a patch with 422 for the UID."""
+    replaced = error.status == 422 and "metadata.uid" in error.message
+    return isinstance(error, NotFound | Conflict) or replaced

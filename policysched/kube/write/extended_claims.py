@@ -1,11 +1,10 @@
-"""The claim that a scheduler makes for a pod's extended resources: made, given its devices, told to the pod, taken away.
+"""The claim that a scheduler creates for a pod's extended resources: create, allocate, record on the pod, delete.
 
     decided ──POST claim──PATCH its status──PATCH the pod's status──► written
-                 └── 409: it is there; ours? then the answer to an earlier POST was lost
+                 └── 409: it exists; if it is ours, the response to an earlier POST was lost
 
-Its name was chosen with the decision and is used once, so that a POST may be repeated until it is answered and what comes
-late means nobody else. Its owner is the pod, so that it ends with the pod wherever we are then. The finalizer is there from the start, as
-nobody but the pod is to have it. Source: `createExtendedResourceClaimInAPI`, `patchPodExtendedResourceClaimStatus` and
+Its name is chosen with the decision and used once, so a POST can be repeated and a late one affects no other pod. The
+pod owns it, so it is deleted with the pod. The finalizer is set from the start: no other pod may use the claim. Source: `createExtendedResourceClaimInAPI`, `patchPodExtendedResourceClaimStatus` and
 `deleteClaim` in kubernetes' `pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go`.
 """
 
@@ -23,26 +22,26 @@ Json = dict[str, Any]
 
 
 class ExtendedClaimApi(resource_claims.ResourceClaimApi, Protocol):
-    """Requests that are repeated until they are settled."""
+    """Requests that are retried until they have a final response."""
 
     async def create(self, path: str, body: Json) -> Json: ...
 
     async def delete(self, path: str, options: Json) -> None: ...
 
 
-async def create_claim(wire: ExtendedClaimApi, wanted: ClaimToCreate, pod: ClaimConsumer) -> int:
-    """The version that says that the claim has its devices and is reserved for the pod. Raises Refused, NotReserved, or
-    what the wire raises when it gives up."""
+async def create_claim(api: ExtendedClaimApi, wanted: ClaimToCreate, pod: ClaimConsumer) -> int:
+    """The version in which the claim is allocated and reserved for the pod. Raises ApiStatusError, ClaimNotReserved, or
+    RequestAbandoned."""
     namespace = wanted.claim.namespace
     try:
-        found = await wire.create(_claims_path(namespace), claim_manifest(wanted, pod))
+        obj = await api.create(_claims_path(namespace), claim_manifest(wanted, pod))
     except Conflict:
-        found = await wire.get(resource_claims.resource_claim_path(wanted.claim))
-    claim = _decode_claim(found)
+        obj = await api.get(resource_claims.resource_claim_path(wanted.claim))
+    claim = _decode_claim(obj)
     if not _is_made_for(claim, PodUid(pod.uid)) or claim.deleting:
         raise resource_claims.ClaimNotReserved(f"claim {wanted.claim} is not for pod {namespace}/{pod.name}")
     version = await resource_claims.reserve_claim(
-        wire,
+        api,
         ClaimToReserve(
             claim=claim.key,
             uid=claim.uid,
@@ -54,30 +53,30 @@ async def create_claim(wire: ExtendedClaimApi, wanted: ClaimToCreate, pod: Claim
         ),
         pod,
     )
-    await wire.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}/status", pod_status_patch(wanted, pod))
+    await api.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}/status", pod_status_patch(wanted, pod))
     return version
 
 
-async def delete_claim(wire: ExtendedClaimApi, command: DeleteExtendedClaim) -> bool:
-    """Whether it is not there any more. Raises as `create_claim`."""
+async def delete_claim(api: ExtendedClaimApi, command: DeleteExtendedClaim) -> bool:
+    """Whether the claim is gone. Raises as `create_claim`."""
     path = resource_claims.resource_claim_path(command.claim)
     try:
-        claim = _decode_claim(await wire.get(path))
+        claim = _decode_claim(await api.get(path))
         if not _is_made_for(claim, command.uid):
             return True
         if resource_claims.FINALIZER in claim.finalizers:
-            left = [one for one in claim.finalizers if one != resource_claims.FINALIZER]
-            meta = {"uid": claim.uid, "resourceVersion": str(claim.version), "finalizers": left or None}
-            await wire.patch(path, {"metadata": meta})
-        await wire.delete(path, {"preconditions": {"uid": claim.uid}})
-        await wire.get(path)
+            remaining = [name for name in claim.finalizers if name != resource_claims.FINALIZER]
+            meta = {"uid": claim.uid, "resourceVersion": str(claim.version), "finalizers": remaining or None}
+            await api.patch(path, {"metadata": meta})
+        await api.delete(path, {"preconditions": {"uid": claim.uid}})
+        await api.get(path)
     except NotFound:
         return True
     return False
 
 
 def claim_manifest(wanted: ClaimToCreate, pod: ClaimConsumer) -> Json:
-    """The claim as it is made."""
+    """The manifest of the claim."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -90,34 +89,38 @@ def claim_manifest(wanted: ClaimToCreate, pod: ClaimConsumer) -> Json:
                 {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
             ],
         },
-        "spec": {"devices": {"requests": [_request(one) for one in wanted.requests]}},
+        "spec": {"devices": {"requests": [_request(request) for request in wanted.requests]}},
     }
 
 
-def _request(one: DeviceRequest) -> Json:
-    ask = one.exactly
-    assert ask is not None, f"{one} asks for nothing"
-    exactly = {"deviceClassName": ask.class_name, "allocationMode": ask.mode, "count": ask.count}
-    return {"name": one.name, "exactly": exactly}
+def _request(request: DeviceRequest) -> Json:
+    exact = request.exactly
+    assert exact is not None, f"{request} has no exact request"
+    exactly = {"deviceClassName": exact.class_name, "allocationMode": exact.mode, "count": exact.count}
+    return {"name": request.name, "exactly": exactly}
 
 
 def pod_status_patch(wanted: ClaimToCreate, pod: ClaimConsumer) -> Json:
-    """The patch that tells the kubelet whose devices each container gets."""
+    """The patch from which the kubelet learns the devices of each container."""
     mappings = [
-        {"containerName": one.container, "resourceName": one.resource, "requestName": one.request}
-        for one in wanted.mapped
+        {
+            "containerName": mapping.container,
+            "resourceName": mapping.resource,
+            "requestName": mapping.request,
+        }
+        for mapping in wanted.mapped
     ]
-    told = {"resourceClaimName": wanted.claim.name, "requestMappings": mappings}
-    return {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": told}}
+    claim_status = {"resourceClaimName": wanted.claim.name, "requestMappings": mappings}
+    return {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": claim_status}}
 
 
 def _claims_path(namespace: str) -> str:
     return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
 
 
-def _decode_claim(found: Json) -> ResourceClaim:
+def _decode_claim(obj: Json) -> ResourceClaim:
     try:
-        return decode_resource_claim(found)
+        return decode_resource_claim(obj)
     except Malformed as error:
         raise resource_claims.ClaimNotReserved(str(error)) from error
 

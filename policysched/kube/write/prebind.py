@@ -1,15 +1,14 @@
-"""Writing what a placed pod needs: which claim a volume is for, which node a claim's volume is for, which devices a claim
-has and for whom.
+"""PreBind writes: the claim of a volume, the selected node of a volume claim, the devices and consumers of a resource claim.
 
-    Prepare ──PATCH claimRef of each volume──PATCH selected-node of each claim──claims for devices──► PreparationWritten
-                          └── 409, 404, 403, another refusal, no answer for long ──────────────────► PreparationRefused
+    Prebind ──PATCH claimRef of each volume──PATCH selected-node of each claim──resource claims──► PrebindWritten
+                          └── 409, 404, 403, another error status, no response for long ─────────► PrebindRefused
 
-Each patch names the UID and the version that the decision was made on, so that it lands on that very object or not at
-all, however late. One whose answer was lost is repeated; if it had landed after all, the repetition is refused as a
-conflict, the pod is tried again, and finds what it had written. Volumes come before claims, as in kube-scheduler.
-Claims for devices have a road of their own (`kube.write.resource_claims`), for others may write to them meanwhile; so has the one that is
-made for a pod's extended resources (`kube.write.extended_claims`). And a claim that gets devices is written until it is answered:
-while that may land, they must not be another's.
+Each patch names the UID and the version of the decision, so it changes that object or nothing, however late it arrives.
+A patch without a response is repeated. If the first one was carried out, the repetition fails with a conflict, and the
+next attempt of the pod finds what was written. Volumes are written before claims, as in kube-scheduler. Resource claims
+have other writers too (`kube.write.resource_claims`), as does the claim for a pod's extended resources
+(`kube.write.extended_claims`). A write that allocates devices is repeated without limit: while it may be carried out, its
+devices must not be allocated elsewhere.
 """
 
 import asyncio
@@ -54,7 +53,7 @@ _SERVER_TIMEOUT_PARAMS = {"timeout": "5s"}
 
 @dataclass(frozen=True, slots=True)
 class PrebindSettings:
-    """`retry_timeout_s`: how long one patch is repeated while it gets no answer that settles it, unless it gives devices away."""
+    """`retry_timeout_s`: how long one patch is retried without a final response, unless it allocates devices."""
 
     workers: int = 8
     retry_timeout_s: float = 30.0
@@ -72,8 +71,8 @@ class PrebindCounts:
 
 
 class PrebindWriter:
-    """Carries out `Prebind`, several at a time. `deliver` gets exactly one outcome for each, and `ExtendedClaimDeleted` for claims that are gone. Nothing is sent while
-    `may_send` says no."""
+    """Carries out `Prebind`, several at a time. `deliver` receives exactly one outcome for each, and
+    `ExtendedClaimDeleted` for deleted claims. Nothing is sent while `may_send` is false."""
 
     def __init__(
         self,
@@ -143,7 +142,7 @@ class PrebindWriter:
             self._deliver(outcome)
 
     async def _unreserve(self, command: Unreserve | Deallocate) -> None:
-        """Nobody waits for it: where it cannot be done, whoever looks at the claim next sees it as it is."""
+        """Best effort: if it fails, the next attempt reads the claim as it is."""
         try:
             if isinstance(command, Deallocate):
                 await deallocate_claim(self, command)
@@ -151,11 +150,11 @@ class PrebindWriter:
                 for key, uid in command.claims:
                     await unreserve_claim(self, key, uid, command.uid)
         except (ApiStatusError, ClaimNotReserved, RequestAbandoned) as error:
-            log.info("a claim was left as it was", extra={"why": str(error)})
+            log.info("cannot release a claim; it stays reserved", extra={"why": str(error)})
 
     async def _delete_claim(self, command: DeleteExtendedClaim) -> None:
-        """Its devices are nobody's until it is known to be gone, so this is asked for as long as it takes. It may still be
-        being made, where the pod went away meanwhile."""
+        """Retried without limit: its devices are unavailable until it is gone. If the pod was deleted meanwhile, the claim
+        may still be in creation."""
         if command.uid in self._prebinding:
             await self._prebinding[command.uid].wait()
         while True:
@@ -164,14 +163,14 @@ class PrebindWriter:
                     self._deliver(ExtendedClaimDeleted(command.claim))
                 return
             except Conflict:
-                continue  # somebody wrote to it meanwhile
+                continue  # changed by another writer
             except (ApiStatusError, ClaimNotReserved) as error:
-                log.info("a claim was left as it was", extra={"why": str(error)})
+                log.info("cannot delete a claim; it stays reserved", extra={"why": str(error)})
                 return
             except RequestAbandoned as error:
                 if not self._may_send():
                     return
-                log.info("a claim is still to be taken away", extra={"why": str(error)})
+                log.info("the claim is not deleted yet; retrying", extra={"why": str(error)})
 
     async def _prebind(self, command: Prebind) -> PrebindWritten | PrebindRefused:
         versions: dict[PrebindTarget, int] = {}
@@ -185,8 +184,8 @@ class PrebindWriter:
                 versions[claim.claim] = await self._patched_version(path, body)
             for devices in command.claims_to_reserve:
                 pod = ClaimConsumer("", "pods", command.name, command.uid)
-                wire = self if devices.allocation is None else _UnlimitedRetries(self)
-                versions[devices.claim] = await reserve_claim(wire, devices, pod)
+                api = self if devices.allocation is None else _UnlimitedRetries(self)
+                versions[devices.claim] = await reserve_claim(api, devices, pod)
             if command.claim_to_create is not None:
                 pod = ClaimConsumer("", "pods", command.name, command.uid)
                 versions[command.claim_to_create.claim] = await create_claim(
@@ -199,17 +198,17 @@ class PrebindWriter:
         return PrebindWritten(command.uid, versions)
 
     async def _patched_version(self, path: str, body: Json) -> int:
-        """The version that the patch made. Raises as `until_settled`."""
+        """The version after the patch. Raises as `retry_until_answered`."""
         return resource_version_of(await self.patch(path, body))
 
     async def patch(self, path: str, body: Json) -> Json:
-        """The object as patched. Raises as `until_settled`."""
+        """The patched object. Raises as `retry_until_answered`."""
         return await self.retrier.retry_until_answered(
             lambda: self.patch_once(path, body), self._settings.retry_timeout_s
         )
 
     async def create(self, path: str, body: Json) -> Json:
-        """The object as created. Raises as `until_settled`."""
+        """The created object. Raises as `retry_until_answered`."""
         timeout_s, give_up_s = self._settings.response_timeout_s, self._settings.retry_timeout_s
         return await self.retrier.retry_until_answered(
             lambda: self._api.create(path, body, params=_SERVER_TIMEOUT_PARAMS, timeout_s=timeout_s),
@@ -217,18 +216,18 @@ class PrebindWriter:
         )
 
     async def delete(self, path: str, options: Json) -> None:
-        """Raises as `until_settled`."""
+        """Raises as `retry_until_answered`."""
 
-        async def ask() -> Json:
+        async def send() -> Json:
             await self._api.delete(
                 path, options, params=_SERVER_TIMEOUT_PARAMS, timeout_s=self._settings.response_timeout_s
             )
             return {}
 
-        await self.retrier.retry_until_answered(ask, self._settings.retry_timeout_s)
+        await self.retrier.retry_until_answered(send, self._settings.retry_timeout_s)
 
     async def get(self, path: str) -> Json:
-        """The object as it is. Raises as `until_settled`."""
+        """The current object. Raises as `retry_until_answered`."""
         return await self.retrier.retry_until_answered(
             lambda: self.get_once(path), self._settings.retry_timeout_s
         )
@@ -244,7 +243,7 @@ class PrebindWriter:
 
 
 class _UnlimitedRetries:
-    """Repeats as long as it takes, while we may send."""
+    """Retries without limit while `may_send`."""
 
     def __init__(self, writer: PrebindWriter) -> None:
         self._writer = writer
@@ -258,35 +257,35 @@ class _UnlimitedRetries:
         return await self._writer.retrier.retry_until_answered(lambda: self._writer.get_once(path), math.inf)
 
 
-def persistent_volume_path(one: VolumeToBind) -> str:
-    return f"/api/v1/persistentvolumes/{one.volume}"
+def persistent_volume_path(volume: VolumeToBind) -> str:
+    return f"/api/v1/persistentvolumes/{volume.volume}"
 
 
-def claim_ref_patch(one: VolumeToBind) -> Json:
-    annotations = {"annotations": {BOUND_BY_CONTROLLER: "yes"}} if one.mark_bound_by_controller else {}
+def claim_ref_patch(volume: VolumeToBind) -> Json:
+    annotations = {"annotations": {BOUND_BY_CONTROLLER: "yes"}} if volume.mark_bound_by_controller else {}
     return {
-        "metadata": {"uid": one.uid, "resourceVersion": str(one.version), **annotations},
+        "metadata": {"uid": volume.uid, "resourceVersion": str(volume.version), **annotations},
         "spec": {
             "claimRef": {
                 "apiVersion": "v1",
                 "kind": "PersistentVolumeClaim",
-                "namespace": one.claim.namespace,
-                "name": one.claim.name,
-                "uid": one.claim_uid,
+                "namespace": volume.claim.namespace,
+                "name": volume.claim.name,
+                "uid": volume.claim_uid,
             }
         },
     }
 
 
-def persistent_volume_claim_path(one: VolumeToProvision) -> str:
-    return f"/api/v1/namespaces/{one.claim.namespace}/persistentvolumeclaims/{one.claim.name}"
+def persistent_volume_claim_path(claim: VolumeToProvision) -> str:
+    return f"/api/v1/namespaces/{claim.claim.namespace}/persistentvolumeclaims/{claim.claim.name}"
 
 
-def selected_node_patch(one: VolumeToProvision, node: str) -> Json:
+def selected_node_patch(claim: VolumeToProvision, node: str) -> Json:
     return {
         "metadata": {
-            "uid": one.uid,
-            "resourceVersion": str(one.version),
+            "uid": claim.uid,
+            "resourceVersion": str(claim.version),
             "annotations": {SELECTED_NODE: node},
         }
     }

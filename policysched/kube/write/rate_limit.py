@@ -1,10 +1,10 @@
-"""A rate that writes keep to: so many a second, with a burst in hand."""
+"""Rate limit of writes: a token bucket."""
 
 import asyncio
 
 
 class RateLimiter:
-    """A token bucket on the loop's clock. `per_s` 0 is no limit."""
+    """A token bucket on the event loop's clock. `per_s` 0: no limit."""
 
     def __init__(self, per_s: float, burst: int) -> None:
         assert per_s == 0 or burst >= 1, f"a burst of {burst} never lets anything through"
@@ -14,7 +14,7 @@ class RateLimiter:
         self._refilled_s: float | None = None
 
     async def acquire(self) -> None:
-        """Wait for one token. Those who wait together each take their own: the count goes below zero meanwhile."""
+        """Wait for one token. Concurrent callers each take one, so the count may be negative meanwhile."""
         if self._per_s == 0:
             return
         now_s = asyncio.get_running_loop().time()

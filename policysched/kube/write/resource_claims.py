@@ -1,11 +1,11 @@
-"""Writing into a claim for devices: which it has, for which pod it is reserved, and the reverse.
+"""Writes to a ResourceClaim: allocate and reserve, unreserve, deallocate.
 
-    as decided ──PATCH finalizer (if it gets devices)──PATCH status──► reserved
-                     └── 409: read it; ours already? still to be had? ──► once more, on what was read
+    as decided ──PATCH finalizer (if it is allocated)──PATCH status──► reserved
+                     └── 409: read it; already ours, or still free? ──► retry on the version read
 
-The finalizer comes first: from then on the claim is not gone before its devices are given back. Others write to a claim too (other pods
-that share it, drivers), so a conflict is no refusal: what was read then says whether the decision still
-stands. A write whose answer was lost is found by that. Source: `bindClaim` and `Unreserve` in kubernetes'
+The finalizer is first: from then on the claim is not deleted before its devices are released. A claim has other writers
+too (pods that share it, drivers), so after a conflict it is read again to see whether the decision still holds. That
+also finds a write whose response was lost. Source: `bindClaim` and `Unreserve` in kubernetes'
 `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`.
 """
 
@@ -27,11 +27,11 @@ CONFLICTS_MAX = 5
 
 
 class ClaimNotReserved(Exception):
-    """The decision does not stand any more: in kube-scheduler's words."""
+    """The decision no longer holds; the message is kube-scheduler's."""
 
 
 class ResourceClaimApi(Protocol):
-    """Requests that are repeated until they are settled. A merge patch."""
+    """Requests that are retried until they have a final response. `patch` is a merge patch."""
 
     async def patch(self, path: str, body: Json) -> Json: ...
 
@@ -42,89 +42,88 @@ def resource_claim_path(key: ResourceClaimKey) -> str:
     return f"/apis/resource.k8s.io/v1/namespaces/{key.namespace}/resourceclaims/{key.name}"
 
 
-async def reserve_claim(wire: ResourceClaimApi, claim: ClaimToReserve, pod: ClaimConsumer) -> int:
-    """The version that says that the claim has its devices and is reserved for the pod. Raises Refused, NotReserved, or
-    what the wire raises when it gives up."""
-    now = claim
+async def reserve_claim(api: ResourceClaimApi, claim: ClaimToReserve, pod: ClaimConsumer) -> int:
+    """The version in which the claim is allocated and reserved for the pod. Raises ApiStatusError, ClaimNotReserved, or
+    RequestAbandoned."""
+    pending = claim
     for _ in range(CONFLICTS_MAX):
         try:
-            if now.allocation is not None and FINALIZER not in now.finalizers:
-                finalizers = (*now.finalizers, FINALIZER)
-                answer = await wire.patch(
-                    resource_claim_path(now.claim), _metadata_patch(now, finalizers=list(finalizers))
+            if pending.allocation is not None and FINALIZER not in pending.finalizers:
+                finalizers = (*pending.finalizers, FINALIZER)
+                answer = await api.patch(
+                    resource_claim_path(pending.claim), _metadata_patch(pending, finalizers=list(finalizers))
                 )
-                now = replace(now, version=resource_version_of(answer), finalizers=finalizers)
+                pending = replace(pending, version=resource_version_of(answer), finalizers=finalizers)
             return resource_version_of(
-                await wire.patch(f"{resource_claim_path(now.claim)}/status", _status_patch(now, pod))
+                await api.patch(f"{resource_claim_path(pending.claim)}/status", _status_patch(pending, pod))
             )
         except Conflict:
-            found = await _remaining_write(wire, claim, pod)
-            if isinstance(found, int):
-                return found
-            now = found
-    raise ClaimNotReserved(f"claim {claim.claim} was changed by others {CONFLICTS_MAX} times in a row")
+            remaining = await _remaining_write(api, claim, pod)
+            if isinstance(remaining, int):
+                return remaining
+            pending = remaining
+    raise ClaimNotReserved(f"claim {claim.claim} conflicted {CONFLICTS_MAX} times in a row")
 
 
 async def _remaining_write(
-    wire: ResourceClaimApi, claim: ClaimToReserve, pod: ClaimConsumer
+    api: ResourceClaimApi, claim: ClaimToReserve, pod: ClaimConsumer
 ) -> ClaimToReserve | int:
-    """What is left to be written, or the version that has it all. Raises NotReserved."""
-    seen = await _read_claim(wire, claim.claim)
-    if seen.uid != claim.uid or seen.deleting:
+    """What remains to be written, or the version that has all of it. Raises ClaimNotReserved."""
+    current = await _read_claim(api, claim.claim)
+    if current.uid != claim.uid or current.deleting:
         raise ClaimNotReserved(f"claim {claim.claim} got deleted in the meantime")
-    if claim.allocation is None and seen.allocation is None:
+    if claim.allocation is None and current.allocation is None:
         raise ClaimNotReserved(f"claim {claim.claim} got deallocated elsewhere in the meantime")
     decided_on = claim.current_allocation if claim.allocation is None else claim.allocation
     if (
-        seen.allocation is not None
+        current.allocation is not None
         and decided_on is not None
-        and not decided_on.same_devices(seen.allocation)
+        and not decided_on.same_devices(current.allocation)
     ):
         raise ClaimNotReserved(f"claim {claim.claim} got allocated elsewhere in the meantime")
-    if seen.allocation is not None and seen.is_reserved_for(PodUid(pod.uid)):
-        return seen.version
+    if current.allocation is not None and current.is_reserved_for(PodUid(pod.uid)):
+        return current.version
     return replace(
         claim,
-        version=seen.version,
-        allocation=claim.allocation if seen.allocation is None else None,
-        finalizers=seen.finalizers,
-        reserved_for=seen.reserved_for,
+        version=current.version,
+        allocation=claim.allocation if current.allocation is None else None,
+        finalizers=current.finalizers,
+        reserved_for=current.reserved_for,
     )
 
 
-async def _read_claim(wire: ResourceClaimApi, key: ResourceClaimKey) -> ResourceClaim:
+async def _read_claim(api: ResourceClaimApi, key: ResourceClaimKey) -> ResourceClaim:
     try:
-        return decode_resource_claim(await wire.get(resource_claim_path(key)))
+        return decode_resource_claim(await api.get(resource_claim_path(key)))
     except Malformed as error:
         raise ClaimNotReserved(str(error)) from error
 
 
-async def unreserve_claim(wire: ResourceClaimApi, key: ResourceClaimKey, uid: str, pod: PodUid) -> None:
-    """Take the pod off the claim's list, if it is there. Raises Refused, NotReserved, or what the wire raises when it
-    gives up."""
+async def unreserve_claim(api: ResourceClaimApi, key: ResourceClaimKey, uid: str, pod: PodUid) -> None:
+    """Remove the pod from the claim's consumers. Raises ApiStatusError, ClaimNotReserved, or RequestAbandoned."""
     for _ in range(CONFLICTS_MAX):
-        seen = await _read_claim(wire, key)
-        if seen.uid != uid or not seen.is_reserved_for(pod):
+        current = await _read_claim(api, key)
+        if current.uid != uid or not current.is_reserved_for(pod):
             return
-        left = [_consumer_json(one) for one in seen.reserved_for if one.uid != pod]
+        remaining = [_consumer_json(consumer) for consumer in current.reserved_for if consumer.uid != pod]
         body = {
-            "metadata": {"uid": uid, "resourceVersion": str(seen.version)},
-            "status": {"reservedFor": left or None},
+            "metadata": {"uid": uid, "resourceVersion": str(current.version)},
+            "status": {"reservedFor": remaining or None},
         }
         try:
-            await wire.patch(f"{resource_claim_path(key)}/status", body)
+            await api.patch(f"{resource_claim_path(key)}/status", body)
         except Conflict:
             continue
         return
 
 
-async def deallocate_claim(wire: ResourceClaimApi, command: Deallocate) -> None:
-    """Of another version than the one that was decided on nothing is written. Raises as `unreserve_claim`."""
+async def deallocate_claim(api: ResourceClaimApi, command: Deallocate) -> None:
+    """Writes nothing unless the claim has the version of the decision. Raises as `unreserve_claim`."""
     body = {
         "metadata": {"uid": command.uid, "resourceVersion": str(command.version)},
         "status": {"allocation": None, "reservedFor": None, "devices": None},
     }
-    await wire.patch(f"{resource_claim_path(command.claim)}/status", body)
+    await api.patch(f"{resource_claim_path(command.claim)}/status", body)
 
 
 def _metadata_patch(claim: ClaimToReserve, **metadata: object) -> Json:
@@ -139,16 +138,17 @@ def _status_patch(claim: ClaimToReserve, pod: ClaimConsumer) -> Json:
 
 
 def _consumers(known: Sequence[ClaimConsumer], pod: ClaimConsumer) -> list[Json]:
-    return [_consumer_json(one) for one in (*(one for one in known if one.uid != pod.uid), pod)]
+    others = (consumer for consumer in known if consumer.uid != pod.uid)
+    return [_consumer_json(consumer) for consumer in (*others, pod)]
 
 
-def _consumer_json(one: ClaimConsumer) -> Json:
-    group = {"apiGroup": one.api_group} if one.api_group else {}
-    return {**group, "resource": one.resource, "name": one.name, "uid": one.uid}
+def _consumer_json(consumer: ClaimConsumer) -> Json:
+    group = {"apiGroup": consumer.api_group} if consumer.api_group else {}
+    return {**group, "resource": consumer.resource, "name": consumer.name, "uid": consumer.uid}
 
 
 def resource_version_of(answer: Json) -> int:
-    """Of the object as it is now. 0, which every version has reached, where the answer does not say."""
+    """The resourceVersion of the returned object; 0, below every version, if the response has none."""
     meta = answer.get("metadata")
     written = meta.get("resourceVersion") if isinstance(meta, dict) else None
     return int(written) if isinstance(written, str) and written.isdecimal() else 0

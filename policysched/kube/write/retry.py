@@ -1,9 +1,9 @@
-"""Requests that are repeated until the server has said what became of them, or until it is no use any more.
+"""Retries a request until the server gives a final response, or a time-out ends.
 
-    request ──► answered, or a refusal that stands ─────────────────────► the caller
-            └── no answer, 401, 429, 5xx ──wait──► the same request again ──for so long──► GaveUp
+    request ──► success, or a final error status ─────────────────────► the caller
+            └── no response, 401, 429, 5xx ──backoff──► the same request again ──time-out──► RequestAbandoned
 
-For writes that may be made twice: each names the UID, or the version, that it is about. Binds have rules of their own (`kube.write.bind`).
+For idempotent writes: each names the UID or the version of its object. Binds have their own rules (`kube.write.bind`).
 """
 
 import asyncio
@@ -19,11 +19,11 @@ Answer = TypeVar("Answer")
 
 
 class RequestAbandoned(Exception):
-    """No answer that settles it came in time, or we may not send any more."""
+    """No final response in time, or this process is no longer the leader."""
 
 
 class RetrySettings(Protocol):
-    """How long to wait between two tries."""
+    """The delays between attempts."""
 
     @property
     def retry_initial_s(self) -> float: ...
@@ -32,7 +32,7 @@ class RetrySettings(Protocol):
 
 
 class RequestRetrier:
-    """`activity` is what connectivity is told about. Nothing is sent while `may_send` says no."""
+    """`activity` names the requests to `Connectivity`. Nothing is sent while `may_send` is false."""
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class RequestRetrier:
         self._may_send = may_send
 
     async def retry_until_answered(self, send: Callable[[], Awaitable[Answer]], timeout_s: float) -> Answer:
-        """Repeat a request until it is answered with yes or a refusal that stands. Raises that refusal, or GaveUp."""
-        patience, loop = self._settings, asyncio.get_running_loop()
-        backoff = Backoff(self._random, initial_s=patience.retry_initial_s, max_s=patience.retry_max_s)
-        gives_up_s = loop.time() + timeout_s
+        """Retry a request until it succeeds or fails finally. Raises a final ApiStatusError, or RequestAbandoned."""
+        settings, loop = self._settings, asyncio.get_running_loop()
+        backoff = Backoff(self._random, initial_s=settings.retry_initial_s, max_s=settings.retry_max_s)
+        deadline_s = loop.time() + timeout_s
         while True:
             if not self._may_send():
-                raise RequestAbandoned("not leading any more")
+                raise RequestAbandoned("no longer the leader")
             try:
                 answer = await send()
             except ApiErrors as error:
@@ -67,8 +67,8 @@ class RequestRetrier:
                     raise
                 self._connectivity.record_failure(self._activity, error)
                 wait_s = backoff.next_delay_s(error)
-                if loop.time() + wait_s > gives_up_s:
-                    raise RequestAbandoned(f"no answer within {timeout_s:g} s: {error}") from error
+                if loop.time() + wait_s > deadline_s:
+                    raise RequestAbandoned(f"no response within {timeout_s:g} s: {error}") from error
                 await asyncio.sleep(wait_s)
             else:
                 self._connectivity.record_success(self._activity)

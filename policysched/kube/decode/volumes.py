@@ -1,18 +1,21 @@
-"""Volumes of plugins that were in Kubernetes once and are attached by CSI drivers now: what their drivers know them as.
+"""Decodes volumes: a pod's claims, disks and mounts, and in-tree volumes as the CSI volumes they were migrated to.
 
-Source: k8s.io/csi-translation-lib v0.36 (`plugins`). Azure Files and vSphere are translated too, but kube-scheduler
-counts them towards no limit, so they are no mounts here.
+Source of the migration: k8s.io/csi-translation-lib v0.36 (`plugins`). Azure Files and vSphere are migrated too, but
+kube-scheduler counts them towards no limit, so they are not mounts here.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from policysched.cluster.volumes.availability import CSI_DRIVER_OF
+from policysched.kube.decode.primitives import text
+from policysched.model.identifiers import PodUid, VolumeClaimKey
+from policysched.model.pods import PodVolumeClaim
 from policysched.model.selectors import NodeSelectorTerm, SelectorRequirement
-from policysched.model.storage import CsiMigration, CsiVolume, NodeSelectorTerms
+from policysched.model.storage import CsiMigration, CsiVolume, Disk, NodeSelectorTerms
 from policysched.model.volume_topology import OLD_REGION, OLD_ZONE, REGION, ZONE, ZONE_SEPARATOR
 
 Json = Mapping[str, Any]
@@ -23,7 +26,7 @@ _EBS_ID = re.compile(r"vol-[^/]*\Z")
 
 @dataclass(frozen=True, slots=True)
 class _Plugin:
-    """`source` is the field of a volume that says so, `topology` the driver's own key for a zone."""
+    """`source` is the plugin's field in a volume, `topology` the driver's key for a zone."""
 
     name: str
     source: str
@@ -39,14 +42,65 @@ _PLUGINS = (
 )
 
 
+# ── volumes of a pod ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decode_claim_uses(
+    volumes: Iterable[Json], namespace: str, pod_name: str, uid: PodUid
+) -> tuple[PodVolumeClaim, ...]:
+    """The volume claims of a pod. The claim of a generic ephemeral volume is named `POD-VOLUME` and owned by the pod."""
+    claims = []
+    for volume in volumes:
+        if volume.get("persistentVolumeClaim") is not None:
+            name = text(volume["persistentVolumeClaim"].get("claimName") or "")
+            claims.append(PodVolumeClaim(VolumeClaimKey(namespace, name), None))
+        elif volume.get("ephemeral") is not None:
+            claims.append(
+                PodVolumeClaim(VolumeClaimKey(namespace, f"{pod_name}-{text(volume['name'])}"), uid)
+            )
+    return tuple(claims)
+
+
+def decode_mounts(volumes: Iterable[Json]) -> tuple[CsiVolume, ...]:
+    return tuple(mount for volume in volumes if (mount := decode_inline_mount(volume)) is not None)
+
+
+def decode_disks(volumes: Iterable[Json]) -> tuple[Disk, ...]:
+    """Disks that two pods can mount at once only under conditions, or never."""
+    return tuple(disk for volume in volumes for disk in _disks(volume))
+
+
+def _disks(volume: Json) -> Iterable[Disk]:
+    gce, aws = volume.get("gcePersistentDisk"), volume.get("awsElasticBlockStore")
+    iscsi, rbd = volume.get("iscsi"), volume.get("rbd")
+    if gce is not None:
+        yield _disk("gcePersistentDisk", gce, text(gce["pdName"]))
+    if aws is not None:
+        # Never shared, not even read-only.
+        yield Disk("awsElasticBlockStore", text(aws["volumeID"]), frozenset(), read_only=False)
+    if iscsi is not None:
+        yield _disk("iscsi", iscsi, text(iscsi["iqn"]))
+    if rbd is not None:
+        name = f"{rbd.get('pool') or 'rbd'}/{text(rbd['image'])}"
+        monitors = frozenset(text(monitor) for monitor in rbd.get("monitors") or ())
+        yield Disk("rbd", name, monitors, read_only=bool(rbd.get("readOnly")))
+
+
+def _disk(kind: Any, source: Json, name: str) -> Disk:
+    return Disk(kind, name, frozenset(), read_only=bool(source.get("readOnly")))
+
+
+# ── in-tree volumes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def decode_inline_mount(volume: Json) -> CsiVolume | None:
-    """Of a volume in a pod; None where it is of no such kind, or no driver could make sense of it."""
+    """The CSI volume of a pod's in-tree volume; None for other kinds and for invalid volumes."""
     plugin = _plugin_of(volume)
     return None if plugin is None else _mount(plugin, _handle(plugin, volume[plugin.source], {}))
 
 
 def decode_volume_mount(spec: Json, labels: Mapping[str, str]) -> CsiVolume | None:
-    """Of a PersistentVolume: by its `csi`, or of such a kind."""
+    """The CSI volume of a PersistentVolume, from `csi` or an in-tree plugin."""
     csi = spec.get("csi")
     if csi is not None:
         driver, handle = csi.get("driver"), csi.get("volumeHandle")
@@ -58,7 +112,7 @@ def decode_volume_mount(spec: Json, labels: Mapping[str, str]) -> CsiVolume | No
 def decode_migration(
     spec: Json, labels: Mapping[str, str], required: NodeSelectorTerms | None
 ) -> CsiMigration | None:
-    """What becomes of a PersistentVolume's node affinity on nodes whose kubelet leaves its plugin to the driver."""
+    """A PersistentVolume's node affinity on nodes whose kubelet has migrated its plugin to the driver."""
     plugin = _plugin_of(spec)
     if plugin is None or spec.get("csi") is not None:
         return None
@@ -110,7 +164,7 @@ def _gce_handle(disk: str, labels: Mapping[str, str]) -> str | None:
 def _translate_zone_terms(
     required: NodeSelectorTerms | None, labels: Mapping[str, str], topology: str
 ) -> NodeSelectorTerms | None:
-    """With the driver's key instead of the zone's; where the affinity names no zone, with the zones of the label."""
+    """With the driver's key instead of the zone label; if the affinity names no zone, with the zones of the volume's label."""
     zone, old_region = _zone_label(required, labels)
     keys = {one.key for term in required or () for one in term.expressions if one.values}
     if zone in keys:
@@ -125,7 +179,7 @@ def _translate_zone_terms(
 
 
 def _zone_label(required: NodeSelectorTerms | None, labels: Mapping[str, str]) -> tuple[str, bool]:
-    """Which of the two names the volume's zone has, and whether its region has the old one."""
+    """The zone label in use (current or deprecated), and whether the region label is deprecated."""
     keys = {one.key for term in required or () for one in term.expressions}
     for there in (keys, labels):
         if ZONE in there:
