@@ -200,7 +200,7 @@ def test_findings_are_selected_and_ignored_by_code_name_and_block(tmp_path: Path
     assert codes() == ["PS412"]
     assert (
         codes("--ignore", "PS412")
-        == codes("--ignore", "name-of-kube-scheduler")
+        == codes("--ignore", "default-scheduler-name")
         == codes("--ignore", "PS4")
         == []
     )
@@ -213,7 +213,7 @@ def test_findings_are_selected_and_ignored_by_code_name_and_block(tmp_path: Path
     ("comment", "codes"),
     [
         ("  # policysched: ignore[PS412] we are alone here", []),
-        ("  # policysched: ignore[name-of-kube-scheduler] we are alone here", []),
+        ("  # policysched: ignore[default-scheduler-name] we are alone here", []),
         ("  # policysched: ignore[PS412]", ["PS002"]),
         ("  # policysched: ignore[PS306] because", ["PS412", "PS001"]),
         ("  # policysched: ignore[PS777] because", ["PS412", "PS001"]),
@@ -325,7 +325,7 @@ def test_json_has_places_and_follows_its_schema(tmp_path: Path) -> None:
     (entry,) = report["diagnostics"]
     assert (entry["code"], entry["name"], entry["severity"], entry["filename"]) == (
         "PS106",
-        "misspelt-word",
+        "misspelled-keyword",
         "error",
         path,
     )

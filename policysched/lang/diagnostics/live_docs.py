@@ -1,4 +1,7 @@
-"""The catalogue's entries for what can be said only of a running scheduler or with its settings at hand. No text draws them, so they have no examples."""
+"""Diagnostics that need the operator's settings, a metrics server or a running scheduler (`PS9xx`).
+
+No policy triggers them by itself, so they have no examples.
+"""
 
 from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc
 from policysched.text import Severity

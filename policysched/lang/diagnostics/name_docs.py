@@ -1,4 +1,4 @@
-"""Diagnostics about names, types and units (`PS2xx`): with one of these a policy does not become active."""
+"""Diagnostics about names, types and units (`PS2xx`)."""
 
 from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc, diagnostic_doc
 from policysched.text import Severity

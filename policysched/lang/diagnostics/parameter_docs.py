@@ -1,4 +1,4 @@
-"""Diagnostics about what reaches a policy from outside of its text: values for its parameters (`PS26x`)."""
+"""Diagnostics about parameter values that are set outside the policy (`PS26x`)."""
 
 from policysched.lang.diagnostics.diagnostic_doc import EXAMPLE_HEADER, DiagnosticDoc
 from policysched.text import Severity

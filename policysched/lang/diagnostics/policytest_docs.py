@@ -1,5 +1,7 @@
-"""The catalogue's entries for tests of policies. They are drawn by test files, not by a policy's text, so they have no
-examples here; `docs/testing-policies.md` has some."""
+"""Diagnostics about policy tests (`PS7xx`).
+
+Test files trigger them, not policies, so they have no examples here; see `docs/testing-policies.md`.
+"""
 
 from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc
 from policysched.text import Severity

@@ -1,4 +1,4 @@
-"""Doubts about a policy that can run: its logic (`PS3xx`) and how it does in operation (`PS4xx`)."""
+"""Diagnostics about the logic (`PS3xx`) and the operation (`PS4xx`) of a valid policy."""
 
 from functools import partial
 
