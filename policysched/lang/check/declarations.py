@@ -4,14 +4,13 @@ import re
 from typing import Literal, cast
 
 from policysched.lang.check.attributes import check_attribute
+from policysched.lang.check.constants import check_constant
 from policysched.lang.check.dimensions import describe_type
-from policysched.lang.check.expression_checker import conform
-from policysched.lang.check.expressions import check_expression, check_expression_as
+from policysched.lang.check.expressions import check_expression_as
 from policysched.lang.check.limits import is_runtime_dependent, measure_expanded, reads_container
+from policysched.lang.check.literals import check_unit
 from policysched.lang.check.metrics import check_metric
-from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import (
-    CONSTANT,
     FILTER_CONDITION,
     LET_OF_STATE_UPDATE,
     LET_VALUE,
@@ -20,15 +19,12 @@ from policysched.lang.check.scope import (
     Scope,
     declared_here,
     did_you_mean,
-    join_alternatives,
 )
 from policysched.lang.ir import program as p
 from policysched.lang.ir.attributes import ATTRIBUTES
-from policysched.lang.ir.constant_folding import fold_constants
-from policysched.lang.ir.expr import Const, type_of
+from policysched.lang.ir.expr import Const
 from policysched.lang.syntax import tree as s
-from policysched.lang.types.kinds import BOOL, STRING, RecordType, RecordTypeField, Type, TypeKind
-from policysched.lang.types.units import UNITS
+from policysched.lang.types.kinds import STRING, RecordType, RecordTypeField, Type, TypeKind
 from policysched.text import Span
 
 _TYPES_BY_NAME = {
@@ -95,32 +91,6 @@ def declare_let(scope: Scope, node: s.LetDecl) -> None:
     declared = declare_name(scope, "let", node.name)
     if declared is not None:
         declared.definition = value
-
-
-def check_constant(scope: Scope, node: s.Expression, type_: Type) -> Const | None:
-    """A value that depends on nothing, held as the type says: a fraction of a whole unit is rounded down."""
-    found = check_expression(scope, node, CONSTANT, type_)
-    if found is None or not check_always_present(scope, found):
-        return None
-    conformed = conform(scope, fold_constants(found), type_)
-    if conformed is None:
-        return None
-    if isinstance(conformed, Const):
-        return _convert_constant(conformed, type_)
-    from policysched.lang.check.constant_evaluation import evaluate_constant
-
-    value = evaluate_constant(conformed)
-    if value is None:
-        scope.report("PS221", "this is not a constant", conformed.span, label="depends on something")
-        return None
-    return _convert_constant(Const(value, type_of(conformed), conformed.span), type_)
-
-
-def _convert_constant(found: Const, type_: Type) -> Const:
-    value = found.value
-    if type_.is_numeric and isinstance(value, int | float):
-        value = float(value) if type_.is_float64 else int(value // 1)
-    return Const(value, type_.as_required(), found.span)
 
 
 def declare_metric(scope: Scope, node: s.MetricDecl) -> None:
@@ -332,34 +302,3 @@ def _unit(scope: Scope, node: s.StringLit | None, type_: Type) -> str | None:
     if check_unit(scope, node.value, node.span, type_):
         return node.value
     return None
-
-
-def check_unit(scope: Scope, unit: str, span: Span, type_: Type) -> bool:
-    units = UNITS.get(type_.kind)
-    if units is not None and unit in units:
-        return True
-    if units is None or type_ == BOOL:
-        message, hint = f"{describe_type(type_)} has no unit", "leave it out"
-    else:
-        message = f"`{unit}` is no unit of {type_}"
-        hint = did_you_mean(unit, units) or f"units of {type_} are {join_alternatives(units)}"
-    scope.report("PS207", message, span, label="unknown unit", help=hint)
-    return False
-
-
-def quoted_text(scope: Scope, node: s.Expression | s.MapLit, what: str) -> str | None:
-    if isinstance(node, s.StringLit):
-        return node.value
-    scope.report("PS202", f"{what} is a quoted text", node.span)
-    return None
-
-
-__all__ = [
-    "check_constant",
-    "check_expression_as",
-    "check_unit",
-    "declare_input",
-    "declare_let",
-    "declare_metric",
-    "quoted_text",
-]

@@ -8,7 +8,8 @@ import re
 from dataclasses import replace
 from decimal import Decimal
 
-from policysched.lang.check.declarations import check_constant, declare_name, resolve_type
+from policysched.lang.check.constants import check_constant
+from policysched.lang.check.declarations import declare_name, resolve_type
 from policysched.lang.check.dimensions import describe_type
 from policysched.lang.check.parameter_values import ParameterValue
 from policysched.lang.check.scope import Scope, declared_here, did_you_mean

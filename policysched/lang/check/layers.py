@@ -6,8 +6,9 @@ from policysched.lang.check.expressions import check_condition
 from policysched.lang.check.presence import PresentReads, check_always_present, implied_present
 from policysched.lang.check.rule_clauses import clause_slot
 from policysched.lang.check.rule_table import RuleKind, RuleNode, RuleTable, amend_rule, rule_kind
-from policysched.lang.check.rules import check_rule, check_weight
+from policysched.lang.check.rules import check_rule
 from policysched.lang.check.scope import LAYER_CONDITION, Scope, declared_here
+from policysched.lang.check.scores import check_weight
 from policysched.lang.ir import program as p
 from policysched.lang.ir.constant_folding import fold_constants, is_constant
 from policysched.lang.syntax import tree as s

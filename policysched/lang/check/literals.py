@@ -2,12 +2,14 @@
 
 from collections.abc import Collection
 
-from policysched.lang.check.scope import Scope, join_alternatives
+from policysched.lang.check.dimensions import describe_type
+from policysched.lang.check.scope import Scope, did_you_mean, join_alternatives
 from policysched.lang.ir import expr as e
 from policysched.lang.parse.keywords import UNIT_SPELLINGS
 from policysched.lang.syntax import tree as s
-from policysched.lang.types.kinds import Type, TypeKind
-from policysched.lang.types.units import SUFFIXES, ParseFailure, kinds_of_suffix, parse_literal
+from policysched.lang.types.kinds import BOOL, Type, TypeKind
+from policysched.lang.types.units import SUFFIXES, UNITS, ParseFailure, kinds_of_suffix, parse_literal
+from policysched.text import Span
 
 _PLAIN_NUMBER_KINDS = frozenset({TypeKind.INT, TypeKind.FLOAT, TypeKind.RATIO})
 _TYPE_DESCRIPTIONS = {
@@ -163,3 +165,16 @@ def _report_unreadable(scope: Scope, node: s.NumberLit, kind: TypeKind, why: str
         case _:
             message, hint = f"`{text}` is not a number", f"such as `{_EXAMPLES.get(kind, '3')}`"
     scope.report("PS208", message, node.span, help=hint)
+
+
+def check_unit(scope: Scope, unit: str, span: Span, type_: Type) -> bool:
+    units = UNITS.get(type_.kind)
+    if units is not None and unit in units:
+        return True
+    if units is None or type_ == BOOL:
+        message, hint = f"{describe_type(type_)} has no unit", "remove it"
+    else:
+        message = f"`{unit}` is not a unit of {type_}"
+        hint = did_you_mean(unit, units) or f"the units of {type_} are {join_alternatives(units)}"
+    scope.report("PS207", message, span, label="unknown unit", help=hint)
+    return False

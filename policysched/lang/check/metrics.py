@@ -3,7 +3,9 @@
 from typing import Literal, cast
 
 from policysched.lang.check.block_params import BlockParams, check_block_params
+from policysched.lang.check.constants import check_constant
 from policysched.lang.check.expressions import check_expression_as
+from policysched.lang.check.literals import check_unit
 from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import ASSUMED_METRIC, SERIES_POD_KEY, Scope
 from policysched.lang.ir import program as p
@@ -26,8 +28,6 @@ def check_metric(scope: Scope, node: s.MetricDecl, type_: Type | None) -> p.Metr
     unit = _text(scope, params.required("unit", '"B/s"'), "a unit")
     unit_node = params.get("unit")
     if type_ is not None and unit is not None and unit_node is not None:
-        from policysched.lang.check.declarations import check_unit
-
         check_unit(scope, unit, unit_node.span, type_)
     between = [name for name in _POD_PAIR_PARAMS if params.get(name) is not None]
     join = _pod_pair_join(scope, params) if between else _node_join(scope, params)
@@ -163,8 +163,6 @@ def _every(scope: Scope, params: BlockParams) -> int | None:
 
 
 def check_positive_duration(scope: Scope, node: s.Expression | s.MapLit, name: str) -> int | None:
-    from policysched.lang.check.declarations import check_constant
-
     if isinstance(node, s.MapLit):
         scope.report("PS202", f"`{name}` is a duration", node.span)
         return None
@@ -192,8 +190,6 @@ def _assume(scope: Scope, params: BlockParams, type_: Type | None) -> Expr | Non
 
 
 def check_outage(scope: Scope, node: s.OutageDecl) -> p.OutageSpec | None:
-    from policysched.lang.check.declarations import check_constant
-
     params = check_block_params(scope, "`check_outage`", node.span, node.params, ("above", "then"))
     then = params.choice("then", ("disable", "wait"), "disable")
     above = params.required("above", "50%")

@@ -16,18 +16,18 @@ from policysched.lang.syntax import tree as s
 _NODE_AMOUNTS = frozenset({"allocatable", "requested", "free"})
 
 
-def check_resource_amount(scope: Scope, node: s.AttributeExpr, place: ExpressionContext) -> e.Expr | None:
-    """What the policy's own resource is in this place, None after a finding. Only asked where `is_resource_amount`."""
+def check_resource_amount(scope: Scope, node: s.AttributeExpr, context: ExpressionContext) -> e.Expr | None:
+    """What the policy's own resource is in this context, None after a finding. Only asked where `is_resource_amount`."""
     declared = scope.resources[node.path[-1].text]
     declared.used = True
     resource = declared.definition
     if resource is None:
         return None
     found = with_span(_amount_expression(resource, node), node.span)
-    if not place.metrics and any(isinstance(one, e.MetricRef) for one in e.walk(found)):
+    if not context.metrics and any(isinstance(one, e.MetricRef) for one in e.walk(found)):
         scope.report(
             "PS220",
-            f"{place.description} cannot read `{node.span.text}`",
+            f"{context.description} cannot read `{node.span.text}`",
             node.span,
             label="its capacity is a metric",
             related=(declared_here(declared.span),),
@@ -36,9 +36,9 @@ def check_resource_amount(scope: Scope, node: s.AttributeExpr, place: Expression
     return found
 
 
-def is_resource_amount(scope: Scope, node: s.AttributeExpr, place: ExpressionContext) -> bool:
-    """Whether it is an amount of a resource that the policy declares, in a place that may read its owner."""
-    if node.owner not in OWNERS or not is_readable(node.owner, place):
+def is_resource_amount(scope: Scope, node: s.AttributeExpr, context: ExpressionContext) -> bool:
+    """Whether it is an amount of a resource that the policy declares, in a context that may read its owner."""
+    if node.owner not in OWNERS or not is_readable(node.owner, context):
         return False
     if len(node.path) != 2 or node.path[1].text not in scope.resources:
         return False

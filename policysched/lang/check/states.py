@@ -3,7 +3,8 @@
 from typing import Literal, cast
 
 from policysched.lang.check.block_params import BlockParams, check_block_params
-from policysched.lang.check.declarations import check_constant, declare_name, resolve_type
+from policysched.lang.check.constants import check_constant
+from policysched.lang.check.declarations import declare_name, resolve_type
 from policysched.lang.check.expressions import check_expression_as
 from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import STATE_KEY, STATE_UPDATE, ExpressionContext, Scope
@@ -76,7 +77,7 @@ def _check_state(scope: Scope, node: s.StateDecl, type_: Type | None) -> p.State
 
 
 def _expression(
-    scope: Scope, params: BlockParams, name: str, example: str, place: ExpressionContext, type_: Type
+    scope: Scope, params: BlockParams, name: str, example: str, context: ExpressionContext, type_: Type
 ) -> e.Expr | None:
     node = params.required(name, example)
     if node is None:
@@ -84,7 +85,7 @@ def _expression(
     if isinstance(node, s.MapLit):
         scope.report("PS202", f"`{name}` is one value", node.span)
         return None
-    found = check_expression_as(scope, node, place, type_)
+    found = check_expression_as(scope, node, context, type_)
     return None if found is None or not check_always_present(scope, found) else found
 
 

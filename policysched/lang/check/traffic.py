@@ -15,10 +15,10 @@ from policysched.text import Span
 _EXAMPLE = '`check_traffic_to(gang)`, `check_traffic_to(gang, METRIC)` or `traffic_to(gang, METRIC, "topology.kubernetes.io/zone")`'
 
 
-def check_traffic_to(reader: ExpressionChecker, node: s.CallExpr) -> e.Expr | None:
-    scope = reader.scope
-    if not reader.context.traffic or reader.context.element_record is not None:
-        return reader.report_not_readable(node.span, "what flows between pods")
+def check_traffic_to(checker: ExpressionChecker, node: s.CallExpr) -> e.Expr | None:
+    scope = checker.scope
+    if not checker.context.traffic or checker.context.element_record is not None:
+        return checker.report_not_readable(node.span, "what flows between pods")
     if not 1 <= len(node.args) <= 3:
         scope.report(
             "PS209",
@@ -27,20 +27,20 @@ def check_traffic_to(reader: ExpressionChecker, node: s.CallExpr) -> e.Expr | No
             help=_EXAMPLE,
         )
         return None
-    if not _check_gang_argument(reader, node.args[0]):
+    if not _check_gang_argument(checker, node.args[0]):
         return None
     rest = list(node.args[1:])
     metric: p.Metric | None = None
     if rest and isinstance(rest[0], s.NameExpr) and scope.use_constant(rest[0].name) is None:
         named = rest.pop(0)
         assert isinstance(named, s.NameExpr), named
-        metric = _named_metric(reader, named)
+        metric = _named_metric(checker, named)
     else:
-        metric = _only_pod_pair_metric(reader, node.span)
+        metric = _only_pod_pair_metric(checker, node.span)
     if len(rest) > 1:
         scope.report("PS209", "nothing comes behind the label", rest[1].span, help=_EXAMPLE)
         return None
-    topology = _topology_label(reader, rest[0]) if rest else None
+    topology = _topology_label(checker, rest[0]) if rest else None
     if metric is None or (rest and topology is None):
         return None
     assert isinstance(metric.join, p.PairJoinSpec), f"{metric.name} is not between pods"
@@ -58,8 +58,8 @@ def check_traffic_to(reader: ExpressionChecker, node: s.CallExpr) -> e.Expr | No
     )
 
 
-def _check_gang_argument(reader: ExpressionChecker, node: s.Expression) -> bool:
-    scope = reader.scope
+def _check_gang_argument(checker: ExpressionChecker, node: s.Expression) -> bool:
+    scope = checker.scope
     if not isinstance(node, s.NameExpr) or node.name != "gang":
         word = node.name if isinstance(node, s.NameExpr) else node.span.text
         scope.report(
@@ -81,24 +81,24 @@ def _check_gang_argument(reader: ExpressionChecker, node: s.Expression) -> bool:
     return scope.gang is not None
 
 
-def _named_metric(reader: ExpressionChecker, node: s.NameExpr) -> p.Metric | None:
-    declared = reader.scope.names.get(node.name)
+def _named_metric(checker: ExpressionChecker, node: s.NameExpr) -> p.Metric | None:
+    declared = checker.scope.names.get(node.name)
     if declared is None:
-        if node.name not in reader.scope.broken_names:
-            reader.scope.report(
+        if node.name not in checker.scope.broken_names:
+            checker.scope.report(
                 "PS210",
                 f"unknown name `{node.name}`",
                 node.span,
                 label="not declared",
-                help=did_you_mean(node.name, _pod_pair_metrics(reader))
+                help=did_you_mean(node.name, _pod_pair_metrics(checker))
                 or "a metric with `from` and `to` stands here",
             )
         return None
     declared.used = True
     if declared.kind == "metric" and declared.definition is None:
         return None
-    if declared.name not in _pod_pair_metrics(reader) or not isinstance(declared.definition, p.Metric):
-        reader.scope.report(
+    if declared.name not in _pod_pair_metrics(checker) or not isinstance(declared.definition, p.Metric):
+        checker.scope.report(
             "PS247",
             f"`{node.name}` is no metric between two pods",
             node.span,
@@ -109,23 +109,23 @@ def _named_metric(reader: ExpressionChecker, node: s.NameExpr) -> p.Metric | Non
     return declared.definition
 
 
-def _only_pod_pair_metric(reader: ExpressionChecker, span: Span) -> p.Metric | None:
-    found = _pod_pair_metrics(reader)
+def _only_pod_pair_metric(checker: ExpressionChecker, span: Span) -> p.Metric | None:
+    found = _pod_pair_metrics(checker)
     if len(found) == 1:
         declared = next(iter(found.values()))
         declared.used = True
         assert isinstance(declared.definition, p.Metric), declared
         return declared.definition
     if found:
-        reader.scope.report(
+        checker.scope.report(
             "PS248",
             f"there are {len(found)} metrics between pods, and this names none of them",
             span,
             label="which metric?",
             help=f"name it: `check_traffic_to(gang, {next(iter(found))})`",
         )
-    elif not any(one.kind == "metric" and one.definition is None for one in reader.scope.names.values()):
-        reader.scope.report(
+    elif not any(one.kind == "metric" and one.definition is None for one in checker.scope.names.values()):
+        checker.scope.report(
             "PS248",
             "no metric is between pods",
             span,
@@ -135,26 +135,26 @@ def _only_pod_pair_metric(reader: ExpressionChecker, span: Span) -> p.Metric | N
     return None
 
 
-def _pod_pair_metrics(reader: ExpressionChecker) -> dict[str, DeclaredName]:
+def _pod_pair_metrics(checker: ExpressionChecker) -> dict[str, DeclaredName]:
     return {
         name: one
-        for name, one in reader.scope.names.items()
+        for name, one in checker.scope.names.items()
         if isinstance(one.definition, p.Metric) and not p.is_node_metric(one.definition)
     }
 
 
-def _topology_label(reader: ExpressionChecker, node: s.Expression) -> str | None:
+def _topology_label(checker: ExpressionChecker, node: s.Expression) -> str | None:
     """The key of a label of nodes, written or by the name of a constant; None after a finding."""
     match node:
         case s.StringLit(value=value) if value:
             return value
         case s.NameExpr(name=name):
-            found = reader.scope.use_constant(name)
+            found = checker.scope.use_constant(name)
             if found is not None and isinstance(found.value, str) and found.value:
                 return found.value
         case _:
             pass
-    reader.scope.report(
+    checker.scope.report(
         "PS202",
         "this is no key of a label",
         node.span,

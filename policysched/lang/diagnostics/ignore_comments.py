@@ -83,6 +83,4 @@ def _unused_ignore(span: Span, code: str, line: int, kept: Sequence[Diagnostic])
         why = f"`{code}` is an error and cannot be ignored"
     else:
         why = f"line {line} has no diagnostic `{code}`"
-    return make_diagnostic(
-        "PS001", f"unused ignore comment: {why}", span, label="unused", help="remove it"
-    )
+    return make_diagnostic("PS001", f"unused ignore comment: {why}", span, label="unused", help="remove it")

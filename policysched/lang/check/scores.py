@@ -1,0 +1,244 @@
+"""Scores: value and direction, weight, `normalize` and `missing`."""
+
+from typing import Literal
+
+from policysched.lang.check.constants import evaluate_constant
+from policysched.lang.check.dimensions import describe_type
+from policysched.lang.check.expression_checker import conform
+from policysched.lang.check.expressions import check_condition, check_expression, check_expression_as
+from policysched.lang.check.presence import (
+    PresentReads,
+    check_always_present,
+)
+from policysched.lang.check.rule_clauses import RuleClauses
+from policysched.lang.check.scope import (
+    CONSTANT,
+    SCORE_VALUE,
+    Scope,
+)
+from policysched.lang.check.shared_clauses import (
+    check_when,
+    find_missing_metrics,
+    present_after_when,
+    report_missing_clause,
+    report_missing_clause_needed,
+    report_parameters,
+    report_unknown_choice,
+    report_unused_missing_clause,
+)
+from policysched.lang.ir import expr as e
+from policysched.lang.ir import program as p
+from policysched.lang.ir.constant_folding import fold_constants
+from policysched.lang.syntax import tree as s
+from policysched.lang.types.kinds import INT, TypeKind
+
+WEIGHT_MAX = 1_000_000
+SCORE_MAX = 100
+
+
+def check_score(
+    scope: Scope, node: s.ScoreDecl, clauses: RuleClauses, known: PresentReads
+) -> p.ScoreRule | None:
+    report_parameters(scope, node)
+    when = check_when(scope, clauses.when, known)
+    known = present_after_when(scope, clauses.when, known)
+    missing = check_score_missing(scope, clauses.missing)
+    weight = 0
+    if clauses.weight is None:
+        scope.report(
+            "PS214", f"the score `{node.name.text}` has no weight", node.name.span, help="add `weight 1`"
+        )
+    else:
+        weight = check_weight(scope, clauses.weight.weight)
+    if clauses.value is None:
+        report_missing_clause(scope, node, "prefers", "lower VALUE` or `higher VALUE` or `prefer CONDITION")
+        return None
+    direction = p.Direction(clauses.value.direction)
+    found = _score_value(scope, clauses.value, direction)
+    if found is None:
+        return None
+    normalize = _check_normalize(scope, node, clauses, direction, found)
+    open_metrics = find_missing_metrics(scope, found, known, rejects=False)
+    if open_metrics and clauses.missing is None:
+        report_missing_clause_needed(
+            scope, open_metrics[0], "`missing worst`, `neutral`, `best` or a number from 0 to 100"
+        )
+    if (
+        not open_metrics
+        and clauses.missing is not None
+        and not any(isinstance(x, e.MetricRef | e.GangTraffic) for x in e.walk(found))
+    ):
+        report_unused_missing_clause(scope, clauses.missing)
+    _lint_relative_normalize(scope, clauses.normalize, normalize, found)
+    return p.ScoreRule(
+        name=node.name.text,
+        weight=weight,
+        when=when,
+        direction=direction,
+        value=fold_constants(found),
+        normalize=normalize,
+        missing=missing if open_metrics else None,
+        locked=node.locked,
+        span=node.name.span,
+    )
+
+
+def _score_value(scope: Scope, clause: s.ScoreValueClause, direction: p.Direction) -> e.Expr | None:
+    if direction is p.Direction.PREFER:
+        return check_condition(scope, clause.value, SCORE_VALUE)
+    found = check_expression(scope, clause.value, SCORE_VALUE)
+    if found is None:
+        return None
+    have = e.type_of(found)
+    if have.is_numeric:
+        return found
+    hint = (
+        f"`prefer` scores conditions: `prefer {clause.value.span.text}`" if have.kind is TypeKind.BOOL else ""
+    )
+    if have.kind is TypeKind.STRING:
+        hint = '`rank(x, ["best", "worse"])` makes a number of a string'
+    scope.report(
+        "PS202",
+        f"`{clause.direction}` needs a number, and this is {describe_type(have)}",
+        found.span,
+        label=describe_type(have),
+        help=hint,
+    )
+    return None
+
+
+def check_weight(scope: Scope, node: s.NumberLit | s.NameExpr) -> int:
+    """The weight; 1 after a finding."""
+    if isinstance(node, s.NameExpr):
+        return _check_named_weight(scope, node)
+    if node.suffix or not node.digits.isdecimal():
+        return 1  # the parser said so
+    value = int(node.digits) if len(node.digits) <= 9 else WEIGHT_MAX + 1
+    if value > WEIGHT_MAX:
+        scope.report("PS208", f"a weight is at most {WEIGHT_MAX:,}", node.span, label="too large")
+        return 1
+    if value == 0:
+        scope.report(
+            "PS307", "a weight of 0 changes nothing", node.span, help="leave the score out or `drop` it"
+        )
+    return value
+
+
+def _check_named_weight(scope: Scope, node: s.NameExpr) -> int:
+    """By the name of a constant, which may be 0 without a word: that is how an operator switches a score off."""
+    found = check_expression_as(scope, node, CONSTANT, INT)
+    if found is None:
+        return 1
+    if not isinstance(found, e.Const) or not isinstance(found.value, int):
+        scope.report("PS221", "a weight is a constant", node.span, label="depends on something")
+        return 1
+    if 0 <= found.value <= WEIGHT_MAX:
+        return found.value
+    scope.report(
+        "PS208",
+        f"a weight is from 0 to {WEIGHT_MAX:,}, and `{node.name}` is {found.value}",
+        node.span,
+        help=f"give the parameter a range: `range 0..{WEIGHT_MAX}`",
+    )
+    return 1
+
+
+def check_score_missing(scope: Scope, clause: s.MissingClause | None) -> int | Literal["neutral"] | None:
+    """What the clause says; None without one, and after a finding."""
+    if clause is None:
+        return None
+    if isinstance(clause.choice, s.NumberLit):
+        digits = clause.choice.digits
+        if not clause.choice.suffix and digits.isdecimal() and len(digits) <= 3 and int(digits) <= SCORE_MAX:
+            return int(digits)
+        scope.report("PS208", "`missing` is a score from 0 to 100", clause.choice.span, label="no score")
+        return None
+    match clause.choice.text:
+        case "worst":
+            return 0
+        case "best":
+            return SCORE_MAX
+        case "neutral":
+            return "neutral"
+        case word:
+            report_unknown_choice(
+                scope, word, clause.choice.span, "`missing` in a score", ("worst", "neutral", "best")
+            )
+            return None
+
+
+def _check_normalize(
+    scope: Scope, node: s.ScoreDecl, clauses: RuleClauses, direction: p.Direction, value: e.Expr
+) -> p.Normalize | None:
+    clause = clauses.normalize
+    if direction is p.Direction.PREFER:
+        if clause is not None:
+            scope.report(
+                "PS217", "`prefer` is 100 or 0 and needs no `normalize`", clause.span, help="leave it out"
+            )
+        return None
+    if clause is None:
+        scope.report(
+            "PS309",
+            f"nothing says how the value of `{node.name.text}` becomes a score from 0 to 100",
+            value.span,
+            label="any number",
+            help="add `normalize range(LOW, HIGH)`, or `normalize max` or `normalize minmax`",
+        )
+        return None
+    match clause.method.text, len(clause.args):
+        case "range", 2:
+            return _check_range(scope, clause, value)
+        case "range", _:
+            scope.report(
+                "PS209", "`range` takes two bounds", clause.span, help="such as `range(0Mbps, 1Gbps)`"
+            )
+        case "max", 0:
+            return p.MaxNormalize()
+        case "minmax", 0:
+            return p.MinMaxNormalize()
+        case ("max" | "minmax") as name, _:
+            scope.report("PS209", f"`{name}` takes no arguments", clause.span)
+        case word, _:
+            report_unknown_choice(scope, word, clause.method.span, "`normalize`", ("range", "max", "minmax"))
+    return None
+
+
+def _check_range(scope: Scope, clause: s.NormalizeClause, value: e.Expr) -> p.RangeNormalize | None:
+    bounds = [_check_bound(scope, arg, value) for arg in clause.args]
+    low, high = bounds
+    if low is None or high is None:
+        return None
+    if low >= high:
+        scope.report("PS208", "the first bound must be below the second", clause.span, label="an empty range")
+        return None
+    return p.RangeNormalize(low, high)
+
+
+def _check_bound(scope: Scope, node: s.Expression, value: e.Expr) -> int | float | None:
+    wanted = e.type_of(value).as_required()
+    found = check_expression(scope, node, CONSTANT, wanted)
+    if found is None or not check_always_present(scope, found):
+        return None
+    plain = e.type_of(found).kind in (TypeKind.INT, TypeKind.FLOAT, TypeKind.RATIO)
+    if (
+        not (plain and wanted.kind in (TypeKind.INT, TypeKind.FLOAT, TypeKind.RATIO))
+        and conform(scope, found, wanted) is None
+    ):
+        return None
+    return evaluate_constant(fold_constants(found))
+
+
+def _lint_relative_normalize(
+    scope: Scope, clause: s.NormalizeClause | None, normalize: p.Normalize | None, value: e.Expr
+) -> None:
+    if clause is None or not isinstance(normalize, p.MaxNormalize | p.MinMaxNormalize):
+        return
+    if any(isinstance(one, e.MetricRef | e.GangTraffic) for one in e.walk(value)):
+        scope.report(
+            "PS413",
+            f"`{clause.method.text}` blows the noise of idle nodes up to full scale",
+            clause.span,
+            label="relative to the other candidates",
+            help="`range(LOW, HIGH)` is stable from one decision to the next",
+        )
