@@ -118,7 +118,7 @@ class ExpressionChecker:
         """Report a read that the context does not allow."""
         self.scope.report(
             "PS220",
-            f"{self.context.description} cannot read {what.rstrip(',')}",
+            f"{self.context.description} cannot read {what}",
             span,
             label="not available here",
             related=() if declared is None else (declared_here(declared.span),),

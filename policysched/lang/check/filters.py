@@ -37,7 +37,7 @@ def check_filter(
     missing = _filter_missing(scope, clauses.missing)
     scaleup = _scaleup(scope, clauses.scaleup)
     if clauses.require is None:
-        report_missing_clause(scope, node, "requires", "require CONDITION")
+        report_missing_clause(scope, node, "require CONDITION")
         return None
     rejects = clauses.require.rejects
     found = check_condition(scope, clauses.require.condition, FILTER_CONDITION)
@@ -49,7 +49,7 @@ def check_filter(
     if (
         not open_metrics
         and clauses.missing is not None
-        and not any(isinstance(x, e.MetricRef | e.GangTraffic) for x in e.walk(found))
+        and not any(isinstance(part, e.MetricRef | e.GangTraffic) for part in e.walk(found))
     ):
         report_unused_missing_clause(scope, clauses.missing)
     whole = check_recovery(scope, clauses.require, found)
@@ -73,11 +73,11 @@ def check_filter(
 def _lint_constant_condition(scope: Scope, clause: s.RequireClause, condition: e.Expr) -> None:
     if scope.names_parameter(clause.condition.span):
         return
-    refuses = "every" if is_constant(condition, clause.rejects) else "no"
+    rejected = "every" if is_constant(condition, clause.rejects) else "no"
     if is_constant(condition, True):
-        scope.report("PS301", f"always true: the filter refuses {refuses} node", clause.condition.span)
+        scope.report("PS301", f"always true: the filter rejects {rejected} node", clause.condition.span)
     elif is_constant(condition, False):
-        scope.report("PS302", f"never true: the filter refuses {refuses} node", clause.condition.span)
+        scope.report("PS302", f"never true: the filter rejects {rejected} node", clause.condition.span)
 
 
 def _filter_missing(scope: Scope, clause: s.MissingClause | None) -> Literal["reject", "pass"] | None:

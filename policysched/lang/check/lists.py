@@ -1,4 +1,4 @@
-"""Lists in expressions: their literals, and `in`."""
+"""Lists in expressions: literals and `in`."""
 
 from typing import cast
 
@@ -27,10 +27,10 @@ def check_membership(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr |
     if options_type.kind is not TypeKind.LIST or options_type.element is None:
         checker.scope.report(
             "PS202",
-            f"`in` needs a list on its right, and this is {describe_type(options_type)}",
+            f"`in` expects a list on the right, found {describe_type(options_type)}",
             options.span,
             label=describe_type(options_type),
-            help='write a list, such as `["a", "b"]`',
+            help='for example `["a", "b"]`',
         )
         return None
     if not same_dimension(e.type_of(item), options_type.element):
@@ -40,7 +40,7 @@ def check_membership(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr |
 
 
 def check_list_literal(checker: ExpressionChecker, node: s.ListLit, element: Type | None) -> e.Expr | None:
-    """A list of constants of one type, that of its first item where nothing is expected."""
+    """A list of constants of one type: the expected type, or that of the first item."""
     items: list[e.Const] = []
     broken = False
     for written in node.items:
@@ -49,7 +49,7 @@ def check_list_literal(checker: ExpressionChecker, node: s.ListLit, element: Typ
             broken = True
             continue
         if not isinstance(found, e.Const) or isinstance(found.value, tuple):
-            checker.scope.report("PS221", "a list holds constants", found.span, label="not a constant")
+            checker.scope.report("PS221", "list items must be constants", found.span, label="not a constant")
             broken = True
             continue
         if element is None:

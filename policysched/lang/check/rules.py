@@ -13,7 +13,7 @@ from policysched.lang.syntax import tree as s
 
 
 def check_rule(scope: Scope, node: s.FilterDecl | s.ScoreDecl, known: PresentReads) -> p.Rule | None:
-    """The rule, or None after a finding. `known` is what the layer around it makes sure of."""
+    """The rule; None after a diagnostic. `known` are the reads that the enclosing layer guards."""
     errors = scope.error_count()
     clauses = clauses_by_slot(node.clauses)
     declaration = BUILTINS.get(node.name.text)
@@ -27,7 +27,7 @@ def check_rule(scope: Scope, node: s.FilterDecl | s.ScoreDecl, known: PresentRea
     return None if scope.error_count() > errors else found
 
 
-# ── built-ins ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── built-ins ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _check_builtin(
@@ -40,16 +40,16 @@ def _check_builtin(
     if own is not None:
         scope.report(
             "PS219",
-            f"`{name}` is a built-in, and a rule of your own cannot have its name",
+            f"`{name}` is the name of a built-in",
             node.name.span,
-            help=f"call it something else, or leave out `{own.span.text.split()[0] if own.span.text else 'require'}`",
+            help=f"choose another name, or remove `{own.span.text.split()[0] if own.span.text else 'require'}`",
         )
         return None
     if not (declaration.filters if kind == "filter" else declaration.scores):
         other = "score" if kind == "filter" else "filter"
         scope.report(
             "PS219",
-            f"the built-in `{name}` is no {kind}",
+            f"the built-in `{name}` is not a {kind}",
             node.name.span,
             help=f"it is a {other}: `{other} {name}`",
         )
@@ -57,7 +57,10 @@ def _check_builtin(
     for clause in (clauses.missing, clauses.scaleup, clauses.text, clauses.normalize):
         if clause is not None:
             scope.report(
-                "PS217", f"the built-in `{name}` knows this itself", clause.span, help="leave the clause out"
+                "PS217",
+                f"this clause is not allowed for the built-in `{name}`",
+                clause.span,
+                help="remove the clause",
             )
     when = check_when(scope, clauses.when, known)
     params = check_builtin_parameters(

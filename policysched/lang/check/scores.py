@@ -51,7 +51,7 @@ def check_score(
     else:
         weight = check_weight(scope, clauses.weight.weight)
     if clauses.value is None:
-        report_missing_clause(scope, node, "prefers", "lower VALUE` or `higher VALUE` or `prefer CONDITION")
+        report_missing_clause(scope, node, "lower VALUE` or `higher VALUE` or `prefer CONDITION")
         return None
     direction = p.Direction(clauses.value.direction)
     found = _score_value(scope, clauses.value, direction)
@@ -66,7 +66,7 @@ def check_score(
     if (
         not open_metrics
         and clauses.missing is not None
-        and not any(isinstance(x, e.MetricRef | e.GangTraffic) for x in e.walk(found))
+        and not any(isinstance(part, e.MetricRef | e.GangTraffic) for part in e.walk(found))
     ):
         report_unused_missing_clause(scope, clauses.missing)
     _lint_relative_normalize(scope, clauses.normalize, normalize, found)
@@ -93,13 +93,15 @@ def _score_value(scope: Scope, clause: s.ScoreValueClause, direction: p.Directio
     if have.is_numeric:
         return found
     hint = (
-        f"`prefer` scores conditions: `prefer {clause.value.span.text}`" if have.kind is TypeKind.BOOL else ""
+        f"use `prefer` to score a condition: `prefer {clause.value.span.text}`"
+        if have.kind is TypeKind.BOOL
+        else ""
     )
     if have.kind is TypeKind.STRING:
-        hint = '`rank(x, ["best", "worse"])` makes a number of a string'
+        hint = 'use `rank(x, ["best", "worse"])` to convert a string to a number'
     scope.report(
         "PS202",
-        f"`{clause.direction}` needs a number, and this is {describe_type(have)}",
+        f"`{clause.direction}` expects a number, found {describe_type(have)}",
         found.span,
         label=describe_type(have),
         help=hint,
@@ -108,50 +110,50 @@ def _score_value(scope: Scope, clause: s.ScoreValueClause, direction: p.Directio
 
 
 def check_weight(scope: Scope, node: s.NumberLit | s.NameExpr) -> int:
-    """The weight; 1 after a finding."""
+    """The weight; 1 after a diagnostic."""
     if isinstance(node, s.NameExpr):
         return _check_named_weight(scope, node)
     if node.suffix or not node.digits.isdecimal():
-        return 1  # the parser said so
+        return 1  # the parser has reported it
     value = int(node.digits) if len(node.digits) <= 9 else WEIGHT_MAX + 1
     if value > WEIGHT_MAX:
-        scope.report("PS208", f"a weight is at most {WEIGHT_MAX:,}", node.span, label="too large")
+        scope.report("PS208", f"the weight exceeds {WEIGHT_MAX:,}", node.span, label="too large")
         return 1
     if value == 0:
-        scope.report(
-            "PS307", "a weight of 0 changes nothing", node.span, help="leave the score out or `drop` it"
-        )
+        scope.report("PS307", "a weight of 0 has no effect", node.span, help="remove the score or `drop` it")
     return value
 
 
 def _check_named_weight(scope: Scope, node: s.NameExpr) -> int:
-    """By the name of a constant, which may be 0 without a word: that is how an operator switches a score off."""
+    """The value of a constant. 0 is allowed: an operator disables a score with it."""
     found = check_expression_as(scope, node, CONSTANT, INT)
     if found is None:
         return 1
     if not isinstance(found, e.Const) or not isinstance(found.value, int):
-        scope.report("PS221", "a weight is a constant", node.span, label="depends on something")
+        scope.report("PS221", "a weight must be a constant", node.span, label="not a constant")
         return 1
     if 0 <= found.value <= WEIGHT_MAX:
         return found.value
     scope.report(
         "PS208",
-        f"a weight is from 0 to {WEIGHT_MAX:,}, and `{node.name}` is {found.value}",
+        f"a weight must be between 0 and {WEIGHT_MAX:,}, but `{node.name}` is {found.value}",
         node.span,
-        help=f"give the parameter a range: `range 0..{WEIGHT_MAX}`",
+        help=f"declare a range for the parameter: `range 0..{WEIGHT_MAX}`",
     )
     return 1
 
 
 def check_score_missing(scope: Scope, clause: s.MissingClause | None) -> int | Literal["neutral"] | None:
-    """What the clause says; None without one, and after a finding."""
+    """The score of a node without a sample; None without a clause and after a diagnostic."""
     if clause is None:
         return None
     if isinstance(clause.choice, s.NumberLit):
         digits = clause.choice.digits
         if not clause.choice.suffix and digits.isdecimal() and len(digits) <= 3 and int(digits) <= SCORE_MAX:
             return int(digits)
-        scope.report("PS208", "`missing` is a score from 0 to 100", clause.choice.span, label="no score")
+        scope.report(
+            "PS208", "`missing` must be a score from 0 to 100", clause.choice.span, label="out of range"
+        )
         return None
     match clause.choice.text:
         case "worst":
@@ -174,15 +176,18 @@ def _check_normalize(
     if direction is p.Direction.PREFER:
         if clause is not None:
             scope.report(
-                "PS217", "`prefer` is 100 or 0 and needs no `normalize`", clause.span, help="leave it out"
+                "PS217",
+                "`prefer` cannot have a `normalize` clause",
+                clause.span,
+                help="remove it; a condition scores 100 or 0",
             )
         return None
     if clause is None:
         scope.report(
             "PS309",
-            f"nothing says how the value of `{node.name.text}` becomes a score from 0 to 100",
+            f"the score `{node.name.text}` has no `normalize` clause",
             value.span,
-            label="any number",
+            label="not scaled to 0 to 100",
             help="add `normalize range(LOW, HIGH)`, or `normalize max` or `normalize minmax`",
         )
         return None
@@ -191,7 +196,7 @@ def _check_normalize(
             return _check_range(scope, clause, value)
         case "range", _:
             scope.report(
-                "PS209", "`range` takes two bounds", clause.span, help="such as `range(0Mbps, 1Gbps)`"
+                "PS209", "`range` takes 2 bounds", clause.span, help="for example `range(0Mbps, 1Gbps)`"
             )
         case "max", 0:
             return p.MaxNormalize()
@@ -210,7 +215,9 @@ def _check_range(scope: Scope, clause: s.NormalizeClause, value: e.Expr) -> p.Ra
     if low is None or high is None:
         return None
     if low >= high:
-        scope.report("PS208", "the first bound must be below the second", clause.span, label="an empty range")
+        scope.report(
+            "PS208", "the lower bound must be below the upper bound", clause.span, label="empty range"
+        )
         return None
     return p.RangeNormalize(low, high)
 
@@ -234,11 +241,11 @@ def _lint_relative_normalize(
 ) -> None:
     if clause is None or not isinstance(normalize, p.MaxNormalize | p.MinMaxNormalize):
         return
-    if any(isinstance(one, e.MetricRef | e.GangTraffic) for one in e.walk(value)):
+    if any(isinstance(part, e.MetricRef | e.GangTraffic) for part in e.walk(value)):
         scope.report(
             "PS413",
-            f"`{clause.method.text}` blows the noise of idle nodes up to full scale",
+            f"`{clause.method.text}` amplifies the noise of idle nodes",
             clause.span,
             label="relative to the other candidates",
-            help="`range(LOW, HIGH)` is stable from one decision to the next",
+            help="use `range(LOW, HIGH)`, which is stable from one decision to the next",
         )

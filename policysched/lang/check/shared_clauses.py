@@ -23,25 +23,25 @@ from policysched.text import Span
 
 
 def check_when(scope: Scope, clause: s.WhenClause | None, known: PresentReads) -> e.Expr | None:
-    """The folded condition; None where there is none or it is always true."""
+    """The folded condition; None if there is none or it is always true."""
     if clause is None:
         return None
     found = check_condition(scope, clause.condition, WHEN_CONDITION)
     if found is None or not check_always_present(scope, found, known):
         return None
     folded = fold_constants(found)
-    set_elsewhere = scope.names_parameter(clause.condition.span)
+    uses_parameter = scope.names_parameter(clause.condition.span)
     if is_constant(folded, True):
-        if not set_elsewhere:
-            scope.report("PS301", "this `when` is always true", clause.condition.span, help="leave it out")
+        if not uses_parameter:
+            scope.report("PS301", "this `when` is always true", clause.condition.span, help="remove it")
         return None
-    if is_constant(folded, False) and not set_elsewhere:
-        scope.report("PS302", "this `when` is never true: the rule never applies", clause.condition.span)
+    if is_constant(folded, False) and not uses_parameter:
+        scope.report("PS302", "this `when` is never true, so the rule never applies", clause.condition.span)
     return folded
 
 
 def present_after_when(scope: Scope, clause: s.WhenClause | None, known: PresentReads) -> PresentReads:
-    """What the rule's `when` makes sure of. Read again quietly: the findings were reported by `check_when`."""
+    """The reads that the rule's `when` guards. Diagnostics are dropped: `check_when` reports them."""
     if clause is None:
         return known
     found = check_condition(
@@ -55,7 +55,7 @@ def report_parameters(scope: Scope, node: s.FilterDecl | s.ScoreDecl) -> None:
         near = did_you_mean(node.name.text, BUILTINS)
         scope.report(
             "PS222",
-            f"`{node.name.text}` is a rule of your own and has no parameters",
+            f"`{node.name.text}` has no parameters",
             node.params[0].span,
             help=near or "only built-ins have parameters",
         )
@@ -64,8 +64,10 @@ def report_parameters(scope: Scope, node: s.FilterDecl | s.ScoreDecl) -> None:
 def find_missing_metrics(
     scope: Scope, found: e.Expr, known: PresentReads, *, rejects: bool
 ) -> list[e.MetricRef | e.GangTraffic]:
-    """Report what may be missing unasked; the metrics that may be. In `reject` an absent text of the node does not
-    reject."""
+    """Report unguarded optional reads, and return the metrics that can be missing.
+
+    An absent label of the node never rejects, so `reject` needs no guard for it.
+    """
     metrics: list[e.MetricRef | e.GangTraffic] = []
     for hole in possibly_missing(found, known):
         if isinstance(hole, e.MetricRef | e.GangTraffic):
@@ -85,37 +87,37 @@ def _reads_node(hole: e.Expr) -> bool:
             return False
 
 
-def report_missing_clause_needed(scope: Scope, hole: e.MetricRef | e.GangTraffic, words: str) -> None:
+def report_missing_clause_needed(scope: Scope, hole: e.MetricRef | e.GangTraffic, choices: str) -> None:
     scope.report(
         "PS214",
-        f"nothing says what to do while `{hole.name}` has no sample",
+        f"no fallback while `{hole.name}` has no sample",
         hole.span,
         label="can be missing",
-        help=f"add {words} to the rule, or write `{else_operand_text(hole)} else VALUE`",
+        help=f"add {choices} to the rule, or write `{else_operand_text(hole)} else VALUE`",
     )
 
 
 def report_unused_missing_clause(scope: Scope, clause: s.MissingClause) -> None:
-    scope.report("PS310", "this clause has no effect: no metric is read", clause.span, help="leave it out")
+    scope.report("PS310", "`missing` has no effect: the rule reads no metric", clause.span, help="remove it")
 
 
-def report_missing_clause(scope: Scope, node: s.FilterDecl | s.ScoreDecl, missing: str, example: str) -> None:
+def report_missing_clause(scope: Scope, node: s.FilterDecl | s.ScoreDecl, clause: str) -> None:
     name = node.name.text
     near = did_you_mean(name, BUILTINS)
     scope.report(
         "PS214",
-        f"`{name}` is no built-in, and says nothing of what it {missing}",
+        f"`{name}` is not a built-in and has no `{clause.split()[0]}`",
         node.name.span,
-        label=f"no `{example.split()[0]}`",
-        help=near or f"add `{example}`",
+        label="incomplete rule",
+        help=near or f"add `{clause}`",
     )
 
 
-def report_unknown_choice(scope: Scope, word: str, span: Span, where: str, choices: tuple[str, ...]) -> None:
+def report_unknown_choice(scope: Scope, word: str, span: Span, clause: str, choices: tuple[str, ...]) -> None:
     scope.report(
         "PS212",
-        f"`{word}` is no value of {where}",
+        f"invalid value `{word}` of {clause}",
         span,
-        label="unknown word",
-        help=did_you_mean(word, choices) or f"it is {join_alternatives(choices)}",
+        label="unknown choice",
+        help=did_you_mean(word, choices) or f"expected {join_alternatives(choices)}",
     )

@@ -30,7 +30,7 @@ def declare_state(scope: Scope, node: s.StateDecl) -> None:
 def _check_state(scope: Scope, node: s.StateDecl, type_: Type | None) -> p.StateSpec | None:
     errors = scope.error_count()
     params = check_block_params(scope, f"the state `{node.name.text}`", node.name.span, node.params, _PARAMS)
-    key: e.Expr | None = e.Const("", STRING, node.name.span)  # one for all pods
+    key: e.Expr | None = e.Const("", STRING, node.name.span)  # one value for all pods
     if params.get("key") is not None:
         key = _expression(scope, params, "key", "", STATE_KEY, STRING)
     per = params.choice("per", ("node", "cluster"), "node")
@@ -51,12 +51,10 @@ def _check_state(scope: Scope, node: s.StateDecl, type_: Type | None) -> p.State
             scope,
             params,
             "keep",
-            "`keep` is what stays of the value when it is fed: at least 0%, less than 100%",
+            "`keep` must be at least 0% and less than 100%",
         )
     if most is not None and not 1 <= most <= _VALUES_MAX:
-        _report_out_of_range(
-            scope, params, "most", f"`most` is how many values are held: 1 to {_VALUES_MAX:,}"
-        )
+        _report_out_of_range(scope, params, "most", f"`most` must be between 1 and {_VALUES_MAX:,}")
     if type_ is None or key is None or value is None or keep is None or start is None or most is None:
         return None
     if scope.error_count() > errors:
@@ -83,7 +81,7 @@ def _expression(
     if node is None:
         return None
     if isinstance(node, s.MapLit):
-        scope.report("PS202", f"`{name}` is one value", node.span)
+        scope.report("PS202", f"`{name}` must be a single value", node.span)
         return None
     found = check_expression_as(scope, node, context, type_)
     return None if found is None or not check_always_present(scope, found) else found
@@ -93,7 +91,7 @@ def _number(scope: Scope, node: s.Expression | s.MapLit | None, type_: Type) -> 
     if node is None:
         return None
     if isinstance(node, s.MapLit):
-        scope.report("PS202", "this is one number", node.span)
+        scope.report("PS202", "expected a number", node.span)
         return None
     found = check_constant(scope, node, type_)
     return found.value if found is not None and isinstance(found.value, int | float) else None
@@ -101,5 +99,5 @@ def _number(scope: Scope, node: s.Expression | s.MapLit | None, type_: Type) -> 
 
 def _report_out_of_range(scope: Scope, params: BlockParams, name: str, message: str) -> None:
     node = params.get(name)
-    assert node is not None, f"{name} is out of range and was not written"
+    assert node is not None, f"{name} is out of range but not written"
     scope.report("PS208", message, node.span, label="out of range")

@@ -1,7 +1,7 @@
-"""`check_traffic_to(gang)`: what flows between the pod and the members of its gang on a node, and which metric says so.
+"""`traffic_to(gang)`: traffic between the pod and the members of its gang on a node.
 
-`check_traffic_to(gang, METRIC)` names the metric where there are several between pods, and the key of a label of nodes at the end
-(`check_traffic_to(gang, "topology.kubernetes.io/zone")`) asks of the whole domain in place of the node.
+`traffic_to(gang, METRIC)` names the metric if there are several between pods. With the key of a node label
+as last argument (`traffic_to(gang, "topology.kubernetes.io/zone")`), it covers the whole topology domain.
 """
 
 from policysched.lang.check.expression_checker import ExpressionChecker
@@ -12,17 +12,17 @@ from policysched.lang.ir.transform import with_span
 from policysched.lang.syntax import tree as s
 from policysched.text import Span
 
-_EXAMPLE = '`check_traffic_to(gang)`, `check_traffic_to(gang, METRIC)` or `traffic_to(gang, METRIC, "topology.kubernetes.io/zone")`'
+_EXAMPLE = '`traffic_to(gang)`, `traffic_to(gang, METRIC)` or `traffic_to(gang, METRIC, "topology.kubernetes.io/zone")`'
 
 
 def check_traffic_to(checker: ExpressionChecker, node: s.CallExpr) -> e.Expr | None:
     scope = checker.scope
     if not checker.context.traffic or checker.context.element_record is not None:
-        return checker.report_not_readable(node.span, "what flows between pods")
+        return checker.report_not_readable(node.span, "traffic between pods")
     if not 1 <= len(node.args) <= 3:
         scope.report(
             "PS209",
-            f"`check_traffic_to` takes 1 to 3 arguments, and here are {len(node.args)}",
+            f"`traffic_to` takes 1 to 3 arguments, found {len(node.args)}",
             node.span,
             help=_EXAMPLE,
         )
@@ -38,14 +38,14 @@ def check_traffic_to(checker: ExpressionChecker, node: s.CallExpr) -> e.Expr | N
     else:
         metric = _only_pod_pair_metric(checker, node.span)
     if len(rest) > 1:
-        scope.report("PS209", "nothing comes behind the label", rest[1].span, help=_EXAMPLE)
+        scope.report("PS209", "unexpected argument after the topology key", rest[1].span, help=_EXAMPLE)
         return None
     topology = _topology_label(checker, rest[0]) if rest else None
     if metric is None or (rest and topology is None):
         return None
     assert isinstance(metric.join, p.PairJoinSpec), f"{metric.name} is not between pods"
     gang = scope.gang
-    assert gang is not None, "nobody says what a gang is"
+    assert gang is not None, "no `gang by` statement"
     if gang.key is None and gang.checked:
         return None
 
@@ -64,19 +64,19 @@ def _check_gang_argument(checker: ExpressionChecker, node: s.Expression) -> bool
         word = node.name if isinstance(node, s.NameExpr) else node.span.text
         scope.report(
             "PS212",
-            f"`{word}` is nobody that `check_traffic_to` knows",
+            f"invalid argument `{word}` of `traffic_to`",
             node.span,
-            label="unknown word",
-            help="it is `gang`: the members of the pod's gang that are placed",
+            label="expected `gang`",
+            help="write `traffic_to(gang)`, for the placed members of the pod's gang",
         )
         return False
     if scope.gang is None:
         scope.report(
             "PS248",
-            "no statement says what a gang is",
+            "the policy has no `gang by` statement",
             node.span,
-            label="which gang?",
-            help='add one, such as `gang by pod.labels["job-name"] { min = 1  mode = gate  timeout = 5m }`',
+            label="no gang declared",
+            help='for example `gang by pod.labels["job-name"] { min = 1  mode = gate  timeout = 5m }`',
         )
     return scope.gang is not None
 
@@ -91,7 +91,7 @@ def _named_metric(checker: ExpressionChecker, node: s.NameExpr) -> p.Metric | No
                 node.span,
                 label="not declared",
                 help=did_you_mean(node.name, _pod_pair_metrics(checker))
-                or "a metric with `from` and `to` stands here",
+                or "expected a metric with `from` and `to`",
             )
         return None
     declared.used = True
@@ -100,9 +100,9 @@ def _named_metric(checker: ExpressionChecker, node: s.NameExpr) -> p.Metric | No
     if declared.name not in _pod_pair_metrics(checker) or not isinstance(declared.definition, p.Metric):
         checker.scope.report(
             "PS247",
-            f"`{node.name}` is no metric between two pods",
+            f"`{node.name}` is not a metric between pods",
             node.span,
-            help='one has `from = ["namespace", "pod"]` and `to = ...` in place of `join`',
+            help='such a metric has `from = ["namespace", "pod"]` and `to = ...` instead of `join`',
             related=(declared_here(declared.span),),
         )
         return None
@@ -110,26 +110,28 @@ def _named_metric(checker: ExpressionChecker, node: s.NameExpr) -> p.Metric | No
 
 
 def _only_pod_pair_metric(checker: ExpressionChecker, span: Span) -> p.Metric | None:
-    found = _pod_pair_metrics(checker)
-    if len(found) == 1:
-        declared = next(iter(found.values()))
+    metrics = _pod_pair_metrics(checker)
+    if len(metrics) == 1:
+        declared = next(iter(metrics.values()))
         declared.used = True
         assert isinstance(declared.definition, p.Metric), declared
         return declared.definition
-    if found:
+    if metrics:
         checker.scope.report(
             "PS248",
-            f"there are {len(found)} metrics between pods, and this names none of them",
+            f"ambiguous metric: the policy has {len(metrics)} metrics between pods",
             span,
             label="which metric?",
-            help=f"name it: `check_traffic_to(gang, {next(iter(found))})`",
+            help=f"name it: `traffic_to(gang, {next(iter(metrics))})`",
         )
-    elif not any(one.kind == "metric" and one.definition is None for one in checker.scope.names.values()):
+    elif not any(
+        declared.kind == "metric" and declared.definition is None for declared in checker.scope.names.values()
+    ):
         checker.scope.report(
             "PS248",
-            "no metric is between pods",
+            "the policy has no metric between pods",
             span,
-            label="which metric?",
+            label="no metric declared",
             help='declare one with `from = ["namespace", "pod"]` and `to = ["peer_namespace", "peer_pod"]`',
         )
     return None
@@ -137,14 +139,14 @@ def _only_pod_pair_metric(checker: ExpressionChecker, span: Span) -> p.Metric | 
 
 def _pod_pair_metrics(checker: ExpressionChecker) -> dict[str, DeclaredName]:
     return {
-        name: one
-        for name, one in checker.scope.names.items()
-        if isinstance(one.definition, p.Metric) and not p.is_node_metric(one.definition)
+        name: declared
+        for name, declared in checker.scope.names.items()
+        if isinstance(declared.definition, p.Metric) and not p.is_node_metric(declared.definition)
     }
 
 
 def _topology_label(checker: ExpressionChecker, node: s.Expression) -> str | None:
-    """The key of a label of nodes, written or by the name of a constant; None after a finding."""
+    """The key of a node label, literal or by the name of a constant; None after a diagnostic."""
     match node:
         case s.StringLit(value=value) if value:
             return value
@@ -156,8 +158,8 @@ def _topology_label(checker: ExpressionChecker, node: s.Expression) -> str | Non
             pass
     checker.scope.report(
         "PS202",
-        "this is no key of a label",
+        "expected the key of a node label",
         node.span,
-        help='nodes that agree on a label are one domain: `"topology.kubernetes.io/zone"`',
+        help='nodes with the same label value form one topology domain, for example `"topology.kubernetes.io/zone"`',
     )
     return None

@@ -4,7 +4,7 @@ from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.parse.keywords import LAYER_STATEMENTS, STATEMENTS
 from policysched.text import Diagnostic, Label, Source, Span
 
-# ── statements ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── statements ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def expected_statement(span: Span, text: str) -> Diagnostic:
@@ -48,7 +48,7 @@ def not_allowed_in_layer(span: Span, word: str, layer: Span) -> Diagnostic:
     )
 
 
-# ── braces ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── braces ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def brace_outside_statement(span: Span) -> Diagnostic:
@@ -92,7 +92,7 @@ def nested_too_deep(span: Span, levels_max: int) -> Diagnostic:
     )
 
 
-# ── strings and comments ───────────────────────────────────────────────────────────────────────────────────────────
+# ── strings and comments ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def unterminated_string(span: Span) -> Diagnostic:
@@ -156,7 +156,7 @@ def wrong_quotes(span: Span, text: str, inner: str) -> Diagnostic:
     )
 
 
-# ── characters ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── characters ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def foreign_operator(span: Span, text: str, keyword: str) -> Diagnostic:

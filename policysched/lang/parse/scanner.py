@@ -132,7 +132,7 @@ class _Scanner:
         self._finish()
         return self.result
 
-    # ── statement boundaries ──────────────────────────────────────────────────────────────────────────────
+    # ── statement boundaries ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _scan_leading_word(self, word: str, start: int) -> None:
         if word in _STATEMENTS or word in _RESERVED:
@@ -244,7 +244,7 @@ class _Scanner:
                 edited[start:stop] = text
             self.result.text = "".join(edited)
 
-    # ── token handlers ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── token handlers ───────────────────────────────────────────────────────────────────────────────────────────────
     # Each returns True if the statement does not extend to the end of the token.
 
     def _brace(self, text: str, start: int) -> bool:
@@ -367,7 +367,7 @@ class _Scanner:
         self._report_unparseable(diagnostic)
         return False
 
-    # ── reporting ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reporting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _report_unclosed_brace(self, brace: int, here: Label) -> None:
         assert self.statement is not None, "an open brace belongs to a statement"

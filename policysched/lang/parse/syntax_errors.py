@@ -74,7 +74,7 @@ def explain_syntax_error(error: UnexpectedInput, context: ParseContext, keyword:
     return _unexpected_token(failure)
 
 
-# ── keywords ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── keywords ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _statement_mid_line(failure: SyntaxFailure) -> Diagnostic | None:
@@ -216,7 +216,7 @@ def _else_without_text(failure: SyntaxFailure) -> Diagnostic | None:
     )
 
 
-# ── fallback ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── fallback ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _unexpected_token(failure: SyntaxFailure) -> Diagnostic:

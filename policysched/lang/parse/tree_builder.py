@@ -115,7 +115,7 @@ class LayerHead:
 class TreeBuilder(Transformer[Token, Any]):
     """Children are tokens (only those named in the grammar) and the results of the methods below."""
 
-    # ── statements ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── statements ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def statement(self, children: Children) -> s.Statement:
         return children[0]  # type: ignore[no-any-return]
@@ -258,7 +258,7 @@ class TreeBuilder(Transformer[Token, Any]):
     def preemption_never(self, _children: Children) -> s.PreemptionDecl:
         return s.PreemptionDecl(None, self._statement_span())
 
-    # ── rules ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── rules ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def filter(self, children: Children) -> s.FilterDecl:
         return s.FilterDecl(*self._rule_parts(children))
@@ -321,7 +321,7 @@ class TreeBuilder(Transformer[Token, Any]):
         values = tuple(arg for arg in args if not isinstance(arg, Token))
         return s.NormalizeClause(_name(method), values, _span(children))
 
-    # ── parameters ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── parameters ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def block(self, children: Children) -> ParsedBlock:
         return ParsedBlock(tuple(children[1:-1]), _span(children))
@@ -338,7 +338,7 @@ class TreeBuilder(Transformer[Token, Any]):
     def entry(self, children: Children) -> tuple[s.StringLit, s.Expression]:
         return _string(children[0]), children[2]
 
-    # ── expressions ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── expressions ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def binary(self, children: Children) -> s.BinaryExpr:
         left, op, right = children
@@ -421,7 +421,7 @@ class TreeBuilder(Transformer[Token, Any]):
     def listing(self, children: Children) -> s.ListLit:
         return s.ListLit(tuple(children[1:-1]), _span(children))
 
-    # ── shared ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── shared ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @staticmethod
     def _statement_span() -> Span:
