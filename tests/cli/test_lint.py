@@ -35,7 +35,7 @@ def test_a_bad_policy_is_shown_with_its_line_and_exit_1(tmp_path: Path) -> None:
     assert done.code == 1
     assert f"--> {path}:3:14" in done.out
     assert "3 | filter ready requires node.ready" in done.out
-    assert "  |              ^^^^^^^^ unknown word" in done.out
+    assert "  |              ^^^^^^^^ unknown keyword" in done.out
     assert "help: did you mean `require`?" in done.out
     assert done.err.splitlines()[0] == "1 error in 1 file"
 
