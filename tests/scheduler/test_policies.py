@@ -137,7 +137,7 @@ def test_the_event_about_a_misspelt_word_suggests_the_right_one() -> None:
 
     (event,) = rig.of(c.ReportPolicyEvent)
     assert (
-        "`rejects` is not a word that can stand here (did you mean `reject`?); still running" in event.message
+        "unexpected `rejects` (did you mean `reject`?); still running" in event.message
     )
 
 
@@ -398,7 +398,7 @@ def test_a_parameter_outside_its_range_is_rejected_and_the_active_version_stays(
     (event,) = rig.of(c.ReportPolicyEvent)
     assert (status(rig).phase, status(rig).sha256) == ("last_known_good", before.sha256)
     assert event.message.startswith(
-        "ConfigMap ns/policies key test.params.yaml:2:7 PS260 `most` is from 1 to 110"
+        "ConfigMap ns/policies key test.params.yaml:2:7 PS260 `most` must be between 1 and 110"
     )
     rig.offer(with_values("most: 20\n"))
     assert status(rig).phase == "active"

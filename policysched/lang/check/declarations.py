@@ -46,7 +46,7 @@ def resolve_type(
         return _TYPES_BY_NAME[name]
     scope.report(
         "PS237",
-        f"unknown type `{node.span.text}`",
+        f"invalid type `{node.span.text}`",
         node.span,
         label="not a type that is allowed here",
         help=did_you_mean(name, known) or f"the types are {', '.join(known).replace('list', 'list<...>')}",

@@ -185,7 +185,7 @@ def check_header(work: CheckState) -> None:
                 statement.span,
                 label="second header",
                 related=(declared_here(work.header.span),),
-                help="a text contains statement policy or statement library",
+                help="a text contains one policy or one library",
             )
             continue
         work.header = statement
