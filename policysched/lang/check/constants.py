@@ -56,8 +56,8 @@ def evaluate_constant(expr: Expr) -> Number | None:
             known = [value for value in values if value is not None]
             return call(function, known, floating=floating) if len(known) == len(values) else None
         case Else(value=primary, fallback=fallback):
-            value = evaluate_constant(primary)
-            return evaluate_constant(fallback) if value is None else value
+            result = evaluate_constant(primary)
+            return evaluate_constant(fallback) if result is None else result
         case If(condition=Const(value=bool(chosen)), then=then, otherwise=other):
             return evaluate_constant(then if chosen else other)
         case _:

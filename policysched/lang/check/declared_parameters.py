@@ -45,16 +45,16 @@ def declare_parameter(scope: Scope, node: s.ParameterDecl) -> None:
     declared = declare_name(scope, "param", node.name)
     if declared is None or default is None or scope.error_count() > errors:
         return
-    found = p.Parameter(node.name.text, default, default, low, high, choices, "", node.name.span)
-    _check_within_limits(scope, found, default, node.default.span, ())
+    parameter = p.Parameter(node.name.text, default, default, low, high, choices, "", node.name.span)
+    _check_within_limits(scope, parameter, default, node.default.span, ())
     raw_value = scope.parameter_values.values.get(node.name.text)
     if raw_value is not None and scope.error_count() == errors:
-        value = _check_given_value(scope, raw_value, found)
+        value = _check_given_value(scope, raw_value, parameter)
         if value is None:
             return
-        found = replace(found, value=value, set_in=raw_value.location)
+        parameter = replace(parameter, value=value, set_in=raw_value.location)
     if scope.error_count() == errors:
-        declared.definition = found
+        declared.definition = parameter
 
 
 def report_unknown_parameters(scope: Scope) -> None:

@@ -40,23 +40,23 @@ class ExpressionChecker:
         return ExpressionChecker(self.scope, context, self.check_node)
 
     def check_condition(self, node: s.Expression, keyword: str) -> e.Expr | None:
-        found = self.check(node, t.BOOL)
-        if found is None or e.type_of(found).kind is TypeKind.BOOL:
-            return found
-        have = describe_type(e.type_of(found))
-        self.scope.report("PS202", f"`{keyword}` expects a condition, found {have}", found.span, label=have)
+        expr = self.check(node, t.BOOL)
+        if expr is None or e.type_of(expr).kind is TypeKind.BOOL:
+            return expr
+        have = describe_type(e.type_of(expr))
+        self.scope.report("PS202", f"`{keyword}` expects a condition, found {have}", expr.span, label=have)
         return None
 
-    def require_numeric(self, found: e.Expr | None, operation: str) -> e.Expr | None:
-        if found is None:
+    def require_numeric(self, expr: e.Expr | None, operation: str) -> e.Expr | None:
+        if expr is None:
             return None
-        have = e.type_of(found)
+        have = e.type_of(expr)
         if have.is_numeric:
-            return found
+            return expr
         self.scope.report(
             "PS202",
             f"{operation} expects a number, found {describe_type(have)}",
-            found.span,
+            expr.span,
             label=describe_type(have),
         )
         return None
@@ -86,9 +86,9 @@ class ExpressionChecker:
         typed = {
             at: self.check(node, None) for at, node in enumerate(nodes) if not self.needs_expected_type(node)
         }
-        for found in typed.values():
-            if found is not None:
-                expected = e.type_of(found)
+        for expr in typed.values():
+            if expr is not None:
+                expected = e.type_of(expr)
                 break
         return [typed[at] if at in typed else self.check(node, expected) for at, node in enumerate(nodes)]
 
@@ -138,28 +138,28 @@ class ExpressionChecker:
         return None
 
 
-def conform(scope: Scope, found: e.Expr, wanted: Type) -> e.Expr | None:
+def conform(scope: Scope, expr: e.Expr, wanted: Type) -> e.Expr | None:
     """The expression if it has the type (plain numbers are converted); None after a diagnostic."""
-    have = e.type_of(found)
+    have = e.type_of(expr)
     if have.kind is wanted.kind:
         if have.kind is TypeKind.LIST and have.element != wanted.element:
-            return report_type_mismatch(scope, found, wanted)
-        return found
+            return report_type_mismatch(scope, expr, wanted)
+        return expr
     if wanted.kind in (TypeKind.FLOAT, TypeKind.RATIO) and have.kind in DIMENSIONLESS:
-        if isinstance(found, e.Const):
-            return e.Const(float(cast(float, found.value)), wanted, found.span)
-        return found
-    return report_type_mismatch(scope, found, wanted)
+        if isinstance(expr, e.Const):
+            return e.Const(float(cast(float, expr.value)), wanted, expr.span)
+        return expr
+    return report_type_mismatch(scope, expr, wanted)
 
 
-def report_type_mismatch(scope: Scope, found: e.Expr, wanted: Type) -> e.Expr | None:
+def report_type_mismatch(scope: Scope, expr: e.Expr, wanted: Type) -> e.Expr | None:
     """Report an expression of the wrong type."""
-    have = e.type_of(found)
+    have = e.type_of(expr)
     code = "PS204" if have.is_numeric and wanted.is_numeric else "PS202"
     scope.report(
         code,
         f"expected {describe_type(wanted)}, found {describe_type(have)}",
-        found.span,
+        expr.span,
         label=describe_type(have),
     )
     return None

@@ -37,14 +37,14 @@ def check_expression(
 
 
 def check_condition(scope: Scope, node: s.Expression, context: ExpressionContext) -> e.Expr | None:
-    found = check_expression(scope, node, context, t.BOOL)
-    if found is None or e.type_of(found).kind is TypeKind.BOOL:
-        return found
+    expr = check_expression(scope, node, context, t.BOOL)
+    if expr is None or e.type_of(expr).kind is TypeKind.BOOL:
+        return expr
     scope.report(
         "PS202",
-        f"expected a condition, found {describe_type(e.type_of(found))}",
-        found.span,
-        label=describe_type(e.type_of(found)),
+        f"expected a condition, found {describe_type(e.type_of(expr))}",
+        expr.span,
+        label=describe_type(e.type_of(expr)),
         help="compare it with a value, for example `== 1`",
     )
     return None
@@ -54,8 +54,8 @@ def check_expression_as(
     scope: Scope, node: s.Expression, context: ExpressionContext, wanted: Type
 ) -> e.Expr | None:
     """An expression of the given type; plain numbers are interchangeable."""
-    found = check_expression(scope, node, context, wanted)
-    return None if found is None else conform(scope, found, wanted)
+    expr = check_expression(scope, node, context, wanted)
+    return None if expr is None else conform(scope, expr, wanted)
 
 
 def _check_node(checker: ExpressionChecker, node: s.Expression, expected: Type | None) -> e.Expr | None:

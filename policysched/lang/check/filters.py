@@ -40,19 +40,19 @@ def check_filter(
         report_missing_clause(scope, node, "require CONDITION")
         return None
     rejects = clauses.require.rejects
-    found = check_condition(scope, clauses.require.condition, FILTER_CONDITION)
-    if found is None:
+    expr = check_condition(scope, clauses.require.condition, FILTER_CONDITION)
+    if expr is None:
         return None
-    open_metrics = find_missing_metrics(scope, found, known, rejects=rejects)
+    open_metrics = find_missing_metrics(scope, expr, known, rejects=rejects)
     if open_metrics and clauses.missing is None:
         report_missing_clause_needed(scope, open_metrics[0], "`missing reject` or `missing pass`")
     if (
         not open_metrics
         and clauses.missing is not None
-        and not any(isinstance(part, e.MetricRef | e.GangTraffic) for part in e.walk(found))
+        and not any(isinstance(part, e.MetricRef | e.GangTraffic) for part in e.walk(expr))
     ):
         report_unused_missing_clause(scope, clauses.missing)
-    whole = check_recovery(scope, clauses.require, found)
+    whole = check_recovery(scope, clauses.require, expr)
     if whole is None:
         return None
     condition = fold_constants(whole)

@@ -35,8 +35,8 @@ def check_membership(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr |
         return None
     if not same_dimension(e.type_of(item), options_type.element):
         return checker.report_incompatible(node, "in", e.type_of(item), options_type)
-    found = e.In(item, options, node.span)
-    return found if node.op == "in" else e.Not(found, node.span)
+    expr = e.In(item, options, node.span)
+    return expr if node.op == "in" else e.Not(expr, node.span)
 
 
 def check_list_literal(checker: ExpressionChecker, node: s.ListLit, element: Type | None) -> e.Expr | None:
@@ -44,17 +44,17 @@ def check_list_literal(checker: ExpressionChecker, node: s.ListLit, element: Typ
     items: list[e.Const] = []
     broken = False
     for written in node.items:
-        found = checker.check(written, element)
-        if found is None:
+        expr = checker.check(written, element)
+        if expr is None:
             broken = True
             continue
-        if not isinstance(found, e.Const) or isinstance(found.value, tuple):
-            checker.scope.report("PS221", "list items must be constants", found.span, label="not a constant")
+        if not isinstance(expr, e.Const) or isinstance(expr.value, tuple):
+            checker.scope.report("PS221", "list items must be constants", expr.span, label="not a constant")
             broken = True
             continue
         if element is None:
-            element = found.type
-        conformed = _conform_item(checker, found, element)
+            element = expr.type
+        conformed = _conform_item(checker, expr, element)
         if conformed is None:
             broken = True
         else:
@@ -65,8 +65,8 @@ def check_list_literal(checker: ExpressionChecker, node: s.ListLit, element: Typ
     return e.Const(values, Type(TypeKind.LIST, element=element or t.STRING), node.span)
 
 
-def _conform_item(checker: ExpressionChecker, found: e.Const, element: Type) -> e.Const | None:
-    if same_dimension(found.type, element) and found.type.kind is not element.kind:
-        value = float(cast(float, found.value)) if element.is_float64 else found.value
-        return e.Const(value, found.type if found.type.kind is TypeKind.FLOAT else element, found.span)
-    return cast(e.Const | None, conform(checker.scope, found, element.as_required()))
+def _conform_item(checker: ExpressionChecker, expr: e.Const, element: Type) -> e.Const | None:
+    if same_dimension(expr.type, element) and expr.type.kind is not element.kind:
+        value = float(cast(float, expr.value)) if element.is_float64 else expr.value
+        return e.Const(value, expr.type if expr.type.kind is TypeKind.FLOAT else element, expr.span)
+    return cast(e.Const | None, conform(checker.scope, expr, element.as_required()))

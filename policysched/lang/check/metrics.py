@@ -141,8 +141,8 @@ def _pod_key(scope: Scope, params: BlockParams) -> Expr | None:
     if isinstance(value, s.MapLit):
         scope.report("PS202", "`key` must be a string", value.span)
         return None
-    found = check_expression_as(scope, value, SERIES_POD_KEY, STRING)
-    return None if found is None or not check_always_present(scope, found) else fold_constants(found)
+    expr = check_expression_as(scope, value, SERIES_POD_KEY, STRING)
+    return None if expr is None or not check_always_present(scope, expr) else fold_constants(expr)
 
 
 def _period(scope: Scope, params: BlockParams, name: str, example: str) -> int | None:
@@ -164,10 +164,10 @@ def check_positive_duration(scope: Scope, node: s.Expression | s.MapLit, name: s
     if isinstance(node, s.MapLit):
         scope.report("PS202", f"`{name}` must be a duration", node.span)
         return None
-    found = check_constant(scope, node, DURATION)
-    if found is None:
+    expr = check_constant(scope, node, DURATION)
+    if expr is None:
         return None
-    value = cast(int, found.value)
+    value = cast(int, expr.value)
     if value <= 0:
         scope.report("PS208", f"`{name}` must be greater than zero", node.span)
         return None
@@ -181,10 +181,10 @@ def _assume(scope: Scope, params: BlockParams, type_: Type | None) -> Expr | Non
     if isinstance(value, s.MapLit):
         scope.report("PS202", "`assume` must be a value of the metric's type", value.span)
         return None
-    found = check_expression_as(scope, value, ASSUMED_METRIC, type_)
-    if found is None or not check_always_present(scope, found):
+    expr = check_expression_as(scope, value, ASSUMED_METRIC, type_)
+    if expr is None or not check_always_present(scope, expr):
         return None
-    return fold_constants(found)
+    return fold_constants(expr)
 
 
 def check_outage(scope: Scope, node: s.OutageDecl) -> p.OutageSpec | None:
@@ -196,10 +196,10 @@ def check_outage(scope: Scope, node: s.OutageDecl) -> p.OutageSpec | None:
     if isinstance(above, s.MapLit):
         scope.report("PS202", "`above` must be a ratio, for example `50%`", above.span)
         return None
-    found: Const | None = check_constant(scope, above, RATIO)
-    if found is None:
+    expr: Const | None = check_constant(scope, above, RATIO)
+    if expr is None:
         return None
-    share = float(cast(float, found.value))
+    share = float(cast(float, expr.value))
     if not 0 <= share <= 1:
         scope.report("PS208", "`above` must be between 0% and 100%", above.span)
         return None

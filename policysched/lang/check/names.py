@@ -96,8 +96,8 @@ def _expand_let(checker: ExpressionChecker, name: str, let: LetExpression) -> e.
     """The expression of the `let`, cached per context: nested names would otherwise be expanded exponentially."""
     cache = checker.scope.let_cache
     if (name, checker.context) not in cache:
-        found = checker.check(let.node, let.type)
-        cache[name, checker.context] = None if found is None else conform(checker.scope, found, let.type)
+        expr = checker.check(let.node, let.type)
+        cache[name, checker.context] = None if expr is None else conform(checker.scope, expr, let.type)
     return cache[name, checker.context]
 
 

@@ -15,12 +15,12 @@ _MIRRORED: dict[str, OrderingOp] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATED: dict[str, OrderingOp] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-def check_recovery(scope: Scope, clause: s.RequireClause, found: e.Expr) -> e.Expr | None:
+def check_recovery(scope: Scope, clause: s.RequireClause, expr: e.Expr) -> e.Expr | None:
     """The condition, extended by the recovery condition if there is a `recover`; None after a diagnostic."""
     recover = clause.recover
     if recover is None:
-        return found
-    compared = _metric_limit(fold_constants(found))
+        return expr
+    compared = _metric_limit(fold_constants(expr))
     if compared is None:
         scope.report(
             "PS245",
@@ -58,8 +58,8 @@ def check_recovery(scope: Scope, clause: s.RequireClause, found: e.Expr) -> e.Ex
         e.RecoveryCondition(metric.name, passes, limit, recover_at, int(duration)), recover.span
     )
     if clause.rejects:
-        return e.Or((found, not_recovered), found.span)
-    return e.And((found, e.Not(not_recovered, recover.span)), found.span)
+        return e.Or((expr, not_recovered), expr.span)
+    return e.And((expr, e.Not(not_recovered, recover.span)), expr.span)
 
 
 def _metric_limit(condition: e.Expr) -> tuple[e.MetricRef, OrderingOp, int | float] | None:
@@ -73,10 +73,10 @@ def _metric_limit(condition: e.Expr) -> tuple[e.MetricRef, OrderingOp, int | flo
 
 
 def _constant(scope: Scope, node: s.Expression, wanted: t.Type) -> int | float | None:
-    found = check_expression_as(scope, node, CONSTANT, wanted)
-    if found is None:
+    expr = check_expression_as(scope, node, CONSTANT, wanted)
+    if expr is None:
         return None
-    match fold_constants(found):
+    match fold_constants(expr):
         case e.Const(value=int() | float() as value):
             return float(value) if wanted.is_float64 else value
         case _:

@@ -23,8 +23,8 @@ def check_resource_amount(scope: Scope, node: s.AttributeExpr, context: Expressi
     resource = declared.definition
     if resource is None:
         return None
-    found = with_span(_amount_expression(resource, node), node.span)
-    if not context.metrics and any(isinstance(part, e.MetricRef) for part in e.walk(found)):
+    expr = with_span(_amount_expression(resource, node), node.span)
+    if not context.metrics and any(isinstance(part, e.MetricRef) for part in e.walk(expr)):
         scope.report(
             "PS220",
             f"{context.description} cannot read `{node.span.text}`",
@@ -33,7 +33,7 @@ def check_resource_amount(scope: Scope, node: s.AttributeExpr, context: Expressi
             related=(declared_here(declared.span),),
         )
         return None
-    return found
+    return expr
 
 
 def is_resource_amount(scope: Scope, node: s.AttributeExpr, context: ExpressionContext) -> bool:

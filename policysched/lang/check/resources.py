@@ -59,19 +59,19 @@ def _capacity(scope: Scope, params: BlockParams, owner: str) -> e.Expr | None:
     if isinstance(node, s.MapLit):
         scope.report("PS202", f"the capacity of {owner} must be an amount", node.span)
         return None
-    found = check_expression(scope, node, CAPACITY)
-    if found is None:
+    expr = check_expression(scope, node, CAPACITY)
+    if expr is None:
         return None
-    kind = e.type_of(found)
+    kind = e.type_of(expr)
     if kind.kind not in _RESOURCE_KINDS:
         scope.report(
             "PS202",
             f"the capacity of {owner} must be of type int, cpu, bytes or bandwidth, found {describe_type(kind)}",
-            found.span,
+            expr.span,
             label=describe_type(kind),
         )
         return None
-    return found
+    return expr
 
 
 def _request(scope: Scope, params: BlockParams, owner: str, kind: Type | None) -> e.Expr | None:
@@ -81,11 +81,11 @@ def _request(scope: Scope, params: BlockParams, owner: str, kind: Type | None) -
     if isinstance(node, s.MapLit):
         scope.report("PS202", f"the request of {owner} must be an amount", node.span)
         return None
-    found = check_expression_as(scope, node, REQUEST, kind.as_required())
-    if found is None or not check_always_present(scope, found):
+    expr = check_expression_as(scope, node, REQUEST, kind.as_required())
+    if expr is None or not check_always_present(scope, expr):
         return None
     inputs = scope.inputs()
-    for part in e.walk(found):
+    for part in e.walk(expr):
         match part:
             case e.Attr(owner="namespace"):
                 pass
@@ -100,4 +100,4 @@ def _request(scope: Scope, params: BlockParams, owner: str, kind: Type | None) -
             label="can change while the pod is running",
         )
         return None
-    return found
+    return expr

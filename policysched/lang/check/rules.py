@@ -17,14 +17,14 @@ def check_rule(scope: Scope, node: s.FilterDecl | s.ScoreDecl, known: PresentRea
     errors = scope.error_count()
     clauses = clauses_by_slot(node.clauses)
     declaration = BUILTINS.get(node.name.text)
-    found: p.Rule | None
+    rule: p.Rule | None
     if declaration is not None:
-        found = _check_builtin(scope, node, clauses, known)
+        rule = _check_builtin(scope, node, clauses, known)
     elif isinstance(node, s.FilterDecl):
-        found = check_filter(scope, node, clauses, known)
+        rule = check_filter(scope, node, clauses, known)
     else:
-        found = check_score(scope, node, clauses, known)
-    return None if scope.error_count() > errors else found
+        rule = check_score(scope, node, clauses, known)
+    return None if scope.error_count() > errors else rule
 
 
 # ── built-ins ────────────────────────────────────────────────────────────────────────────────────────────────────────

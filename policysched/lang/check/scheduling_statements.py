@@ -36,34 +36,34 @@ def check_queue(scope: Scope, node: s.QueueDecl) -> tuple[p.OrderKey, ...] | Non
 
 
 def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> p.OrderKey | None:
-    found = check_expression(scope, node.value, QUEUE_KEY)
-    if found is None:
+    expr = check_expression(scope, node.value, QUEUE_KEY)
+    if expr is None:
         return None
-    kind = e.type_of(found)
+    kind = e.type_of(expr)
     if kind.kind is TypeKind.LIST:
         scope.report(
             "PS202",
             f"a queue key cannot be {describe_type(kind)}",
-            found.span,
+            expr.span,
             label=describe_type(kind),
         )
         return None
-    for hole in possibly_missing(found):
+    for hole in possibly_missing(expr):
         if not isinstance(hole, e.Attr | e.InputRef):
             # An absent attribute sorts last; an undefined operation is an error.
             report_possibly_missing(scope, hole)
-    if Stage.NAMESPACE_SHARES in e.stage_of(found) and not _reads_only_namespace(scope, found):
+    if Stage.NAMESPACE_SHARES in e.stage_of(expr) and not _reads_only_namespace(scope, expr):
         scope.report(
             "PS215",
             "a queue key cannot combine a namespace share with other values",
-            found.span,
+            expr.span,
             label="does not only depend on the namespace",
             help="split it into two keys: one for the namespace, one for the pod",
         )
         return None
-    if isinstance(found, e.Const):
-        scope.report("PS301", "this queue key is the same for every pod", found.span, label="constant")
-    return p.OrderKey(fold_constants(found), node.descending)
+    if isinstance(expr, e.Const):
+        scope.report("PS301", "this queue key is the same for every pod", expr.span, label="constant")
+    return p.OrderKey(fold_constants(expr), node.descending)
 
 
 def _reads_only_namespace(scope: Scope, key: e.Expr) -> bool:
@@ -137,9 +137,9 @@ def _topology_key(scope: Scope, params: BlockParams, mode: str | None) -> str | 
     node = params.get("topology")
     if node is None:
         return None
-    found = None if isinstance(node, s.MapLit) else check_expression_as(scope, node, CONSTANT, t.STRING)
-    if not isinstance(found, e.Const) or not isinstance(found.value, str) or not found.value:
-        if found is not None or isinstance(node, s.MapLit):
+    expr = None if isinstance(node, s.MapLit) else check_expression_as(scope, node, CONSTANT, t.STRING)
+    if not isinstance(expr, e.Const) or not isinstance(expr.value, str) or not expr.value:
+        if expr is not None or isinstance(node, s.MapLit):
             scope.report(
                 "PS202",
                 "`topology` must be the key of a node label",
@@ -155,7 +155,7 @@ def _topology_key(scope: Scope, params: BlockParams, mode: str | None) -> str | 
             label="requires `mode = whole`",
             help="remove `mode`; `whole` is the default",
         )
-    return found.value
+    return expr.value
 
 
 def _optional_gang_term(
@@ -171,12 +171,12 @@ def _gang_term(
     if isinstance(node, s.MapLit):
         scope.report("PS202", f"`{name}` must be {describe_type(wanted)}", node.span)
         return None
-    found = check_expression_as(scope, node, GANG_TERM, wanted)
-    if found is None or not check_always_present(scope, found, known):
+    expr = check_expression_as(scope, node, GANG_TERM, wanted)
+    if expr is None or not check_always_present(scope, expr, known):
         return None
-    folded = fold_constants(found)
+    folded = fold_constants(expr)
     if isinstance(folded, e.Const) and cast(int, folded.value) < 1:
-        scope.report("PS208", f"`{name}` must be greater than zero", found.span)
+        scope.report("PS208", f"`{name}` must be greater than zero", expr.span)
         return None
     return folded
 
@@ -196,7 +196,7 @@ def check_preemption(scope: Scope, node: s.PreemptionDecl) -> p.PreemptionSpec |
         case s.MapLit():
             scope.report("PS202", "`victims` must be `own`, `any` or a condition", victims.span)
             return None
-    found = check_condition(scope, victims, VICTIM_CONDITION)
-    if found is None or not check_always_present(scope, found):
+    expr = check_condition(scope, victims, VICTIM_CONDITION)
+    if expr is None or not check_always_present(scope, expr):
         return None
-    return p.PreemptionSpec("where", fold_constants(found))
+    return p.PreemptionSpec("where", fold_constants(expr))

@@ -54,11 +54,11 @@ def check_score(
         report_missing_clause(scope, node, "lower VALUE` or `higher VALUE` or `prefer CONDITION")
         return None
     direction = p.Direction(clauses.value.direction)
-    found = _score_value(scope, clauses.value, direction)
-    if found is None:
+    expr = _score_value(scope, clauses.value, direction)
+    if expr is None:
         return None
-    normalize = _check_normalize(scope, node, clauses, direction, found)
-    open_metrics = find_missing_metrics(scope, found, known, rejects=False)
+    normalize = _check_normalize(scope, node, clauses, direction, expr)
+    open_metrics = find_missing_metrics(scope, expr, known, rejects=False)
     if open_metrics and clauses.missing is None:
         report_missing_clause_needed(
             scope, open_metrics[0], "`missing worst`, `neutral`, `best` or a number from 0 to 100"
@@ -66,16 +66,16 @@ def check_score(
     if (
         not open_metrics
         and clauses.missing is not None
-        and not any(isinstance(part, e.MetricRef | e.GangTraffic) for part in e.walk(found))
+        and not any(isinstance(part, e.MetricRef | e.GangTraffic) for part in e.walk(expr))
     ):
         report_unused_missing_clause(scope, clauses.missing)
-    _lint_relative_normalize(scope, clauses.normalize, normalize, found)
+    _lint_relative_normalize(scope, clauses.normalize, normalize, expr)
     return p.ScoreRule(
         name=node.name.text,
         weight=weight,
         when=when,
         direction=direction,
-        value=fold_constants(found),
+        value=fold_constants(expr),
         normalize=normalize,
         missing=missing if open_metrics else None,
         locked=node.locked,
@@ -86,12 +86,12 @@ def check_score(
 def _score_value(scope: Scope, clause: s.ScoreValueClause, direction: p.Direction) -> e.Expr | None:
     if direction is p.Direction.PREFER:
         return check_condition(scope, clause.value, SCORE_VALUE)
-    found = check_expression(scope, clause.value, SCORE_VALUE)
-    if found is None:
+    expr = check_expression(scope, clause.value, SCORE_VALUE)
+    if expr is None:
         return None
-    have = e.type_of(found)
+    have = e.type_of(expr)
     if have.is_numeric:
-        return found
+        return expr
     hint = (
         f"use `prefer` to score a condition: `prefer {clause.value.span.text}`"
         if have.kind is TypeKind.BOOL
@@ -102,7 +102,7 @@ def _score_value(scope: Scope, clause: s.ScoreValueClause, direction: p.Directio
     scope.report(
         "PS202",
         f"`{clause.direction}` expects a number, found {describe_type(have)}",
-        found.span,
+        expr.span,
         label=describe_type(have),
         help=hint,
     )
@@ -126,17 +126,17 @@ def check_weight(scope: Scope, node: s.NumberLit | s.NameExpr) -> int:
 
 def _check_named_weight(scope: Scope, node: s.NameExpr) -> int:
     """The value of a constant. 0 is allowed: an operator disables a score with it."""
-    found = check_expression_as(scope, node, CONSTANT, INT)
-    if found is None:
+    expr = check_expression_as(scope, node, CONSTANT, INT)
+    if expr is None:
         return 1
-    if not isinstance(found, e.Const) or not isinstance(found.value, int):
+    if not isinstance(expr, e.Const) or not isinstance(expr.value, int):
         scope.report("PS221", "a weight must be a constant", node.span, label="not a constant")
         return 1
-    if 0 <= found.value <= WEIGHT_MAX:
-        return found.value
+    if 0 <= expr.value <= WEIGHT_MAX:
+        return expr.value
     scope.report(
         "PS208",
-        f"a weight must be between 0 and {WEIGHT_MAX:,}, but `{node.name}` is {found.value}",
+        f"a weight must be between 0 and {WEIGHT_MAX:,}, but `{node.name}` is {expr.value}",
         node.span,
         help=f"declare a range for the parameter: `range 0..{WEIGHT_MAX}`",
     )
@@ -224,16 +224,16 @@ def _check_range(scope: Scope, clause: s.NormalizeClause, value: e.Expr) -> p.Ra
 
 def _check_bound(scope: Scope, node: s.Expression, value: e.Expr) -> int | float | None:
     wanted = e.type_of(value).as_required()
-    found = check_expression(scope, node, CONSTANT, wanted)
-    if found is None or not check_always_present(scope, found):
+    expr = check_expression(scope, node, CONSTANT, wanted)
+    if expr is None or not check_always_present(scope, expr):
         return None
-    plain = e.type_of(found).kind in (TypeKind.INT, TypeKind.FLOAT, TypeKind.RATIO)
+    plain = e.type_of(expr).kind in (TypeKind.INT, TypeKind.FLOAT, TypeKind.RATIO)
     if (
         not (plain and wanted.kind in (TypeKind.INT, TypeKind.FLOAT, TypeKind.RATIO))
-        and conform(scope, found, wanted) is None
+        and conform(scope, expr, wanted) is None
     ):
         return None
-    return evaluate_constant(fold_constants(found))
+    return evaluate_constant(fold_constants(expr))
 
 
 def _lint_relative_normalize(

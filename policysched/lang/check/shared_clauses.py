@@ -26,10 +26,10 @@ def check_when(scope: Scope, clause: s.WhenClause | None, known: PresentReads) -
     """The folded condition; None if there is none or it is always true."""
     if clause is None:
         return None
-    found = check_condition(scope, clause.condition, WHEN_CONDITION)
-    if found is None or not check_always_present(scope, found, known):
+    expr = check_condition(scope, clause.condition, WHEN_CONDITION)
+    if expr is None or not check_always_present(scope, expr, known):
         return None
-    folded = fold_constants(found)
+    folded = fold_constants(expr)
     uses_parameter = scope.names_parameter(clause.condition.span)
     if is_constant(folded, True):
         if not uses_parameter:
@@ -44,10 +44,10 @@ def present_after_when(scope: Scope, clause: s.WhenClause | None, known: Present
     """The reads that the rule's `when` guards. Diagnostics are dropped: `check_when` reports them."""
     if clause is None:
         return known
-    found = check_condition(
+    expr = check_condition(
         Scope(names=scope.names, broken_names=scope.broken_names), clause.condition, WHEN_CONDITION
     )
-    return known if found is None else known | implied_present(found, True)
+    return known if expr is None else known | implied_present(expr, True)
 
 
 def report_parameters(scope: Scope, node: s.FilterDecl | s.ScoreDecl) -> None:
@@ -62,14 +62,14 @@ def report_parameters(scope: Scope, node: s.FilterDecl | s.ScoreDecl) -> None:
 
 
 def find_missing_metrics(
-    scope: Scope, found: e.Expr, known: PresentReads, *, rejects: bool
+    scope: Scope, expr: e.Expr, known: PresentReads, *, rejects: bool
 ) -> list[e.MetricRef | e.GangTraffic]:
     """Report unguarded optional reads, and return the metrics that can be missing.
 
     An absent label of the node never rejects, so `reject` needs no guard for it.
     """
     metrics: list[e.MetricRef | e.GangTraffic] = []
-    for hole in possibly_missing(found, known):
+    for hole in possibly_missing(expr, known):
         if isinstance(hole, e.MetricRef | e.GangTraffic):
             metrics.append(hole)
         elif not (rejects and _reads_node(hole)):

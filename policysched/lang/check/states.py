@@ -83,8 +83,8 @@ def _expression(
     if isinstance(node, s.MapLit):
         scope.report("PS202", f"`{name}` must be a single value", node.span)
         return None
-    found = check_expression_as(scope, node, context, type_)
-    return None if found is None or not check_always_present(scope, found) else found
+    expr = check_expression_as(scope, node, context, type_)
+    return None if expr is None or not check_always_present(scope, expr) else expr
 
 
 def _number(scope: Scope, node: s.Expression | s.MapLit | None, type_: Type) -> int | float | None:
@@ -93,8 +93,8 @@ def _number(scope: Scope, node: s.Expression | s.MapLit | None, type_: Type) -> 
     if isinstance(node, s.MapLit):
         scope.report("PS202", "expected a number", node.span)
         return None
-    found = check_constant(scope, node, type_)
-    return found.value if found is not None and isinstance(found.value, int | float) else None
+    expr = check_constant(scope, node, type_)
+    return expr.value if expr is not None and isinstance(expr.value, int | float) else None
 
 
 def _report_out_of_range(scope: Scope, params: BlockParams, name: str, message: str) -> None:

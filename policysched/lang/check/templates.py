@@ -48,8 +48,8 @@ def _check_placeholder(scope: Scope, node: s.StringLit, inner: str) -> Expr | No
             help="for example `{net_rx}` or `{node.free.cpu}`; compute other values with `let`",
         )
         return None
-    found = check_expression(scope, reference, REASON_TEMPLATE)
-    return None if found is None else fold_constants(found)
+    expr = check_expression(scope, reference, REASON_TEMPLATE)
+    return None if expr is None else fold_constants(expr)
 
 
 def _placeholder_span(span: Span, inner: str) -> Span:

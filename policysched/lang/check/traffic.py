@@ -151,9 +151,9 @@ def _topology_label(checker: ExpressionChecker, node: s.Expression) -> str | Non
         case s.StringLit(value=value) if value:
             return value
         case s.NameExpr(name=name):
-            found = checker.scope.use_constant(name)
-            if found is not None and isinstance(found.value, str) and found.value:
-                return found.value
+            constant = checker.scope.use_constant(name)
+            if constant is not None and isinstance(constant.value, str) and constant.value:
+                return constant.value
         case _:
             pass
     checker.scope.report(

@@ -56,7 +56,7 @@ def _is_known_zone(name: str) -> bool:
 
 def _parse_spans(text: str) -> tuple[tuple[int, int], ...] | None:
     """Half-open intervals in minutes since Monday 00:00, sorted and merged; they can cross midnight."""
-    found: list[tuple[int, int]] = []
+    intervals: list[tuple[int, int]] = []
     for part in text.split(","):
         match = _PART.match(part.strip())
         if match is None:
@@ -72,8 +72,8 @@ def _parse_spans(text: str) -> tuple[tuple[int, int], ...] | None:
         days = (_DAYS.index(last or first) - begin) % 7 + 1
         for day in range(begin, begin + days):
             opens = day % 7 * _DAY_MINUTES + start
-            found.append((opens, opens + (end - start if end > start else end - start + _DAY_MINUTES)))
-    return _merge_spans(found)
+            intervals.append((opens, opens + (end - start if end > start else end - start + _DAY_MINUTES)))
+    return _merge_spans(intervals)
 
 
 def _merge_spans(spans: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -59,9 +59,9 @@ def malformed_number(failure: SyntaxFailure) -> Diagnostic | None:
         )
     if unexpected.start == number.end and (unexpected.kind in ("word", "number") or unexpected.text == "."):
         plain = (number.text + unexpected.text).replace("_", "")
-        replacement = plain if plain.isdigit() else None
+        digits_only = plain if plain.isdigit() else None
         return _number_diagnostic(
-            failure, number, unexpected, replacement, "expected digits, at most one decimal point and a unit"
+            failure, number, unexpected, digits_only, "expected digits, at most one decimal point and a unit"
         )
     return None
 
