@@ -17,7 +17,8 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 
 from policysched.files import normalize_text
-from policysched.lang.check.bundle import CheckedSource, PolicyBundle, check_bundle
+from policysched.lang.check import check_sources
+from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.policy_files.parameter_values import (
     SETTINGS_KEY_PREFIX,
@@ -48,7 +49,7 @@ def decode_text(raw: bytes) -> str:
 
 
 def compile_sync(texts: PolicyTexts, place: str) -> PolicyBundle:
-    bundle = check_bundle(_sources(texts, place), read_parameter_values(_parameter_sources(texts, place)))
+    bundle = check_sources(_sources(texts, place), read_parameter_values(_parameter_sources(texts, place)))
     return _with_missing_texts(bundle.sources, texts, place)
 
 

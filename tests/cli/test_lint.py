@@ -35,7 +35,7 @@ def test_a_bad_policy_is_shown_with_its_line_and_exit_1(tmp_path: Path) -> None:
     assert done.code == 1
     assert f"--> {path}:3:14" in done.out
     assert "3 | filter ready requires node.ready" in done.out
-    assert "  |              ^^^^^^^^ unknown word" in done.out
+    assert "  |              ^^^^^^^^ unknown keyword" in done.out
     assert "help: did you mean `require`?" in done.out
     assert done.err.splitlines()[0] == "1 error in 1 file"
 
@@ -137,7 +137,7 @@ def test_a_config_map_is_shown_with_the_lines_and_columns_of_its_file(tmp_path: 
     done = run("lint", path, "--output-format", "concise")
 
     line = (tmp_path / "a.yaml").read_text().split("\n").index("    filter ready requires node.ready") + 1
-    assert done.out == f"{path}:{line}:18: error[PS106] `requires` is not a word that can stand here\n"
+    assert done.out == f"{path}:{line}:18: error[PS106] unexpected `requires`\n"
 
 
 def test_a_quoted_text_is_shown_at_its_key(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_findings_are_selected_and_ignored_by_code_name_and_block(tmp_path: Path
     assert codes() == ["PS412"]
     assert (
         codes("--ignore", "PS412")
-        == codes("--ignore", "name-of-kube-scheduler")
+        == codes("--ignore", "default-scheduler-name")
         == codes("--ignore", "PS4")
         == []
     )
@@ -213,7 +213,7 @@ def test_findings_are_selected_and_ignored_by_code_name_and_block(tmp_path: Path
     ("comment", "codes"),
     [
         ("  # policysched: ignore[PS412] we are alone here", []),
-        ("  # policysched: ignore[name-of-kube-scheduler] we are alone here", []),
+        ("  # policysched: ignore[default-scheduler-name] we are alone here", []),
         ("  # policysched: ignore[PS412]", ["PS002"]),
         ("  # policysched: ignore[PS306] because", ["PS412", "PS001"]),
         ("  # policysched: ignore[PS777] because", ["PS412", "PS001"]),
@@ -241,7 +241,7 @@ def test_a_comment_cannot_silence_an_error(tmp_path: Path) -> None:
 
     assert done.code == 1
     assert "error[PS106]" in done.out
-    assert "`PS106` is an error, and errors cannot be ignored" in done.out
+    assert "`PS106` is an error and cannot be ignored" in done.out
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_json_has_places_and_follows_its_schema(tmp_path: Path) -> None:
     (entry,) = report["diagnostics"]
     assert (entry["code"], entry["name"], entry["severity"], entry["filename"]) == (
         "PS106",
-        "misspelt-word",
+        "misspelled-keyword",
         "error",
         path,
     )
@@ -346,7 +346,7 @@ def test_github_annotations_escape_what_their_syntax_needs(tmp_path: Path) -> No
 
     assert text == (
         f"::error title=policysched (PS106),file={path},line=3,col=14,endLine=3,endColumn=22::"
-        f"{path}:3:14: error[PS106] `requires` is not a word that can stand here%0A  help: did you mean `require`?\n"
+        f"{path}:3:14: error[PS106] unexpected `requires`%0A  help: did you mean `require`?\n"
     )
 
 

@@ -5,11 +5,11 @@ from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc
 
 _INTRODUCTION = """# Diagnostics
 
-Everything that `policysched lint` says, by code. Code and name are accepted everywhere: `policysched rule PS210` and
+All diagnostics of `policysched lint`, by code. Code and name are accepted everywhere: `policysched rule PS210` and
 `policysched rule unknown-name` print the same. An *error* keeps a policy from becoming active; a *warning* or a *hint* does
 not, and can be silenced on its line with a reason: `# policysched: ignore[PS413] measured on an idle cluster`.
 
-This page is made from `policysched/lang/rules*.py`: `python -m tests.house.docs --update`.
+This page is generated from `policysched/lang/diagnostics/`: `python -m tests.house.docs --update`.
 """
 
 _BLOCKS = {
@@ -50,8 +50,8 @@ def _cell(text: str) -> str:
 def _section(one: DiagnosticDoc) -> str:
     summary = one.summary[0].upper() + one.summary[1:]
     parts = [f"### {one.code} {one.name}\n", f"*{one.severity.label}.* {summary}.\n", f"{one.explanation}\n"]
-    if one.bad_example:  # what only a running scheduler says has no text that draws it
-        parts += ["Draws it:\n", _fenced(one.bad_example), "Mended:\n", _fenced(one.good_example)]
+    if one.bad_example:  # diagnostics of a running scheduler have no examples
+        parts += ["Triggers it:\n", _fenced(one.bad_example), "Fixed:\n", _fenced(one.good_example)]
     return "\n".join(parts)
 
 

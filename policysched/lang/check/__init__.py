@@ -1,8 +1,8 @@
-"""The checker: from the syntax of several texts to programs, or to what is wrong with them.
+"""The checker: from the syntax trees of a bundle to programs, or to diagnostics.
 
-    documents ──► include ──► names ──► rules and their changes ──► layers ──► lints ──► Program | diagnostics
+    syntax trees ──► include ──► names ──► rules and their changes ──► layers ──► lints ──► Program | diagnostics
 
-`program.PASSES` is the order. Nothing here raises for what an author wrote, and nothing evaluates a policy.
+`passes.PASSES` is the order. The checker never raises for an invalid policy, and never evaluates one.
 """
 
 from collections.abc import Mapping
@@ -26,18 +26,16 @@ def check_text(
     other_texts: Mapping[str, str] | None = None,
     parameter_values: ParameterValuesByPolicy = NO_PARAMETER_VALUES,
 ) -> CheckedSource:
-    """Parse and check one text; `other_texts` are the texts beside it that it may include, by their keys."""
+    """Parse and check one text; `other_texts` are the texts that it may include, by key."""
     texts = {**(other_texts or {}), name: text}
-    return check_sources({key: Source(key, one) for key, one in texts.items()}, parameter_values).sources[
-        name
-    ]
+    sources = {key: Source(key, source_text) for key, source_text in texts.items()}
+    return check_sources(sources, parameter_values).sources[name]
 
 
 def check_sources(
     sources: Mapping[str, Source], parameter_values: ParameterValuesByPolicy = NO_PARAMETER_VALUES
 ) -> PolicyBundle:
-    """Parse and check every text; the keys are what `include "..."` looks up. `parameter_values` are values of parameters by the
-    name of the policy. Never raises for bad input."""
+    """Parse and check every text; `include "..."` looks up the keys. Never raises for bad input."""
     checker = _Checker(dict(sorted(sources.items())), parameter_values)
     checked = {key: checker.check_text(key) for key in checker.sources}
     return PolicyBundle(_report_duplicate_policies(checked, checker))
@@ -45,7 +43,7 @@ def check_sources(
 
 @dataclass(slots=True)
 class _Checker:
-    """Parses and checks each text once; what includes it asks again."""
+    """Parses and checks each text once, and caches the results for the texts that include it."""
 
     sources: Mapping[str, Source]
     parameter_values: ParameterValuesByPolicy
@@ -60,65 +58,74 @@ class _Checker:
 
     def run_passes(self, key: str) -> tuple[CheckState, tuple[Diagnostic, ...]]:
         if key not in self.check_results:
-            document, said = self.parse_text(key)
+            document, syntax_diagnostics = self.parse_text(key)
             self.in_progress.append(key)
-            work, found = check_document(
+            work, check_diagnostics = check_document(
                 key, document, self.find_include_target, tuple(self.sources), self.parameter_values
             )
             self.in_progress.pop()
-            both = sorted((*said, *found), key=lambda one: one.span.start if one.span else 0)
-            self.check_results[key] = work, tuple(both)
+            diagnostics = sorted(
+                (*syntax_diagnostics, *check_diagnostics), key=lambda d: d.span.start if d.span else 0
+            )
+            self.check_results[key] = work, tuple(diagnostics)
         return self.check_results[key]
 
     def find_include_target(self, key: str) -> IncludeTarget | None:
-        """For `include`. A text that is being checked right now, further out, counts as sound, and so does one that only
-        includes in a circle: who expands it goes round the circle too, and says so."""
+        """The target of an `include`.
+
+        A text that is being checked further out counts as valid, and so does one whose only errors are
+        include cycles (PS228): expanding it reports the cycle.
+        """
         if key not in self.sources:
             return None
-        document, said = self.parse_text(key)
-        library = any(isinstance(one, s.HeaderDecl) and one.kind == "library" for one in document.statements)
-        broken = _has_errors(said)
+        document, syntax_diagnostics = self.parse_text(key)
+        is_library = any(isinstance(x, s.HeaderDecl) and x.kind == "library" for x in document.statements)
+        has_errors = _has_errors(syntax_diagnostics)
         if (
-            library
-            and not broken
+            is_library
+            and not has_errors
             and key not in self.in_progress
             and len(self.in_progress) <= INCLUDE_DEPTH_MAX
         ):
-            broken = _has_errors(tuple(one for one in self.run_passes(key)[1] if one.code != "PS228"))
-        return IncludeTarget(key, document, library, broken)
+            has_errors = _has_errors(tuple(d for d in self.run_passes(key)[1] if d.code != "PS228"))
+        return IncludeTarget(key, document, is_library, has_errors)
 
     def check_text(self, key: str) -> CheckedSource:
-        work, found = self.run_passes(key)
-        sound = not _has_errors(found) and work.header is not None
+        work, diagnostics = self.run_passes(key)
+        is_valid = not _has_errors(diagnostics) and work.header is not None
         name = None if work.header is None or work.is_library else work.header.name.text
         return CheckedSource(
-            key, work.is_library, build_program(work) if sound and not work.is_library else None, found, name
+            key,
+            work.is_library,
+            build_program(work) if is_valid and not work.is_library else None,
+            diagnostics,
+            name,
         )
 
 
-def _has_errors(found: tuple[Diagnostic, ...]) -> bool:
-    return any(one.severity is Severity.ERROR for one in found)
+def _has_errors(diagnostics: tuple[Diagnostic, ...]) -> bool:
+    return any(diagnostic.severity is Severity.ERROR for diagnostic in diagnostics)
 
 
 def _report_duplicate_policies(
     checked: dict[str, CheckedSource], checker: _Checker
 ) -> dict[str, CheckedSource]:
-    """The first policy of a name stays, in the order of the keys; later ones get an error."""
+    """The first policy of a name, in the order of the keys, stays active; later ones get an error."""
     first: dict[str, s.HeaderDecl] = {}
-    for key, one in checked.items():
+    for key, source in checked.items():
         header = checker.run_passes(key)[0].header
-        if one.is_library or header is None:
+        if source.is_library or header is None:
             continue
-        taken = first.setdefault(header.name.text, header)
-        if taken is header:
+        first_header = first.setdefault(header.name.text, header)
+        if first_header is header:
             continue
-        finding = make_diagnostic(
+        duplicate = make_diagnostic(
             "PS233",
-            f"there is a policy `{header.name.text}` already",
+            f"duplicate policy name `{header.name.text}`",
             header.name.span,
-            label="second policy of this name",
-            help="pods could not say which of the two they mean: give one another name",
-            related=(Label(taken.name.span, "the first, which stays active"),),
+            label="already in use",
+            help="pods select a policy by name; rename one of the two",
+            related=(Label(first_header.name.span, "first policy of this name, which stays active"),),
         )
-        checked[key] = replace(one, program=None, diagnostics=(finding, *one.diagnostics))
+        checked[key] = replace(source, program=None, diagnostics=(duplicate, *source.diagnostics))
     return checked

@@ -1,4 +1,4 @@
-"""`mean of EXPR over nodes`, and the same `after placing`."""
+"""Aggregates over the candidates: `mean of EXPR over nodes`, optionally `after placing`."""
 
 from dataclasses import replace
 from typing import Literal, cast
@@ -15,66 +15,68 @@ from policysched.lang.types.kinds import Type, TypeKind
 AggregateFunction = Literal["sum", "mean", "max", "min", "stddev"]
 
 
-def check_aggregate(reader: ExpressionChecker, node: s.AggregateExpr, expected: Type | None) -> e.Expr | None:
-    if not reader.context.all_candidates:
-        return reader.report_not_readable(node.span, "all candidates at once")
-    if node.after_placement and reader.context.after_placement:
-        _report_nested_after_placement(reader, node)
+def check_aggregate(
+    checker: ExpressionChecker, node: s.AggregateExpr, expected: Type | None
+) -> e.Expr | None:
+    if not checker.context.all_candidates:
+        return checker.report_not_readable(node.span, "an aggregate over the candidates")
+    if node.after_placement and checker.context.after_placement:
+        _report_nested_after_placement(checker, node)
         return None
     function = cast(AggregateFunction, node.function.text)
     inside = replace(
-        reader.context,
-        description="what is said of each candidate",
-        after_placement=reader.context.after_placement or node.after_placement,
+        checker.context,
+        description="an aggregate",
+        after_placement=checker.context.after_placement or node.after_placement,
         element_record=None,
     )
-    body = reader.in_context(inside).check(node.value, expected)
-    body = reader.require_numeric(body, f"`{function} of`")
+    body = checker.in_context(inside).check(node.value, expected)
+    body = checker.require_numeric(body, f"`{function} of`")
     if body is None:
         return None
     kind = e.type_of(body)
     if kind.kind is TypeKind.TIMESTAMP:
-        reader.scope.report(
+        checker.scope.report(
             "PS204",
-            f"`{function} of` needs amounts, and this is {describe_type(kind)}",
+            f"`{function} of` expects an amount, found {describe_type(kind)}",
             body.span,
             label=describe_type(kind),
-            help="take the time since then: `now - node.created`",
+            help="aggregate a duration instead, for example `now - node.created`",
         )
         return None
-    measures = function in ("mean", "stddev")
-    type_ = t.FLOAT if measures and kind.kind is TypeKind.INT else kind.as_required()
-    found = e.Aggregate(function, body, None, type_, measures or e.is_floating(body), node.span)
-    return _aggregate_after_placement(reader, found) if node.after_placement else found
+    is_float = function in ("mean", "stddev")
+    type_ = t.FLOAT if is_float and kind.kind is TypeKind.INT else kind.as_required()
+    aggregate = e.Aggregate(function, body, None, type_, is_float or e.is_floating(body), node.span)
+    return _aggregate_after_placement(checker, aggregate) if node.after_placement else aggregate
 
 
-def _aggregate_after_placement(reader: ExpressionChecker, plain: e.Aggregate) -> e.Expr | None:
-    metrics = reader.scope.metrics()
+def _aggregate_after_placement(checker: ExpressionChecker, plain: e.Aggregate) -> e.Expr | None:
+    metrics = checker.scope.metrics()
     body = place_pod_in_aggregates(plain.body, metrics)
-    found = replace(plain, body=body, body_after_placement=expr_after_placement(body, metrics))
-    return found if _check_single_moving_aggregate(reader, found) else None
+    placed = replace(plain, body=body, body_after_placement=expr_after_placement(body, metrics))
+    return placed if _check_single_moving_aggregate(checker, placed) else None
 
 
-def _check_single_moving_aggregate(reader: ExpressionChecker, placed: e.Aggregate) -> bool:
-    """Whether at most one number in the value moves with the candidate, there and further in."""
-    moving = [one for one in nested_aggregates(placed) if one.body_after_placement is not None]
+def _check_single_moving_aggregate(checker: ExpressionChecker, placed: e.Aggregate) -> bool:
+    """Whether at most one aggregate per nesting level depends on the candidate."""
+    moving = [inner for inner in nested_aggregates(placed) if inner.body_after_placement is not None]
     if len(moving) <= 1:
-        return all(_check_single_moving_aggregate(reader, one) for one in moving)
-    reader.scope.report(
+        return all(_check_single_moving_aggregate(checker, inner) for inner in moving)
+    checker.scope.report(
         "PS246",
-        f"{len(moving)} numbers move with the node that the pod is placed on, and one may",
+        f"{len(moving)} aggregates depend on the placement, the limit is 1",
         moving[1].span,
-        label="the second of them",
-        help="let the value read one of them, and give the other a score of its own",
+        label="second aggregate",
+        help="use one of them here, and score the other separately",
     )
     return False
 
 
-def _report_nested_after_placement(reader: ExpressionChecker, node: s.AggregateExpr) -> None:
-    reader.scope.report(
+def _report_nested_after_placement(checker: ExpressionChecker, node: s.AggregateExpr) -> None:
+    checker.scope.report(
         "PS246",
-        "`after placing` stands in what is after placing already",
+        "nested `after placing`",
         node.span,
-        label="the pod is on a node here",
-        help=f"write `{node.function.text} of ... over nodes`: it is the number with the pod where it is thought",
+        label="the pod is already placed here",
+        help=f"write `{node.function.text} of ... over nodes`; it includes the placed pod",
     )

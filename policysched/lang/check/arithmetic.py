@@ -1,4 +1,4 @@
-"""Sums, differences, products and quotients, with the dimension of each."""
+"""Arithmetic: sums, differences, products and quotients, and the dimension of each."""
 
 from typing import Literal, cast
 
@@ -10,45 +10,48 @@ from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import Type, TypeKind
 
 
-def check_minus(reader: ExpressionChecker, node: s.UnaryExpr, expected: Type | None) -> e.Expr | None:
-    operand = reader.require_numeric(reader.check(node.operand, expected), "`-`")
+def check_minus(checker: ExpressionChecker, node: s.UnaryExpr, expected: Type | None) -> e.Expr | None:
+    operand = checker.require_numeric(checker.check(node.operand, expected), "`-`")
     if operand is None:
         return None
     if e.type_of(operand).kind is TypeKind.TIMESTAMP:
-        reader.scope.report("PS204", "a point in time has no negative", node.span)
+        checker.scope.report("PS204", "a point in time cannot be negated", node.span)
         return None
     return e.Negate(operand, node.span)
 
 
-def check_sum(reader: ExpressionChecker, node: s.BinaryExpr, expected: Type | None) -> e.Expr | None:
-    if reader.needs_expected_type(node) and expected is not None:
-        left, right = reader.check(node.left, expected), reader.check(node.right, expected)
+def check_sum(checker: ExpressionChecker, node: s.BinaryExpr, expected: Type | None) -> e.Expr | None:
+    if checker.needs_expected_type(node) and expected is not None:
+        left, right = checker.check(node.left, expected), checker.check(node.right, expected)
     else:
-        pair = _operands_with_timestamp(reader, node)
+        pair = _operands_with_timestamp(checker, node)
         left, right = (None, None) if pair is None else pair
-    left, right = reader.require_numeric(left, f"`{node.op}`"), reader.require_numeric(right, f"`{node.op}`")
+    left, right = (
+        checker.require_numeric(left, f"`{node.op}`"),
+        checker.require_numeric(right, f"`{node.op}`"),
+    )
     if left is None or right is None:
         return None
     result = sum_type(node.op, e.type_of(left), e.type_of(right))
     if result is None:
         verb = "added to" if node.op == "+" else "subtracted from"
         first, second = e.type_of(left), e.type_of(right)
-        return reader.report_incompatible(
+        return checker.report_incompatible(
             node, verb, *((first, second) if node.op == "+" else (second, first))
         )
     return _arithmetic_node(node, left, right, result)
 
 
-def _operands_with_timestamp(reader: ExpressionChecker, node: s.BinaryExpr) -> tuple[e.Expr, e.Expr] | None:
-    """As `pair`; beside a point in time a literal is a duration."""
-    if reader.needs_expected_type(node.right) and not reader.needs_expected_type(node.left):
-        left = reader.check(node.left, None)
+def _operands_with_timestamp(checker: ExpressionChecker, node: s.BinaryExpr) -> tuple[e.Expr, e.Expr] | None:
+    """As `check_operands`, but next to a point in time a literal is a duration."""
+    if checker.needs_expected_type(node.right) and not checker.needs_expected_type(node.left):
+        left = checker.check(node.left, None)
         if left is None:
             return None
         kind = e.type_of(left)
-        right = reader.check(node.right, t.DURATION if kind.kind is TypeKind.TIMESTAMP else kind)
+        right = checker.check(node.right, t.DURATION if kind.kind is TypeKind.TIMESTAMP else kind)
         return None if right is None else (left, right)
-    return reader.check_operands(node)
+    return checker.check_operands(node)
 
 
 def _arithmetic_node(node: s.BinaryExpr, left: e.Expr, right: e.Expr, result: Type) -> e.Expr:
@@ -59,34 +62,37 @@ def _arithmetic_node(node: s.BinaryExpr, left: e.Expr, right: e.Expr, result: Ty
     )
 
 
-def check_product(reader: ExpressionChecker, node: s.BinaryExpr, expected: Type | None) -> e.Expr | None:
-    """A literal beside an operator is a plain number, unless its suffix says more or nothing else has a unit."""
+def check_product(checker: ExpressionChecker, node: s.BinaryExpr, expected: Type | None) -> e.Expr | None:
+    """A literal operand is a plain number, unless it has a suffix or nothing else has a unit."""
     dimension = expected if expected is not None and expected.kind not in DIMENSIONLESS else None
     if (
         node.op == "/"
-        and reader.needs_expected_type(node.right)
-        and not reader.needs_expected_type(node.left)
+        and checker.needs_expected_type(node.right)
+        and not checker.needs_expected_type(node.left)
     ):
-        left = reader.check(node.left, dimension)
+        left = checker.check(node.left, dimension)
         known = None if left is None else e.type_of(left)
-        right = reader.check(node.right, known if _has_unit_suffix(node.right) else None)
+        right = checker.check(node.right, known if _has_unit_suffix(node.right) else None)
     else:
-        left = reader.check(node.left, dimension if _has_unit_suffix(node.left) else None)
+        left = checker.check(node.left, dimension if _has_unit_suffix(node.left) else None)
         divides = node.op == "/" and left is not None and _has_unit_suffix(node.right)
         known = e.type_of(left) if divides and left is not None else dimension
-        right = reader.check(node.right, known if _has_unit_suffix(node.right) else None)
-    left, right = reader.require_numeric(left, f"`{node.op}`"), reader.require_numeric(right, f"`{node.op}`")
+        right = checker.check(node.right, known if _has_unit_suffix(node.right) else None)
+    left, right = (
+        checker.require_numeric(left, f"`{node.op}`"),
+        checker.require_numeric(right, f"`{node.op}`"),
+    )
     if left is None or right is None:
         return None
     result = product_type(node.op, e.type_of(left), e.type_of(right))
     if result is None:
         verb = "multiplied by" if node.op == "*" else "divided by"
-        return reader.report_incompatible(node, verb, e.type_of(left), e.type_of(right))
+        return checker.report_incompatible(node, verb, e.type_of(left), e.type_of(right))
     return _arithmetic_node(node, left, right, result)
 
 
 def _has_unit_suffix(node: s.Expression) -> bool:
-    """Whether a literal has a unit, so that a type may be needed to read it."""
+    """Whether a literal has a unit suffix, so that its value may depend on the expected type."""
     match node:
         case s.NumberLit(suffix=suffix):
             return suffix != ""

@@ -1,4 +1,4 @@
-"""Built-in attributes as a policy writes them, looked up in the table."""
+"""Attributes of pods, nodes and namespaces, resolved against the attribute table."""
 
 from dataclasses import replace
 
@@ -12,17 +12,16 @@ _KUBERNETES_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
 _KUBERNETES_PREFIXES = ("hugepages-", "attachable-volumes-")
 
 
-def check_attribute(scope: Scope, node: s.AttributeExpr, place: ExpressionContext) -> e.Attr | None:
-    """The attribute, or None after a finding: an unknown owner or path, a map without a key, or one that cannot be
-    read in this place."""
+def check_attribute(scope: Scope, node: s.AttributeExpr, context: ExpressionContext) -> e.Attr | None:
+    """The attribute; None after reporting an unknown owner or path, a missing key, or a forbidden read."""
     if node.owner not in OWNERS:
         _report_unknown_owner(scope, node)
         return None
     owner = node.owner
-    if not is_readable(owner, place):
+    if not is_readable(owner, context):
         scope.report(
             "PS220",
-            f"{place.description} cannot read `{node.span.text}`",
+            f"{context.description} cannot read `{node.span.text}`",
             node.span,
             label=_unreadable_label(owner),
         )
@@ -32,18 +31,18 @@ def check_attribute(scope: Scope, node: s.AttributeExpr, place: ExpressionContex
         return None
     node = resolved
     words = tuple(part.text for part in node.path)
-    if owner == "pod" and words in (("waited",), ("queued",), ("attempts",)) and not place.queue_values:
+    if owner == "pod" and words in (("waited",), ("queued",), ("attempts",)) and not context.queue_values:
         scope.report(
             "PS220",
-            f"{place.description} cannot read `{node.span.text}`",
+            f"{context.description} cannot read `{node.span.text}`",
             node.span,
-            label="only known in the queue",
+            label="only available in `queue by`",
         )
         return None
-    if owner == "namespace" and words[:1] == ("share",) and not place.namespace_shares:
+    if owner == "namespace" and words[:1] == ("share",) and not context.namespace_shares:
         scope.report(
             "PS220",
-            f"{place.description} cannot read `{node.span.text}`",
+            f"{context.description} cannot read `{node.span.text}`",
             node.span,
             label="changes with every placement",
         )
@@ -57,9 +56,9 @@ def check_attribute(scope: Scope, node: s.AttributeExpr, place: ExpressionContex
         if container.key_kind == "texts" and not last.is_quoted_key:
             scope.report(
                 "PS216",
-                f"the key `{last.text}` must be quoted",
+                f"the key `{last.text}` is not quoted",
                 last.span,
-                label="not quoted",
+                label="expected a quoted key",
                 help=f'write `{node.owner}.{words[0]}["{last.text}"]`',
             )
             return None
@@ -71,7 +70,7 @@ def check_attribute(scope: Scope, node: s.AttributeExpr, place: ExpressionContex
 
 
 def _warn_unknown_resource(scope: Scope, node: s.AttributeExpr, key: s.PathPart) -> None:
-    """The API server takes names of resources without a domain only where they are Kubernetes' own."""
+    """The API server accepts resource names without a domain only for native resources."""
     name = key.text
     if "/" in name or name in _KUBERNETES_RESOURCES or name.startswith(_KUBERNETES_PREFIXES):
         return
@@ -79,16 +78,16 @@ def _warn_unknown_resource(scope: Scope, node: s.AttributeExpr, key: s.PathPart)
     example = f'{node.owner}.{node.path[0].text}["nvidia.com/gpu"]'
     scope.report(
         "PS414",
-        f"no node has a resource `{name}`",
+        f"unknown resource `{name}`",
         key.span,
         label="always 0",
         help=near
-        or f"the name of a device has a domain, as in `{example}`; what you count yourself is declared: `resource {name} {{ ... }}`",
+        or f"device resources have a domain, for example `{example}`; declare your own with `resource {name} {{ ... }}`",
     )
 
 
 def _resolve_keys(scope: Scope, node: s.AttributeExpr) -> s.AttributeExpr | None:
-    """`pod.labels[key]` with what the constant `key` says in its place; None after a finding."""
+    """Replace the constant in `pod.labels[key]` by its value; None after a diagnostic."""
     path: list[s.PathPart] = []
     for part in node.path:
         if not part.is_constant_key:
@@ -99,10 +98,10 @@ def _resolve_keys(scope: Scope, node: s.AttributeExpr) -> s.AttributeExpr | None
             if part.text not in scope.names and part.text not in scope.broken_names:
                 scope.report(
                     "PS112",
-                    f"the key `{part.text}` is not in quotes",
+                    f"the key `{part.text}` is not quoted",
                     part.span,
-                    label="not quoted",
-                    help=f'write `["{part.text}"]`; without quotes a `param` or `let` of that name is meant',
+                    label="expected a quoted key",
+                    help=f'write `["{part.text}"]`; without quotes it refers to a `param` or `let`',
                 )
             elif part.text in scope.names and scope.names[part.text].definition is not None:
                 _report_non_string_key(scope, part)
@@ -117,51 +116,51 @@ def _resolve_keys(scope: Scope, node: s.AttributeExpr) -> s.AttributeExpr | None
 def _report_non_string_key(scope: Scope, part: s.PathPart) -> None:
     scope.report(
         "PS202",
-        f"`{part.text}` is no constant string, and a key is one",
+        f"expected a constant string as key, found `{part.text}`",
         part.span,
-        help='declare it: `param NAME: string = "key"`',
+        help='declare it as `param NAME: string = "key"`',
     )
 
 
 def suggest_attribute(word: str) -> str:
-    """A help text for a bare name that looks like an attribute without its owner."""
+    """A help line for a bare name that looks like an attribute without its owner."""
     rows = [row for row in ATTRIBUTES.values() if row.owner in ("pod", "node")]
     names = {row.path[-1]: row.qualified_name for row in reversed(rows)}
     near = nearest_match(word, names)
-    return "" if near is None else f"did you mean `{names[near]}`? Attributes have their owner in front"
+    return "" if near is None else f"did you mean `{names[near]}`? attributes are written with their owner"
 
 
-def is_readable(owner: e.Owner, place: ExpressionContext) -> bool:
+def is_readable(owner: e.Owner, context: ExpressionContext) -> bool:
     match owner:
         case "node":
-            return place.node
+            return context.node
         case "victim":
-            return place.victim
+            return context.victim
         case "other":
-            return place.other
+            return context.other
         case _:
-            return place.pod
+            return context.pod
 
 
 def _unreadable_label(owner: e.Owner) -> str:
     match owner:
         case "victim":
-            return "`victim` is only known in `preemption`"
+            return "`victim` is only available in `preemption`"
         case "other":
-            return "`other` is only known in `count(pods where ...)` and `count(pods on node where ...)`"
+            return "`other` is only available in `count(pods where ...)` and `count(pods on node where ...)`"
         case _:
-            return "not known here"
+            return "not available here"
 
 
 def _report_unknown_owner(scope: Scope, node: s.AttributeExpr) -> None:
     if node.owner in scope.names:
         scope.names[node.owner].used = True
-        message, hint = f"`{node.owner}` has no parts", f"write `{node.owner}` alone"
+        message, hint = f"`{node.owner}` has no attributes", f"write only `{node.owner}`"
     else:
         message = f"unknown name `{node.owner}`"
-        hint = did_you_mean(node.owner, OWNERS) or "attributes are of `pod`, `node` or `namespace`"
+        hint = did_you_mean(node.owner, OWNERS) or "attributes belong to `pod`, `node` or `namespace`"
     span = Span(node.span.source, node.span.start, node.span.start + len(node.owner))
-    scope.report("PS210", message, span, label="no such owner", help=hint)
+    scope.report("PS210", message, span, label="unknown owner", help=hint)
 
 
 def _report_unknown_path(scope: Scope, node: s.AttributeExpr, owner: e.Owner, words: tuple[str, ...]) -> None:
@@ -170,17 +169,17 @@ def _report_unknown_path(scope: Scope, node: s.AttributeExpr, owner: e.Owner, wo
         example = '["app"]' if row.key_kind == "texts" else ".cpu"
         scope.report(
             "PS211",
-            f"`{row.qualified_name}` is a map: say which of its entries",
+            f"`{row.qualified_name}` is a map and needs a key",
             node.span,
-            label="without a key",
-            help=f"such as `{row.qualified_name}{example}`",
+            label="missing key",
+            help=f"for example `{row.qualified_name}{example}`",
         )
         return
-    known = [".".join(path) for of, path in ATTRIBUTES if of == owner]
+    known = [".".join(path) for row_owner, path in ATTRIBUTES if row_owner == owner]
     scope.report(
         "PS211",
         f"unknown attribute `{node.span.text}`",
         node.path[0].span.cover(node.path[-1].span) if node.path else node.span,
-        label=f"no such attribute of {owner}",
+        label=f"{owner} has no such attribute",
         help=did_you_mean(".".join(words), known) or f"attributes of {owner} are {', '.join(known)}",
     )

@@ -1,4 +1,4 @@
-"""Parameters in braces, by name: known ones once, unknown ones with the nearest that is meant."""
+"""The parameters in the braces of a statement: unknown, duplicate and missing ones are reported."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ ParamNode = s.Expression | s.MapLit
 
 @dataclass(frozen=True, slots=True)
 class BlockParams:
-    """The parameters of one block, after unknown and doubled names were reported."""
+    """The known parameters of one block, without duplicates."""
 
     scope: Scope
     owner: str
@@ -27,14 +27,14 @@ class BlockParams:
         if value is None:
             self.scope.report(
                 "PS223",
-                f"{self.owner} has no `{name}`",
+                f"{self.owner} requires `{name}`",
                 self.span,
-                help=f"add `{name} = {example}` in its braces",
+                help=f"add `{name} = {example}` to its block",
             )
         return value
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str | None:
-        """A bare word out of a few; None after a finding."""
+        """A bare word from a fixed set; None after a diagnostic."""
         value = self.values.get(name)
         if value is None:
             return default
@@ -44,10 +44,10 @@ class BlockParams:
         known = ", ".join(f"`{choice}`" for choice in choices)
         self.scope.report(
             "PS212",
-            f"`{written}` is no value of `{name}`",
+            f"invalid value `{written}` of `{name}`",
             value.span,
-            label="unknown word",
-            help=did_you_mean(written.strip('"'), choices) or f"it is one of {known}",
+            label="unknown choice",
+            help=did_you_mean(written.strip('"'), choices) or f"expected one of {known}",
         )
         return None
 
@@ -56,32 +56,32 @@ def check_block_params(
     scope: Scope, owner: str, span: Span, nodes: Sequence[s.Param | s.ParamBlock], known: Sequence[str]
 ) -> BlockParams:
     values: dict[str, ParamNode] = {}
-    places: dict[str, Span] = {}
+    spans: dict[str, Span] = {}
     for node in nodes:
         name = node.name.text
         if name not in known:
-            choices = ", ".join(f"`{one}`" for one in known)
+            choices = ", ".join(f"`{choice}`" for choice in known)
             scope.report(
                 "PS222",
                 f"{owner} has no parameter `{name}`",
                 node.name.span,
                 label="unknown parameter",
                 help=did_you_mean(name, known)
-                or (f"its parameters are {choices}" if known else "it has none"),
+                or (f"the parameters are {choices}" if known else "it has no parameters"),
             )
         elif isinstance(node, s.ParamBlock):
-            scope.report("PS202", f"`{name}` is a single value: `{name} = ...`", node.span)
-            places[name] = node.name.span
+            scope.report("PS202", f"`{name}` takes a value, not a block: write `{name} = ...`", node.span)
+            spans[name] = node.name.span
             values.setdefault(name, s.NameExpr("", node.span))
-        elif name in places:
+        elif name in spans:
             scope.report(
                 "PS213",
-                f"`{name}` is given twice",
+                f"duplicate parameter `{name}`",
                 node.name.span,
-                label="given again",
-                related=(declared_here(places[name]),),
+                label="set again",
+                related=(declared_here(spans[name]),),
             )
         else:
-            places[name] = node.name.span
+            spans[name] = node.name.span
             values[name] = node.value
     return BlockParams(scope, owner, span, values)

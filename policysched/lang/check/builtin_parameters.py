@@ -1,4 +1,4 @@
-"""A built-in in a policy: its parameters, checked against its declaration."""
+"""The parameters of a built-in, checked against its declaration."""
 
 from typing import cast
 
@@ -18,12 +18,12 @@ def check_builtin_parameters(
     *,
     scoring: bool,
 ) -> tuple[tuple[str, BuiltinParamValue], ...] | None:
-    """Every parameter with its value, defaults included; None after a finding."""
+    """Every parameter with its value, including defaults; None after a diagnostic."""
     errors = scope.error_count()
     known = declaration.parameters if scoring else declaration.filter_parameters
     owner = f"the {'score' if scoring else 'filter'} `{declaration.name}`"
-    params = check_block_params(scope, owner, span, nodes or (), [one.name for one in known])
-    values = tuple((one.name, _value(scope, params, one)) for one in known)
+    params = check_block_params(scope, owner, span, nodes or (), [parameter.name for parameter in known])
+    values = tuple((parameter.name, _value(scope, params, parameter)) for parameter in known)
     return None if scope.error_count() > errors else values
 
 
@@ -50,7 +50,7 @@ def _value(scope: Scope, params: BlockParams, parameter: BuiltinParameter) -> Bu
 
 
 def _whole_number(scope: Scope, node: ParamNode, name: str, low: int, high: int) -> int:
-    """A whole number in a range; `low` after a finding."""
+    """A whole number in a range; `low` after a diagnostic."""
     if (
         isinstance(node, s.NumberLit)
         and not node.suffix
@@ -61,7 +61,7 @@ def _whole_number(scope: Scope, node: ParamNode, name: str, low: int, high: int)
         if low <= value <= high:
             return value
     wanted = str(low) if low == high else f"a whole number from {low} to {high}"
-    scope.report("PS208", f"`{name}` is {wanted}", node.span, label="outside its range")
+    scope.report("PS208", f"`{name}` must be {wanted}", node.span, label="out of range")
     return low
 
 
@@ -72,65 +72,67 @@ def _constraints(
         return _number_map(scope, node, parameter)
     if isinstance(node, s.NameExpr):
         return params.choice(parameter.name, parameter.choices, cast(str, parameter.default)) or ""
-    words = " or ".join(f"`{one}`" for one in parameter.choices)
+    choices = " or ".join(f"`{choice}`" for choice in parameter.choices)
     scope.report(
         "PS202",
-        f"`{parameter.name}` is {words}, or gives maxSkew by topology key",
+        f"`{parameter.name}` must be {choices}, or a map from topology key to maxSkew",
         node.span,
-        help='such as `{"topology.kubernetes.io/zone" = 1}`',
+        help='for example `{"topology.kubernetes.io/zone" = 1}`',
     )
     return ""
 
 
 def _names(scope: Scope, node: ParamNode, parameter: BuiltinParameter) -> frozenset[str]:
-    if not isinstance(node, s.ListLit) or not all(isinstance(one, s.StringLit) for one in node.items):
+    if not isinstance(node, s.ListLit) or not all(isinstance(item, s.StringLit) for item in node.items):
         scope.report(
             "PS202",
-            f"`{parameter.name}` is a list of names",
+            f"`{parameter.name}` must be a list of strings",
             node.span,
-            help='such as `["example.com/gpu"]`',
+            help='for example `["example.com/gpu"]`',
         )
         return frozenset()
-    return frozenset(one.value for one in node.items if isinstance(one, s.StringLit))
+    return frozenset(item.value for item in node.items if isinstance(item, s.StringLit))
 
 
 def _weights(scope: Scope, node: ParamNode, parameter: BuiltinParameter) -> tuple[tuple[str, int], ...]:
     if not isinstance(node, s.MapLit) or not node.entries:
         scope.report(
             "PS202",
-            f"`{parameter.name}` gives weights by name",
+            f"`{parameter.name}` must be a map from name to weight",
             node.span,
-            help='such as `{"cpu" = 1, "memory" = 1}`',
+            help='for example `{"cpu" = 1, "memory" = 1}`',
         )
         return ()
     return _number_map(scope, node, parameter)
 
 
 def _number_map(scope: Scope, node: s.MapLit, parameter: BuiltinParameter) -> tuple[tuple[str, int], ...]:
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for key, value in node.entries:
-        if key.value in found:
-            scope.report("PS213", f"`{key.value}` is given twice", key.span, label="given again")
-        found[key.value] = _whole_number(scope, value, key.value, parameter.low, parameter.high)
-    return tuple(found.items())
+        if key.value in numbers:
+            scope.report("PS213", f"duplicate key `{key.value}`", key.span, label="set again")
+        numbers[key.value] = _whole_number(scope, value, key.value, parameter.low, parameter.high)
+    return tuple(numbers.items())
 
 
 def _shape(scope: Scope, node: ParamNode, parameter: BuiltinParameter) -> tuple[tuple[int, int], ...]:
-    example = 'such as `{"0" = 0, "100" = 10}`'
+    example = 'for example `{"0" = 0, "100" = 10}`'
     if not isinstance(node, s.MapLit) or not node.entries:
-        scope.report("PS202", f"`{parameter.name}` gives points", node.span, help=example)
+        scope.report(
+            "PS202", f"`{parameter.name}` must be a map from percentage to score", node.span, help=example
+        )
         return ()
     points: list[tuple[int, int]] = []
     for key, value in node.entries:
         if not (
             key.value.isascii() and key.value.isdecimal() and len(key.value) <= 3 and int(key.value) <= 100
         ):
-            scope.report("PS208", f"`{key.value}` is no percentage from 0 to 100", key.span, help=example)
+            scope.report("PS208", f"`{key.value}` is not a percentage from 0 to 100", key.span, help=example)
             continue
         at = int(key.value)
         if points and at <= points[-1][0]:
             scope.report(
-                "PS208", "the points must go up in percent", key.span, label="not above the one before"
+                "PS208", "the percentages must be ascending", key.span, label="not above the previous one"
             )
         points.append((at, _whole_number(scope, value, f'"{key.value}"', parameter.low, parameter.high)))
     return tuple(points)

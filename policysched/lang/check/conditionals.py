@@ -1,4 +1,4 @@
-"""Expressions that are one of two values: `a else b`, `if c then a else b`."""
+"""Conditional expressions: `a else b`, `if c then a else b`."""
 
 from policysched.lang.check.dimensions import (
     common_type,
@@ -11,21 +11,21 @@ from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import Type, TypeKind
 
 
-def check_else(reader: ExpressionChecker, node: s.ElseExpr, expected: Type | None) -> e.Expr | None:
-    value = reader.check(node.value, expected)
+def check_else(checker: ExpressionChecker, node: s.ElseExpr, expected: Type | None) -> e.Expr | None:
+    value = checker.check(node.value, expected)
     if value is None:
-        reader.check_independent(node.fallback)
+        checker.check_independent(node.fallback)
         return None
-    fallback = reader.check(node.fallback, e.type_of(value).as_required())
+    fallback = checker.check(node.fallback, e.type_of(value).as_required())
     if fallback is None:
         return None
     left, right = e.type_of(value), e.type_of(fallback)
     if not same_dimension(left, right) or left.kind is TypeKind.LIST:
-        reader.scope.report(
+        checker.scope.report(
             "PS204" if left.is_numeric and right.is_numeric else "PS202",
-            f"`else` gives {describe_type(right)} for {describe_type(left)}",
+            f"expected {describe_type(left)} after `else`, found {describe_type(right)}",
             fallback.span,
-            label=f"{describe_type(left)} is expected",
+            label=f"expected {describe_type(left)}",
         )
         return None
     floating = e.is_floating(value) or e.is_floating(fallback)
@@ -33,20 +33,23 @@ def check_else(reader: ExpressionChecker, node: s.ElseExpr, expected: Type | Non
     return e.Else(value, fallback, result if left.is_numeric else left.as_required(), floating, node.span)
 
 
-def check_if(reader: ExpressionChecker, node: s.IfExpr, expected: Type | None) -> e.Expr | None:
-    condition = reader.check_condition(node.condition, "if")
-    then, other = reader.check_same_type((node.then, node.otherwise), expected)
+def check_if(checker: ExpressionChecker, node: s.IfExpr, expected: Type | None) -> e.Expr | None:
+    condition = checker.check_condition(node.condition, "if")
+    then, other = checker.check_same_type((node.then, node.otherwise), expected)
     if condition is None or then is None or other is None:
         return None
     left, right = e.type_of(then), e.type_of(other)
     if left.kind is TypeKind.LIST or not same_dimension(left, right):
-        reader.scope.report(
+        if left.kind is TypeKind.LIST:
+            message, label = "an `if` cannot yield a list", "not allowed"
+        else:
+            message = f"`then` yields {describe_type(left)}, but `else` yields {describe_type(right)}"
+            label = f"expected {describe_type(left)}"
+        checker.scope.report(
             "PS204" if left.is_numeric and right.is_numeric else "PS202",
-            f"`then` gives {describe_type(left)}, and `else` gives {describe_type(right)}",
+            message,
             other.span,
-            label=f"{describe_type(left)} is expected"
-            if left.kind is not TypeKind.LIST
-            else "a list cannot be chosen",
+            label=label,
         )
         return None
     floating = e.is_floating(then) or e.is_floating(other)

@@ -1,4 +1,4 @@
-"""Conditions in expressions: `not`, `and`, `or`, comparisons, and `check_has`."""
+"""Conditions in expressions: `not`, `and`, `or`, comparisons and `has`."""
 
 from typing import cast
 
@@ -10,74 +10,76 @@ from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import TypeKind
 
 
-def check_not(reader: ExpressionChecker, node: s.UnaryExpr) -> e.Expr | None:
-    operand = reader.check_condition(node.operand, "not")
+def check_not(checker: ExpressionChecker, node: s.UnaryExpr) -> e.Expr | None:
+    operand = checker.check_condition(node.operand, "not")
     return None if operand is None else e.Not(operand, node.span)
 
 
-def check_and_or(reader: ExpressionChecker, node: s.BinaryExpr) -> e.Expr | None:
-    """The whole chain of one operator, without recursion into its left side."""
+def check_and_or(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr | None:
+    """The whole chain of one operator, without recursion into the left operand."""
     parts: list[s.Expression] = []
     left: s.Expression = node
     while isinstance(left, s.BinaryExpr) and left.op == node.op:
         parts.append(left.right)
         left = left.left
     parts.append(left)
-    items = [reader.check_condition(part, node.op) for part in reversed(parts)]
+    items = [checker.check_condition(part, node.op) for part in reversed(parts)]
     known = tuple(item for item in items if item is not None)
     if len(known) < len(items):
         return None
     return e.And(known, node.span) if node.op == "and" else e.Or(known, node.span)
 
 
-def check_comparison(reader: ExpressionChecker, node: s.BinaryExpr) -> e.Expr | None:
-    pair = reader.check_operands(node)
+def check_comparison(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr | None:
+    pair = checker.check_operands(node)
     if pair is None:
         return None
     left, right = pair
     left_type, right_type = e.type_of(left), e.type_of(right)
     op = cast(e.CompareOp, node.op)
     if not same_dimension(left_type, right_type):
-        return reader.report_incompatible(node, "compared with", left_type, right_type)
+        return checker.report_incompatible(node, "compared with", left_type, right_type)
     if left_type.kind is TypeKind.LIST:
-        reader.scope.report("PS202", "a list cannot be compared", node.op_span, help="ask with `in`")
+        checker.scope.report("PS202", "lists cannot be compared", node.op_span, help="use `in`")
         return None
     if op not in ("==", "!=") and not left_type.is_ordered:
         have = describe_type(left_type)
-        reader.scope.report(
+        checker.scope.report(
             "PS202",
-            f"`{op}` needs an order, and {have} has none",
+            f"`{op}` cannot compare {have}",
             node.op_span,
-            help='`rank(x, ["first", "second"])` orders strings' if left_type.kind is TypeKind.STRING else "",
+            help='use `rank(x, ["first", "second"])` to order strings'
+            if left_type.kind is TypeKind.STRING
+            else "",
         )
         return None
-    if left == right and not reader.scope.names_parameter(node.span):
-        reader.scope.report(
+    if left == right and not checker.scope.names_parameter(node.span):
+        checker.scope.report(
             "PS308",
-            "both sides are the same",
+            "both sides of the comparison are the same",
             node.span,
             label=f"always {str(op in ('==', '<=', '>=')).lower()}",
         )
     return e.Compare(op, left, right, node.span)
 
 
-def check_has(reader: ExpressionChecker, node: s.HasExpr) -> e.Expr | None:
-    target = reader.check(node.target, None)
+def check_has(checker: ExpressionChecker, node: s.HasExpr) -> e.Expr | None:
+    target = checker.check(node.target, None)
     if target is None:
         return None
     absent = isinstance(target, e.MetricRef) or e.type_of(target).optional
     if isinstance(target, e.Attr | e.InputRef | e.MetricRef | e.ElementField) and absent:
         return e.Has(target, node.span)
     if isinstance(target, e.Attr | e.InputRef | e.ElementField | e.Const):
-        reader.scope.report(
+        checker.scope.report(
             "PS301",
-            f"`{node.target.span.text}` is always there",
+            f"`{node.target.span.text}` is always present",
             node.span,
             label="always true",
-            help="leave the `check_has` out, or declare the input `optional` and without a default",
+            help="remove the `has`, or declare the input `optional` and without a default",
         )
         return e.Const(True, t.BOOL, node.span)
-    reader.scope.report(
-        "PS202", "`check_has` asks for a label, an annotation, an optional input or a metric", target.span
+    checker.scope.report(
+        "PS202", "`has` expects a label, an annotation, an optional input or a metric", target.span
     )
     return None

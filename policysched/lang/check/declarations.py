@@ -1,17 +1,16 @@
-"""`let`, `input` and `metric`: the names that the rest of a policy may use, in the order of the file."""
+"""Declarations: `let`, `record`, `input` and `metric`, and the types that they name."""
 
 import re
 from typing import Literal, cast
 
 from policysched.lang.check.attributes import check_attribute
+from policysched.lang.check.constants import check_constant
 from policysched.lang.check.dimensions import describe_type
-from policysched.lang.check.expression_checker import conform
-from policysched.lang.check.expressions import check_expression, check_expression_as
+from policysched.lang.check.expressions import check_expression_as
 from policysched.lang.check.limits import is_runtime_dependent, measure_expanded, reads_container
+from policysched.lang.check.literals import check_unit
 from policysched.lang.check.metrics import check_metric
-from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import (
-    CONSTANT,
     FILTER_CONDITION,
     LET_OF_STATE_UPDATE,
     LET_VALUE,
@@ -20,15 +19,12 @@ from policysched.lang.check.scope import (
     Scope,
     declared_here,
     did_you_mean,
-    join_alternatives,
 )
 from policysched.lang.ir.attributes import ATTRIBUTES
-from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.declarations import Input
-from policysched.lang.ir.expr import Const, type_of
+from policysched.lang.ir.expr import Const
 from policysched.lang.syntax import tree as s
-from policysched.lang.types.kinds import BOOL, STRING, RecordType, RecordTypeField, Type, TypeKind
-from policysched.lang.types.units import UNITS
+from policysched.lang.types.kinds import STRING, RecordType, RecordTypeField, Type, TypeKind
 from policysched.text import Span
 
 _TYPES_BY_NAME = {
@@ -44,16 +40,16 @@ def resolve_type(
     if name == "list" and "list" in known:
         element = None if node.argument is None else resolve_type(scope, node.argument, tuple(_TYPES_BY_NAME))
         if node.argument is None:
-            scope.report("PS237", "a list of what?", node.span, help="such as `list<string>`")
+            scope.report("PS237", "`list` has no element type", node.span, help="for example `list<string>`")
         return None if element is None else Type(TypeKind.LIST, element=element)
     if name in known and name in _TYPES_BY_NAME and node.argument is None:
         return _TYPES_BY_NAME[name]
     scope.report(
         "PS237",
-        f"`{node.span.text}` is no type that can stand here",
+        f"invalid type `{node.span.text}`",
         node.span,
-        label="unknown type",
-        help=did_you_mean(name, known) or f"types are {', '.join(known).replace('list', 'list<...>')}",
+        label="not a type that is allowed here",
+        help=did_you_mean(name, known) or f"the types are {', '.join(known).replace('list', 'list<...>')}",
     )
     return None
 
@@ -61,15 +57,15 @@ def resolve_type(
 def declare_name(
     scope: Scope, kind: Literal["param", "let", "record", "input", "metric", "state"], name: s.Identifier
 ) -> DeclaredName | None:
-    """Take the name, or report that something else has it."""
-    taken = scope.names.get(name.text)
-    if taken is not None:
+    """Declare the name; None after reporting that it is already declared."""
+    previous = scope.names.get(name.text)
+    if previous is not None:
         scope.report(
             "PS213",
-            f"`{name.text}` is declared already",
+            f"`{name.text}` is already declared",
             name.span,
             label="declared again",
-            related=(declared_here(taken.span),),
+            related=(declared_here(previous.span),),
         )
         return None
     declared = DeclaredName(kind, name.text, name.span, None)
@@ -78,49 +74,25 @@ def declare_name(
 
 
 def declare_let(scope: Scope, node: s.LetDecl) -> None:
-    """A constant, or a name for an expression. The latter is read here once for its own mistakes, whoever uses it."""
+    """A constant, or a named expression. An expression is checked here once, even if nothing uses it."""
     type_ = resolve_type(scope, node.type)
     value: Const | LetExpression | None = None
     if type_ is not None and is_runtime_dependent(scope, node.value):
-        fed = reads_container(scope, node.value)
+        is_container_expr = reads_container(scope, node.value)
         if (
-            check_expression_as(scope, node.value, LET_OF_STATE_UPDATE if fed else LET_VALUE, type_)
+            check_expression_as(
+                scope, node.value, LET_OF_STATE_UPDATE if is_container_expr else LET_VALUE, type_
+            )
             is not None
         ):
             value = LetExpression(
-                node.value, type_, *measure_expanded(scope, node.value), reads_container=fed
+                node.value, type_, *measure_expanded(scope, node.value), reads_container=is_container_expr
             )
     elif type_ is not None:
         value = check_constant(scope, node.value, type_)
     declared = declare_name(scope, "let", node.name)
     if declared is not None:
         declared.definition = value
-
-
-def check_constant(scope: Scope, node: s.Expression, type_: Type) -> Const | None:
-    """A value that depends on nothing, held as the type says: a fraction of a whole unit is rounded down."""
-    found = check_expression(scope, node, CONSTANT, type_)
-    if found is None or not check_always_present(scope, found):
-        return None
-    conformed = conform(scope, fold_constants(found), type_)
-    if conformed is None:
-        return None
-    if isinstance(conformed, Const):
-        return _convert_constant(conformed, type_)
-    from policysched.lang.check.constant_evaluation import evaluate_constant
-
-    value = evaluate_constant(conformed)
-    if value is None:
-        scope.report("PS221", "this is not a constant", conformed.span, label="depends on something")
-        return None
-    return _convert_constant(Const(value, type_of(conformed), conformed.span), type_)
-
-
-def _convert_constant(found: Const, type_: Type) -> Const:
-    value = found.value
-    if type_.is_numeric and isinstance(value, int | float):
-        value = float(value) if type_.is_float64 else int(value // 1)
-    return Const(value, type_.as_required(), found.span)
 
 
 def declare_metric(scope: Scope, node: s.MetricDecl) -> None:
@@ -131,26 +103,26 @@ def declare_metric(scope: Scope, node: s.MetricDecl) -> None:
         declared.definition = value
 
 
-# ── records ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── records ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def declare_record(scope: Scope, node: s.RecordDecl) -> None:
     errors = scope.error_count()
     fields: dict[str, RecordTypeField] = {}
     spans: dict[str, Span] = {}
-    for one in node.fields:
-        if one.name.text in fields:
+    for field in node.fields:
+        if field.name.text in fields:
             scope.report(
                 "PS213",
-                f"the record has a field `{one.name.text}` already",
-                one.name.span,
+                f"duplicate field `{field.name.text}`",
+                field.name.span,
                 label="declared again",
-                related=(declared_here(spans[one.name.text]),),
+                related=(declared_here(spans[field.name.text]),),
             )
             continue
-        found = _record_field(scope, one)
-        if found is not None:
-            fields[found.name], spans[found.name] = found, one.name.span
+        field_type = _record_field(scope, field)
+        if field_type is not None:
+            fields[field_type.name], spans[field_type.name] = field_type, field.name.span
     declared = declare_name(scope, "record", node.name)
     if declared is not None and scope.error_count() == errors:
         declared.definition = RecordType(node.name.text, tuple(fields.values()))
@@ -161,13 +133,18 @@ def _record_field(scope: Scope, node: s.RecordFieldDecl) -> RecordTypeField | No
     for clause in node.misplaced:
         scope.report(
             "PS217",
-            "a field of a record has no such clause",
+            "this clause is not allowed in a record field",
             clause.span,
-            help="what happens where the JSON is not as the record says stands in the input that reads it",
+            help="add `invalid ...` to the input that reads the record",
         )
     absent = node.absent
     if absent is not None and absent.kind == "required":
-        scope.report("PS217", "a field is required unless it says `optional` or `default`", absent.span)
+        scope.report(
+            "PS217",
+            "`required` is not allowed in a record field",
+            absent.span,
+            help="remove it; fields without `optional` or `default` are required",
+        )
     if type_ is None:
         return None
     default = None
@@ -181,20 +158,20 @@ def _record_field(scope: Scope, node: s.RecordFieldDecl) -> RecordTypeField | No
 
 
 def _input_type(scope: Scope, node: s.TypeRef) -> Type | None:
-    """Of an input: a single value, or `list<NAME>` of a record that is declared above."""
+    """The type of an input: a single value, or `list<NAME>` of a record that is declared above."""
     if node.name.text == "list" and node.argument is not None and node.argument.argument is None:
         name = node.argument.name.text
         declared = scope.names.get(name)
         if name in scope.broken_names or (declared is not None and declared.kind == "record"):
             record = None if declared is None else declared.definition
             if declared is None or not isinstance(record, RecordType):
-                return None  # a mistake that was reported
+                return None  # it has a reported error
             declared.used = True
             return Type(TypeKind.LIST, element=Type(TypeKind.RECORD, record=record))
     return resolve_type(scope, node, _INPUT_TYPES)
 
 
-# ── inputs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── inputs ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def declare_input(scope: Scope, node: s.InputDecl) -> None:
@@ -217,27 +194,27 @@ def _input_source(scope: Scope, node: s.Expression) -> _InputSource | None:
     if not isinstance(node, s.AttributeExpr):
         scope.report(
             "PS202",
-            "an input is read from a label, an annotation or another string of a pod, a node or a namespace",
+            "an input must read a label, an annotation or another string attribute",
             node.span,
-            help='such as `pod.labels["app"]`',
+            help='for example `pod.labels["app"]`',
         )
         return None
-    found = check_attribute(scope, node, FILTER_CONDITION)
-    if found is None:
+    attribute = check_attribute(scope, node, FILTER_CONDITION)
+    if attribute is None:
         return None
-    if found.owner in ("victim", "other") or found.type.kind is not TypeKind.STRING:
+    if attribute.owner in ("victim", "other") or attribute.type.kind is not TypeKind.STRING:
         scope.report(
             "PS202",
-            f"`{node.span.text}` is {describe_type(found.type)}, and an input is read from a string",
+            f"an input must read a string, found {describe_type(attribute.type)}",
             node.span,
-            label="has a type already",
-            help="read it where it is needed, without an input",
+            label=describe_type(attribute.type),
+            help="use the attribute directly, without an input",
         )
         return None
-    owner = cast(Literal["pod", "node", "namespace"], found.owner)
-    if (owner, found.path) in ATTRIBUTES:
-        return owner, ".".join(found.path), None
-    return owner, found.path[0], found.path[-1]
+    owner = cast(Literal["pod", "node", "namespace"], attribute.owner)
+    if (owner, attribute.path) in ATTRIBUTES:
+        return owner, ".".join(attribute.path), None
+    return owner, attribute.path[0], attribute.path[-1]
 
 
 def _input(scope: Scope, node: s.InputDecl, type_: Type, source: _InputSource) -> Input:
@@ -282,7 +259,10 @@ def _field_path(scope: Scope, node: s.StringLit | None) -> str | None:
     if _FIELD_PATH.fullmatch(node.value):
         return node.value
     scope.report(
-        "PS208", "a path is names with points between", node.span, help='such as `at "status.cardList"`'
+        "PS208",
+        "malformed path",
+        node.span,
+        help='separate names with points, for example `at "status.cardList"`',
     )
     return None
 
@@ -291,39 +271,39 @@ def _check_absent(scope: Scope, node: s.InputDecl, *, can_be_absent: bool) -> No
     if node.absent is None and can_be_absent:
         scope.report(
             "PS214",
-            f"nothing says what `{node.name.text}` is where `{node.source.span.text}` is absent",
+            f"`{node.name.text}` has no value if `{node.source.span.text}` is absent",
             node.span,
             label="can be absent",
-            help='add `default VALUE`, `optional` or `required "text for people"`',
+            help='add `default VALUE`, `optional` or `required "MESSAGE"`',
         )
     if node.absent is not None and not can_be_absent:
-        _report_no_effect(scope, node.absent.span, f"`{node.source.span.text}` is always there")
+        _report_no_effect(scope, node.absent.span, f"`{node.source.span.text}` is always present")
 
 
 def _check_invalid(scope: Scope, node: s.InputDecl, type_: Type) -> None:
     if type_ == STRING and node.json_path is None:
         if node.invalid is not None:
-            _report_no_effect(scope, node.invalid.span, "every text is a string")
+            _report_no_effect(scope, node.invalid.span, "every value is a valid string")
         return
     if node.invalid is None:
         scope.report(
             "PS214",
-            f"nothing says what happens where the text is not {describe_type(type_)}",
+            f"`{node.name.text}` has no `invalid` clause",
             node.span,
-            label=f"is read as {type_}",
-            help='add `invalid reject "text for people"`, or `invalid default` to count it as absent',
+            label=f"the string may not be {describe_type(type_)}",
+            help='add `invalid reject "MESSAGE"`, or `invalid default` to treat it as absent',
         )
     elif node.invalid.kind == "default" and node.absent is None:
         scope.report(
             "PS214",
-            "`invalid default` counts the value as absent, and nothing says what it is then",
+            "`invalid default` needs a default",
             node.invalid.span,
             help="add `default VALUE` or `optional`",
         )
 
 
 def _report_no_effect(scope: Scope, span: Span, why: str) -> None:
-    scope.report("PS310", f"this clause has no effect: {why}", span, help="leave it out")
+    scope.report("PS310", f"this clause has no effect: {why}", span, help="remove it")
 
 
 def _unit(scope: Scope, node: s.StringLit | None, type_: Type) -> str | None:
@@ -332,34 +312,3 @@ def _unit(scope: Scope, node: s.StringLit | None, type_: Type) -> str | None:
     if check_unit(scope, node.value, node.span, type_):
         return node.value
     return None
-
-
-def check_unit(scope: Scope, unit: str, span: Span, type_: Type) -> bool:
-    units = UNITS.get(type_.kind)
-    if units is not None and unit in units:
-        return True
-    if units is None or type_ == BOOL:
-        message, hint = f"{describe_type(type_)} has no unit", "leave it out"
-    else:
-        message = f"`{unit}` is no unit of {type_}"
-        hint = did_you_mean(unit, units) or f"units of {type_} are {join_alternatives(units)}"
-    scope.report("PS207", message, span, label="unknown unit", help=hint)
-    return False
-
-
-def quoted_text(scope: Scope, node: s.Expression | s.MapLit, what: str) -> str | None:
-    if isinstance(node, s.StringLit):
-        return node.value
-    scope.report("PS202", f"{what} is a quoted text", node.span)
-    return None
-
-
-__all__ = [
-    "check_constant",
-    "check_expression_as",
-    "check_unit",
-    "declare_input",
-    "declare_let",
-    "declare_metric",
-    "quoted_text",
-]

@@ -1,14 +1,16 @@
-"""`param`: a constant of the policy that the operator may set elsewhere, within limits that the policy states.
+"""`param`: a constant that the operator can set outside the policy, within limits that the policy declares.
 
-From here on it is a constant like a `let`. The value has to be of the type and within the limits wherever it comes
-from; a bad one is an error at its own place, so that the policy is refused and what ran before runs on.
+After this check it is a constant like a `let`. Every value must have the type and satisfy the limits,
+wherever it is set. An invalid value is an error at its location: the policy is rejected and its previous
+version stays active.
 """
 
 import re
 from dataclasses import replace
 from decimal import Decimal
 
-from policysched.lang.check.declarations import check_constant, declare_name, resolve_type
+from policysched.lang.check.constants import check_constant
+from policysched.lang.check.declarations import declare_name, resolve_type
 from policysched.lang.check.dimensions import describe_type
 from policysched.lang.check.parameter_values import ParameterValue
 from policysched.lang.check.scope import Scope, declared_here, did_you_mean
@@ -43,81 +45,88 @@ def declare_parameter(scope: Scope, node: s.ParameterDecl) -> None:
     declared = declare_name(scope, "param", node.name)
     if declared is None or default is None or scope.error_count() > errors:
         return
-    found = Parameter(node.name.text, default, default, low, high, choices, "", node.name.span)
-    _check_within_limits(scope, found, default, node.default.span, ())
-    given = scope.parameter_values.values.get(node.name.text)
-    if given is not None and scope.error_count() == errors:
-        value = _check_given_value(scope, given, found)
+    parameter = Parameter(node.name.text, default, default, low, high, choices, "", node.name.span)
+    _check_within_limits(scope, parameter, default, node.default.span, ())
+    raw_value = scope.parameter_values.values.get(node.name.text)
+    if raw_value is not None and scope.error_count() == errors:
+        value = _check_given_value(scope, raw_value, parameter)
         if value is None:
             return
-        found = replace(found, value=value, set_in=given.location)
+        parameter = replace(parameter, value=value, set_in=raw_value.location)
     if scope.error_count() == errors:
-        declared.definition = found
+        declared.definition = parameter
 
 
 def report_unknown_parameters(scope: Scope) -> None:
-    """Report what could not be read, and values for parameters that the policy has not got."""
+    """Report unreadable values, and values for parameters that the policy does not declare."""
     for problem in scope.parameter_values.problems:
         scope.add_diagnostic(problem)
-    known = [name for name, one in scope.names.items() if one.kind == "param"]
+    known = [name for name, declared in scope.names.items() if declared.kind == "param"]
     for name, value in scope.parameter_values.values.items():
         if name in known or name in scope.broken_names:
             continue
-        listed = f"it has {', '.join(f'`{one}`' for one in known)}" if known else "it has none"
+        listed = (
+            f"its parameters are {', '.join(f'`{name}`' for name in known)}"
+            if known
+            else "it has no parameters"
+        )
         scope.report(
             "PS261",
             f"the policy has no parameter `{name}`",
             value.span,
-            label="set for nothing",
+            label="unknown parameter",
             help=did_you_mean(name, known) or listed,
         )
 
 
-# ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _check_bounds(scope: Scope, node: s.RangeLimit, type_: Type) -> tuple[Const | None, Const | None]:
     if not type_.is_numeric:
         scope.report(
             "PS202",
-            f"{describe_type(type_)} has no range",
+            f"{describe_type(type_)} cannot have a range",
             node.span,
-            help="list the values that it may have: `in [FIRST, SECOND]`",
+            help="list the allowed values: `in [FIRST, SECOND]`",
         )
         return None, None
     low, high = check_constant(scope, node.low, type_), check_constant(scope, node.high, type_)
     if low is not None and high is not None and not _number(low) <= _number(high):
-        scope.report("PS208", "the range begins above its end", node.span, label="an empty range")
+        scope.report("PS208", "the lower bound is above the upper bound", node.span, label="empty range")
     return low, high
 
 
 def _check_choices(scope: Scope, node: s.ChoiceLimit, type_: Type) -> tuple[Const, ...]:
     if type_.kind in (TypeKind.LIST, TypeKind.BOOL):
         scope.report(
-            "PS202", f"{describe_type(type_)} has no list of choices", node.span, help="leave it out"
+            "PS202", f"{describe_type(type_)} cannot have a list of choices", node.span, help="remove it"
         )
         return ()
-    found = [check_constant(scope, item, type_) for item in node.items]
-    return tuple(one for one in found if one is not None)
+    choices = [check_constant(scope, item, type_) for item in node.items]
+    return tuple(choice for choice in choices if choice is not None)
 
 
 def _check_within_limits(
-    scope: Scope, one: Parameter, value: Const, span: Span, related: tuple[Label, ...]
+    scope: Scope, parameter: Parameter, value: Const, span: Span, related: tuple[Label, ...]
 ) -> bool:
-    """Whether the value is within the limits, a finding where it is not."""
-    shown = format_value(value.value, one.type)
-    if one.low is not None and one.high is not None:
-        if _number(one.low) <= _number(value) <= _number(one.high):
+    """Whether the value is within the limits; reports it otherwise."""
+    written = format_value(value.value, parameter.type)
+    if parameter.low is not None and parameter.high is not None:
+        if _number(parameter.low) <= _number(value) <= _number(parameter.high):
             return True
-        low, high = format_value(one.low.value, one.type), format_value(one.high.value, one.type)
-        said = f"`{one.name}` is from {low} to {high}, and this is {shown}"
-    elif one.choices:
-        if any(choice.value == value.value for choice in one.choices):
+        low, high = (
+            format_value(parameter.low.value, parameter.type),
+            format_value(parameter.high.value, parameter.type),
+        )
+        message = f"`{parameter.name}` must be between {low} and {high}, found {written}"
+    elif parameter.choices:
+        if any(choice.value == value.value for choice in parameter.choices):
             return True
-        said = f"`{one.name}` is one of {', '.join(quote_choice(choice) for choice in one.choices)}, and not `{shown}`"
+        message = f"`{parameter.name}` must be one of {', '.join(quote_choice(choice) for choice in parameter.choices)}, found `{written}`"
     else:
         return True
-    scope.report("PS260", said, span, label="outside its limits", related=related)
+    scope.report("PS260", message, span, label="outside its limits", related=related)
     return False
 
 
@@ -130,37 +139,39 @@ def _number(value: Const) -> int | float:
     return value.value
 
 
-# ── what was given ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── values that are set ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _check_given_value(scope: Scope, given: ParameterValue, one: Parameter) -> Const | None:
-    """The value as the parameter's type holds it, or None after a finding at its own place."""
-    related = (declared_here(one.span),)
-    value = _parse_given_text(given.text, one.type)
-    if value is None or not _has_literal(value, one.type):
-        shown = given.text if isinstance(given.text, str) else f"[{', '.join(given.text)}]"
-        wanted, large = describe_type(one.type), _is_too_large(given.text, one.type)
+def _check_given_value(scope: Scope, raw_value: ParameterValue, parameter: Parameter) -> Const | None:
+    """The value in the representation of the type; None after a diagnostic at the location of the value."""
+    related = (declared_here(parameter.span),)
+    value = _parse_given_text(raw_value.text, parameter.type)
+    if value is None or not _has_literal(value, parameter.type):
+        written = raw_value.text if isinstance(raw_value.text, str) else f"[{', '.join(raw_value.text)}]"
+        wanted, large = describe_type(parameter.type), _is_too_large(raw_value.text, parameter.type)
         scope.report(
             "PS260",
-            f"`{one.name}` is {wanted}, and this is {_truncate(shown)}{', too large for one' if large else ''}",
-            given.span,
+            f"`{parameter.name}` must be {wanted}, found {_truncate(written)}{', which is too large' if large else ''}",
+            raw_value.span,
             label="too large" if large else f"not {wanted}",
-            help=f"its default is {format_value(one.default.value, one.type)}",
+            help=f"the default is {format_value(parameter.default.value, parameter.type)}",
             related=related,
         )
         return None
-    const = Const(value, one.type, one.span)
-    return const if _check_within_limits(scope, one, const, given.span, related) else None
+    const = Const(value, parameter.type, parameter.span)
+    return const if _check_within_limits(scope, parameter, const, raw_value.span, related) else None
 
 
-def _truncate(shown: str) -> str:
-    if not shown:
-        return "empty"
-    return f"`{shown}`" if len(shown) <= _QUOTED_CHARACTERS_MAX else f"`{shown[:_QUOTED_CHARACTERS_MAX]}…`"
+def _truncate(written: str) -> str:
+    if not written:
+        return "an empty string"
+    return (
+        f"`{written}`" if len(written) <= _QUOTED_CHARACTERS_MAX else f"`{written[:_QUOTED_CHARACTERS_MAX]}…`"
+    )
 
 
 def _is_too_large(text: str | tuple[str, ...], type_: Type) -> bool:
-    """A number of the type's kind, but more than it holds."""
+    """Whether it is a number of the type's kind that exceeds the range of the type."""
     return (
         isinstance(text, str)
         and type_.is_numeric
@@ -172,24 +183,24 @@ _ConstantValue = bool | int | float | str | tuple[int | float | str, ...]
 
 
 def _parse_given_text(text: str | tuple[str, ...], type_: Type) -> _ConstantValue | None:
-    """A single text may stand for a list: its elements with commas between."""
+    """A single text can be a list: its elements are separated by commas."""
     if type_.kind is not TypeKind.LIST:
         return parse_value(text, type_, None) if isinstance(text, str) else None
     assert type_.element is not None, "a list has elements of a type"
     if isinstance(text, str):
         text = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
-    items = [parse_value(one, type_.element, None) for one in text]
+    items = [parse_value(item, type_.element, None) for item in text]
     if len(items) > _LIST_MAX or any(item is None for item in items):
         return None
     return tuple(item for item in items if item is not None)
 
 
 def _has_literal(value: _ConstantValue, type_: Type) -> bool:
-    """Whether a policy can say it: texts have no sign for a tab, numbers no exponent."""
+    """Whether the value has a literal: strings cannot contain tabs, numbers have no exponent."""
     if isinstance(value, tuple):
         return all(_has_literal(item, type_.element or type_) for item in value)
     if isinstance(value, str):
-        return all(sign.isprintable() or sign == "\n" for sign in value) and not _FORBIDDEN_TEXT.search(value)
+        return all(char.isprintable() or char == "\n" for char in value) and not _FORBIDDEN_TEXT.search(value)
     return (
         isinstance(value, bool)
         or type_.kind is TypeKind.QOS
@@ -197,14 +208,14 @@ def _has_literal(value: _ConstantValue, type_: Type) -> bool:
     )
 
 
-# ── the value as a policy says it ──────────────────────────────────────────────────────────────────────────────────
+# ── the value as a literal ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def with_value_as_default(node: s.ParameterDecl, one: Parameter) -> s.ParameterDecl:
-    """The declaration with the value in the place of the default. Untouched where nobody set it."""
+def with_value_as_default(node: s.ParameterDecl, parameter: Parameter) -> s.ParameterDecl:
+    """The declaration with the value as its default; unchanged if the value is not set."""
     return (
-        replace(node, default=_literal_expression(one.value.value, one.type, node.span))
-        if one.set_in
+        replace(node, default=_literal_expression(parameter.value.value, parameter.type, node.span))
+        if parameter.set_in
         else node
     )
 
@@ -227,7 +238,7 @@ def _literal_expression(value: _ConstantValue, type_: Type, span: Span) -> s.Exp
 
 
 def _literal_digits(value: float, type_: Type) -> tuple[str, str]:
-    """Digits and suffix of a literal that is exactly this value."""
+    """Digits and suffix of the literal for exactly this value."""
     match type_.kind:
         case TypeKind.CPU:
             return str(value), "m"

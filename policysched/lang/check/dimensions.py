@@ -1,4 +1,4 @@
-"""Dimensions: which types can be compared and added, and what a sum, a product or a quotient of two is."""
+"""Dimensions: which types can be compared and added, and the type of a sum, product or quotient."""
 
 from collections.abc import Sequence
 
@@ -42,14 +42,13 @@ def conversion_help(left: Type, right: Type) -> str:
         return "QoS classes are written without quotes: `Guaranteed`"
     if TypeKind.STRING in (left.kind, right.kind) and (left.is_numeric or right.is_numeric):
         wanted = left if left.is_numeric else right
-        return f"a label is a string; declare an input of it, `input NAME: {wanted.as_required()} = ...`"
+        return f"a label is a string; parse it with `input NAME: {wanted.as_required()} = ...`"
     return ""
 
 
 def common_type(kinds: Sequence[Type]) -> Type:
-    """The type of a value that can be any of these plain numbers: a ratio among numbers is a float."""
-    seen = {kind.kind for kind in kinds}
-    if len(seen) == 1:
+    """The common type of plain numbers: a float, unless all are of one kind."""
+    if len({kind.kind for kind in kinds}) == 1:
         return kinds[0].as_required()
     return t.FLOAT
 

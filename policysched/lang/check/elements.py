@@ -1,6 +1,6 @@
 """Lists of records in expressions: `count(cards where card.health == "Healthy")`, `sum(card.memory over cards)`.
 
-Inside, an element is called by the name of its record. A list is looked through once; in the midst of it no other is.
+Inside, the name of the record refers to the current element. Lists cannot be nested.
 """
 
 from dataclasses import replace
@@ -20,35 +20,35 @@ ELEMENT_FOLDS = ("count", "any")
 VALUE_FOLDS = ("sum", "min", "max")
 
 
-def check_fold(reader: ExpressionChecker, node: s.ListFoldExpr) -> e.Expr | None:
+def check_fold(checker: ExpressionChecker, node: s.ListFoldExpr) -> e.Expr | None:
     name = node.function.text
     allowed = ELEMENT_FOLDS if node.value is None else VALUE_FOLDS
     if name not in allowed:
-        _report_unknown_fold(reader, node)
+        _report_unknown_fold(checker, node)
         return None
-    if reader.context.element_record is not None:
-        reader.scope.report(
+    if checker.context.element_record is not None:
+        checker.scope.report(
             "PS220",
-            f"`{name}` looks through a list in the midst of another",
+            f"nested list expression `{name}`",
             node.span,
-            label="one list at a time",
-            help="declare another input that holds what is needed, or write two conditions",
+            label="only one list at a time",
+            help="declare another input with the required values, or write two conditions",
         )
         return None
-    items = check_name(reader, s.NameExpr(node.items.text, node.items.span), None)
+    items = check_name(checker, s.NameExpr(node.items.text, node.items.span), None)
     if items is None:
         return None
     record = _record_of(items)
     if record is None or not isinstance(items, e.InputRef):
-        reader.scope.report(
+        checker.scope.report(
             "PS202",
-            f"`{name}` looks through a list of records, and this is {describe_type(e.type_of(items))}",
+            f"`{name}` expects a list of records, found {describe_type(e.type_of(items))}",
             node.items.span,
             label=describe_type(e.type_of(items)),
-            help="declare one: `input NAME: list<RECORD> = ...`",
+            help="declare it as `input NAME: list<RECORD> = ...`",
         )
         return None
-    inside = reader.in_context(replace(reader.context, element_record=record))
+    inside = checker.in_context(replace(checker.context, element_record=record))
     where = None if node.where is None else inside.check_condition(node.where, "where")
     if node.where is not None and where is None:
         return None
@@ -58,10 +58,10 @@ def check_fold(reader: ExpressionChecker, node: s.ListFoldExpr) -> e.Expr | None
     value = inside.require_numeric(inside.check(node.value, None), f"`{name}`")
     if value is None:
         return None
-    if e.Stage.NODE not in items.stage and any(isinstance(one, e.Aggregate) for one in e.walk(value)):
-        return reader.report_not_readable(node.span, "all candidates at once")
+    if e.Stage.NODE not in items.stage and any(isinstance(part, e.Aggregate) for part in e.walk(value)):
+        return checker.report_not_readable(node.span, "an aggregate over the candidates")
     if name == "sum" and e.type_of(value).kind is TypeKind.TIMESTAMP:
-        reader.scope.report("PS204", "points in time cannot be added", value.span)
+        checker.scope.report("PS204", "points in time cannot be added", value.span)
         return None
     type_ = e.type_of(value).as_required()
     return e.ListFold(
@@ -69,45 +69,45 @@ def check_fold(reader: ExpressionChecker, node: s.ListFoldExpr) -> e.Expr | None
     )
 
 
-def is_record_field(reader: ExpressionChecker, node: s.AttributeExpr) -> bool:
-    """Whether it is of a record."""
-    if reader.context.element_record is not None and reader.context.element_record.name == node.owner:
+def is_record_field(checker: ExpressionChecker, node: s.AttributeExpr) -> bool:
+    """Whether the attribute is a field of a record."""
+    if checker.context.element_record is not None and checker.context.element_record.name == node.owner:
         return True
-    declared = reader.scope.names.get(node.owner)
+    declared = checker.scope.names.get(node.owner)
     return node.owner == CONTAINER_RECORD.name if declared is None else declared.kind == "record"
 
 
-def check_record_field(reader: ExpressionChecker, node: s.AttributeExpr) -> e.Expr | None:
-    record = reader.context.element_record
+def check_record_field(checker: ExpressionChecker, node: s.AttributeExpr) -> e.Expr | None:
+    record = checker.context.element_record
     if node.owner == CONTAINER_RECORD.name and (record is None or record.name != node.owner):
-        reader.scope.report(
+        checker.scope.report(
             "PS220",
-            f"`{node.span.text}` is of what feeds a state, and nothing is fed here",
+            f"`{node.span.text}` is only available in a `state`",
             node.span,
-            label="not known here",
-            help="it can stand in the `value` and `when` of a `state`, and in a `let` that these use",
+            label="not available here",
+            help="use it in the `value` or `when` of a `state`, or in a `let` that these use",
         )
         return None
     if record is None or record.name != node.owner:
-        if reader.scope.names[node.owner].definition is None:
-            return None  # the record itself has a mistake that was reported
-        reader.scope.report(
+        if checker.scope.names[node.owner].definition is None:
+            return None  # the record has a reported error
+        checker.scope.report(
             "PS220",
-            f"`{node.owner}` is a record, and no list of it is being looked through here",
+            f"the record `{node.owner}` is only available inside a list expression",
             node.span,
-            label="not known here",
-            help=f"such as `any(LIST where {node.span.text} ...)`",
+            label="not available here",
+            help=f"for example `any(LIST where {node.span.text} ...)`",
         )
         return None
     names = [field.name for field in record.fields]
     name = node.path[0].text
     if len(node.path) > 1 or node.path[0].is_quoted_key or node.path[0].is_constant_key or name not in names:
-        reader.scope.report(
+        checker.scope.report(
             "PS211",
             f"unknown field `{node.span.text}`",
             node.span,
-            label=f"no such field of `{record.name}`",
-            help=did_you_mean(name, names) or f"its fields are {', '.join(names)}",
+            label=f"`{record.name}` has no such field",
+            help=did_you_mean(name, names) or f"the fields are {', '.join(names)}",
         )
         return None
     index = names.index(name)
@@ -121,15 +121,15 @@ def _record_of(items: e.Expr) -> RecordType | None:
     return None if element_type is None else element_type.record
 
 
-def _report_unknown_fold(reader: ExpressionChecker, node: s.ListFoldExpr) -> None:
+def _report_unknown_fold(checker: ExpressionChecker, node: s.ListFoldExpr) -> None:
     name = node.function.text
     if name in VALUE_FOLDS:
-        hint = f"`{name}` needs a value: `{name}(RECORD.FIELD over {node.items.text} where ...)`"
+        hint = f"`{name}` takes a value: `{name}(RECORD.FIELD over {node.items.text} where ...)`"
     elif name in ELEMENT_FOLDS:
-        hint = f"`{name}` needs no value: `{name}({node.items.text} where ...)`"
+        hint = f"`{name}` takes no value: `{name}({node.items.text} where ...)`"
     else:
         hint = (
             did_you_mean(name, ELEMENT_FOLDS + VALUE_FOLDS)
-            or f"there are {', '.join(ELEMENT_FOLDS + VALUE_FOLDS)}"
+            or f"the list functions are {', '.join(ELEMENT_FOLDS + VALUE_FOLDS)}"
         )
-    reader.scope.report("PS210", f"`{name}` cannot look through a list so", node.function.span, help=hint)
+    checker.scope.report("PS210", f"invalid list expression with `{name}`", node.function.span, help=hint)

@@ -1,7 +1,8 @@
-"""What reading any expression needs: the reader itself, and what it says of types that do not fit.
+"""The expression checker: the context of one expression, operand checks and type mismatches.
 
-Each kind of syntax is read by a function of a module of its own (`names`, `conditions`, `arithmetic`, ...); `expressions` says
-which. A mistake is reported where it stands and yields None, and what contains it says nothing more.
+Each kind of syntax is checked by a function of its own module (`names`, `conditions`, `arithmetic`,
+...), which `expressions` dispatches to. An error is reported once and yields None; the enclosing
+expressions report nothing more.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,7 @@ CheckNode = Callable[["ExpressionChecker", s.Expression, Type | None], e.Expr | 
 
 @dataclass(slots=True)
 class ExpressionChecker:
-    """Reads one expression in one place."""
+    """Checks one expression in one context."""
 
     scope: Scope
     context: ExpressionContext
@@ -34,34 +35,34 @@ class ExpressionChecker:
     def check(self, node: s.Expression, expected: Type | None) -> e.Expr | None:
         return self.check_node(self, node, expected)
 
-    def in_context(self, place: ExpressionContext) -> "ExpressionChecker":
-        """A reader of the same policy for what stands in another place."""
-        return ExpressionChecker(self.scope, place, self.check_node)
+    def in_context(self, context: ExpressionContext) -> "ExpressionChecker":
+        """A checker for a part of the expression that has another context."""
+        return ExpressionChecker(self.scope, context, self.check_node)
 
-    def check_condition(self, node: s.Expression, word: str) -> e.Expr | None:
-        found = self.check(node, t.BOOL)
-        if found is None or e.type_of(found).kind is TypeKind.BOOL:
-            return found
-        have = describe_type(e.type_of(found))
-        self.scope.report("PS202", f"`{word}` needs a condition, and this is {have}", found.span, label=have)
+    def check_condition(self, node: s.Expression, keyword: str) -> e.Expr | None:
+        expr = self.check(node, t.BOOL)
+        if expr is None or e.type_of(expr).kind is TypeKind.BOOL:
+            return expr
+        have = describe_type(e.type_of(expr))
+        self.scope.report("PS202", f"`{keyword}` expects a condition, found {have}", expr.span, label=have)
         return None
 
-    def require_numeric(self, found: e.Expr | None, doing: str) -> e.Expr | None:
-        if found is None:
+    def require_numeric(self, expr: e.Expr | None, operation: str) -> e.Expr | None:
+        if expr is None:
             return None
-        have = e.type_of(found)
+        have = e.type_of(expr)
         if have.is_numeric:
-            return found
+            return expr
         self.scope.report(
             "PS202",
-            f"{doing} needs a number, and this is {describe_type(have)}",
-            found.span,
+            f"{operation} expects a number, found {describe_type(have)}",
+            expr.span,
             label=describe_type(have),
         )
         return None
 
     def check_operands(self, node: s.BinaryExpr) -> tuple[e.Expr, e.Expr] | None:
-        """Both sides; a literal is read by the type of the other side, whichever comes first."""
+        """Both operands; a literal is read by the type of the other operand."""
         if self.needs_expected_type(node.left) and not self.needs_expected_type(node.right):
             right = self.check(node.right, None)
             left = None if right is None else self.check(node.left, e.type_of(right))
@@ -75,24 +76,24 @@ class ExpressionChecker:
         return None if left is None or right is None else (left, right)
 
     def check_independent(self, node: s.Expression) -> e.Expr | None:
-        """Read for its own mistakes, where the other side has one: a literal that needs the other's type says nothing."""
+        """Report the errors of an operand whose other operand has one. Literals have no type, so they are skipped."""
         if not self.needs_expected_type(node):
             self.check(node, None)
         return None
 
     def check_same_type(self, nodes: tuple[s.Expression, ...], expected: Type | None) -> list[e.Expr | None]:
-        """All of them, literals by the type of the first that has one of its own. Each is read once."""
-        decided = {
+        """Check all nodes; literals are read by the type of the first node that has one."""
+        typed = {
             at: self.check(node, None) for at, node in enumerate(nodes) if not self.needs_expected_type(node)
         }
-        for found in decided.values():
-            if found is not None:
-                expected = e.type_of(found)
+        for expr in typed.values():
+            if expr is not None:
+                expected = e.type_of(expr)
                 break
-        return [decided[at] if at in decided else self.check(node, expected) for at, node in enumerate(nodes)]
+        return [typed[at] if at in typed else self.check(node, expected) for at, node in enumerate(nodes)]
 
     def needs_expected_type(self, node: s.Expression) -> bool:
-        """Whether the type of the expression depends on what is expected of it."""
+        """Whether the type of the expression depends on the expected type."""
         match node:
             case s.NumberLit():
                 return True
@@ -114,18 +115,18 @@ class ExpressionChecker:
     def report_not_readable(
         self, span: Span, what: str, declared: DeclaredName | None = None
     ) -> e.Expr | None:
-        """Report it; there is no value."""
+        """Report a read that the context does not allow."""
         self.scope.report(
             "PS220",
-            f"{self.context.description} cannot read {what.rstrip(',')}",
+            f"{self.context.description} cannot read {what}",
             span,
-            label="not known here",
+            label="not available here",
             related=() if declared is None else (declared_here(declared.span),),
         )
         return None
 
     def report_incompatible(self, node: s.BinaryExpr, verb: str, left: Type, right: Type) -> e.Expr | None:
-        """Report it; there is no value."""
+        """Report operands whose types do not match."""
         numeric = left.is_numeric and right.is_numeric
         self.scope.report(
             "PS204" if numeric else "PS202",
@@ -137,28 +138,28 @@ class ExpressionChecker:
         return None
 
 
-def conform(scope: Scope, found: e.Expr, wanted: Type) -> e.Expr | None:
-    """The expression where it is of the type (a constant is converted between plain numbers); else a finding."""
-    have = e.type_of(found)
+def conform(scope: Scope, expr: e.Expr, wanted: Type) -> e.Expr | None:
+    """The expression if it has the type (plain numbers are converted); None after a diagnostic."""
+    have = e.type_of(expr)
     if have.kind is wanted.kind:
         if have.kind is TypeKind.LIST and have.element != wanted.element:
-            return report_type_mismatch(scope, found, wanted)
-        return found
+            return report_type_mismatch(scope, expr, wanted)
+        return expr
     if wanted.kind in (TypeKind.FLOAT, TypeKind.RATIO) and have.kind in DIMENSIONLESS:
-        if isinstance(found, e.Const):
-            return e.Const(float(cast(float, found.value)), wanted, found.span)
-        return found
-    return report_type_mismatch(scope, found, wanted)
+        if isinstance(expr, e.Const):
+            return e.Const(float(cast(float, expr.value)), wanted, expr.span)
+        return expr
+    return report_type_mismatch(scope, expr, wanted)
 
 
-def report_type_mismatch(scope: Scope, found: e.Expr, wanted: Type) -> e.Expr | None:
-    """Report it; there is no value."""
-    have = e.type_of(found)
+def report_type_mismatch(scope: Scope, expr: e.Expr, wanted: Type) -> e.Expr | None:
+    """Report an expression of the wrong type."""
+    have = e.type_of(expr)
     code = "PS204" if have.is_numeric and wanted.is_numeric else "PS202"
     scope.report(
         code,
-        f"this is {describe_type(have)}, where {describe_type(wanted)} is expected",
-        found.span,
+        f"expected {describe_type(wanted)}, found {describe_type(have)}",
+        expr.span,
         label=describe_type(have),
     )
     return None

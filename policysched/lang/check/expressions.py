@@ -1,7 +1,7 @@
-"""From syntax to typed expressions: names resolved, literals read by the type that is expected of them.
+"""From syntax to typed expressions: resolves names and reads literals by the expected type.
 
-A mistake is reported where it stands and yields None, and what contains it says nothing more. What may be missing and
-what is constant are later passes (`flow`, `lang.ir.constant_folding`).
+An error is reported once and yields None; the enclosing expressions report nothing more. Absent values
+and constants are handled later (`presence`, `lang.ir.constant_folding`).
 """
 
 from policysched.lang.check.aggregates import check_aggregate
@@ -26,81 +26,81 @@ from policysched.lang.types.kinds import Type, TypeKind
 
 
 def check_expression(
-    scope: Scope, node: s.Expression, place: ExpressionContext, expected: Type | None = None
+    scope: Scope, node: s.Expression, context: ExpressionContext, expected: Type | None = None
 ) -> e.Expr | None:
-    """A whole expression, with its limits. `expected` only helps to read literals; `conform` demands a type."""
+    """A whole expression, with its limits. `expected` only guides literals; `conform` requires a type."""
     return (
-        ExpressionChecker(scope, place, _check_node).check(node, expected)
+        ExpressionChecker(scope, context, _check_node).check(node, expected)
         if check_limits(scope, node)
         else None
     )
 
 
-def check_condition(scope: Scope, node: s.Expression, place: ExpressionContext) -> e.Expr | None:
-    found = check_expression(scope, node, place, t.BOOL)
-    if found is None or e.type_of(found).kind is TypeKind.BOOL:
-        return found
+def check_condition(scope: Scope, node: s.Expression, context: ExpressionContext) -> e.Expr | None:
+    expr = check_expression(scope, node, context, t.BOOL)
+    if expr is None or e.type_of(expr).kind is TypeKind.BOOL:
+        return expr
     scope.report(
         "PS202",
-        f"this is {describe_type(e.type_of(found))}, and {place.description} must be true or false",
-        found.span,
-        label=describe_type(e.type_of(found)),
-        help="compare it with something, such as `== 1`",
+        f"expected a condition, found {describe_type(e.type_of(expr))}",
+        expr.span,
+        label=describe_type(e.type_of(expr)),
+        help="compare it with a value, for example `== 1`",
     )
     return None
 
 
 def check_expression_as(
-    scope: Scope, node: s.Expression, place: ExpressionContext, wanted: Type
+    scope: Scope, node: s.Expression, context: ExpressionContext, wanted: Type
 ) -> e.Expr | None:
-    """An expression of just this type (a plain number may stand for another kind of plain number)."""
-    found = check_expression(scope, node, place, wanted)
-    return None if found is None else conform(scope, found, wanted)
+    """An expression of the given type; plain numbers are interchangeable."""
+    expr = check_expression(scope, node, context, wanted)
+    return None if expr is None else conform(scope, expr, wanted)
 
 
-def _check_node(reader: ExpressionChecker, node: s.Expression, expected: Type | None) -> e.Expr | None:
+def _check_node(checker: ExpressionChecker, node: s.Expression, expected: Type | None) -> e.Expr | None:
     match node:
         case s.NumberLit():
-            return check_number(reader.scope, node, expected)
+            return check_number(checker.scope, node, expected)
         case s.StringLit(value=value, span=span):
             return e.Const(value, t.STRING, span)
         case s.BoolLit(value=value, span=span):
             return e.Const(value, t.BOOL, span)
         case s.ListLit():
-            return check_list_literal(reader, node, None if expected is None else expected.element)
+            return check_list_literal(checker, node, None if expected is None else expected.element)
         case s.NameExpr():
-            return check_name(reader, node, expected)
-        case s.AttributeExpr() if is_record_field(reader, node):
-            return check_record_field(reader, node)
+            return check_name(checker, node, expected)
+        case s.AttributeExpr() if is_record_field(checker, node):
+            return check_record_field(checker, node)
         case s.AttributeExpr():
-            if is_resource_amount(reader.scope, node, reader.context):
-                return check_resource_amount(reader.scope, node, reader.context)
-            return check_attribute(reader.scope, node, reader.context)
+            if is_resource_amount(checker.scope, node, checker.context):
+                return check_resource_amount(checker.scope, node, checker.context)
+            return check_attribute(checker.scope, node, checker.context)
         case s.UnaryExpr(op="not"):
-            return check_not(reader, node)
+            return check_not(checker, node)
         case s.UnaryExpr():
-            return check_minus(reader, node, expected)
+            return check_minus(checker, node, expected)
         case s.BinaryExpr(op="and" | "or"):
-            return check_and_or(reader, node)
+            return check_and_or(checker, node)
         case s.BinaryExpr(op="in" | "not in"):
-            return check_membership(reader, node)
+            return check_membership(checker, node)
         case s.BinaryExpr(op="==" | "!=" | "<" | "<=" | ">" | ">="):
-            return check_comparison(reader, node)
+            return check_comparison(checker, node)
         case s.BinaryExpr(op="+" | "-"):
-            return check_sum(reader, node, expected)
+            return check_sum(checker, node, expected)
         case s.BinaryExpr():
-            return check_product(reader, node, expected)
+            return check_product(checker, node, expected)
         case s.ElseExpr():
-            return check_else(reader, node, expected)
+            return check_else(checker, node, expected)
         case s.IfExpr():
-            return check_if(reader, node, expected)
+            return check_if(checker, node, expected)
         case s.HasExpr():
-            return check_has(reader, node)
+            return check_has(checker, node)
         case s.CallExpr():
-            return check_call(reader, node, expected)
+            return check_call(checker, node, expected)
         case s.AggregateExpr():
-            return check_aggregate(reader, node, expected)
+            return check_aggregate(checker, node, expected)
         case s.CountExpr():
-            return check_count(reader, node)
+            return check_count(checker, node)
         case s.ListFoldExpr():
-            return check_fold(reader, node)
+            return check_fold(checker, node)

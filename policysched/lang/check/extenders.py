@@ -1,44 +1,45 @@
-"""`extender NAME weight 5 missing neutral`: that the statement makes sense. Whether the settings have a service of that name,
-only the process that runs the policy knows."""
+"""`extender NAME weight 5 missing neutral`: check the statement itself.
+
+Whether the settings define an extender of that name is checked where the settings are known (PS906).
+"""
 
 from collections.abc import Iterable
 
 from policysched.lang.check.rule_clauses import clauses_by_slot
-from policysched.lang.check.rules import check_score_missing, check_weight
 from policysched.lang.check.scope import Scope, declared_here
+from policysched.lang.check.scores import check_score_missing, check_weight
 from policysched.lang.ir.program import Extender, GangMode, GangSpec
 from policysched.lang.syntax import tree as s
 
 
 def check_extenders(scope: Scope, statements: Iterable[s.ExtenderDecl]) -> tuple[Extender, ...]:
-    """In the order of the text, which is the order in which they are asked."""
-    found: dict[str, Extender] = {}
+    """The extenders in the order of the text, which is the order of the calls."""
+    extenders: dict[str, Extender] = {}
     for node in statements:
-        first = found.get(node.name.text)
+        first = extenders.get(node.name.text)
         if first is not None:
             scope.report(
                 "PS213",
-                f"the extender `{node.name.text}` is asked already",
+                f"duplicate extender `{node.name.text}`",
                 node.name.span,
-                label="once is enough",
+                label="declared again",
                 related=(declared_here(first.span),),
             )
             continue
-        found[node.name.text] = _check_extender(scope, node)
-    return tuple(found.values())
+        extenders[node.name.text] = _check_extender(scope, node)
+    return tuple(extenders.values())
 
 
-def check_no_whole_gang(scope: Scope, gang: GangSpec | None, found: tuple[Extender, ...]) -> None:
-    """Members are tried on a cluster that is not, which no service outside has seen. In mode `gate` each is placed like any
-    other pod."""
-    if gang is not None and gang.mode is GangMode.WHOLE and found:
+def check_no_whole_gang(scope: Scope, gang: GangSpec | None, extenders: tuple[Extender, ...]) -> None:
+    """A whole gang is placed on a trial snapshot that no extender can see; see PS240."""
+    if gang is not None and gang.mode is GangMode.WHOLE and extenders:
         scope.report(
             "PS240",
-            "a gang cannot be placed whole while an extender has to be asked",
+            "a gang in mode `whole` cannot be combined with an extender",
             gang.span,
-            label="members are tried together, and the extender knows nothing of such a trial",
-            related=(declared_here(found[0].span),),
-            help="give these gangs a policy of their own, without the extender, or place members one by one: `mode = gate`",
+            label="the extender cannot see a trial placement of the gang",
+            related=(declared_here(extenders[0].span),),
+            help="use a separate policy without the extender for these gangs, or place members individually: `mode = gate`",
         )
 
 
@@ -49,17 +50,17 @@ def _check_extender(scope: Scope, node: s.ExtenderDecl) -> Extender:
     if weight is not None and clauses.missing is None:
         scope.report(
             "PS214",
-            f"nothing says what a node counts that `{node.name.text}` has no score for",
+            f"the extender `{node.name.text}` has a weight but no `missing` clause",
             node.name.span,
-            label="its answer can be missing",
+            label="its score can be missing",
             help="add `missing worst`, `neutral`, `best` or a number from 0 to 100",
         )
     if weight is None and clauses.missing is not None:
         scope.report(
             "PS310",
-            "this clause has no effect: without a weight no score counts",
+            "`missing` has no effect: the extender has no weight",
             clauses.missing.span,
-            help="add a `weight` before it, or leave it out",
+            help="add a `weight` before it, or remove it",
         )
         missing = None
     return Extender(node.name.text, weight, missing, node.name.span)

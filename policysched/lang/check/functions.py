@@ -1,4 +1,4 @@
-"""Functions in expressions: how many arguments of which dimension each takes, and what it gives."""
+"""Functions in expressions: the number and dimensions of their arguments, and their result."""
 
 from policysched.lang.check.dimensions import DIMENSIONLESS, common_type, describe_type, same_dimension
 from policysched.lang.check.elements import check_fold
@@ -12,39 +12,40 @@ from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import Type, TypeKind
 
 
-def check_call(reader: ExpressionChecker, node: s.CallExpr, expected: Type | None) -> e.Expr | None:
+def check_call(checker: ExpressionChecker, node: s.CallExpr, expected: Type | None) -> e.Expr | None:
     match node.function.text:
         case "min" | "max" | "clamp" | "abs" as name:
-            return _check_selection(reader, node, name, expected)
+            return _check_selection(checker, node, name, expected)
         case "round" if len(node.args) == 2:
-            return _check_round_with_mode(reader, node)
+            return _check_round_with_mode(checker, node)
         case "count" if len(node.args) == 1 and isinstance(node.args[0], s.NameExpr):
             return check_fold(
-                reader, s.ListFoldExpr(node.function, None, _as_name(node.args[0]), None, node.span)
+                checker, s.ListFoldExpr(node.function, None, _as_name(node.args[0]), None, node.span)
             )
         case "floor" | "ceil" | "round" as name:
-            return _check_plain_number_call(reader, node, name, t.INT)
+            return _check_plain_number_call(checker, node, name, t.INT)
         case "normal_cdf":
-            return _check_normal_cdf(reader, node)
+            return _check_normal_cdf(checker, node)
         case "beta_cdf":
-            return _check_beta_cdf(reader, node)
+            return _check_beta_cdf(checker, node)
         case "sqrt" | "log" | "exp" as name:
-            return _check_plain_number_call(reader, node, name, t.FLOAT)
+            return _check_plain_number_call(checker, node, name, t.FLOAT)
         case "rank":
-            return _check_rank(reader, node)
+            return _check_rank(checker, node)
         case "traffic_to":
-            return check_traffic_to(reader, node)
+            return check_traffic_to(checker, node)
         case "window":
-            if not reader.context.time:
-                return reader.report_not_readable(node.span, "the clock")
-            return check_window(reader.scope, node)
+            if not checker.context.time:
+                return checker.report_not_readable(node.span, "the current time")
+            return check_window(checker.scope, node)
         case unknown:
-            reader.scope.report(
+            checker.scope.report(
                 "PS210",
                 f"unknown function `{unknown}`",
                 node.function.span,
-                label="no such function",
-                help=did_you_mean(unknown, FUNCTION_NAMES) or f"functions are {', '.join(FUNCTION_NAMES)}",
+                label="unknown function",
+                help=did_you_mean(unknown, FUNCTION_NAMES)
+                or f"the functions are {', '.join(FUNCTION_NAMES)}",
             )
             return None
 
@@ -53,74 +54,72 @@ def _as_name(node: s.NameExpr) -> s.Identifier:
     return s.Identifier(node.name, node.span)
 
 
-def _check_argument_count(reader: ExpressionChecker, node: s.CallExpr, low: int, high: int) -> bool:
+def _check_argument_count(checker: ExpressionChecker, node: s.CallExpr, low: int, high: int) -> bool:
     count = len(node.args)
     if low <= count <= high:
         return True
     wanted = str(low) if low == high else f"{low} or more"
     noun = "argument" if wanted == "1" else "arguments"
-    reader.scope.report(
-        "PS209", f"`{node.function.text}` takes {wanted} {noun}, and here are {count}", node.span
-    )
+    checker.scope.report("PS209", f"`{node.function.text}` takes {wanted} {noun}, found {count}", node.span)
     return False
 
 
 def _check_selection(
-    reader: ExpressionChecker, node: s.CallExpr, name: e.Function, expected: Type | None
+    checker: ExpressionChecker, node: s.CallExpr, name: e.Function, expected: Type | None
 ) -> e.Expr | None:
     low, high = {"min": (2, 64), "max": (2, 64), "clamp": (3, 3)}.get(name, (1, 1))
-    if not _check_argument_count(reader, node, low, high):
+    if not _check_argument_count(checker, node, low, high):
         return None
-    args = reader.check_same_type(node.args, expected)
-    known = [arg for arg in args if reader.require_numeric(arg, f"`{name}`") is not None and arg is not None]
+    args = checker.check_same_type(node.args, expected)
+    known = [arg for arg in args if checker.require_numeric(arg, f"`{name}`") is not None and arg is not None]
     if len(known) < len(args):
         return None
     kinds = [e.type_of(arg) for arg in known]
     for arg, kind in zip(known, kinds, strict=True):
         if not same_dimension(kind, kinds[0]):
-            reader.scope.report(
+            checker.scope.report(
                 "PS204",
-                f"`{name}` compares {describe_type(kinds[0])} with {describe_type(kind)}",
+                f"`{name}` cannot compare {describe_type(kinds[0])} with {describe_type(kind)}",
                 arg.span,
                 label=describe_type(kind),
             )
             return None
     if name == "abs" and kinds[0].kind is TypeKind.TIMESTAMP:
-        reader.scope.report("PS204", "a point in time has no negative", node.span)
+        checker.scope.report("PS204", "`abs` expects an amount, found a point in time", node.span)
         return None
     return e.Call(name, tuple(known), common_type(kinds), any(map(e.is_floating, known)), node.span)
 
 
 def _check_plain_number_call(
-    reader: ExpressionChecker, node: s.CallExpr, name: e.Function, result: Type
+    checker: ExpressionChecker, node: s.CallExpr, name: e.Function, result: Type
 ) -> e.Expr | None:
-    if not _check_argument_count(reader, node, 1, 1):
+    if not _check_argument_count(checker, node, 1, 1):
         return None
-    arg = _check_plain_number(reader, node, node.args[0])
+    arg = _check_plain_number(checker, node, node.args[0])
     return None if arg is None else e.Call(name, (arg,), result, result.is_float64, node.span)
 
 
-def _check_round_with_mode(reader: ExpressionChecker, node: s.CallExpr) -> e.Expr | None:
-    """`round(x, half_up)`: the mode is a word of the function's, whatever else is called so."""
-    arg, mode = _check_plain_number(reader, node, node.args[0]), node.args[1]
+def _check_round_with_mode(checker: ExpressionChecker, node: s.CallExpr) -> e.Expr | None:
+    """`round(x, half_up)`: the mode is a keyword argument, even if a name is declared like it."""
+    arg, mode = _check_plain_number(checker, node, node.args[0]), node.args[1]
     function = ROUNDING_MODES.get(mode.name) if isinstance(mode, s.NameExpr) else None
     if function is None:
         word = mode.name if isinstance(mode, s.NameExpr) else mode.span.text
-        reader.scope.report(
+        checker.scope.report(
             "PS212",
-            f"`{word}` is no way to round",
+            f"unknown rounding mode `{word}`",
             mode.span,
-            label="unknown word",
-            help=did_you_mean(word, ROUNDING_MODES) or f"it is {join_alternatives(ROUNDING_MODES)}",
+            label="unknown mode",
+            help=did_you_mean(word, ROUNDING_MODES) or f"expected {join_alternatives(ROUNDING_MODES)}",
         )
     return None if arg is None or function is None else e.Call(function, (arg,), t.INT, False, node.span)
 
 
-def _check_normal_cdf(reader: ExpressionChecker, node: s.CallExpr) -> e.Expr | None:
-    """Three amounts of one dimension: how far the first is from the second, in units of the third."""
-    if not _check_argument_count(reader, node, 3, 3):
+def _check_normal_cdf(checker: ExpressionChecker, node: s.CallExpr) -> e.Expr | None:
+    """Three amounts of one dimension: value, mean and standard deviation."""
+    if not _check_argument_count(checker, node, 3, 3):
         return None
-    args = [reader.require_numeric(arg, "`normal_cdf`") for arg in reader.check_same_type(node.args, None)]
+    args = [checker.require_numeric(arg, "`normal_cdf`") for arg in checker.check_same_type(node.args, None)]
     known = [arg for arg in args if arg is not None]
     if len(known) < len(args):
         return None
@@ -129,77 +128,77 @@ def _check_normal_cdf(reader: ExpressionChecker, node: s.CallExpr) -> e.Expr | N
         kind = e.type_of(arg)
         if kind.kind is TypeKind.TIMESTAMP or not same_dimension(kind, first):
             message = (
-                "`normal_cdf` needs amounts, and this is a point in time"
+                "`normal_cdf` expects an amount, found a point in time"
                 if kind.kind is TypeKind.TIMESTAMP
-                else f"`normal_cdf` compares {describe_type(first)} with {describe_type(kind)}"
+                else f"`normal_cdf` cannot compare {describe_type(first)} with {describe_type(kind)}"
             )
-            reader.scope.report("PS204", message, arg.span, label=describe_type(kind))
+            checker.scope.report("PS204", message, arg.span, label=describe_type(kind))
             return None
     return e.Call("normal_cdf", tuple(known), t.RATIO, True, node.span)
 
 
-def _check_beta_cdf(reader: ExpressionChecker, node: s.CallExpr) -> e.Expr | None:
-    if not _check_argument_count(reader, node, 3, 3):
+def _check_beta_cdf(checker: ExpressionChecker, node: s.CallExpr) -> e.Expr | None:
+    if not _check_argument_count(checker, node, 3, 3):
         return None
-    args = [_check_plain_number(reader, node, arg) for arg in node.args]
+    args = [_check_plain_number(checker, node, arg) for arg in node.args]
     known = [arg for arg in args if arg is not None]
     return e.Call("beta_cdf", tuple(known), t.RATIO, True, node.span) if len(known) == len(args) else None
 
 
-def _check_plain_number(reader: ExpressionChecker, node: s.CallExpr, written: s.Expression) -> e.Expr | None:
+def _check_plain_number(checker: ExpressionChecker, node: s.CallExpr, written: s.Expression) -> e.Expr | None:
     name = node.function.text
-    arg = reader.require_numeric(reader.check(written, None), f"`{name}`")
+    arg = checker.require_numeric(checker.check(written, None), f"`{name}`")
     if arg is None:
         return None
     have = e.type_of(arg)
     if have.kind not in DIMENSIONLESS:
-        reader.scope.report(
+        checker.scope.report(
             "PS204",
-            f"`{name}` needs a plain number, and this is {describe_type(have)}",
+            f"`{name}` expects a plain number, found {describe_type(have)}",
             arg.span,
             label=describe_type(have),
-            help="divide it by one of its own kind first: `node.free.memory / 1Gi`",
+            help="divide it by an amount of the same dimension, for example `node.free.memory / 1Gi`",
         )
         return None
     return arg
 
 
-def _check_rank(reader: ExpressionChecker, node: s.CallExpr) -> e.Expr | None:
-    if not _check_argument_count(reader, node, 2, 2):
+def _check_rank(checker: ExpressionChecker, node: s.CallExpr) -> e.Expr | None:
+    if not _check_argument_count(checker, node, 2, 2):
         return None
-    item = reader.check(node.args[0], t.STRING)
-    order = reader.check(node.args[1], Type(TypeKind.LIST, element=t.STRING))
+    item = checker.check(node.args[0], t.STRING)
+    order = checker.check(node.args[1], Type(TypeKind.LIST, element=t.STRING))
     if item is None or order is None:
         return None
     if e.type_of(item).kind is not TypeKind.STRING:
-        return report_type_mismatch(reader.scope, item, t.STRING)
+        return report_type_mismatch(checker.scope, item, t.STRING)
     if not isinstance(order, e.Const) or order.type.element != t.STRING or not isinstance(order.value, tuple):
-        reader.scope.report(
+        checker.scope.report(
             "PS202",
-            "`rank` needs a list of strings to rank by",
+            "`rank` expects a constant list of strings",
             order.span,
-            help='such as `["gold", "silver"]`',
+            help='for example `["gold", "silver"]`',
         )
         return None
     return e.Rank(item, tuple(str(word) for word in order.value), node.span)
 
 
-def check_count(reader: ExpressionChecker, node: s.CountExpr) -> e.Expr | None:
+def check_count(checker: ExpressionChecker, node: s.CountExpr) -> e.Expr | None:
     if not node.on_node:
-        return _check_cluster_count(reader, node)
-    if not reader.context.node_pods:
-        return reader.report_not_readable(node.span, "the pods of a node")
+        return _check_cluster_count(checker, node)
+    if not checker.context.node_pods:
+        return checker.report_not_readable(node.span, "the pods of a node")
     if node.where is None:
         return e.CountPodsOnNode(None, node.span)
-    where = reader.in_context(COUNTED_ON_NODE).check_condition(node.where, "where")
+    where = checker.in_context(COUNTED_ON_NODE).check_condition(node.where, "where")
     return None if where is None else e.CountPodsOnNode(where, node.span)
 
 
-def _check_cluster_count(reader: ExpressionChecker, node: s.CountExpr) -> e.Expr | None:
+def _check_cluster_count(checker: ExpressionChecker, node: s.CountExpr) -> e.Expr | None:
     assert node.where is not None, f"{node.span.text} has no condition"
-    if not reader.context.cluster_pods:
-        return reader.report_not_readable(node.span, "the pods of the cluster")
-    where = reader.in_context(COUNTED_IN_CLUSTER).check_condition(node.where, "where")
+    if not checker.context.cluster_pods:
+        return checker.report_not_readable(node.span, "the pods of the cluster")
+    where = checker.in_context(COUNTED_IN_CLUSTER).check_condition(node.where, "where")
     return None if where is None else e.CountPodsInCluster(where, node.include_finished, node.span)
 
 

@@ -1,7 +1,7 @@
-"""`include`: other texts of the same bundle, and kube-scheduler's defaults, put in their place.
+"""`include`: expand libraries of the bundle and kube-scheduler's defaults.
 
-What comes out is a list of statements without includes, each in the order in which it takes effect. A library that was
-included already (by another library) is not brought twice.
+The result is a list of statements without includes, in the order in which they take effect. A library
+is expanded once, even if several libraries include it.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ INCLUDE_DEPTH_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class IncludeTarget:
-    """What an include finds under a key: a text that is a library or is not, and is broken or is not."""
+    """The text that an include refers to: whether it is a library, and whether it has errors."""
 
     key: str
     document: s.SyntaxTree
@@ -30,7 +30,7 @@ FindIncludeTarget = Callable[[str], IncludeTarget | None]
 
 @dataclass(slots=True)
 class IncludeExpansion:
-    """Statements in order; `include_spans` gives for a statement that came from elsewhere the `include` in the text itself."""
+    """Statements in order; `include_spans` maps the id of an included statement to its `include`."""
 
     statements: list[s.Statement] = field(default_factory=list)
     include_spans: dict[int, Span] = field(default_factory=dict)
@@ -43,7 +43,7 @@ def expand_document(
     find_include_target: FindIncludeTarget,
     bundle_keys: tuple[str, ...],
 ) -> IncludeExpansion:
-    """All statements but headers and includes. Findings are at the include in the text itself."""
+    """All statements except headers and includes. Errors are reported at the include in the text itself."""
     expansion = IncludeExpansion()
     _Expander(scope, find_include_target, bundle_keys, expansion).run(document, via=None, above=(key,))
     return expansion
@@ -80,64 +80,64 @@ class _Expander:
                     self.add(statement, via)
             return
         name = node.target.value
-        found = self.find_include_target(name)
-        if found is None:
+        target = self.find_include_target(name)
+        if target is None:
             near = did_you_mean(name, self.bundle_keys)
             known = ", ".join(f"`{key}`" for key in self.bundle_keys if key != above[0])
             self.scope.report(
                 "PS225",
-                f"there is no `{name}` beside this policy",
+                f"cannot find `{name}`",
                 node.target.span,
                 label="not found",
                 help=near
-                or (f"beside it are {known}" if known else "it is looked up in the same ConfigMap or folder"),
+                or (
+                    f"available are {known}"
+                    if known
+                    else "libraries are looked up in the same ConfigMap or directory"
+                ),
             )
         elif len(above) > INCLUDE_DEPTH_MAX:
-            self.scope.report(
-                "PS228", f"libraries include each other more than {INCLUDE_DEPTH_MAX} deep", via
-            )
+            self.scope.report("PS228", f"includes are nested more than {INCLUDE_DEPTH_MAX} levels deep", via)
         elif name in above:
-            chain = " includes ".join(f"`{one}`" for one in (*above[above.index(name) :], name))
-            self.scope.report(
-                "PS228", f"the includes go in a circle: {chain}", via, label="comes back to itself"
-            )
-        elif not found.is_library:
+            chain = " includes ".join(f"`{key}`" for key in (*above[above.index(name) :], name))
+            self.scope.report("PS228", f"include cycle: {chain}", via, label="closes the cycle")
+        elif not target.is_library:
             self.scope.report(
                 "PS225",
-                f"`{name}` is a policy, and only libraries can be included",
+                f"`{name}` is not a library",
                 node.target.span,
-                help="let its first line be `is_library NAME version 1`",
+                help="only libraries can be included; begin it with `library NAME version 1`",
             )
-        elif found.has_errors:
+        elif target.has_errors:
             self.scope.report(
                 "PS227",
-                f"the library `{name}` has errors of its own",
+                f"the library `{name}` has errors",
                 via,
                 label="cannot be included",
-                help=f"mend `{name}` first; its errors are reported there",
+                help=f"fix `{name}` first; its errors are reported there",
             )
         elif name not in self.included:
             self.included.add(name)
-            self.run(found.document, via=via, above=(*above, name))
+            self.run(target.document, via=via, above=(*above, name))
 
     def accept_kube_default(self, node: s.IncludeDecl, target: s.Identifier) -> bool:
         if target.text != "kube_default":
             self.scope.report(
                 "PS225",
-                f"nothing is called `{target.text}` that can be included",
+                f"unknown include `{target.text}`",
                 target.span,
                 label="not found",
                 help=did_you_mean(target.text, ("kube_default",))
-                or 'quote the key of a library: `include "base.policy"`',
+                or 'quote the key of a library, for example `include "base.policy"`',
             )
             return False
         if node.version is not None and node.version.value not in KUBE_SCHEDULER_RELEASES:
             known = ", ".join(f'"{version}"' for version in KUBE_SCHEDULER_RELEASES)
             self.scope.report(
                 "PS226",
-                f"the defaults of kube-scheduler {node.version.value} are not known here",
+                f"unknown kube-scheduler release {node.version.value}",
                 node.version.span,
-                help=f"known are those of {known}",
+                help=f"the supported releases are {known}",
             )
             return False
         if "kube_default" in self.included:
@@ -149,19 +149,19 @@ class _Expander:
 def kube_default_statements(
     span: Span, version: str = KUBE_DEFAULT_VERSION
 ) -> Iterator[s.FilterDecl | s.ScoreDecl]:
-    """kube-scheduler's default filters, then its scores with their weights, as if they stood at `span`."""
+    """kube-scheduler's default filters, then its scores with their weights, located at `span`."""
     release = KUBE_SCHEDULER_RELEASES[version]
-    there = [one for name, one in BUILTINS.items() if name not in release.missing_builtins]
-    for one in there:
-        if one.filters:
-            yield s.FilterDecl(s.Identifier(one.name, span), (), None, False, span)
-    for one in there:
-        if one.default_weight is not None and one.name not in release.builtins_without_score:
-            weight = s.NumberLit(str(one.default_weight), "", span)
-            words = release.score_parameter_values.get(one.name, {})
+    builtins = [builtin for name, builtin in BUILTINS.items() if name not in release.missing_builtins]
+    for builtin in builtins:
+        if builtin.filters:
+            yield s.FilterDecl(s.Identifier(builtin.name, span), (), None, False, span)
+    for builtin in builtins:
+        if builtin.default_weight is not None and builtin.name not in release.builtins_without_score:
+            weight = s.NumberLit(str(builtin.default_weight), "", span)
+            values = release.score_parameter_values.get(builtin.name, {})
             params = tuple(
-                s.Param(s.Identifier(name, span), s.NameExpr(word, span), span)
-                for name, word in words.items()
+                s.Param(s.Identifier(name, span), s.NameExpr(value, span), span)
+                for name, value in values.items()
             )
             clauses = (s.WeightClause(weight, span),)
-            yield s.ScoreDecl(s.Identifier(one.name, span), clauses, params or None, False, span)
+            yield s.ScoreDecl(s.Identifier(builtin.name, span), clauses, params or None, False, span)

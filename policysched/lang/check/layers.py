@@ -1,4 +1,4 @@
-"""`layer NAME when E { ... }`: the changes that it makes, each checked against the forms that its rule can have by then."""
+"""`layer NAME when E { ... }`: its changes, each checked against the versions its rule can have by then."""
 
 from dataclasses import dataclass, field
 
@@ -6,8 +6,9 @@ from policysched.lang.check.expressions import check_condition
 from policysched.lang.check.presence import PresentReads, check_always_present, implied_present
 from policysched.lang.check.rule_clauses import clause_slot
 from policysched.lang.check.rule_table import RuleKind, RuleNode, RuleTable, amend_rule, rule_kind
-from policysched.lang.check.rules import check_rule, check_weight
+from policysched.lang.check.rules import check_rule
 from policysched.lang.check.scope import LAYER_CONDITION, Scope, declared_here
+from policysched.lang.check.scores import check_weight
 from policysched.lang.ir.constant_folding import fold_constants, is_constant
 from policysched.lang.ir.layers import AmendRule, DropRule, Layer, LayerChange, SetRule, SetWeight
 from policysched.lang.syntax import tree as s
@@ -22,17 +23,20 @@ _FIELDS_OF_SLOT: dict[str, tuple[str, ...]] = {
     "value": ("direction", "value", "normalize", "missing"),
     "normalize": ("normalize",),
 }
-"""Which fields of a rule a clause decides. What a condition does while a metric is missing is part of it."""
+"""The fields of a rule that a clause sets. `missing` belongs to the condition or value."""
 
 
 _RULE_VERSIONS_CHECKED_MAX = 8
-"""How many of the layers above are considered for an `amend`: with hundreds the time would grow with their square."""
+"""How many earlier versions an `amend` is checked against; more would make hundreds of layers quadratic."""
 
 
 @dataclass(slots=True)
 class LayerChecker:
-    """Checks one layer after the other. `rule_table` is what the rules are where all layers so far apply, `rule_versions` every
-    form of a rule that the text gives it."""
+    """Checks the layers in order.
+
+    `rule_table` has the rules as they are if all layers so far apply, `rule_versions` every version of a
+    rule in the text.
+    """
 
     scope: Scope
     rule_table: RuleTable
@@ -41,14 +45,14 @@ class LayerChecker:
 
     def check(self, node: s.LayerDecl) -> Layer | None:
         errors = self.scope.error_count()
-        taken = self.layer_names.setdefault(node.name.text, node.name)
-        if taken is not node.name:
+        previous = self.layer_names.setdefault(node.name.text, node.name)
+        if previous is not node.name:
             self.scope.report(
                 "PS213",
-                f"there is a layer `{node.name.text}` already",
+                f"duplicate layer `{node.name.text}`",
                 node.name.span,
-                label="second layer of this name",
-                related=(declared_here(taken.span),),
+                label="declared again",
+                related=(declared_here(previous.span),),
             )
         condition = check_condition(self.scope, node.condition, LAYER_CONDITION)
         known: PresentReads = frozenset()
@@ -70,7 +74,7 @@ class LayerChecker:
                 "PS301",
                 "this layer applies to every pod",
                 node.condition.span,
-                help="write its rules outside",
+                help="move its rules out of the layer",
             )
         elif is_constant(condition, False):  # type: ignore[arg-type]
             self.scope.report("PS302", "this layer applies to no pod", node.condition.span)
@@ -93,7 +97,7 @@ class LayerChecker:
             case s.AmendStatement():
                 return self.amend(node, known)
             case _:
-                raise AssertionError(f"{node} cannot stand in a layer")
+                raise AssertionError(f"unexpected statement in a layer: {node}")
 
     def set_rule(self, node: RuleNode, known: PresentReads) -> list[LayerChange]:
         self.rule_versions.setdefault((rule_kind(node), node.name.text), []).append(node)
@@ -101,16 +105,16 @@ class LayerChecker:
         return [] if checked is None else [SetRule(checked)]
 
     def amend(self, node: s.AmendStatement, known: PresentReads) -> list[LayerChange]:
-        """The new values of the fields that the clauses decide, taken from the newest form of the rule."""
+        """The new values of the fields that the clauses set, from the newest version of the rule."""
         newest = self.rule_table.amend(node)
         if newest is None:
             return []
         kind = rule_kind(newest)
-        forms = self.rule_versions.setdefault((kind, node.name.text), [])
-        for form in (*forms[:1], *forms[1:][-_RULE_VERSIONS_CHECKED_MAX:]):
-            check_rule(self.scope, amend_rule(form, node), known)
+        versions = self.rule_versions.setdefault((kind, node.name.text), [])
+        for version in (*versions[:1], *versions[1:][-_RULE_VERSIONS_CHECKED_MAX:]):
+            check_rule(self.scope, amend_rule(version, node), known)
         checked = check_rule(self.scope, newest, known)
-        forms.append(newest)
+        versions.append(newest)
         if checked is None:
             return []
         fields = [name for clause in node.clauses for name in _FIELDS_OF_SLOT[clause_slot(clause)]]

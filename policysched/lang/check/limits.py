@@ -1,4 +1,4 @@
-"""How large one expression may be, measured without recursion, since a hostile one is deeper than Python's stack."""
+"""Limits on the size of expressions, measured without recursion: input can be deeper than Python's stack."""
 
 from policysched.lang.check.scope import LetExpression, Scope
 from policysched.lang.ir.declarations import CONTAINER_RECORD
@@ -7,34 +7,34 @@ from policysched.lang.syntax.children import syntax_children
 
 EXPRESSION_NODES_MAX = 500
 EXPANDED_NODES_MAX = 10_000
-"""With what the names in an expression stand for."""
+"""Including the expansion of `let` names."""
 EXPRESSION_DEPTH_MAX = 64
 RULES_MAX = 500
 
 
 def check_limits(scope: Scope, node: s.Expression) -> bool:
-    """Whether the expression is small enough to check; a finding where it is not."""
+    """Whether the expression is small enough to check; reports it otherwise."""
     count, depth = measure(node)
-    whole, depth_of_whole = measure_expanded(scope, node)
-    if count <= EXPRESSION_NODES_MAX and whole > EXPANDED_NODES_MAX:
+    expanded, expanded_depth = measure_expanded(scope, node)
+    if count <= EXPRESSION_NODES_MAX and expanded > EXPANDED_NODES_MAX:
         scope.report(
             "PS126",
-            f"with its names put in their place the expression has {whole} parts, and {EXPANDED_NODES_MAX} is the most",
+            f"the expression has {expanded} nodes after expanding names, the limit is {EXPANDED_NODES_MAX}",
             node.span,
             help="split it into several rules",
         )
         return False
-    if depth <= EXPRESSION_DEPTH_MAX < depth_of_whole:
+    if depth <= EXPRESSION_DEPTH_MAX < expanded_depth:
         scope.report(
             "PS125",
-            f"with its names put in their place the expression is nested {depth_of_whole} deep, and {EXPRESSION_DEPTH_MAX} is the most",
+            f"the expression is nested {expanded_depth} levels deep after expanding names, the limit is {EXPRESSION_DEPTH_MAX}",
             node.span,
         )
         return False
     if count > EXPRESSION_NODES_MAX:
         scope.report(
             "PS126",
-            f"the expression has {count} parts, and {EXPRESSION_NODES_MAX} is the most",
+            f"the expression has {count} nodes, the limit is {EXPRESSION_NODES_MAX}",
             node.span,
             help="split it into several rules, or into `let` declarations",
         )
@@ -42,7 +42,7 @@ def check_limits(scope: Scope, node: s.Expression) -> bool:
     if depth > EXPRESSION_DEPTH_MAX:
         scope.report(
             "PS125",
-            f"the expression is nested {depth} deep, and {EXPRESSION_DEPTH_MAX} is the most",
+            f"the expression is nested {depth} levels deep, the limit is {EXPRESSION_DEPTH_MAX}",
             node.span,
         )
         return False
@@ -50,21 +50,22 @@ def check_limits(scope: Scope, node: s.Expression) -> bool:
 
 
 def measure(node: s.Expression) -> tuple[int, int]:
-    """Parts and depth. A chain of `and` (or `or`) counts as one level; the items of a list are not counted."""
+    """Nodes and depth. A chain of `and` (or `or`) is one level; the items of a list are not counted."""
     return measure_expanded(None, node)
 
 
 def measure_expanded(scope: Scope | None, node: s.Expression) -> tuple[int, int]:
-    """The same with what names stand for in the scope."""
+    """Nodes and depth, including the expansion of `let` names."""
     count = deepest = 0
     pending: list[tuple[s.Expression, int]] = [(node, 1)]
     while pending:
-        one, depth = pending.pop()
-        named = None if scope is None else let_expression_of(scope, one)
-        count += 1 if named is None else named.node_count
-        deepest = max(deepest, depth if named is None else depth + named.depth - 1)
+        current, depth = pending.pop()
+        let = None if scope is None else let_expression_of(scope, current)
+        count += 1 if let is None else let.node_count
+        deepest = max(deepest, depth if let is None else depth + let.depth - 1)
         pending.extend(
-            (child, depth if _is_same_chain(one, child) else depth + 1) for child in _measured_operands(one)
+            (child, depth if _is_same_chain(current, child) else depth + 1)
+            for child in _measured_operands(current)
         )
         if count > 100 * EXPRESSION_NODES_MAX:
             break
@@ -72,7 +73,7 @@ def measure_expanded(scope: Scope | None, node: s.Expression) -> tuple[int, int]
 
 
 def let_expression_of(scope: Scope, node: s.Expression) -> LetExpression | None:
-    """What a name stands for, where it is that of a `let` that depends on something."""
+    """The expression of a `let` that is not constant, if the node is its name."""
     declared = scope.names.get(node.name) if isinstance(node, s.NameExpr) else None
     return (
         declared.definition
@@ -82,7 +83,7 @@ def let_expression_of(scope: Scope, node: s.Expression) -> LetExpression | None:
 
 
 def is_runtime_dependent(scope: Scope, node: s.Expression) -> bool:
-    """Whether anything in it is not the same for every pod and node."""
+    """Whether the expression can differ between pods or nodes, or over time."""
     pending = [node]
     while pending:
         match pending.pop():
@@ -98,15 +99,15 @@ def is_runtime_dependent(scope: Scope, node: s.Expression) -> bool:
                 if function.text in ("window", "traffic_to"):
                     return True
                 pending.extend(args)
-            case (s.UnaryExpr() | s.BinaryExpr() | s.ElseExpr() | s.IfExpr() | s.ListLit()) as one:
-                pending.extend(_measured_operands(one))
+            case (s.UnaryExpr() | s.BinaryExpr() | s.ElseExpr() | s.IfExpr() | s.ListLit()) as operation:
+                pending.extend(_measured_operands(operation))
             case _:
                 return True
     return False
 
 
 def reads_container(scope: Scope, node: s.Expression) -> bool:
-    """Whether it reads what feeds a state, itself or by names that it has."""
+    """Whether it reads `container` (a state update), directly or through a `let`."""
     if CONTAINER_RECORD.name in scope.names:
         return False
     pending = [node]
@@ -122,8 +123,8 @@ def reads_container(scope: Scope, node: s.Expression) -> bool:
                     and declared.definition.reads_container
                 ):
                     return True
-            case one:
-                pending.extend(_measured_operands(one))
+            case other:
+                pending.extend(_measured_operands(other))
     return False
 
 
@@ -134,8 +135,10 @@ def _is_same_chain(node: s.Expression, child: s.Expression) -> bool:
 
 
 def _measured_operands(node: s.Expression) -> tuple[s.Expression, ...]:
-    """Its operands, but for the plain items of a list: these are not counted, and are the same for every pod and node."""
+    """The operands, without the plain items of a list: these are constants and do not count."""
     plain = s.StringLit | s.NumberLit | s.NameExpr
     return tuple(
-        one for one in syntax_children(node) if not (isinstance(node, s.ListLit) and isinstance(one, plain))
+        child
+        for child in syntax_children(node)
+        if not (isinstance(node, s.ListLit) and isinstance(child, plain))
     )

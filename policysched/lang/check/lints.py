@@ -1,4 +1,4 @@
-"""Doubts about a policy that is valid: what nothing uses, and what kube-scheduler would have done."""
+"""Lints on a valid policy: unused declarations and missing safety filters."""
 
 from policysched.lang.check.scope import Scope
 from policysched.lang.ir.rules import BuiltinFilter, RuleSet
@@ -9,26 +9,26 @@ _DEFAULT_SCHEDULER_NAME = "default-scheduler"
 
 
 def lint_unused_names(scope: Scope, source: Source, *, library: bool) -> None:
-    """Declarations of this text that nothing reads; a library's are for others."""
+    """Report unused declarations of this text. A library's declarations are for its includers."""
     if library:
         return
     for name, resource in scope.resources.items():
         if not resource.used and resource.span.source is source:
             scope.report(
                 "PS306",
-                f"the resource `{name}` is not used: it holds nobody back by itself",
+                f"unused resource `{name}`",
                 resource.span,
                 label="never read",
-                help=f"add a filter: `require pod.requests.{name} <= node.free.{name}`",
+                help=f"a resource is not enforced without a filter: `require pod.requests.{name} <= node.free.{name}`",
             )
-    for one in scope.names.values():
-        if not one.used and one.definition is not None and one.span.source is source:
+    for declared in scope.names.values():
+        if not declared.used and declared.definition is not None and declared.span.source is source:
             scope.report(
                 "PS306",
-                f"the {one.kind} `{one.name}` is not used",
-                one.span,
+                f"unused {declared.kind} `{declared.name}`",
+                declared.span,
                 label="never read",
-                help="leave it out",
+                help="remove it",
             )
 
 
@@ -37,24 +37,24 @@ def lint_policy(scope: Scope, header: s.HeaderDecl, rules: RuleSet) -> None:
     if header.name.text == _DEFAULT_SCHEDULER_NAME:
         scope.report(
             "PS412",
-            "`default-scheduler` is kube-scheduler's own name",
+            "the policy is called `default-scheduler`, like kube-scheduler",
             header.name.span,
-            label="two schedulers would place the same pods",
-            help="unless kube-scheduler does not run here, choose another name",
+            label="two schedulers could schedule the same pods",
+            help="choose another name, unless kube-scheduler is not running",
         )
     if "node_resources_fit" not in names:
         scope.report(
             "PS406",
-            "nothing asks whether a pod fits",
+            "the policy does not check that pods fit on a node",
             header.name.span,
-            label="no `node_resources_fit`",
+            label="no `node_resources_fit` filter",
             help="add `include kube_default`, or `filter node_resources_fit`",
         )
     if "taint_toleration" not in names:
         scope.report(
             "PS407",
-            "taints are not looked at: pods go to nodes that are being drained",
+            "the policy ignores taints",
             header.name.span,
-            label="no `taint_toleration`",
+            label="no `taint_toleration` filter",
             help="add `include kube_default`, or `filter taint_toleration`",
         )

@@ -1,4 +1,4 @@
-"""Lists in expressions: their literals, and `in`."""
+"""Lists in expressions: literals and `in`."""
 
 from typing import cast
 
@@ -10,51 +10,51 @@ from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import Type, TypeKind
 
 
-def check_membership(reader: ExpressionChecker, node: s.BinaryExpr) -> e.Expr | None:
+def check_membership(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr | None:
     options: e.Expr | None
     if isinstance(node.right, s.ListLit):
-        item = reader.check(node.left, None)
+        item = checker.check(node.left, None)
         options = None
         if item is not None:
-            options = check_list_literal(reader, node.right, e.type_of(item).as_required())
+            options = check_list_literal(checker, node.right, e.type_of(item).as_required())
     else:
-        options = reader.check(node.right, None)
+        options = checker.check(node.right, None)
         expected = None if options is None else e.type_of(options).element
-        item = reader.check(node.left, expected)
+        item = checker.check(node.left, expected)
     if item is None or options is None:
         return None
     options_type = e.type_of(options)
     if options_type.kind is not TypeKind.LIST or options_type.element is None:
-        reader.scope.report(
+        checker.scope.report(
             "PS202",
-            f"`in` needs a list on its right, and this is {describe_type(options_type)}",
+            f"`in` expects a list on the right, found {describe_type(options_type)}",
             options.span,
             label=describe_type(options_type),
-            help='write a list, such as `["a", "b"]`',
+            help='for example `["a", "b"]`',
         )
         return None
     if not same_dimension(e.type_of(item), options_type.element):
-        return reader.report_incompatible(node, "in", e.type_of(item), options_type)
-    found = e.In(item, options, node.span)
-    return found if node.op == "in" else e.Not(found, node.span)
+        return checker.report_incompatible(node, "in", e.type_of(item), options_type)
+    expr = e.In(item, options, node.span)
+    return expr if node.op == "in" else e.Not(expr, node.span)
 
 
-def check_list_literal(reader: ExpressionChecker, node: s.ListLit, element: Type | None) -> e.Expr | None:
-    """A list of constants of one type, that of its first item where nothing is expected."""
+def check_list_literal(checker: ExpressionChecker, node: s.ListLit, element: Type | None) -> e.Expr | None:
+    """A list of constants of one type: the expected type, or that of the first item."""
     items: list[e.Const] = []
     broken = False
     for written in node.items:
-        found = reader.check(written, element)
-        if found is None:
+        expr = checker.check(written, element)
+        if expr is None:
             broken = True
             continue
-        if not isinstance(found, e.Const) or isinstance(found.value, tuple):
-            reader.scope.report("PS221", "a list holds constants", found.span, label="not a constant")
+        if not isinstance(expr, e.Const) or isinstance(expr.value, tuple):
+            checker.scope.report("PS221", "list items must be constants", expr.span, label="not a constant")
             broken = True
             continue
         if element is None:
-            element = found.type
-        conformed = _conform_item(reader, found, element)
+            element = expr.type
+        conformed = _conform_item(checker, expr, element)
         if conformed is None:
             broken = True
         else:
@@ -65,8 +65,8 @@ def check_list_literal(reader: ExpressionChecker, node: s.ListLit, element: Type
     return e.Const(values, Type(TypeKind.LIST, element=element or t.STRING), node.span)
 
 
-def _conform_item(reader: ExpressionChecker, found: e.Const, element: Type) -> e.Const | None:
-    if same_dimension(found.type, element) and found.type.kind is not element.kind:
-        value = float(cast(float, found.value)) if element.is_float64 else found.value
-        return e.Const(value, found.type if found.type.kind is TypeKind.FLOAT else element, found.span)
-    return cast(e.Const | None, conform(reader.scope, found, element.as_required()))
+def _conform_item(checker: ExpressionChecker, expr: e.Const, element: Type) -> e.Const | None:
+    if same_dimension(expr.type, element) and expr.type.kind is not element.kind:
+        value = float(cast(float, expr.value)) if element.is_float64 else expr.value
+        return e.Const(value, expr.type if expr.type.kind is TypeKind.FLOAT else element, expr.span)
+    return cast(e.Const | None, conform(checker.scope, expr, element.as_required()))

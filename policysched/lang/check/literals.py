@@ -1,13 +1,15 @@
-"""Numbers with suffixes, read by the type that is expected of them."""
+"""Number literals, read by the expected type, and the units of a type."""
 
 from collections.abc import Collection
 
-from policysched.lang.check.scope import Scope, join_alternatives
+from policysched.lang.check.dimensions import describe_type
+from policysched.lang.check.scope import Scope, did_you_mean, join_alternatives
 from policysched.lang.ir import expr as e
 from policysched.lang.parse.keywords import UNIT_SPELLINGS
 from policysched.lang.syntax import tree as s
-from policysched.lang.types.kinds import Type, TypeKind
-from policysched.lang.types.units import SUFFIXES, ParseFailure, kinds_of_suffix, parse_literal
+from policysched.lang.types.kinds import BOOL, Type, TypeKind
+from policysched.lang.types.units import SUFFIXES, UNITS, ParseFailure, kinds_of_suffix, parse_literal
+from policysched.text import Span
 
 _PLAIN_NUMBER_KINDS = frozenset({TypeKind.INT, TypeKind.FLOAT, TypeKind.RATIO})
 _TYPE_DESCRIPTIONS = {
@@ -29,8 +31,11 @@ _EXAMPLES = {
 
 
 def check_number(scope: Scope, node: s.NumberLit, expected: Type | None) -> e.Const | None:
-    """The constant that the literal is. Where what is expected is no number, or not of the suffix's dimension, the
-    literal is what its suffix says, and whoever asked reports the difference."""
+    """The constant of a literal.
+
+    If the expected type is not a number, or has another dimension than the suffix, the suffix decides,
+    and the caller reports the mismatch.
+    """
     kind = _literal_kind(scope, node, expected)
     if kind is None:
         return None
@@ -43,9 +48,9 @@ def check_number(scope: Scope, node: s.NumberLit, expected: Type | None) -> e.Co
     if kind is TypeKind.BYTES and node.suffix in ("M", "G", "T") and _looks_binary(node):
         scope.report(
             "PS206",
-            f"`{node.digits}{node.suffix}` is {node.suffix}, counted in thousands",
+            f"`{node.digits}{node.suffix}` is a decimal size",
             node.span,
-            help=f"memory is usually counted in powers of two: `{node.digits}{node.suffix}i`",
+            help=f"use `{node.digits}{node.suffix}i` for the binary unit",
         )
     return e.Const(value, Type(kind), node.span)
 
@@ -55,7 +60,7 @@ def _looks_binary(node: s.NumberLit) -> bool:
 
 
 def _literal_kind(scope: Scope, node: s.NumberLit, expected: Type | None) -> TypeKind | None:
-    """Which type the literal is of; None after a finding."""
+    """The type of the literal; None after a diagnostic."""
     wanted = expected.kind if expected is not None else None
     if wanted in SUFFIXES and node.suffix in SUFFIXES[wanted]:
         return wanted
@@ -64,10 +69,10 @@ def _literal_kind(scope: Scope, node: s.NumberLit, expected: Type | None) -> Typ
     if wanted is TypeKind.BYTES and node.suffix == "m":
         scope.report(
             "PS205",
-            f"`{node.digits}m` is thousandths of a byte",
+            f"`{node.digits}m` is a fraction of a byte",
             node.span,
-            label="`m` means thousandths here",
-            help=f"`{node.digits}Mi` is {node.digits} mebibytes",
+            label="`m` means thousandths",
+            help=f"write `{node.digits}Mi` for mebibytes",
         )
         return None
     kinds = kinds_of_suffix(node.suffix)
@@ -85,24 +90,24 @@ def _kind_without_suffix(scope: Scope, node: s.NumberLit, wanted: TypeKind | Non
         suffixes = [suffix for suffix in SUFFIXES[wanted] if suffix]
         scope.report(
             "PS207",
-            f"`{node.digits}` needs a unit: {_TYPE_DESCRIPTIONS[wanted]} is expected",
+            f"expected {_TYPE_DESCRIPTIONS[wanted]}, found `{node.digits}` without a unit",
             node.span,
-            label="without a unit",
-            help=f"such as `{node.digits}{'s' if wanted is TypeKind.DURATION else 'Mbps'}`; units are {', '.join(suffixes)}",
+            label="missing unit",
+            help=f"for example `{node.digits}{'s' if wanted is TypeKind.DURATION else 'Mbps'}`; the units are {', '.join(suffixes)}",
         )
         return None
     return TypeKind.INT
 
 
 def _report_ambiguous_suffix(scope: Scope, node: s.NumberLit, wanted: TypeKind | None) -> None:
-    """`100m` where neither a cpu nor a duration is expected."""
+    """`100m` if neither a cpu amount nor a duration is expected."""
     if wanted is None or wanted in _PLAIN_NUMBER_KINDS:
         scope.report(
             "PS203",
-            f"`{node.digits}{node.suffix}` can be thousandths of a core or minutes",
+            f"`{node.digits}{node.suffix}` is ambiguous: thousandths of a core, or minutes",
             node.span,
-            label="nothing here says which",
-            help=f"give it a type: `let NAME: cpu = {node.digits}m` or `let NAME: duration = {node.digits}m`",
+            label="ambiguous unit",
+            help=f"declare a type: `let NAME: cpu = {node.digits}m` or `let NAME: duration = {node.digits}m`",
         )
         return
     _report_unknown_suffix(scope, node, wanted)
@@ -113,11 +118,11 @@ def _report_unknown_suffix(scope: Scope, node: s.NumberLit, wanted: TypeKind | N
     if meant is not None and meant in _suffixes(wanted):
         hint = f"write `{node.digits}{meant}`"
         if f"{meant.upper()}i" in SUFFIXES[TypeKind.BYTES]:
-            hint += f", or `{node.digits}{meant.upper()}i` to count in powers of two"
+            hint += f", or `{node.digits}{meant.upper()}i` for the binary unit"
     elif wanted in SUFFIXES:
         known = [suffix for suffix in SUFFIXES[wanted] if suffix]
         hint = (
-            f"units of {wanted.value} are {', '.join(known)}"
+            f"the units of {wanted.value} are {', '.join(known)}"
             if known
             else f"{_TYPE_DESCRIPTIONS[wanted]} has no unit"
         )
@@ -129,15 +134,15 @@ def _report_unknown_suffix(scope: Scope, node: s.NumberLit, wanted: TypeKind | N
         )
     scope.report(
         "PS207",
-        f"`{node.suffix}` is no unit that fits `{node.digits}` here",
+        f"unknown unit `{node.suffix}`",
         node.span,
-        label="unknown unit",
+        label="not a unit that is allowed here",
         help=hint,
     )
 
 
 def _suffixes(wanted: TypeKind | None) -> Collection[str]:
-    """Those of the type that is wanted; all where nothing says which."""
+    """The suffixes of the expected type; all of them if no type is expected."""
     return (
         SUFFIXES[wanted] if wanted in SUFFIXES else {known for table in SUFFIXES.values() for known in table}
     )
@@ -157,9 +162,22 @@ def _report_unreadable(scope: Scope, node: s.NumberLit, kind: TypeKind, why: str
                 TypeKind.BYTES: "bytes",
                 TypeKind.DURATION: "nanoseconds",
             }[kind]
-            message, hint = f"`{text}` is not a whole number of {unit}", "round it to what can be counted"
+            message, hint = f"`{text}` is not a whole number of {unit}", "round it"
         case "large":
-            message, hint = f"`{text}` is larger than {_TYPE_DESCRIPTIONS[kind]} can be", ""
+            message, hint = f"`{text}` is too large for {_TYPE_DESCRIPTIONS[kind]}", ""
         case _:
-            message, hint = f"`{text}` is not a number", f"such as `{_EXAMPLES.get(kind, '3')}`"
+            message, hint = f"malformed number `{text}`", f"for example `{_EXAMPLES.get(kind, '3')}`"
     scope.report("PS208", message, node.span, help=hint)
+
+
+def check_unit(scope: Scope, unit: str, span: Span, type_: Type) -> bool:
+    units = UNITS.get(type_.kind)
+    if units is not None and unit in units:
+        return True
+    if units is None or type_ == BOOL:
+        message, hint = f"{describe_type(type_)} has no unit", "remove it"
+    else:
+        message = f"`{unit}` is not a unit of {type_}"
+        hint = did_you_mean(unit, units) or f"the units of {type_} are {join_alternatives(units)}"
+    scope.report("PS207", message, span, label="unknown unit", help=hint)
+    return False

@@ -1,9 +1,11 @@
-"""`check_metric NAME: TYPE { ... }`, of nodes or with two joins (`from`, `to`) between pods, and `check_outage { ... }`."""
+"""`metric NAME: TYPE { ... }`, per node or (with `from` and `to`) per pair of pods, and `outage { ... }`."""
 
 from typing import Literal, cast
 
 from policysched.lang.check.block_params import BlockParams, check_block_params
+from policysched.lang.check.constants import check_constant
 from policysched.lang.check.expressions import check_expression_as
+from policysched.lang.check.literals import check_unit
 from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import ASSUMED_METRIC, SERIES_POD_KEY, Scope
 from policysched.lang.ir.constant_folding import fold_constants
@@ -20,17 +22,15 @@ _POD_PAIR_PARAMS = ("from", "to", "key")
 def check_metric(scope: Scope, node: s.MetricDecl, type_: Type | None) -> Metric | None:
     errors = scope.error_count()
     params = check_block_params(scope, f"the metric `{node.name.text}`", node.name.span, node.params, _PARAMS)
-    query = _text(scope, params.required("query", '"..."'), "a query")
+    query = _text(scope, params.required("query", '"..."'), "query")
     source = _source(scope, params.get("source"))
-    sampled_at = _text(scope, params.get("sampled_at"), "a query")
-    unit = _text(scope, params.required("unit", '"B/s"'), "a unit")
+    sampled_at = _text(scope, params.get("sampled_at"), "sampled_at")
+    unit = _text(scope, params.required("unit", '"B/s"'), "unit")
     unit_node = params.get("unit")
     if type_ is not None and unit is not None and unit_node is not None:
-        from policysched.lang.check.declarations import check_unit
-
         check_unit(scope, unit, unit_node.span, type_)
-    between = [name for name in _POD_PAIR_PARAMS if params.get(name) is not None]
-    join = _pod_pair_join(scope, params) if between else _node_join(scope, params)
+    is_pod_pair = any(params.get(name) is not None for name in _POD_PAIR_PARAMS)
+    join = _pod_pair_join(scope, params) if is_pod_pair else _node_join(scope, params)
     every = _every(scope, params)
     stale = _period(scope, params, "stale", "90s")
     assume = _assume(scope, params, type_)
@@ -38,10 +38,10 @@ def check_metric(scope: Scope, node: s.MetricDecl, type_: Type | None) -> Metric
         written = params.get("stale")
         scope.report(
             "PS403",
-            f"`{node.name.text}` counts as missing after one lost sample",
+            f"`{node.name.text}` is stale after one lost sample",
             node.name.span if written is None else written.span,
             label="less than twice `every`",
-            help="let `stale` be at least twice `every`, better four times",
+            help="set `stale` to at least twice `every`, better four times",
         )
     if type_ is None or scope.error_count() > errors or None in (query, unit, join, every, stale):
         return None
@@ -61,16 +61,16 @@ def check_metric(scope: Scope, node: s.MetricDecl, type_: Type | None) -> Metric
 
 
 def _source(scope: Scope, node: s.Expression | s.MapLit | None) -> str | None:
-    """A bare name, or in quotes where it has a dash."""
-    return node.name if isinstance(node, s.NameExpr) else _text(scope, node, "a source's name")
+    """A bare name, or a string if the name contains a dash."""
+    return node.name if isinstance(node, s.NameExpr) else _text(scope, node, "source")
 
 
-def _text(scope: Scope, node: s.Expression | s.MapLit | None, what: str) -> str | None:
+def _text(scope: Scope, node: s.Expression | s.MapLit | None, name: str) -> str | None:
     if node is None:
         return None
     if isinstance(node, s.StringLit) and node.value:
         return node.value
-    scope.report("PS202", f"{what} is a quoted text", node.span)
+    scope.report("PS202", f"`{name}` must be a non-empty string", node.span)
     return None
 
 
@@ -86,26 +86,26 @@ def _node_join(scope: Scope, params: BlockParams) -> str | tuple[str, str] | Non
     written = value.span.text
     scope.report(
         "PS212",
-        f"`{written}` is no way to join samples to nodes",
+        f"invalid `join`: `{written}`",
         value.span,
-        label="unknown join",
-        help='`node`, `instance`, or `{"series label" = "node label"}`',
+        label="cannot join samples to nodes",
+        help='expected `node`, `instance`, or `{"series label" = "node label"}`',
     )
     return None
 
 
 def _pod_pair_join(scope: Scope, params: BlockParams) -> PairJoinSpec | None:
     for name in ("join", "sampled_at"):
-        extra = params.get(name)
-        if extra is not None:
+        misplaced = params.get(name)
+        if misplaced is not None:
             scope.report(
                 "PS249",
-                f"a metric between two pods has no `{name}`",
-                extra.span,
-                label="beside `from` and `to`",
-                help="`from` and `to` are its joins"
+                f"`{name}` is not allowed in a metric between pods",
+                misplaced.span,
+                label="conflicts with `from` and `to`",
+                help="remove it; `from` and `to` are the joins"
                 if name == "join"
-                else "its samples are as old as the poll that brought them",
+                else "remove it; samples have the age of the poll that returned them",
             )
     sender, receiver = (_pod_series_labels(scope, params, name) for name in ("from", "to"))
     key = _pod_key(scope, params)
@@ -115,21 +115,21 @@ def _pod_pair_join(scope: Scope, params: BlockParams) -> PairJoinSpec | None:
 
 
 def _pod_series_labels(scope: Scope, params: BlockParams, name: str) -> tuple[str, ...] | None:
-    """Labels of the series: of the namespace and of the pod, or of both in one."""
+    """The series labels of namespace and pod, or the one label that has both."""
     value = params.required(name, '["namespace", "pod"]')
     match value:
         case None:
             return None
         case s.ListLit(items=(s.StringLit(value=namespace), s.StringLit(value=pod))) if namespace and pod:
             return namespace, pod
-        case s.ListLit(items=(s.StringLit(value=both),)) if both:
-            return (both,)
+        case s.ListLit(items=(s.StringLit(value=label),)) if label:
+            return (label,)
     scope.report(
         "PS212",
-        f"`{value.span.text}` is no way to tell the pods of a series",
+        f"invalid `{name}`: `{value.span.text}`",
         value.span,
-        label="unknown join",
-        help='the labels of its namespace and of its name, `["namespace", "pod"]`, or the one that has both as `namespace/pod`',
+        label="cannot join samples to pods",
+        help='expected the labels of namespace and pod, `["namespace", "pod"]`, or one label with `namespace/pod`',
     )
     return None
 
@@ -139,10 +139,10 @@ def _pod_key(scope: Scope, params: BlockParams) -> Expr | None:
     if value is None:
         return Attr("pod", ("name",), STRING, params.span)
     if isinstance(value, s.MapLit):
-        scope.report("PS202", "`key` is what the series call a pod, a string", value.span)
+        scope.report("PS202", "`key` must be a string", value.span)
         return None
-    found = check_expression_as(scope, value, SERIES_POD_KEY, STRING)
-    return None if found is None or not check_always_present(scope, found) else fold_constants(found)
+    expr = check_expression_as(scope, value, SERIES_POD_KEY, STRING)
+    return None if expr is None or not check_always_present(scope, expr) else fold_constants(expr)
 
 
 def _period(scope: Scope, params: BlockParams, name: str, example: str) -> int | None:
@@ -151,29 +151,25 @@ def _period(scope: Scope, params: BlockParams, name: str, example: str) -> int |
 
 
 def _every(scope: Scope, params: BlockParams) -> int | None:
-    """Who edits a policy must not be able to have a server asked, and thousands of samples read, without a pause."""
+    """The poll interval, with a lower bound so that no policy can overload the metrics server."""
     every = _period(scope, params, "every", "15s")
     written = params.get("every")
     if every is None or every >= _EVERY_MIN_NS or written is None:
         return every
-    scope.report(
-        "PS208", "a metric is asked for at most once a second", written.span, help="such as `every = 15s`"
-    )
+    scope.report("PS208", "`every` must be at least 1s", written.span, help="for example `every = 15s`")
     return None
 
 
 def check_positive_duration(scope: Scope, node: s.Expression | s.MapLit, name: str) -> int | None:
-    from policysched.lang.check.declarations import check_constant
-
     if isinstance(node, s.MapLit):
-        scope.report("PS202", f"`{name}` is a duration", node.span)
+        scope.report("PS202", f"`{name}` must be a duration", node.span)
         return None
-    found = check_constant(scope, node, DURATION)
-    if found is None:
+    expr = check_constant(scope, node, DURATION)
+    if expr is None:
         return None
-    value = cast(int, found.value)
+    value = cast(int, expr.value)
     if value <= 0:
-        scope.report("PS208", f"`{name}` must be longer than nothing", node.span)
+        scope.report("PS208", f"`{name}` must be greater than zero", node.span)
         return None
     return value
 
@@ -183,30 +179,28 @@ def _assume(scope: Scope, params: BlockParams, type_: Type | None) -> Expr | Non
     if value is None or type_ is None:
         return None
     if isinstance(value, s.MapLit):
-        scope.report("PS202", "`assume` is a value of the metric's type", value.span)
+        scope.report("PS202", "`assume` must be a value of the metric's type", value.span)
         return None
-    found = check_expression_as(scope, value, ASSUMED_METRIC, type_)
-    if found is None or not check_always_present(scope, found):
+    expr = check_expression_as(scope, value, ASSUMED_METRIC, type_)
+    if expr is None or not check_always_present(scope, expr):
         return None
-    return fold_constants(found)
+    return fold_constants(expr)
 
 
 def check_outage(scope: Scope, node: s.OutageDecl) -> OutageSpec | None:
-    from policysched.lang.check.declarations import check_constant
-
-    params = check_block_params(scope, "`check_outage`", node.span, node.params, ("above", "then"))
+    params = check_block_params(scope, "`outage`", node.span, node.params, ("above", "then"))
     then = params.choice("then", ("disable", "wait"), "disable")
     above = params.required("above", "50%")
     if above is None:
         return None
     if isinstance(above, s.MapLit):
-        scope.report("PS202", "`above` is a share, such as `50%`", above.span)
+        scope.report("PS202", "`above` must be a ratio, for example `50%`", above.span)
         return None
-    found: Const | None = check_constant(scope, above, RATIO)
-    if found is None:
+    expr: Const | None = check_constant(scope, above, RATIO)
+    if expr is None:
         return None
-    share = float(cast(float, found.value))
+    share = float(cast(float, expr.value))
     if not 0 <= share <= 1:
-        scope.report("PS208", "`above` is a share of the candidates, from 0% to 100%", above.span)
+        scope.report("PS208", "`above` must be between 0% and 100%", above.span)
         return None
     return None if then is None else OutageSpec(share, cast(Literal["disable", "wait"], then))

@@ -1,5 +1,7 @@
-"""Bare names in expressions: what was declared (`let`, `input`, `metric`; of a `let` that depends on something what it stands
-for), QoS classes, and `now`."""
+"""Bare names in expressions: declared names, QoS classes and `now`.
+
+The name of a `let` that is not constant is replaced by its expression.
+"""
 
 from policysched.lang.check.attributes import suggest_attribute
 from policysched.lang.check.expression_checker import ExpressionChecker, conform
@@ -20,111 +22,108 @@ from policysched.lang.types.kinds import RecordType, Type
 from policysched.text import Label
 
 
-def check_name(reader: ExpressionChecker, node: s.NameExpr, expected: Type | None) -> e.Expr | None:
-    declared = reader.scope.names.get(node.name)
+def check_name(checker: ExpressionChecker, node: s.NameExpr, expected: Type | None) -> e.Expr | None:
+    declared = checker.scope.names.get(node.name)
     if declared is not None:
         declared.used = True
-        return _declared_value(reader, node, declared)
+        return _declared_value(checker, node, declared)
     if node.name in t.QOS_CLASSES:
         return e.Const(t.QOS_CLASSES.index(node.name), t.QOS, node.span)
     if node.name == "now":
-        return _now(reader, node)
-    if node.name in reader.scope.broken_names:
+        return _now(checker, node)
+    if node.name in checker.scope.broken_names:
         return None
-    near = did_you_mean(node.name, [*reader.scope.names, *(t.QOS_CLASSES if expected == t.QOS else ())])
+    near = did_you_mean(node.name, [*checker.scope.names, *(t.QOS_CLASSES if expected == t.QOS else ())])
     related: tuple[Label, ...] = ()
-    for name, one in reader.scope.names.items():
+    for name, candidate in checker.scope.names.items():
         if near == f"did you mean `{name}`?":
-            related = (declared_here(one.span),)
-    reader.scope.report(
+            related = (declared_here(candidate.span),)
+    checker.scope.report(
         "PS210",
         f"unknown name `{node.name}`",
         node.span,
         label="not declared",
         help=near
         or suggest_attribute(node.name)
-        or f'declare it with `let` or `input`, or write `"{node.name}"` if a string is meant',
+        or f'declare it with `let` or `input`, or write `"{node.name}"` for a string',
         related=related,
     )
     return None
 
 
-def _declared_value(reader: ExpressionChecker, node: s.NameExpr, declared: DeclaredName) -> e.Expr | None:
+def _declared_value(checker: ExpressionChecker, node: s.NameExpr, declared: DeclaredName) -> e.Expr | None:
     match declared.definition:
         case None:
             return None
         case e.Const(value=value, type=type_) | Parameter(value=e.Const(value=value, type=type_)):
             return e.Const(value, type_, node.span)
-        case LetExpression(reads_container=True) if reader.context.element_record is not CONTAINER_RECORD:
-            return reader.report_not_readable(
-                node.span, f"`{node.name}`, which is of what feeds a state,", declared
-            )
-        case LetExpression() as named:
-            return _expand_let(reader, declared.name, named)
-        case Input() as one:
-            if one.owner == "node" and not reader.context.node:
-                return reader.report_not_readable(
-                    node.span, f"`{node.name}`, an input of the node,", declared
+        case LetExpression(reads_container=True) if checker.context.element_record is not CONTAINER_RECORD:
+            return checker.report_not_readable(node.span, f"`{node.name}`, which reads `container`", declared)
+        case LetExpression() as let:
+            return _expand_let(checker, declared.name, let)
+        case Input() as definition:
+            if definition.owner == "node" and not checker.context.node:
+                return checker.report_not_readable(
+                    node.span, f"`{node.name}`, an input of the node", declared
                 )
-            if one.owner != "node" and not reader.context.pod:
-                return reader.report_not_readable(
-                    node.span, f"`{node.name}`, an input of the {one.owner},", declared
+            if definition.owner != "node" and not checker.context.pod:
+                return checker.report_not_readable(
+                    node.span, f"`{node.name}`, an input of the {definition.owner}", declared
                 )
-            type_ = one.type if one.default is None else one.type.as_required()
-            return e.InputRef(one.name, type_, one.stage, node.span)
+            type_ = definition.type if definition.default is None else definition.type.as_required()
+            return e.InputRef(definition.name, type_, definition.stage, node.span)
         case RecordType():
-            reader.scope.report(
+            checker.scope.report(
                 "PS202",
-                f"`{node.name}` is a record, and has no value of its own",
+                f"`{node.name}` is a record, not a value",
                 node.span,
-                help=f"its fields have, where a list of it is looked through: `any(LIST where {node.name}.FIELD ...)`",
+                help=f"read its fields in a list expression, for example `any(LIST where {node.name}.FIELD ...)`",
             )
             return None
-        case Metric() as one:
-            if not reader.context.metrics:
-                return reader.report_not_readable(node.span, f"the metric `{node.name}`", declared)
-            if isinstance(one.join, PairJoinSpec):
-                return report_pod_pair_metric(reader, node, declared)
-            return e.MetricRef(one.name, one.type, node.span)
-        case StateSpec() as one:
-            if not (reader.context.metrics and reader.context.pod):
-                return reader.report_not_readable(node.span, f"the state `{node.name}`", declared)
+        case Metric() as definition:
+            if not checker.context.metrics:
+                return checker.report_not_readable(node.span, f"the metric `{node.name}`", declared)
+            if isinstance(definition.join, PairJoinSpec):
+                return report_pod_pair_metric(checker, node, declared)
+            return e.MetricRef(definition.name, definition.type, node.span)
+        case StateSpec() as definition:
+            if not (checker.context.metrics and checker.context.pod):
+                return checker.report_not_readable(node.span, f"the state `{node.name}`", declared)
             return e.StateRef(
-                one.name,
-                with_span(one.key, node.span),
-                one.start,
-                one.scope == "cluster",
-                one.type,
+                definition.name,
+                with_span(definition.key, node.span),
+                definition.start,
+                definition.scope == "cluster",
+                definition.type,
                 node.span,
             )
 
 
-def _expand_let(reader: ExpressionChecker, name: str, named: LetExpression) -> e.Expr | None:
-    """What the name stands for, read once for each place in which it stands: an expression of names that are made of names would be
-    read a thousand times over, and be as many objects."""
-    known = reader.scope.let_cache
-    if (name, reader.context) not in known:
-        found = reader.check(named.node, named.type)
-        known[name, reader.context] = None if found is None else conform(reader.scope, found, named.type)
-    return known[name, reader.context]
+def _expand_let(checker: ExpressionChecker, name: str, let: LetExpression) -> e.Expr | None:
+    """The expression of the `let`, cached per context: nested names would otherwise be expanded exponentially."""
+    cache = checker.scope.let_cache
+    if (name, checker.context) not in cache:
+        expr = checker.check(let.node, let.type)
+        cache[name, checker.context] = None if expr is None else conform(checker.scope, expr, let.type)
+    return cache[name, checker.context]
 
 
 def report_pod_pair_metric(
-    reader: ExpressionChecker, node: s.NameExpr, declared: DeclaredName
+    checker: ExpressionChecker, node: s.NameExpr, declared: DeclaredName
 ) -> e.Expr | None:
-    """Report it; there is no value."""
-    reader.scope.report(
+    """Report a metric between pods that is read like a node metric."""
+    checker.scope.report(
         "PS247",
-        f"`{node.name}` is of two pods, and has no value of its own",
+        f"`{node.name}` is a metric between pods and has no value per node",
         node.span,
-        label="between which?",
-        help=f"write `traffic_to(gang, {node.name})`: what it has between the pod and the members of its gang on the node",
+        label="which pods?",
+        help=f"write `traffic_to(gang, {node.name})` for the sum over the members of the gang on the node",
         related=(declared_here(declared.span),),
     )
     return None
 
 
-def _now(reader: ExpressionChecker, node: s.NameExpr) -> e.Expr | None:
-    if not reader.context.time:
-        return reader.report_not_readable(node.span, "the clock")
+def _now(checker: ExpressionChecker, node: s.NameExpr) -> e.Expr | None:
+    if not checker.context.time:
+        return checker.report_not_readable(node.span, "the current time")
     return e.Now(node.span)

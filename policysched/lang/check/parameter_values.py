@@ -1,7 +1,7 @@
-"""What is set for a policy's parameters from outside of its text: in the settings, a ConfigMap's key, a flag.
+"""Parameter values that are set outside the policy: in the settings, a ConfigMap key or a flag.
 
-Whoever reads these places makes texts with spans of them and nothing more; what a text means depends on the type that
-the policy declares, so the checker reads it. A value that cannot be used is an error at its own place.
+The loaders produce texts with spans. The checker parses them, because their meaning depends on the type
+that the policy declares. An invalid value is an error at its location.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from policysched.text import Diagnostic, Source, Span
 
 @dataclass(frozen=True, slots=True)
 class ParameterValue:
-    """A text, or for a list the texts of its elements. `location` names where it stands, for people."""
+    """A text, or the texts of the elements of a list. `location` is its human-readable origin."""
 
     text: str | tuple[str, ...]
     location: str
@@ -21,17 +21,17 @@ class ParameterValue:
 
 @dataclass(frozen=True, slots=True)
 class ParameterValues:
-    """For one policy. `problems`: what could not be read at all; with one of them the policy is refused."""
+    """The values for one policy. `problems` are unreadable values; any of them rejects the policy."""
 
     values: Mapping[str, ParameterValue] = field(default_factory=dict)
     problems: tuple[Diagnostic, ...] = ()
 
     def overridden_by(self, above: "ParameterValues") -> "ParameterValues":
-        """Both, where `above` has the last word."""
+        """The union of both; `above` takes precedence."""
         return ParameterValues({**self.values, **above.values}, (*self.problems, *above.problems))
 
     def sources(self) -> Iterator[Source]:
-        """Where values or problems stand."""
+        """The sources of values and problems."""
         for value in self.values.values():
             yield value.span.source
         for problem in self.problems:
@@ -40,28 +40,28 @@ class ParameterValues:
 
 
 ParameterValuesByPolicy = Mapping[str, ParameterValues]
-"""By the name of the policy."""
+"""By policy name."""
 
 EMPTY_PARAMETER_VALUES = ParameterValues()
 NO_PARAMETER_VALUES: ParameterValuesByPolicy = {}
 ALL_POLICIES = "*"
-"""No policy is called so: values for each policy that has such a parameter, and for no other."""
+"""Not a policy name: values for every policy that declares such a parameter."""
 
 
 def parameter_values_for(
     policy: str, given: ParameterValuesByPolicy, declared: frozenset[str]
 ) -> ParameterValues:
-    """What was given to one policy, which declares these parameters."""
-    to_all = given.get(ALL_POLICIES, EMPTY_PARAMETER_VALUES)
-    fitting = {name: value for name, value in to_all.values.items() if name in declared}
+    """The values for one policy, which declares these parameters."""
+    for_all = given.get(ALL_POLICIES, EMPTY_PARAMETER_VALUES)
+    fitting = {name: value for name, value in for_all.values.items() if name in declared}
     return given.get(policy, EMPTY_PARAMETER_VALUES).overridden_by(ParameterValues(fitting))
 
 
 def merge_parameter_values(
     below: ParameterValuesByPolicy, above: ParameterValuesByPolicy
 ) -> ParameterValuesByPolicy:
-    """What is set in two places; `above` has the last word on each parameter."""
-    both = dict(below)
+    """The union of two sets of values; `above` takes precedence for each parameter."""
+    merged = dict(below)
     for policy, given in above.items():
-        both[policy] = both[policy].overridden_by(given) if policy in both else given
-    return both
+        merged[policy] = merged[policy].overridden_by(given) if policy in merged else given
+    return merged

@@ -1,7 +1,7 @@
-"""One text, from statements to a `Program`: the passes in their order.
+"""The passes of the checker, from the statements of one text to a `Program`.
 
-Each pass reads what those before it left in `CheckState` and adds its part; findings are collected, and a program comes out
-only where none of them is an error.
+Each pass reads the results of earlier passes from `CheckState` and adds its own. Diagnostics are
+collected; a program is built only if none of them is an error.
 """
 
 import re
@@ -48,11 +48,17 @@ from policysched.text import Diagnostic, Severity, Source, Span
 _HEADER = re.compile(r"^\s*(policy|library)\b", re.MULTILINE)
 
 _SingletonStatement = s.QueueDecl | s.GangDecl | s.OutageDecl | s.PreemptionDecl
+_SINGLETON_KEYWORDS: dict[type, str] = {
+    s.QueueDecl: "queue",
+    s.GangDecl: "gang",
+    s.OutageDecl: "outage",
+    s.PreemptionDecl: "preemption",
+}
 
 
 @dataclass(slots=True)
 class CheckState:
-    """What the passes have made of a text so far."""
+    """The results of the passes on one text so far."""
 
     key: str
     document: s.SyntaxTree
@@ -92,7 +98,7 @@ def check_document(
     bundle_keys: tuple[str, ...],
     parameter_values: ParameterValuesByPolicy = NO_PARAMETER_VALUES,
 ) -> tuple[CheckState, tuple[Diagnostic, ...]]:
-    """All passes over one text. The findings are in the order of the text."""
+    """Run all passes over one text. The diagnostics are in the order of the text."""
     work = CheckState(
         key,
         document,
@@ -101,10 +107,10 @@ def check_document(
         parameter_values,
         Scope(broken_names=frozenset(document.unparsed_names)),
     )
-    for one_pass in PASSES:
-        one_pass(work)
-    found = sorted(_relocate_diagnostics(work), key=lambda one: (one.span.start if one.span else 0, one.code))
-    return work, tuple(found)
+    for run_pass in PASSES:
+        run_pass(work)
+    diagnostics = sorted(_relocate_diagnostics(work), key=lambda d: (d.span.start if d.span else 0, d.code))
+    return work, tuple(diagnostics)
 
 
 def build_program(work: CheckState) -> Program:
@@ -133,13 +139,15 @@ def build_program(work: CheckState) -> Program:
 
 
 def canonical_text(work: CheckState, header: s.HeaderDecl) -> str:
-    """The policy without includes, changes and comments: everything in its final form, formatted."""
+    """The policy without includes, changes and comments: every declaration in its final form, formatted."""
     values = work.scope.parameters()
-    kept = [
-        with_value_as_default(one, values[one.name.text]) if isinstance(one, s.ParameterDecl) else one
-        for one in work.expansion.statements
+    declarations = [
+        with_value_as_default(statement, values[statement.name.text])
+        if isinstance(statement, s.ParameterDecl)
+        else statement
+        for statement in work.expansion.statements
         if isinstance(
-            one,
+            statement,
             s.ParameterDecl
             | s.LetDecl
             | s.RecordDecl
@@ -149,17 +157,26 @@ def canonical_text(work: CheckState, header: s.HeaderDecl) -> str:
             | s.ResourceDecl,
         )
     ]
-    layers = [one for one in work.expansion.statements if isinstance(one, s.LayerDecl)]
-    asked = [one for one in work.expansion.statements if isinstance(one, s.ExtenderDecl)]
-    statements = (header, *kept, *work.singletons.values(), *work.rule_table.rules.values(), *asked, *layers)
+    layers = [statement for statement in work.expansion.statements if isinstance(statement, s.LayerDecl)]
+    extenders = [
+        statement for statement in work.expansion.statements if isinstance(statement, s.ExtenderDecl)
+    ]
+    statements = (
+        header,
+        *declarations,
+        *work.singletons.values(),
+        *work.rule_table.rules.values(),
+        *extenders,
+        *layers,
+    )
     return print_tree(s.SyntaxTree(statements, (), work.document.span))
 
 
-# ── passes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── passes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def check_header(work: CheckState) -> None:
-    """One header, before everything else."""
+    """Exactly one header, before all other statements."""
     document, scope = work.document, work.scope
     for statement in document.statements:
         if not isinstance(statement, s.HeaderDecl):
@@ -167,11 +184,11 @@ def check_header(work: CheckState) -> None:
         if work.header is not None:
             scope.report(
                 "PS213",
-                "a second header",
+                "duplicate header",
                 statement.span,
-                label="one is enough",
+                label="second header",
                 related=(declared_here(work.header.span),),
-                help="a text is one policy or one library",
+                help="a text contains one policy or one library",
             )
             continue
         work.header = statement
@@ -186,10 +203,10 @@ def check_header(work: CheckState) -> None:
         start = document.statements[0].span if document.statements else Span(work.source, 0, 0)
         scope.report(
             "PS232",
-            "nothing says what this is",
+            "the header is missing",
             start,
-            label="the header is missing",
-            help="let the first line be `policy NAME version 1`; pods choose it with `schedulerName: NAME`",
+            label="expected a header",
+            help="begin with `policy NAME version 1`; pods select it with `schedulerName: NAME`",
         )
 
 
@@ -200,13 +217,17 @@ def expand_includes(work: CheckState) -> None:
 
 
 def declare_names(work: CheckState) -> None:
-    """In the order of the text: a declaration may use those above it."""
+    """Declare names in the order of the text: a declaration can use those above it."""
     if work.header is not None and not work.is_library:
-        names = [one.name.text for one in work.expansion.statements if isinstance(one, s.ParameterDecl)]
+        names = [
+            statement.name.text
+            for statement in work.expansion.statements
+            if isinstance(statement, s.ParameterDecl)
+        ]
         work.scope.parameter_values = parameter_values_for(
             work.header.name.text, work.parameter_values, frozenset(names)
         )
-    if any(isinstance(one, s.GangDecl) for one in work.expansion.statements):
+    if any(isinstance(statement, s.GangDecl) for statement in work.expansion.statements):
         work.scope.gang = DeclaredGang()
     for statement in work.expansion.statements:
         match statement:
@@ -227,23 +248,23 @@ def declare_names(work: CheckState) -> None:
 
 
 def check_parameter_values(work: CheckState) -> None:
-    """Values for parameters that are not there, and what could not be read where values are given."""
+    """Report unreadable parameter values, and values for undeclared parameters."""
     report_unknown_parameters(work.scope)
 
 
 def check_singletons(work: CheckState) -> None:
-    """The statements that stand once: queue, gang, outage, preemption."""
+    """The statements that may occur once: queue, gang, outage, preemption."""
     for statement in work.expansion.statements:
         if not isinstance(statement, _SingletonStatement):
             continue
         first = work.singletons.setdefault(type(statement), statement)
         if first is not statement:
-            word = type(statement).__name__.lower()
+            keyword = _SINGLETON_KEYWORDS[type(statement)]
             work.scope.report(
                 "PS213",
-                f"a second `{word}`",
+                f"duplicate `{keyword}`",
                 statement.span,
-                label="one is enough",
+                label="only one is allowed",
                 related=(declared_here(first.span),),
             )
     for statement in work.singletons.values():
@@ -252,9 +273,9 @@ def check_singletons(work: CheckState) -> None:
                 work.queue = check_queue(work.scope, statement)
             case s.GangDecl():
                 work.gang = check_gang(work.scope, statement)
-                by = None if work.gang is None else work.gang.key
-                work.scope.gang = DeclaredGang(by, checked=True)
-                work.scope.let_cache.clear()  # what reads the gang was read without it
+                key = None if work.gang is None else work.gang.key
+                work.scope.gang = DeclaredGang(key, checked=True)
+                work.scope.let_cache.clear()  # entries that read the gang are outdated
             case s.OutageDecl():
                 work.outage = check_outage(work.scope, statement)
             case s.PreemptionDecl():
@@ -262,47 +283,49 @@ def check_singletons(work: CheckState) -> None:
 
 
 def check_extender_statements(work: CheckState) -> None:
-    asked = [one for one in work.expansion.statements if isinstance(one, s.ExtenderDecl)]
-    work.extenders = check_extenders(work.scope, asked)
+    extenders = [
+        statement for statement in work.expansion.statements if isinstance(statement, s.ExtenderDecl)
+    ]
+    work.extenders = check_extenders(work.scope, extenders)
     check_no_whole_gang(work.scope, work.gang, work.extenders)
 
 
 def apply_rule_changes(work: CheckState) -> None:
-    """Rules and their changes outside layers, on the syntax."""
+    """Apply rules and their changes outside layers, on the syntax."""
     table = work.rule_table
     for statement in work.expansion.statements:
-        form: RuleNode | None = None
+        version: RuleNode | None = None
         match statement:
             case s.FilterDecl() | s.ScoreDecl():
                 table.add(statement)
-                form = statement
+                version = statement
             case s.ReplaceStatement(rule=written):
                 table.replace(written)
-                form = written
+                version = written
             case s.AmendStatement():
-                form = table.amend(statement)
+                version = table.amend(statement)
             case s.ReweightStatement():
-                form = table.reweight(statement)
+                version = table.reweight(statement)
             case s.DropStatement():
                 table.drop(statement)
-        if form is not None and id(statement) not in work.expansion.include_spans:
-            work.rule_versions.append(form)
+        if version is not None and id(statement) not in work.expansion.include_spans:
+            work.rule_versions.append(version)
 
 
 def check_rules(work: CheckState) -> None:
-    """Each rule in its last form; earlier forms of this text too, for their mistakes."""
+    """Check each rule in its final version; earlier versions of this text only for their errors."""
     filters: list[FilterRule | BuiltinFilter] = []
     scores: list[ScoreRule | BuiltinScore] = []
-    last = {id(written) for written in work.rule_table.rules.values()}
-    for form in work.rule_versions:
-        if id(form) not in last:
-            check_rule(work.scope, form, frozenset())
+    final = {id(written) for written in work.rule_table.rules.values()}
+    for version in work.rule_versions:
+        if id(version) not in final:
+            check_rule(work.scope, version, frozenset())
     for written in work.rule_table.rules.values():
         match check_rule(work.scope, written, frozenset()):
-            case FilterRule() | BuiltinFilter() as one:
-                filters.append(one)
-            case ScoreRule() | BuiltinScore() as one:
-                scores.append(one)
+            case FilterRule() | BuiltinFilter() as filter_rule:
+                filters.append(filter_rule)
+            case ScoreRule() | BuiltinScore() as score_rule:
+                scores.append(score_rule)
             case None:
                 pass
     work.rules = RuleSet(tuple(filters), tuple(scores))
@@ -310,10 +333,11 @@ def check_rules(work: CheckState) -> None:
 
 def check_layers(work: CheckState) -> None:
     table = RuleTable(work.scope, dict(work.rule_table.rules), work.rule_table.broken_names)
-    forms: dict[tuple[RuleKind, str], list[RuleNode]] = {
-        (rule_kind(one), one.name.text): [one] for one in work.rule_table.rules.values()
+    versions: dict[tuple[RuleKind, str], list[RuleNode]] = {
+        (rule_kind(statement), statement.name.text): [statement]
+        for statement in work.rule_table.rules.values()
     }
-    layers = LayerChecker(work.scope, table, forms)
+    layers = LayerChecker(work.scope, table, versions)
     for statement in work.expansion.statements:
         if isinstance(statement, s.LayerDecl):
             checked = layers.check(statement)
@@ -322,29 +346,31 @@ def check_layers(work: CheckState) -> None:
 
 
 def check_rule_count(work: CheckState) -> None:
-    """The limit on rules, at the first one over it."""
-    rules = [one for one in work.rule_table.rules.values() if one.span.source is work.source]
+    """The limit on the number of rules."""
+    rules = [
+        statement for statement in work.rule_table.rules.values() if statement.span.source is work.source
+    ]
     in_layers = [
-        one
+        statement
         for layer in work.expansion.statements
         if isinstance(layer, s.LayerDecl)
-        for one in layer.body
-        if isinstance(one, s.FilterDecl | s.ScoreDecl | s.ReplaceStatement)
+        for statement in layer.body
+        if isinstance(statement, s.FilterDecl | s.ScoreDecl | s.ReplaceStatement)
     ]
     total = len(work.rule_table.rules) + len(in_layers)
     if total > RULES_MAX:
-        place = [*rules, *in_layers]
-        span = place[-1].span if place else work.document.span
+        own_rules = [*rules, *in_layers]
+        span = own_rules[-1].span if own_rules else work.document.span
         work.scope.report(
             "PS239",
-            f"the policy has {total} rules, and {RULES_MAX} is the most",
+            f"the policy has {total} rules, the limit is {RULES_MAX}",
             span,
-            help='join rules that differ in one value: `x in ["a", "b"]`',
+            help='join rules that differ in statement value, for example with `x in ["a", "b"]`',
         )
 
 
 def run_lints(work: CheckState) -> None:
-    """Lints over the whole, where it has no errors: a half-read policy would draw false ones."""
+    """Lints on the whole policy. Skipped after errors, because an incomplete policy causes false positives."""
     if work.scope.error_count() == 0 and work.header is not None:
         lints.lint_unused_names(work.scope, work.source, library=work.is_library)
         if not work.is_library:
@@ -353,33 +379,34 @@ def run_lints(work: CheckState) -> None:
 
 PASSES: tuple[Callable[[CheckState], None], ...] = (
     check_header,
-    expand_includes,  # first of all: the others see one list of statements
+    expand_includes,  # early: later passes see one list of statements
     declare_names,
     check_parameter_values,
     check_singletons,
     check_extender_statements,
-    apply_rule_changes,  # before checking: an amended rule is checked as if it had been written so
+    apply_rule_changes,  # before check_rules: an amended rule is checked in its final version
     check_rules,
-    check_layers,  # after the rules that they change
+    check_layers,  # after the rules that layers change
     check_rule_count,
-    run_lints,  # last: they know what was used
+    run_lints,  # last: needs to know which names are used
 )
 
 
 def _relocate_diagnostics(work: CheckState) -> list[Diagnostic]:
-    """The findings with places in this text: an error inside something included is said at the `include`."""
+    """The diagnostics of this text. An error inside an included text is reported at its `include`."""
     via = {
         id(statement.span.source): work.expansion.include_spans[id(statement)]
         for statement in work.expansion.statements
         if id(statement) in work.expansion.include_spans
     }
-    given = {id(source) for source in work.scope.parameter_values.sources()}
+    value_sources = {id(source) for source in work.scope.parameter_values.sources()}
     kept: list[Diagnostic] = []
-    for one in work.scope.diagnostics:
-        if one.span is None or one.span.source is work.source or id(one.span.source) in given:
-            kept.append(one)
-        elif one.severity is Severity.ERROR:
-            place = via.get(id(one.span.source), work.document.span)
-            where = f"in `{one.span.source.name}`, line {one.span.source.position(one.span.start).line}"
-            kept.append(replace(one, span=place, notes=(*one.notes, where)))
+    for diagnostic in work.scope.diagnostics:
+        span = diagnostic.span
+        if span is None or span.source is work.source or id(span.source) in value_sources:
+            kept.append(diagnostic)
+        elif diagnostic.severity is Severity.ERROR:
+            include_span = via.get(id(span.source), work.document.span)
+            note = f"in `{span.source.name}`, line {span.source.position(span.start).line}"
+            kept.append(replace(diagnostic, span=include_span, notes=(*diagnostic.notes, note)))
     return kept

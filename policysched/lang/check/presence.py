@@ -1,8 +1,8 @@
-"""What may be missing, and what a `has` that was asked before rules out.
+"""Presence analysis: which parts of an expression can be missing, and which a `has` guards.
 
-`possibly_missing` names every read that can leave a whole expression without a value: an optional label nobody asked for, a
-metric, a division that may divide by zero. Those inside `else` are filled, those that a `has` dominates are not there.
-It looks at expressions before folding, at what the user wrote.
+`possibly_missing` yields every part that can leave the whole expression without a value: an unguarded
+optional label, a metric, a division that can divide by zero. Parts with an `else` or dominated by a `has`
+are excluded. The analysis runs before constant folding, on the expression as written.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,13 +38,13 @@ from policysched.lang.ir.expr import (
 )
 
 PresentReads = frozenset[Expr]
-"""Reads that are known to be there."""
+"""Reads that are known to be present."""
 
 NO_PRESENT_READS: PresentReads = frozenset()
 
 
 def possibly_missing(expr: Expr, known: PresentReads = NO_PRESENT_READS) -> Iterator[Expr]:
-    """The parts that may be missing and would make all of it missing, in the order of the text."""
+    """The parts that can be missing and would make the whole expression missing, in text order."""
     match expr:
         case Attr() | InputRef() | ElementField():
             if type_of(expr).optional and expr not in known:
@@ -71,9 +71,9 @@ def possibly_missing(expr: Expr, known: PresentReads = NO_PRESENT_READS) -> Iter
         case Else(fallback=fallback):
             yield from possibly_missing(fallback, known)
         case Aggregate(body=body):
-            # What was asked of this node says nothing of the others.
+            # A `has` on this node does not guard the other nodes.
             yield from possibly_missing(
-                body, frozenset(one for one in known if not stage_of(one) & Stage.NODE)
+                body, frozenset(read for read in known if not stage_of(read) & Stage.NODE)
             )
         case If(condition=condition, then=then, otherwise=otherwise):
             yield from possibly_missing(condition, known)
@@ -87,7 +87,7 @@ def possibly_missing(expr: Expr, known: PresentReads = NO_PRESENT_READS) -> Iter
 
 
 def implied_present(expr: Expr, value: bool) -> PresentReads:
-    """What must be there where the condition is True (or where it is False)."""
+    """The reads that must be present if the condition has the value."""
     match expr:
         case Has(target=target):
             return frozenset({target}) if value else NO_PRESENT_READS
@@ -102,7 +102,7 @@ def implied_present(expr: Expr, value: bool) -> PresentReads:
 
 
 def _combine_implied(items: Iterable[Expr], value: bool, *, every: bool) -> PresentReads:
-    """`every`: all items have the value, so all that they imply holds; else one of them, we do not know which."""
+    """`every`: all items have the value, so the union holds; otherwise one of them does: the intersection."""
     parts = [implied_present(item, value) for item in items]
     return frozenset().union(*parts) if every else frozenset.intersection(*parts)
 
@@ -127,7 +127,7 @@ def _is_never_zero(expr: Expr) -> bool:
 
 
 def _is_positive(expr: Expr) -> bool:
-    """Whether a number is greater than zero whatever happens: a constant, or at least one."""
+    """Whether a number is always greater than zero: a positive constant, or `max` with one."""
     match expr:
         case Const(value=int() | float() as value):
             return value > 0
@@ -146,29 +146,29 @@ def _is_zero(expr: Expr) -> bool:
 def check_always_present(
     scope: Scope, expr: Expr, known: PresentReads = NO_PRESENT_READS, *, metric_help: str = ""
 ) -> bool:
-    """Report everything that may be missing; whether there was nothing."""
-    found = list(possibly_missing(expr, known))
-    for hole in found:
+    """Report every part that can be missing; True if there is none."""
+    holes = list(possibly_missing(expr, known))
+    for hole in holes:
         if isinstance(hole, MetricRef | GangTraffic):
             scope.report(
                 "PS214",
-                f"nothing says what to do while `{hole.name}` has no sample",
+                f"no fallback while `{hole.name}` has no sample",
                 hole.span,
                 label="can be missing",
                 help=metric_help or f"write `{else_operand_text(hole)} else VALUE`",
             )
         else:
             report_possibly_missing(scope, hole)
-    return not found
+    return not holes
 
 
 def else_operand_text(hole: MetricRef | GangTraffic) -> str:
-    """What is written for it once more, to put an `else` behind."""
+    """The text of the operand, for a suggested `else`."""
     return hole.span.text if isinstance(hole, GangTraffic) else hole.name
 
 
 def report_possibly_missing(scope: Scope, hole: Expr) -> None:
-    """An optional that nobody asked for, or an operation that may have no value."""
+    """Report an unguarded optional value, or an operation that can be undefined."""
     written = hole.span.text
     match hole:
         case Arith():
@@ -176,29 +176,29 @@ def report_possibly_missing(scope: Scope, hole: Expr) -> None:
                 "PS218",
                 f"`{hole.right.span.text}` can be zero",
                 hole.span,
-                label="no value when it is",
-                help="say what it is then: `... else 0`",
+                label="undefined if it is zero",
+                help="add a fallback: `... else 0`",
             )
         case ListFold():
             scope.report(
                 "PS218",
-                f"`{hole.function}` of no elements has no value",
+                f"`{hole.function}` of an empty list is undefined",
                 hole.span,
-                help=f"say what it is then: `{written} else 0`",
+                help=f"add a fallback: `{written} else 0`",
             )
         case Call():
-            what = "greater than zero" if hole.function == "log" else "zero or more"
+            domain = "greater than zero" if hole.function == "log" else "of zero or more"
             scope.report(
                 "PS218",
-                f"`{hole.function}` has a value only for what is {what}",
+                f"`{hole.function}` is only defined for values {domain}",
                 hole.span,
-                help=f"say what it is otherwise: `{written} else 0`",
+                help=f"add a fallback: `{written} else 0`",
             )
         case _:
             scope.report(
                 "PS201",
-                f"`{written}` may be absent",
+                f"`{written}` can be absent",
                 hole.span,
-                label="read without asking",
-                help=f"ask first: `has {written} and ...`, or give a value: `{written} else ...`",
+                label="read without a check",
+                help=f"check it first: `has {written} and ...`, or add a fallback: `{written} else ...`",
             )

@@ -1,4 +1,4 @@
-"""`recover MARK for DURATION` behind a filter's condition: a node that crossed the limit stays refused until then."""
+"""`recover VALUE for DURATION`: a node that exceeded the limit stays rejected until it has recovered."""
 
 from typing import Literal, cast
 
@@ -15,46 +15,51 @@ _MIRRORED: dict[str, OrderingOp] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATED: dict[str, OrderingOp] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-def check_recovery(scope: Scope, clause: s.RequireClause, found: e.Expr) -> e.Expr | None:
-    """The condition with what holds nodes back; itself where the clause has no `recover`, None after a finding."""
+def check_recovery(scope: Scope, clause: s.RequireClause, expr: e.Expr) -> e.Expr | None:
+    """The condition, extended by the recovery condition if there is a `recover`; None after a diagnostic."""
     recover = clause.recover
     if recover is None:
-        return found
-    compared = _metric_limit(fold_constants(found))
+        return expr
+    compared = _metric_limit(fold_constants(expr))
     if compared is None:
         scope.report(
             "PS245",
-            "`recover` needs a metric that is compared with a constant",
+            "`recover` requires a condition that compares one metric with a constant",
             clause.condition.span,
-            label="not a limit of one metric",
-            help="such as `require net_rx < 800Mbps recover 600Mbps for 2m`; split the rule in two",
+            label="not a metric limit",
+            help="for example `require net_rx < 800Mbps recover 600Mbps for 2m`; split other conditions off into their own rule",
         )
         return None
     metric, op, limit = compared
-    mark = _constant(scope, recover.recover_at, metric.type)
+    recover_at = _constant(scope, recover.recover_at, metric.type)
     duration = _constant(scope, recover.duration, t.DURATION)
-    if mark is None or duration is None:
+    if recover_at is None or duration is None:
         return None
     passes = _NEGATED[op] if clause.rejects else op
-    if not compare(passes, mark, limit) and mark != limit:
+    if not compare(passes, recover_at, limit) and recover_at != limit:
         side = "below" if passes in ("<", "<=") else "above"
         scope.report(
             "PS245",
-            f"`{recover.recover_at.span.text}` is on the wrong side of the limit",
+            f"the recovery value `{recover.recover_at.span.text}` is on the wrong side of the limit",
             recover.recover_at.span,
-            label=f"a node passes {side} it",
-            help=f"the mark is {side} the limit, so that a value that swings about the limit stays refused",
+            label=f"must be {side} the limit",
+            help=f"a value {side} the limit prevents flapping around the limit",
         )
         return None
     if duration <= 0:
         scope.report(
-            "PS208", "a node recovers for more than no time", recover.duration.span, help="such as `2m`"
+            "PS208",
+            "the recovery duration must be greater than zero",
+            recover.duration.span,
+            help="for example `2m`",
         )
         return None
-    held = e.NotRecovered(e.RecoveryCondition(metric.name, passes, limit, mark, int(duration)), recover.span)
+    not_recovered = e.NotRecovered(
+        e.RecoveryCondition(metric.name, passes, limit, recover_at, int(duration)), recover.span
+    )
     if clause.rejects:
-        return e.Or((found, held), found.span)
-    return e.And((found, e.Not(held, recover.span)), found.span)
+        return e.Or((expr, not_recovered), expr.span)
+    return e.And((expr, e.Not(not_recovered, recover.span)), expr.span)
 
 
 def _metric_limit(condition: e.Expr) -> tuple[e.MetricRef, OrderingOp, int | float] | None:
@@ -68,14 +73,17 @@ def _metric_limit(condition: e.Expr) -> tuple[e.MetricRef, OrderingOp, int | flo
 
 
 def _constant(scope: Scope, node: s.Expression, wanted: t.Type) -> int | float | None:
-    found = check_expression_as(scope, node, CONSTANT, wanted)
-    if found is None:
+    expr = check_expression_as(scope, node, CONSTANT, wanted)
+    if expr is None:
         return None
-    match fold_constants(found):
+    match fold_constants(expr):
         case e.Const(value=int() | float() as value):
             return float(value) if wanted.is_float64 else value
         case _:
             scope.report(
-                "PS221", "what a node recovers by is a constant", node.span, label="depends on something"
+                "PS221",
+                "the recovery value and duration must be constants",
+                node.span,
+                label="not a constant",
             )
             return None

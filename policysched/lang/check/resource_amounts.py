@@ -1,8 +1,8 @@
-"""Where a policy reads its own resources.
+"""Reads of resources that the policy declares.
 
-Each way of reading one is written out in what it is declared by: `pod.requests.NAME` is the request, `node.requested.NAME`
-the sum of the requests of the pods on the node, `node.free.NAME` the capacity less that sum. So whatever holds of expressions (what
-may be missing, what wakes a refused pod, what is shared) holds of resources.
+Each read is expanded to the declared expressions: `pod.requests.NAME` is the request, `node.requested.NAME`
+the sum of the requests of the pods on the node, and `node.free.NAME` the capacity minus that sum. The
+analyses of expressions (presence, requeue events, sharing) thus apply to resources.
 """
 
 from policysched.lang.check.attributes import is_readable
@@ -16,29 +16,29 @@ from policysched.lang.syntax import tree as s
 _NODE_AMOUNTS = frozenset({"allocatable", "requested", "free"})
 
 
-def check_resource_amount(scope: Scope, node: s.AttributeExpr, place: ExpressionContext) -> e.Expr | None:
-    """What the policy's own resource is in this place, None after a finding. Only asked where `is_resource_amount`."""
+def check_resource_amount(scope: Scope, node: s.AttributeExpr, context: ExpressionContext) -> e.Expr | None:
+    """The amount as an expression; None after a diagnostic. Requires `is_resource_amount`."""
     declared = scope.resources[node.path[-1].text]
     declared.used = True
     resource = declared.definition
     if resource is None:
         return None
-    found = with_span(_amount_expression(resource, node), node.span)
-    if not place.metrics and any(isinstance(one, e.MetricRef) for one in e.walk(found)):
+    expr = with_span(_amount_expression(resource, node), node.span)
+    if not context.metrics and any(isinstance(part, e.MetricRef) for part in e.walk(expr)):
         scope.report(
             "PS220",
-            f"{place.description} cannot read `{node.span.text}`",
+            f"{context.description} cannot read `{node.span.text}`",
             node.span,
             label="its capacity is a metric",
             related=(declared_here(declared.span),),
         )
         return None
-    return found
+    return expr
 
 
-def is_resource_amount(scope: Scope, node: s.AttributeExpr, place: ExpressionContext) -> bool:
-    """Whether it is an amount of a resource that the policy declares, in a place that may read its owner."""
-    if node.owner not in OWNERS or not is_readable(node.owner, place):
+def is_resource_amount(scope: Scope, node: s.AttributeExpr, context: ExpressionContext) -> bool:
+    """Whether it reads a resource that the policy declares, in a context that can read its owner."""
+    if node.owner not in OWNERS or not is_readable(node.owner, context):
         return False
     if len(node.path) != 2 or node.path[1].text not in scope.resources:
         return False

@@ -1,4 +1,4 @@
-"""`resource NAME { capacity = E, request = E }`: what is declared. `amounts` says what reading it means."""
+"""`resource NAME { capacity = E, request = E }`: the declaration; see `resource_amounts` for reads."""
 
 from policysched.lang.check.block_params import BlockParams, check_block_params
 from policysched.lang.check.dimensions import describe_type
@@ -21,7 +21,7 @@ def declare_resource(scope: Scope, node: s.ResourceDecl) -> None:
     if known is not None:
         scope.report(
             "PS213",
-            f"the resource `{name}` is declared twice",
+            f"duplicate resource `{name}`",
             node.name.span,
             label="declared again",
             related=(declared_here(known.span),),
@@ -30,20 +30,20 @@ def declare_resource(scope: Scope, node: s.ResourceDecl) -> None:
     if name in _KUBERNETES_RESOURCES:
         scope.report(
             "PS234",
-            f"`{name}` is a resource of Kubernetes",
+            f"`{name}` is a Kubernetes resource",
             node.name.span,
-            label="counted already",
-            help="give your resource a name of its own",
+            label="reserved name",
+            help="choose another name",
         )
     scope.resources[name] = DeclaredResource(node.name.span, _resource(scope, node))
 
 
 def _resource(scope: Scope, node: s.ResourceDecl) -> ResourceSpec | None:
     errors = scope.error_count()
-    what = f"the resource `{node.name.text}`"
-    params = check_block_params(scope, what, node.name.span, node.params, ("capacity", "request"))
-    capacity = _capacity(scope, params, what)
-    request = _request(scope, params, what, None if capacity is None else e.type_of(capacity))
+    owner = f"the resource `{node.name.text}`"
+    params = check_block_params(scope, owner, node.name.span, node.params, ("capacity", "request"))
+    capacity = _capacity(scope, params, owner)
+    request = _request(scope, params, owner, None if capacity is None else e.type_of(capacity))
     if capacity is None or request is None or scope.error_count() > errors:
         return None
     kind = e.type_of(capacity).as_required()
@@ -52,41 +52,41 @@ def _resource(scope: Scope, node: s.ResourceDecl) -> ResourceSpec | None:
     )
 
 
-def _capacity(scope: Scope, params: BlockParams, what: str) -> e.Expr | None:
+def _capacity(scope: Scope, params: BlockParams, owner: str) -> e.Expr | None:
     node = params.required("capacity", "10Gbps")
     if node is None:
         return None
     if isinstance(node, s.MapLit):
-        scope.report("PS202", f"the capacity of {what} is an amount", node.span)
+        scope.report("PS202", f"the capacity of {owner} must be an amount", node.span)
         return None
-    found = check_expression(scope, node, CAPACITY)
-    if found is None:
+    expr = check_expression(scope, node, CAPACITY)
+    if expr is None:
         return None
-    kind = e.type_of(found)
+    kind = e.type_of(expr)
     if kind.kind not in _RESOURCE_KINDS:
         scope.report(
             "PS202",
-            f"{what} is an amount of something (int, cpu, bytes, bandwidth), and this is {describe_type(kind)}",
-            found.span,
+            f"the capacity of {owner} must be of type int, cpu, bytes or bandwidth, found {describe_type(kind)}",
+            expr.span,
             label=describe_type(kind),
         )
         return None
-    return found
+    return expr
 
 
-def _request(scope: Scope, params: BlockParams, what: str, kind: Type | None) -> e.Expr | None:
+def _request(scope: Scope, params: BlockParams, owner: str, kind: Type | None) -> e.Expr | None:
     node = params.required("request", "0")
     if node is None or kind is None:
         return None
     if isinstance(node, s.MapLit):
-        scope.report("PS202", f"the request of {what} is an amount", node.span)
+        scope.report("PS202", f"the request of {owner} must be an amount", node.span)
         return None
-    found = check_expression_as(scope, node, REQUEST, kind.as_required())
-    if found is None or not check_always_present(scope, found):
+    expr = check_expression_as(scope, node, REQUEST, kind.as_required())
+    if expr is None or not check_always_present(scope, expr):
         return None
     inputs = scope.inputs()
-    for one in e.walk(found):
-        match one:
+    for part in e.walk(expr):
+        match part:
             case e.Attr(owner="namespace"):
                 pass
             case e.InputRef(name=name) if inputs[name].owner == "namespace":
@@ -95,9 +95,9 @@ def _request(scope: Scope, params: BlockParams, what: str, kind: Type | None) ->
                 continue
         scope.report(
             "PS220",
-            "what a pod requests cannot rest on its namespace",
-            one.span,
-            label="changes without the pod",
+            "the request of a resource cannot depend on the namespace",
+            part.span,
+            label="can change while the pod is running",
         )
         return None
-    return found
+    return expr

@@ -1,4 +1,4 @@
-"""The clauses of a rule by what they are, the last word of an `amend` included."""
+"""The clauses of a rule by slot, and how an `amend` merges them."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from policysched.lang.syntax import tree as s
 
 @dataclass(frozen=True, slots=True)
 class RuleClauses:
-    """The first clause of each sort; that there are no more, and none out of place, the parser said."""
+    """The first clause of each slot; the parser reports duplicate and misplaced ones."""
 
     when: s.WhenClause | None = None
     require: s.RequireClause | None = None
@@ -20,7 +20,7 @@ class RuleClauses:
 
 
 def clause_slot(clause: s.Clause) -> str:
-    """Which field of `RuleClauses` the clause fills: an amended clause replaces the one of the same slot."""
+    """The field of `RuleClauses` for the clause; an amended clause replaces the one in the same slot."""
     match clause:
         case s.WhenClause():
             return "when"
@@ -41,17 +41,16 @@ def clause_slot(clause: s.Clause) -> str:
 
 
 def clauses_by_slot(clauses: tuple[s.Clause, ...]) -> RuleClauses:
-    found: dict[str, s.Clause] = {}
+    by_slot: dict[str, s.Clause] = {}
     for clause in clauses:
-        found.setdefault(clause_slot(clause), clause)
-    return RuleClauses(**found)  # type: ignore[arg-type]  # slot and field agree
+        by_slot.setdefault(clause_slot(clause), clause)
+    return RuleClauses(**by_slot)  # type: ignore[arg-type]  # slots are field names
 
 
 _SLOT_ORDER = ("weight", "when", "require", "value", "normalize", "missing", "scaleup", "text")
 
 
 def merge_clauses(below: tuple[s.Clause, ...], above: tuple[s.Clause, ...]) -> tuple[s.Clause, ...]:
-    """`above` laid over `below`, in the order in which a rule is written."""
-    found = {clause_slot(clause): clause for clause in below}
-    found |= {clause_slot(clause): clause for clause in above}
-    return tuple(found[name] for name in _SLOT_ORDER if name in found)
+    """The clauses of `below`, replaced by those of `above`, in the canonical order."""
+    by_slot = {clause_slot(clause): clause for clause in (*below, *above)}
+    return tuple(by_slot[slot] for slot in _SLOT_ORDER if slot in by_slot)

@@ -1,7 +1,6 @@
-"""The rules of a policy while its text is applied from top to bottom: new ones at the end, changes in their place.
+"""The rules of a policy while its text is applied from top to bottom: new rules at the end, changes in place.
 
-Everything happens on the syntax, so that a changed rule is checked as if it had been written so. `versions` keeps what a
-rule was under each of the layers, because a layer's `amend` may meet any of them.
+Changes apply to the syntax, so that a changed rule is checked in its final version.
 """
 
 from dataclasses import dataclass, field, replace
@@ -25,24 +24,24 @@ def rule_kind(node: RuleNode) -> RuleKind:
 
 @dataclass(slots=True)
 class RuleTable:
-    """Rules by kind and name, in the order in which each first stood. `broken_names` are names of rules that did not parse."""
+    """Rules by kind and name, in declaration order. `broken_names` are rules with syntax errors."""
 
     scope: Scope
     rules: dict[tuple[RuleKind, str], RuleNode] = field(default_factory=dict)
     broken_names: frozenset[str] = frozenset()
 
     def add(self, node: RuleNode) -> bool:
-        """A new rule; a finding where its name is taken."""
+        """Add a new rule; False after reporting a duplicate name."""
         key = (rule_kind(node), node.name.text)
-        taken = self.rules.get(key)
-        if taken is not None:
+        previous = self.rules.get(key)
+        if previous is not None:
             self.scope.report(
                 "PS213",
-                f"there is a {key[0]} `{key[1]}` already",
+                f"duplicate {key[0]} `{key[1]}`",
                 node.name.span,
-                label="second rule of this name",
+                label="declared again",
                 help=f"write `amend {key[1]} ...` or `replace {key[0]} {key[1]} ...` to change it",
-                related=(declared_here(taken.name.span),),
+                related=(declared_here(previous.name.span),),
             )
             return False
         self.rules[key] = node
@@ -57,16 +56,17 @@ class RuleTable:
         return True
 
     def amend(self, node: s.AmendStatement) -> RuleNode | None:
-        """The merged rule, or None after a finding."""
+        """The amended rule; None after a diagnostic."""
         below = self.find_rules(node.name.text, node.name.span, self.amended_kinds(node))
         if not below:
             return None
         if len(below) > 1:
             self.scope.report(
                 "PS231",
-                f"`{node.name.text}` is a filter and a score, and this could mean either",
+                f"`{node.name.text}` is both a filter and a score",
                 node.name.span,
-                help=f"restate the one that is meant: `replace filter {node.name.text} ...`",
+                label="ambiguous",
+                help=f"restate the one to change, for example `replace filter {node.name.text} ...`",
             )
             return None
         if not self.check_unlocked(below[0], node.name.span):
@@ -91,31 +91,31 @@ class RuleTable:
         return changed
 
     def drop(self, node: s.DropStatement) -> tuple[RuleKind, ...]:
-        """Every rule of the name goes, or the one of the kind that is named; the kinds that went."""
+        """Remove all rules of the name, or the one of the given kind. Returns the removed kinds."""
         wanted: tuple[RuleKind, ...] = ("filter", "score")
         if node.kind is not None:
             wanted = ("filter",) if node.kind.text == "filter" else ("score",)
         below = self.find_rules(node.name.text, node.name.span, wanted)
-        if not all(self.check_unlocked(one, node.name.span) for one in below):
+        if not all(self.check_unlocked(rule, node.name.span) for rule in below):
             return ()
-        kinds = tuple(rule_kind(one) for one in below)
+        kinds = tuple(rule_kind(rule) for rule in below)
         for kind in kinds:
             del self.rules[kind, node.name.text]
         return kinds
 
     def find_rules(self, name: str, span: Span, kinds: tuple[RuleKind, ...]) -> list[RuleNode]:
-        """The rules of that name and of one of the kinds, a finding where there is none."""
-        found = [self.rules[kind, name] for kind in kinds if (kind, name) in self.rules]
-        if not found and name not in self.broken_names:
-            what = kinds[0] if len(kinds) == 1 else "rule"
+        """The rules with the name and one of the kinds; reports it if there are none."""
+        rules = [self.rules[kind, name] for kind in kinds if (kind, name) in self.rules]
+        if not rules and name not in self.broken_names:
+            kind_text = kinds[0] if len(kinds) == 1 else "rule"
             self.scope.report(
                 "PS229",
-                f"there is no {what} `{name}` above",
+                f"unknown {kind_text} `{name}`",
                 span,
-                label="nothing to change",
-                help=did_you_mean(name, [of for kind, of in self.rules if kind in kinds]),
+                label="not declared above",
+                help=did_you_mean(name, [known for kind, known in self.rules if kind in kinds]),
             )
-        return found
+        return rules
 
     def check_unlocked(self, node: RuleNode, span: Span) -> bool:
         if node.locked:
@@ -130,10 +130,10 @@ class RuleTable:
 
 
 def amend_rule(below: RuleNode, node: s.AmendStatement) -> RuleNode:
-    """`below` with the amended clauses; parameters, where given, replace those of the same name."""
+    """`below` with the amended clauses and parameters, which replace those of the same name."""
     params = below.params
     if node.params is not None:
-        given = {param.name.text for param in node.params}
-        kept = tuple(param for param in below.params or () if param.name.text not in given)
+        amended = {param.name.text for param in node.params}
+        kept = tuple(param for param in below.params or () if param.name.text not in amended)
         params = (*kept, *node.params)
     return replace(below, clauses=merge_clauses(below.clauses, node.clauses), params=params)

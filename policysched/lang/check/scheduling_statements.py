@@ -1,4 +1,4 @@
-"""`check_queue by`, `check_gang by` and `check_preemption`: statements that stand once in a policy."""
+"""`queue by`, `gang by` and `preemption`: statements that may occur once in a policy."""
 
 from typing import cast
 
@@ -23,7 +23,7 @@ from policysched.text import Span
 
 
 def default_order_keys(span: Span) -> tuple[OrderKey, ...]:
-    """kube-scheduler's order: priority, then who has waited longest."""
+    """kube-scheduler's order: by priority, then by the time the pod was queued."""
     priority = e.Attr("pod", ("priority",), INT, span)
     queued = e.Attr("pod", ("queued",), t.TIMESTAMP, span)
     return OrderKey(priority, True), OrderKey(queued, False)
@@ -36,42 +36,41 @@ def check_queue(scope: Scope, node: s.QueueDecl) -> tuple[OrderKey, ...] | None:
 
 
 def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> OrderKey | None:
-    found = check_expression(scope, node.value, QUEUE_KEY)
-    if found is None:
+    expr = check_expression(scope, node.value, QUEUE_KEY)
+    if expr is None:
         return None
-    kind = e.type_of(found)
+    kind = e.type_of(expr)
     if kind.kind is TypeKind.LIST:
         scope.report(
             "PS202",
-            f"the queue cannot be ordered by {describe_type(kind)}",
-            found.span,
+            f"a queue key cannot be {describe_type(kind)}",
+            expr.span,
             label=describe_type(kind),
         )
         return None
-    for hole in possibly_missing(found):
+    for hole in possibly_missing(expr):
         if not isinstance(hole, e.Attr | e.InputRef):
-            report_possibly_missing(
-                scope, hole
-            )  # an absent value comes last, a division without one is a mistake
-    if Stage.NAMESPACE_SHARES in e.stage_of(found) and not _reads_only_namespace(scope, found):
+            # An absent attribute sorts last; an undefined operation is an error.
+            report_possibly_missing(scope, hole)
+    if Stage.NAMESPACE_SHARES in e.stage_of(expr) and not _reads_only_namespace(scope, expr):
         scope.report(
             "PS215",
-            "what a namespace holds stands together with something else in one key",
-            found.span,
-            label="reads more than the namespace",
-            help="make two keys of it: one of the namespace alone, one of the pod",
+            "a queue key cannot combine a namespace share with other values",
+            expr.span,
+            label="does not only depend on the namespace",
+            help="split it into two keys: one for the namespace, one for the pod",
         )
         return None
-    if isinstance(found, e.Const):
-        scope.report("PS301", "this key is the same for every pod", found.span, label="orders nothing")
-    return OrderKey(fold_constants(found), node.descending)
+    if isinstance(expr, e.Const):
+        scope.report("PS301", "this queue key is the same for every pod", expr.span, label="constant")
+    return OrderKey(fold_constants(expr), node.descending)
 
 
 def _reads_only_namespace(scope: Scope, key: e.Expr) -> bool:
-    """Whether the key is the same for all pods of a namespace at any moment, and does not run with the clock."""
+    """Whether the key is the same for all pods of a namespace and independent of the time."""
     inputs = scope.inputs()
-    for one in e.walk(key):
-        match one:
+    for part in e.walk(key):
+        match part:
             case e.Attr(owner=owner) if owner != "namespace":
                 return False
             case e.InputRef(name=name) if inputs[name].owner != "namespace":
@@ -88,41 +87,41 @@ _GANG_PARAMS = ("min", "max", "timeout", "on_timeout", "mode", "topology")
 
 def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
     errors = scope.error_count()
-    by = check_expression(scope, node.key, GANG_TERM, t.STRING)
+    key = check_expression(scope, node.key, GANG_TERM, t.STRING)
     known: PresentReads = frozenset()
-    if by is not None:
-        kind = e.type_of(by)
+    if key is not None:
+        kind = e.type_of(key)
         if kind.kind is not TypeKind.STRING:
             scope.report(
                 "PS202",
-                f"a gang is named by a string, and this is {describe_type(kind)}",
-                by.span,
+                f"the key of a gang must be a string, found {describe_type(kind)}",
+                key.span,
                 label=describe_type(kind),
             )
-        elif isinstance(by, e.Attr | e.InputRef):
-            known = frozenset({by})  # the terms are only asked for where the pod is in a gang
+        elif isinstance(key, e.Attr | e.InputRef):
+            known = frozenset({key})  # the parameters are only evaluated for pods of a gang
         else:
-            check_always_present(scope, by)
-    params = check_block_params(scope, "`check_gang`", node.span, node.params, _GANG_PARAMS)
+            check_always_present(scope, key)
+    params = check_block_params(scope, "`gang`", node.span, node.params, _GANG_PARAMS)
     minimum_node = params.required("min", "2")
     minimum = None if minimum_node is None else _gang_term(scope, minimum_node, "min", INT, known)
     maximum = _optional_gang_term(scope, params, "max", INT, known)
     timeout = _optional_gang_term(scope, params, "timeout", t.DURATION, known)
-    on_timeout = params.choice("on_timeout", [one.value for one in OnTimeout], "requeue")
-    mode = params.choice("mode", [one.value for one in GangMode], "whole")
+    on_timeout = params.choice("on_timeout", [choice.value for choice in OnTimeout], "requeue")
+    mode = params.choice("mode", [choice.value for choice in GangMode], "whole")
     topology = _topology_key(scope, params, mode)
     if params.get("timeout") is None:
         scope.report(
             "PS404",
-            "a gang that never becomes whole waits for ever",
+            "an incomplete gang waits forever",
             node.span,
             label="no `timeout`",
-            help="add `timeout = 5m` and say what happens then: `on_timeout = requeue`",
+            help="add `timeout = 5m` and, for example, `on_timeout = requeue`",
         )
-    if by is None or minimum is None or scope.error_count() > errors:
+    if key is None or minimum is None or scope.error_count() > errors:
         return None
     return GangSpec(
-        key=fold_constants(by),
+        key=fold_constants(key),
         minimum=minimum,
         maximum=maximum,
         timeout=timeout,
@@ -134,29 +133,29 @@ def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
 
 
 def _topology_key(scope: Scope, params: BlockParams, mode: str | None) -> str | None:
-    """The key of a label, None where there is none or after a finding."""
+    """The label key; None if there is none and after a diagnostic."""
     node = params.get("topology")
     if node is None:
         return None
-    found = None if isinstance(node, s.MapLit) else check_expression_as(scope, node, CONSTANT, t.STRING)
-    if not isinstance(found, e.Const) or not isinstance(found.value, str) or not found.value:
-        if found is not None or isinstance(node, s.MapLit):
+    expr = None if isinstance(node, s.MapLit) else check_expression_as(scope, node, CONSTANT, t.STRING)
+    if not isinstance(expr, e.Const) or not isinstance(expr.value, str) or not expr.value:
+        if expr is not None or isinstance(node, s.MapLit):
             scope.report(
                 "PS202",
-                "`topology` is the key of a label of nodes",
+                "`topology` must be the key of a node label",
                 node.span,
-                help='such as `"topology.kubernetes.io/zone"`',
+                help='for example `"topology.kubernetes.io/zone"`',
             )
         return None
     if mode == GangMode.GATE.value:
         scope.report(
             "PS235",
-            "members of a gang in mode `gate` go one by one, and cannot keep together",
+            "`topology` cannot be combined with `mode = gate`",
             node.span,
-            label="needs `mode = whole`",
-            help="leave `mode` out: whole is the default",
+            label="requires `mode = whole`",
+            help="remove `mode`; `whole` is the default",
         )
-    return found.value
+    return expr.value
 
 
 def _optional_gang_term(
@@ -170,14 +169,14 @@ def _gang_term(
     scope: Scope, node: s.Expression | s.MapLit, name: str, wanted: Type, known: PresentReads
 ) -> e.Expr | None:
     if isinstance(node, s.MapLit):
-        scope.report("PS202", f"`{name}` is {describe_type(wanted)}", node.span)
+        scope.report("PS202", f"`{name}` must be {describe_type(wanted)}", node.span)
         return None
-    found = check_expression_as(scope, node, GANG_TERM, wanted)
-    if found is None or not check_always_present(scope, found, known):
+    expr = check_expression_as(scope, node, GANG_TERM, wanted)
+    if expr is None or not check_always_present(scope, expr, known):
         return None
-    folded = fold_constants(found)
+    folded = fold_constants(expr)
     if isinstance(folded, e.Const) and cast(int, folded.value) < 1:
-        scope.report("PS208", f"`{name}` must be greater than zero", found.span)
+        scope.report("PS208", f"`{name}` must be greater than zero", expr.span)
         return None
     return folded
 
@@ -185,7 +184,7 @@ def _gang_term(
 def check_preemption(scope: Scope, node: s.PreemptionDecl) -> PreemptionSpec | None:
     if node.params is None:
         return PreemptionSpec("never", None)
-    params = check_block_params(scope, "`check_preemption`", node.span, node.params, ("victims",))
+    params = check_block_params(scope, "`preemption`", node.span, node.params, ("victims",))
     victims = params.required("victims", "own")
     match victims:
         case None:
@@ -195,9 +194,9 @@ def check_preemption(scope: Scope, node: s.PreemptionDecl) -> PreemptionSpec | N
         case s.NameExpr(name="any"):
             return PreemptionSpec("any", None)
         case s.MapLit():
-            scope.report("PS202", "`victims` is `own`, `any` or a condition", victims.span)
+            scope.report("PS202", "`victims` must be `own`, `any` or a condition", victims.span)
             return None
-    found = check_condition(scope, victims, VICTIM_CONDITION)
-    if found is None or not check_always_present(scope, found):
+    expr = check_condition(scope, victims, VICTIM_CONDITION)
+    if expr is None or not check_always_present(scope, expr):
         return None
-    return PreemptionSpec("where", fold_constants(found))
+    return PreemptionSpec("where", fold_constants(expr))

@@ -3,7 +3,8 @@
 from typing import Literal, cast
 
 from policysched.lang.check.block_params import BlockParams, check_block_params
-from policysched.lang.check.declarations import check_constant, declare_name, resolve_type
+from policysched.lang.check.constants import check_constant
+from policysched.lang.check.declarations import declare_name, resolve_type
 from policysched.lang.check.expressions import check_expression_as
 from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import STATE_KEY, STATE_UPDATE, ExpressionContext, Scope
@@ -29,7 +30,7 @@ def declare_state(scope: Scope, node: s.StateDecl) -> None:
 def _check_state(scope: Scope, node: s.StateDecl, type_: Type | None) -> StateSpec | None:
     errors = scope.error_count()
     params = check_block_params(scope, f"the state `{node.name.text}`", node.name.span, node.params, _PARAMS)
-    key: e.Expr | None = e.Const("", STRING, node.name.span)  # one for all pods
+    key: e.Expr | None = e.Const("", STRING, node.name.span)  # one value for all pods
     if params.get("key") is not None:
         key = _expression(scope, params, "key", "", STATE_KEY, STRING)
     per = params.choice("per", ("node", "cluster"), "node")
@@ -50,12 +51,10 @@ def _check_state(scope: Scope, node: s.StateDecl, type_: Type | None) -> StateSp
             scope,
             params,
             "keep",
-            "`keep` is what stays of the value when it is fed: at least 0%, less than 100%",
+            "`keep` must be at least 0% and less than 100%",
         )
     if most is not None and not 1 <= most <= _VALUES_MAX:
-        _report_out_of_range(
-            scope, params, "most", f"`most` is how many values are held: 1 to {_VALUES_MAX:,}"
-        )
+        _report_out_of_range(scope, params, "most", f"`most` must be between 1 and {_VALUES_MAX:,}")
     if type_ is None or key is None or value is None or keep is None or start is None or most is None:
         return None
     if scope.error_count() > errors:
@@ -76,29 +75,29 @@ def _check_state(scope: Scope, node: s.StateDecl, type_: Type | None) -> StateSp
 
 
 def _expression(
-    scope: Scope, params: BlockParams, name: str, example: str, place: ExpressionContext, type_: Type
+    scope: Scope, params: BlockParams, name: str, example: str, context: ExpressionContext, type_: Type
 ) -> e.Expr | None:
     node = params.required(name, example)
     if node is None:
         return None
     if isinstance(node, s.MapLit):
-        scope.report("PS202", f"`{name}` is one value", node.span)
+        scope.report("PS202", f"`{name}` must be a single value", node.span)
         return None
-    found = check_expression_as(scope, node, place, type_)
-    return None if found is None or not check_always_present(scope, found) else found
+    expr = check_expression_as(scope, node, context, type_)
+    return None if expr is None or not check_always_present(scope, expr) else expr
 
 
 def _number(scope: Scope, node: s.Expression | s.MapLit | None, type_: Type) -> int | float | None:
     if node is None:
         return None
     if isinstance(node, s.MapLit):
-        scope.report("PS202", "this is one number", node.span)
+        scope.report("PS202", "expected a number", node.span)
         return None
-    found = check_constant(scope, node, type_)
-    return found.value if found is not None and isinstance(found.value, int | float) else None
+    expr = check_constant(scope, node, type_)
+    return expr.value if expr is not None and isinstance(expr.value, int | float) else None
 
 
 def _report_out_of_range(scope: Scope, params: BlockParams, name: str, message: str) -> None:
     node = params.get(name)
-    assert node is not None, f"{name} is out of range and was not written"
+    assert node is not None, f"{name} is out of range but not written"
     scope.report("PS208", message, node.span, label="out of range")

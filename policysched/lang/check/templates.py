@@ -1,4 +1,4 @@
-"""`else "receiving {net_rx}, over {hot_link}"`: texts with values in them."""
+"""Messages with placeholders: `else "receiving {net_rx}, over {hot_link}"`."""
 
 import re
 
@@ -16,22 +16,24 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 def check_template(scope: Scope, node: s.StringLit) -> MessageTemplate | None:
-    """The text and its placeholders, each a declared name or an attribute; None after a finding."""
+    """The message and its placeholders, each a declared name or an attribute; None after a diagnostic."""
     parts: list[str | Expr] = []
-    sound = True
+    is_valid = True
     end = 0
     for match in _BRACES.finditer(node.value):
         parts.append(node.value[end : match.start()])
         end = match.end()
         value = _check_placeholder(scope, node, match.group(1))
-        sound = sound and value is not None
+        is_valid = is_valid and value is not None
         if value is not None:
             parts.append(value)
     parts.append(node.value[end:])
     if any(isinstance(part, str) and ("{" in part or "}" in part) for part in parts):
-        scope.report("PS236", "a brace without its partner", node.span, help="a placeholder is `{name}`")
+        scope.report(
+            "PS236", "unmatched brace in a message", node.span, help="write a placeholder as `{name}`"
+        )
         return None
-    return MessageTemplate(node.value, tuple(part for part in parts if part != "")) if sound else None
+    return MessageTemplate(node.value, tuple(part for part in parts if part != "")) if is_valid else None
 
 
 def _check_placeholder(scope: Scope, node: s.StringLit, inner: str) -> Expr | None:
@@ -40,18 +42,18 @@ def _check_placeholder(scope: Scope, node: s.StringLit, inner: str) -> Expr | No
     if reference is None:
         scope.report(
             "PS236",
-            f"`{{{inner}}}` is no placeholder",
+            f"invalid placeholder `{{{inner}}}`",
             span,
             label="not a name or an attribute",
-            help="such as `{net_rx}` or `{node.free.cpu}`; compute a value with `let` or in the condition",
+            help="for example `{net_rx}` or `{node.free.cpu}`; compute other values with `let`",
         )
         return None
-    found = check_expression(scope, reference, REASON_TEMPLATE)
-    return None if found is None else fold_constants(found)
+    expr = check_expression(scope, reference, REASON_TEMPLATE)
+    return None if expr is None else fold_constants(expr)
 
 
 def _placeholder_span(span: Span, inner: str) -> Span:
-    """Where the placeholder stands; the whole text where escapes moved it."""
+    """The span of the placeholder; the whole string if escape sequences shift offsets."""
     at = span.text.find("{" + inner + "}")
     return span if at < 0 else Span(span.source, span.start + at + 1, span.start + at + 1 + len(inner))
 

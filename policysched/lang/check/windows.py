@@ -1,4 +1,4 @@
-"""`window("Mon-Fri 07:00-19:00, Sat 10:00-12:00", "Europe/Zurich")`: hours of the week."""
+"""`window("Mon-Fri 07:00-19:00, Sat 10:00-12:00", "Europe/Zurich")`: weekly time windows."""
 
 import re
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -17,30 +17,30 @@ def check_window(scope: Scope, node: s.CallExpr) -> e.WeeklyWindow | None:
     if len(node.args) != 2:
         scope.report(
             "PS209",
-            f"`check_window` takes 2 arguments, and here are {len(node.args)}",
+            f"`window` takes 2 arguments, found {len(node.args)}",
             node.span,
-            help='`check_window("Mon-Fri 07:00-19:00", "Europe/Zurich")`',
+            help='for example `window("Mon-Fri 07:00-19:00", "Europe/Zurich")`',
         )
         return None
     hours, zone = node.args
     if not isinstance(hours, s.StringLit) or not isinstance(zone, s.StringLit):
         wrong = hours if not isinstance(hours, s.StringLit) else zone
-        scope.report("PS238", "`check_window` takes its hours and its zone as quoted texts", wrong.span)
+        scope.report("PS238", "`window` expects two strings: hours and a time zone", wrong.span)
         return None
     spans = _parse_spans(hours.value)
     if spans is None:
         scope.report(
             "PS238",
-            f"`{hours.value}` is no weekly window",
+            f"malformed weekly window `{hours.value}`",
             hours.span,
-            help="days and hours, such as `Mon-Fri 07:00-19:00` or `Sat 22:00-06:00, Sun 10:00-12:00`",
+            help="write days and hours, for example `Mon-Fri 07:00-19:00` or `Sat 22:00-06:00, Sun 10:00-12:00`",
         )
     if not _is_known_zone(zone.value):
         scope.report(
             "PS238",
             f"unknown time zone `{zone.value}`",
             zone.span,
-            help="a name such as `Europe/Zurich` or `UTC`",
+            help="for example `Europe/Zurich` or `UTC`",
         )
         return None
     return None if spans is None else e.WeeklyWindow(spans, zone.value, node.span)
@@ -49,14 +49,14 @@ def check_window(scope: Scope, node: s.CallExpr) -> e.WeeklyWindow | None:
 def _is_known_zone(name: str) -> bool:
     try:
         ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: the name is a folder of zones
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: the name is a directory of zones
         return False
     return True
 
 
 def _parse_spans(text: str) -> tuple[tuple[int, int], ...] | None:
-    """Half open, in minutes from Monday 00:00, sorted and joined. What passes midnight ends on the next day."""
-    found: list[tuple[int, int]] = []
+    """Half-open intervals in minutes since Monday 00:00, sorted and merged; they can cross midnight."""
+    intervals: list[tuple[int, int]] = []
     for part in text.split(","):
         match = _PART.match(part.strip())
         if match is None:
@@ -72,8 +72,8 @@ def _parse_spans(text: str) -> tuple[tuple[int, int], ...] | None:
         days = (_DAYS.index(last or first) - begin) % 7 + 1
         for day in range(begin, begin + days):
             opens = day % 7 * _DAY_MINUTES + start
-            found.append((opens, opens + (end - start if end > start else end - start + _DAY_MINUTES)))
-    return _merge_spans(found)
+            intervals.append((opens, opens + (end - start if end > start else end - start + _DAY_MINUTES)))
+    return _merge_spans(intervals)
 
 
 def _merge_spans(spans: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

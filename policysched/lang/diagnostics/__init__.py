@@ -1,1 +1,1 @@
-"""The catalogue of diagnostics: every code with its severity, prose and examples, and the comments that silence one."""
+"""The catalogue of diagnostics, with documentation for every code, and ignore comments."""

@@ -1,44 +1,50 @@
 """The catalogue of diagnostics: every code with its name, severity, prose and examples.
 
-`PS0xx` (about the lint run itself) and `PS1xx` (syntax) stand in `rules_syntax`, `PS2xx` and up in `rules_check`,
-`PS7xx` (what `policysched test` says of test files and of rules that no test tries) in `rules_tests`, `PS9xx` (what
-only a running scheduler can say) in `rules_live`.
+| codes | subject | module |
+|---|---|---|
+| `PS0xx`, `PS1xx` | the lint run, syntax | `syntax_docs` |
+| `PS2xx` | names, types, units, parameter values | `name_docs`, `parameter_docs` |
+| `PS3xx`, `PS4xx` | logic, operations | `warning_docs` |
+| `PS7xx` | test files and coverage (`policysched test`) | `policytest_docs` |
+| `PS9xx` | settings, servers, the running scheduler | `live_docs` |
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from policysched.lang.diagnostics.check_docs import CHECK_DOCS
 from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc
 from policysched.lang.diagnostics.live_docs import LIVE_DOCS
+from policysched.lang.diagnostics.name_docs import NAME_DOCS
+from policysched.lang.diagnostics.parameter_docs import PARAMETER_DOCS
 from policysched.lang.diagnostics.policytest_docs import POLICYTEST_DOCS
 from policysched.lang.diagnostics.syntax_docs import SYNTAX_DOCS
+from policysched.lang.diagnostics.warning_docs import WARNING_DOCS
 from policysched.text import Diagnostic, Label, Span
 
 __all__ = ["DIAGNOSTIC_DOCS", "DiagnosticDoc", "find_diagnostic_doc", "make_diagnostic"]
 
 
 def _index_by_code(*tables: tuple[DiagnosticDoc, ...]) -> Mapping[str, DiagnosticDoc]:
-    rules: dict[str, DiagnosticDoc] = {}
+    docs: dict[str, DiagnosticDoc] = {}
     names: set[str] = set()
-    for rule in sorted((rule for table in tables for rule in table), key=lambda rule: rule.code):
-        assert rule.code not in rules, f"two rules have the code {rule.code}"
-        assert rule.name not in names, f"two rules are called {rule.name}"
-        rules[rule.code] = rule
-        names.add(rule.name)
-    return MappingProxyType(rules)
+    for doc in sorted((doc for table in tables for doc in table), key=lambda doc: doc.code):
+        assert doc.code not in docs, f"duplicate code {doc.code}"
+        assert doc.name not in names, f"duplicate name {doc.name}"
+        docs[doc.code] = doc
+        names.add(doc.name)
+    return MappingProxyType(docs)
 
 
 DIAGNOSTIC_DOCS: Mapping[str, DiagnosticDoc] = _index_by_code(
-    SYNTAX_DOCS, CHECK_DOCS, POLICYTEST_DOCS, LIVE_DOCS
+    SYNTAX_DOCS, NAME_DOCS, PARAMETER_DOCS, WARNING_DOCS, POLICYTEST_DOCS, LIVE_DOCS
 )
-"""Every rule by its code, in the order of the codes."""
+"""All entries by code, in the order of the codes."""
 
-_CODE_OF_NAME = {rule.name: code for code, rule in DIAGNOSTIC_DOCS.items()}
+_CODE_OF_NAME = {doc.name: code for code, doc in DIAGNOSTIC_DOCS.items()}
 
 
 def find_diagnostic_doc(code_or_name: str) -> DiagnosticDoc | None:
-    """The rule by its code (`PS210`, in any case) or its name (`unknown-name`)."""
+    """The entry with this code (`PS210`, case-insensitive) or name (`unknown-name`)."""
     return DIAGNOSTIC_DOCS.get(_CODE_OF_NAME.get(code_or_name.lower(), code_or_name.upper()))
 
 
@@ -48,10 +54,10 @@ def make_diagnostic(
     span: Span | None,
     *,
     label: str = "",
-    help: str = "",  # noqa: A002 (the word that is printed)
+    help: str = "",  # noqa: A002 (the label in the output)
     notes: tuple[str, ...] = (),
     related: tuple[Label, ...] = (),
 ) -> Diagnostic:
-    """A finding, with the name and severity that the catalogue gives to its code."""
-    rule = DIAGNOSTIC_DOCS[code]
-    return Diagnostic(code, rule.name, rule.severity, message, span, label, help, notes, related)
+    """A diagnostic with the name and severity of its code."""
+    doc = DIAGNOSTIC_DOCS[code]
+    return Diagnostic(code, doc.name, doc.severity, message, span, label, help, notes, related)

@@ -1,4 +1,4 @@
-"""What is written down about each diagnostic. Its own module, so that the tables of rules can use it freely."""
+"""The documentation of one diagnostic."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,12 @@ from policysched.text import Severity
 
 @dataclass(frozen=True, slots=True)
 class DiagnosticDoc:
-    """One diagnostic: what it is called, how bad it is, and how it looks and is mended.
+    """The documentation of one diagnostic code.
 
-    `summary` is one line without a full stop. `explanation` says in prose why it matters and what to do. `bad_example` is a
-    whole policy text that draws the code when it is linted, `good_example` the same policy mended, which does not (a house
-    test runs both); both are empty for what no text draws by itself. Where two files are needed, `other_files` holds the rest of the ConfigMap's keys.
+    `summary` is one line without a full stop. `explanation` says why it matters and what to do.
+    `bad_example` is a complete policy that triggers the code, `good_example` the fixed policy (a test
+    lints both); both are empty for codes that no policy triggers by itself. `other_files` holds further
+    keys of the ConfigMap that the examples need.
     """
 
     code: str
@@ -39,7 +40,7 @@ def diagnostic_doc(
     head: str = EXAMPLE_HEADER,
     others: tuple[tuple[str, str], ...] = (),
 ) -> DiagnosticDoc:
-    """One whose examples need only their own lines: `head` stands before both."""
+    """An entry whose examples share the lines `head`."""
     return DiagnosticDoc(
         code, name, severity, summary, explanation, f"{head}{bad}\n", f"{head}{good}\n", others
     )

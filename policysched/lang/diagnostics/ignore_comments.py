@@ -1,8 +1,8 @@
-"""`# policysched: ignore[PS401] why`: a comment that silences warnings on its line.
+"""Ignore comments: `# policysched: ignore[PS401] reason` silences warnings on one line.
 
-A comment behind something silences its own line, a comment on a line of its own the next line that holds something.
-Errors cannot be silenced: the scheduler would refuse the policy all the same. A comment that silences nothing is
-reported, and so is one that does not say why.
+A comment after code applies to its own line; a comment on its own line applies to the next line with
+code. Errors cannot be silenced, because the scheduler rejects the policy anyway. A comment that matches
+no diagnostic is reported, and so is one without a reason.
 """
 
 import re
@@ -17,7 +17,7 @@ _IGNORE_COMMENT = re.compile(r"#\s*policysched:\s*ignore\[([^\]\n]*)\]\s*(.*)")
 
 
 def apply_ignore_comments(source: Source, diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """What is left of the diagnostics of one source, with what is to be said of the ignoring comments themselves."""
+    """The diagnostics of one source that are not silenced, and those about the ignore comments."""
     if "policysched:" not in source.text:
         return tuple(diagnostics)
     kept = list(diagnostics)
@@ -27,22 +27,22 @@ def apply_ignore_comments(source: Source, diagnostics: Sequence[Diagnostic]) -> 
             continue
         line = _ignored_line(source, comment)
         used = False
-        for word in filter(None, (word.strip() for word in match.group(1).split(","))):
-            rule = find_diagnostic_doc(word)
-            left = [d for d in kept if not (rule is not None and _is_ignored(rule.code, line, d))]
-            used = used or len(left) < len(kept)
-            if len(left) == len(kept):
-                kept.append(_unused_ignore(comment.span, word, line, kept))
+        for code in filter(None, (code.strip() for code in match.group(1).split(","))):
+            doc = find_diagnostic_doc(code)
+            remaining = [d for d in kept if not (doc is not None and _is_ignored(doc.code, line, d))]
+            used = used or len(remaining) < len(kept)
+            if len(remaining) == len(kept):
+                kept.append(_unused_ignore(comment.span, code, line, kept))
             else:
-                kept = left
+                kept = remaining
         if used and not match.group(2).strip():
             kept.append(
                 make_diagnostic(
                     "PS002",
-                    "the comment does not say why",
+                    "the ignore comment has no reason",
                     comment.span,
-                    label="a reason is expected behind this",
-                    help=f"write `# policysched: ignore[{match.group(1)}] because ...`",
+                    label="expected a reason after this",
+                    help=f"write `# policysched: ignore[{match.group(1)}] REASON`",
                 )
             )
     kept.sort(key=lambda d: -1 if d.span is None else d.span.start)
@@ -59,30 +59,28 @@ def _ignored_line(source: Source, comment: Comment) -> int:
     return line
 
 
-def _is_ignored(code: str, line: int, found: Diagnostic) -> bool:
+def _is_ignored(code: str, line: int, diagnostic: Diagnostic) -> bool:
     return (
-        found.code == code
-        and found.severity is not Severity.ERROR
-        and found.span is not None
-        and found.span.source.position(found.span.start).line == line
+        diagnostic.code == code
+        and diagnostic.severity is not Severity.ERROR
+        and diagnostic.span is not None
+        and diagnostic.span.source.position(diagnostic.span.start).line == line
     )
 
 
-def _unused_ignore(span: Span, word: str, line: int, kept: Sequence[Diagnostic]) -> Diagnostic:
-    rule = find_diagnostic_doc(word)
-    error = any(
-        rule is not None
-        and d.code == rule.code
+def _unused_ignore(span: Span, code: str, line: int, kept: Sequence[Diagnostic]) -> Diagnostic:
+    doc = find_diagnostic_doc(code)
+    is_error = any(
+        doc is not None
+        and d.code == doc.code
         and d.span is not None
         and d.span.source.position(d.span.start).line == line
         for d in kept
     )
-    if rule is None:
-        why = f"`{word}` is no diagnostic"
-    elif error:
-        why = f"`{word}` is an error, and errors cannot be ignored"
+    if doc is None:
+        why = f"unknown diagnostic `{code}`"
+    elif is_error:
+        why = f"`{code}` is an error and cannot be ignored"
     else:
-        why = f"`{word}` does not occur on line {line}"
-    return make_diagnostic(
-        "PS001", f"nothing is ignored: {why}", span, label="ignores nothing", help="take it out"
-    )
+        why = f"line {line} has no diagnostic `{code}`"
+    return make_diagnostic("PS001", f"unused ignore comment: {why}", span, label="unused", help="remove it")

@@ -1,4 +1,7 @@
-"""The catalogue's entries for what can be said only of a running scheduler or with its settings at hand. No text draws them, so they have no examples."""
+"""Diagnostics that need the operator's settings, a metrics server or a running scheduler (`PS9xx`).
+
+No policy triggers them by itself, so they have no examples.
+"""
 
 from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc
 from policysched.text import Severity
@@ -8,12 +11,12 @@ LIVE_DOCS = (
         "PS901",
         "check-did-not-finish",
         Severity.ERROR,
-        "a ConfigMap's policies could not be checked in the time and memory that a check has",
-        "The running scheduler checks policies in a process of its own, with a limit on time and memory, so that no edit "
-        "can stop it. The check of this ConfigMap's texts ended by that limit, or its process died. Nobody can say "
-        "which text is to blame, so none of them is accepted and the policies from before run on. The key that was "
-        "edited last is the likely cause: make it smaller, or take it out. `policysched lint` checks the same texts "
-        "without the limit.",
+        "the check of a ConfigMap's policies exceeded its limits",
+        "The scheduler checks policies in a separate process with limits on time and memory, so "
+        "that no edit can stop it. The check exceeded a limit, or its process died. The "
+        "offending key is unknown, so no key is accepted and the previous policies stay active. "
+        "The key that was edited last is the likely cause: make it smaller or remove it. "
+        "`policysched lint` checks the same texts without limits.",
         bad_example="",
         good_example="",
     ),
@@ -21,11 +24,12 @@ LIVE_DOCS = (
         "PS902",
         "metric-without-source",
         Severity.WARNING,
-        "no source of the settings brings samples of a metric",
-        "Where samples come from stands in the operator's settings, so only with these at hand can it be said: "
-        "`policysched lint --config settings.yaml my.policy`. The metric names a source that is not there, names none where there are "
-        "several and no default, or asks one for what it does not have. The scheduler runs such a policy with the metric "
-        "missing for every node, and says so in an event MetricWithoutSource.",
+        "no configured source provides a metric",
+        "Metric sources are part of the operator's settings, so this check needs them: "
+        "`policysched lint --config settings.yaml my.policy`. The metric names an unknown "
+        "source, names none although there are several and no default, or requests something "
+        "that its source does not have. The scheduler runs such a policy with the metric "
+        "missing on every node and emits the event MetricWithoutSource.",
         bad_example="",
         good_example="",
     ),
@@ -33,10 +37,11 @@ LIVE_DOCS = (
         "PS903",
         "metric-without-series",
         Severity.WARNING,
-        "the server has no series for a metric's query now, or none with the label that joins",
-        "`policysched lint --config settings.yaml --live my.policy` asks the servers. A metric that never existed is mostly a "
-        "name or a label that is spelt in another way there; one that an exporter brings only at times is missing for as long. "
-        "The policy runs all the same, with the metric missing.",
+        "the server has no series for a metric's query, or none with the join label",
+        "`policysched lint --config settings.yaml --live my.policy` queries the servers. "
+        "Usually a metric or label name is spelled differently on the server. A series that an "
+        "exporter reports only at times is missing in between. The policy still runs, with the "
+        "metric missing.",
         bad_example="",
         good_example="",
     ),
@@ -44,42 +49,46 @@ LIVE_DOCS = (
         "PS904",
         "query-refused",
         Severity.WARNING,
-        "the server cannot make sense of a metric's query, or answers with another type than one value for each series",
-        "`policysched lint --config settings.yaml --live my.policy` asks the servers and repeats what they say. A query must "
-        "give an instant vector: no scalar, and no range such as `up[5m]` without a function around it.",
+        "the server rejects a metric's query, or the result is not an instant vector",
+        "`policysched lint --config settings.yaml --live my.policy` queries the servers and "
+        "repeats their answer. A query must return an instant vector, not a scalar, and not a "
+        "range vector such as `up[5m]` without a function around it.",
         bad_example="",
         good_example="",
     ),
     DiagnosticDoc(
         "PS905",
-        "doubled-series",
+        "duplicate-series",
         Severity.WARNING,
-        "several series of a metric are for one node",
-        "`policysched lint --config settings.yaml --live my.policy` asks the servers. Nobody knows which of the series counts, "
-        "so the node is left without a sample. `sum by (instance) (...)` makes one of the devices' series.",
+        "several series of a metric match one node",
+        "`policysched lint --config settings.yaml --live my.policy` queries the servers. The "
+        "series are ambiguous, so the node has no sample. Aggregate them, for example with `sum "
+        "by (instance) (...)`.",
         bad_example="",
         good_example="",
     ),
     DiagnosticDoc(
         "PS906",
-        "extender-not-set-up",
+        "extender-not-configured",
         Severity.ERROR,
-        "the settings do not have an extender that a policy asks, or not the verb that it is asked for",
-        "Where an extender is and what it can be asked stands in the operator's settings, under `extenders`, so only with these at hand "
-        "can it be said: `policysched lint --config settings.yaml my.policy`. The scheduler does not run such a policy, for its pods would "
-        "go where the extender might have refused them; the text from before runs on. Name the extender in the settings and "
-        "restart, or take the statement out.",
+        "an extender is not configured, or lacks a required verb",
+        "Extenders are part of the operator's settings, under `extenders`, so this check needs "
+        "them: `policysched lint --config settings.yaml my.policy`. The scheduler does not "
+        "activate such a policy, because its pods could be placed on nodes that the extender "
+        "would reject; the previous version stays active. Configure the extender and restart, "
+        "or remove the statement.",
         bad_example="",
         good_example="",
     ),
     DiagnosticDoc(
         "PS907",
-        "not-text",
+        "not-utf8",
         Severity.ERROR,
-        "a key of the policies' ConfigMap is not UTF-8 text",
-        "`kubectl create configmap --from-file` puts a file that is not UTF-8 under `binaryData`, without a word. Such files come from editors and "
-        "shells that write another encoding: Latin-1, or UTF-16 as the `>` of PowerShell. The key is refused, and its policy runs on with the "
-        "text from before. Save the file as UTF-8 and apply it again.",
+        "a key of the policies' ConfigMap is not UTF-8",
+        "`kubectl create configmap --from-file` silently stores a file that is not UTF-8 under "
+        "`binaryData`. Such files come from editors and shells that use another encoding, such "
+        "as Latin-1, or UTF-16 for `>` in PowerShell. The key is rejected and the previous "
+        "version of its policy stays active. Save the file as UTF-8 and apply it again.",
         bad_example="",
         good_example="",
     ),

@@ -1,4 +1,4 @@
-"""Diagnostics about names, types and units (`PS2xx`): with one of these a policy does not become active."""
+"""Diagnostics about names, types and units (`PS2xx`)."""
 
 from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc, diagnostic_doc
 from policysched.text import Severity
@@ -27,50 +27,54 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
     diagnostic_doc(
         "PS201",
         "unguarded-optional",
-        "something that may be absent is read without asking first",
-        "A label, an annotation or an optional input may not be there. What should happen then must stand in the policy: "
-        "`has` in front of it (in `when`, or before `and`), or `else` behind it. In `reject` an absent label of the node "
-        "does not reject, and needs no asking.",
+        "an optional value is read without a check",
+        "A label, an annotation or an optional input can be absent. Check it with `has` (in "
+        "`when`, or before `and`), or give a fallback with `else`. A `reject` needs no check "
+        "for labels of the node: if the label is absent, the node is not rejected.",
         bad='filter pool require node.labels["pool"] == "batch"',
         good='filter pool require has node.labels["pool"] and node.labels["pool"] == "batch"',
     ),
     diagnostic_doc(
         "PS202",
         "type-mismatch",
-        "a value is not of the type that is needed here",
-        "Nothing is converted silently. A label is a string, also where it looks like a number: an input with a type reads it.",
+        "a value has the wrong type",
+        "There are no implicit conversions. A label is a string even if it looks like a number; "
+        "declare an `input` to parse it.",
         bad='filter size when has pod.labels["size"] require pod.labels["size"] == 4',
         good='filter size when has pod.labels["size"] require pod.labels["size"] == "4"',
     ),
     diagnostic_doc(
         "PS203",
         "ambiguous-unit",
-        "a suffix can mean two things, and nothing decides",
-        "`100m` is a tenth of a core where a cpu is expected and a hundred minutes where a duration is. Give it a type.",
+        "a unit suffix is ambiguous",
+        "`100m` is a tenth of a core if a cpu amount is expected, and a hundred minutes if a "
+        "duration is. Declare a type.",
         bad="filter few require count(pods on node) < 100m",
         good="filter few require count(pods on node) < 100",
     ),
     diagnostic_doc(
         "PS204",
         "dimension-mismatch",
-        "two amounts of different dimensions are compared, added or put in each other's place",
-        "Cores and bytes have no common unit. Divide each by one of its own kind to get plain numbers.",
+        "two amounts have different dimensions",
+        "Cores and bytes have no common unit. Divide each by an amount of its own dimension to "
+        "get plain numbers.",
         bad="filter room require node.free.cpu > node.free.memory",
         good="filter room require node.free.cpu > pod.requests.cpu",
     ),
     diagnostic_doc(
         "PS205",
         "milli-memory",
-        "`m` behind a size means thousandths of a byte",
-        "`128m` of memory is an old mistake in manifests: Kubernetes reads it as less than one byte. `Mi` is meant.",
+        "`m` is used as a unit of bytes",
+        "`128m` of memory is a common mistake in manifests: Kubernetes reads it as thousandths "
+        "of a byte. Use `Mi`.",
         bad="filter big require node.free.memory > 512m",
         good="filter big require node.free.memory > 512Mi",
     ),
     diagnostic_doc(
         "PS206",
         "decimal-size",
-        "a size looks binary and is counted in thousands",
-        "`512M` is 512,000,000 bytes, `512Mi` is 536,870,912. Memory is usually counted in the second way.",
+        "a size uses a decimal unit where a binary one is likely meant",
+        "`512M` is 512,000,000 bytes; `512Mi` is 536,870,912. Memory is usually given in binary units.",
         bad="filter big require node.free.memory > 512M",
         good="filter big require node.free.memory > 512Mi",
         severity=Severity.HINT,
@@ -78,26 +82,27 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
     diagnostic_doc(
         "PS207",
         "wrong-unit",
-        "a unit is unknown, or missing where a bare number would not say enough",
-        "Bandwidths and durations are always written with their unit: `800Mbps` (bits), `100MBps` (bytes), `90s`.",
+        "a unit is unknown or missing",
+        "Bandwidths and durations always need a unit: `800Mbps` (bits), `100MBps` (bytes), `90s`.",
         bad='input wait: duration = pod.labels["wait"] default 90 invalid default\nqueue by wait',
         good='input wait: duration = pod.labels["wait"] default 90s invalid default\nqueue by wait',
     ),
     diagnostic_doc(
         "PS208",
         "out-of-range",
-        "a number is outside what can be held or is allowed here",
-        "Amounts are whole thousandths of a core, bytes and nanoseconds, and fit into 64 bits; weights go up to a million, "
-        "scores from 0 to 100.",
+        "a number is out of range",
+        "Amounts are whole thousandths of a core, bytes or nanoseconds, and fit in 64 bits. "
+        "Weights are at most 1,000,000; scores are 0 to 100.",
         bad="let step: cpu = 0.0001\nfilter room require node.free.cpu > step",
         good="let step: cpu = 1m\nfilter room require node.free.cpu > step",
     ),
     diagnostic_doc(
         "PS209",
         "wrong-arguments",
-        "a function has too many or too few arguments",
-        "`clamp(x, low, high)` takes three, `min` and `max` two or more, `rank(x, [...])` two, `normal_cdf` and `beta_cdf` three, `round` one and "
-        "perhaps how to round, the others one.",
+        "a function has the wrong number of arguments",
+        "`clamp(x, low, high)`, `normal_cdf` and `beta_cdf` take three arguments, `rank(x, "
+        "[...])` and `window` two, `min` and `max` two or more, `round` one and an optional "
+        "rounding mode, `traffic_to` one to three, all others one.",
         bad="queue by clamp(pod.priority, 10)",
         good="queue by clamp(pod.priority, 0, 10)",
     ),
@@ -105,8 +110,8 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS210",
         "unknown-name",
         "a name is not declared",
-        "Bare names are declared with `let`, `input` or `metric`, above where they are used. Attributes have their owner "
-        "in front: `pod.qos`. Strings are quoted.",
+        "Bare names are declared with `param`, `let`, `input`, `metric` or `state`, above their "
+        "first use. Attributes are written with their owner: `pod.qos`. Strings are quoted.",
         bad="filter room require node.free.cpu > headroom",
         good="let headroom: cpu = 500m\nfilter room require node.free.cpu > headroom",
     ),
@@ -114,43 +119,45 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS211",
         "unknown-attribute",
         "a pod, node or namespace has no such attribute",
-        "The attributes are listed in the documentation; maps such as `labels` are read with a key.",
+        "See the documentation for the list of attributes. Maps such as `labels` are read with a key.",
         bad="filter room require node.free_cpu > pod.requests.cpu",
         good="filter room require node.free.cpu > pod.requests.cpu",
     ),
     diagnostic_doc(
         "PS212",
-        "unknown-word",
-        "a word is not one of those that can stand here",
-        "Choices such as `missing reject`, `on_timeout = requeue` or `normalize max` are bare words out of a few.",
+        "unknown-choice",
+        "a keyword argument is not one of the allowed choices",
+        "Choices such as `missing reject`, `on_timeout = requeue` or `normalize max` are bare "
+        "words from a fixed set.",
         bad=f"{_METRIC_EXAMPLE}filter cool require cpu_util < 85% missing rejct",
         good=f"{_METRIC_EXAMPLE}filter cool require cpu_util < 85% missing reject",
     ),
     diagnostic_doc(
         "PS213",
         "duplicate-name",
-        "a name is taken already",
-        "Each filter, each score, each layer and each declaration has a name of its own, since events and metrics speak of "
-        "it. `amend`, `replace`, `reweight` and `drop` change a rule that is there.",
+        "a name is already declared",
+        "Events and metrics refer to filters, scores, layers and declarations by name, so names "
+        "are unique. Use `amend`, `replace`, `reweight` or `drop` to change an existing rule.",
         bad="filter node_ports when pod.priority < 100",
         good="amend node_ports when pod.priority < 100",
     ),
     diagnostic_doc(
         "PS214",
         "clause-required",
-        "a case is left open that the policy must decide",
-        "What happens without a sample, without a label or with a text of the wrong type is decided by who writes the "
-        "policy, not by a default: `missing ...`, `default ...`, `optional`, `invalid ...`.",
+        "a required clause is missing",
+        "The policy must state what happens if a sample or a label is absent, or a string "
+        "cannot be parsed: `missing ...`, `default ...`, `optional`, `invalid ...`. There is no "
+        "implicit default.",
         bad=f"{_METRIC_EXAMPLE}filter cool require cpu_util < 85%",
         good=f"{_METRIC_EXAMPLE}filter cool require cpu_util < 85% missing pass",
     ),
     diagnostic_doc(
         "PS215",
-        "share-mixed-in-a-key",
-        "a key of the queue reads what a namespace holds together with something else",
-        "Every placement changes what a namespace holds, and with it the place of all its pods at once. A queue of many "
-        "thousands keeps up with that as long as a share orders namespaces against each other, and other keys order the pods "
-        "within one.",
+        "mixed-share-key",
+        "a queue key combines a namespace share with something else",
+        "Every placement changes the share of a namespace, and with it the position of all its "
+        "pods. The queue stays efficient as long as a share only orders namespaces, and other "
+        "keys order the pods within a namespace.",
         bad="queue by namespace.share.cpu * 100 - pod.priority else 0",
         good="queue by namespace.share.cpu, pod.priority desc",
     ),
@@ -158,72 +165,78 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS216",
         "key-without-brackets",
         "the key of a label is not quoted",
-        "Keys have dots, dashes and slashes in them, so they always stand in brackets and quotes.",
+        "Keys contain dots, dashes and slashes, so they are written in brackets and quotes.",
         bad='filter app reject node.labels.pool == "spare"',
         good='filter app reject node.labels["pool"] == "spare"',
     ),
     diagnostic_doc(
         "PS217",
         "clause-not-allowed",
-        "a clause stands in a rule that has no use for it",
-        "A built-in has its own words and its own scale, and `prefer` is 100 or 0.",
+        "a clause is not allowed in this rule or declaration",
+        "A built-in has its own messages and scale, `prefer` scores 100 or 0, and a record "
+        "field is always part of an input.",
         bad='amend node_ports scaleup no else "no port is free"',
         good="amend node_ports when pod.priority < 100",
     ),
     diagnostic_doc(
         "PS218",
         "else-required",
-        "an operation may have no value",
-        "A division by zero, a logarithm of zero and a root of a negative number have none. `else` says what stands there.",
+        "an operation can be undefined",
+        "Division by zero, the logarithm of zero and the square root of a negative number have "
+        "no value. Give a fallback with `else`.",
         bad="score pack weight 1 higher node.requested.cpu / node.allocatable.cpu normalize range(0%, 100%)",
         good="score pack weight 1 higher node.requested.cpu / node.allocatable.cpu else 0 normalize range(0%, 100%)",
     ),
     diagnostic_doc(
         "PS219",
         "builtin-name",
-        "a rule of one's own has the name of a built-in, or a built-in stands where it cannot",
-        "A built-in's name always means kube-scheduler's rule, so that an event that names it can be believed.",
+        "the name of a built-in is used for another rule",
+        "The name of a built-in always refers to kube-scheduler's rule, so that events are unambiguous.",
         bad="replace filter node_ports require pod.priority > 100",
         good="filter important require pod.priority > 100",
     ),
     diagnostic_doc(
         "PS220",
-        "not-known-here",
-        "something is read where it is not known yet",
-        "A layer and the queue look at the pod before any node is chosen; a `when` is decided before samples are looked at; "
-        "`victim` and `other` have a meaning only in their own places.",
+        "not-available-here",
+        "a value is not available here",
+        "Layers and the queue are evaluated before a node is chosen, and `when` is evaluated "
+        "before metrics are read. `victim` is available only in `preemption`, `other` only in "
+        "`count(pods where ...)`.",
         bad="queue by node.free.cpu desc",
         good="queue by pod.requests.cpu desc",
     ),
     diagnostic_doc(
         "PS221",
         "not-constant",
-        "a constant is needed and this depends on something",
-        "The items of a list, the keys of labels and what a parameter is set to are the same for every pod and node.",
+        "a constant is required",
+        "List items, label keys and parameter values must be the same for every pod and node.",
         bad='filter ns require pod.namespace in ["batch", pod.name]',
         good='filter ns require pod.namespace in ["batch", "ml"]',
     ),
     diagnostic_doc(
         "PS222",
         "unknown-parameter",
-        "a parameter in braces is not known",
-        "Each metric, gang and built-in has its own parameters; a misspelt one would be a setting that is not set.",
+        "a parameter is unknown",
+        "Each metric, gang and built-in has its own parameters. A misspelled parameter would "
+        "otherwise be ignored silently.",
         bad="replace score node_resources_fit weight 1 { strateg = most_allocated }",
         good="replace score node_resources_fit weight 1 { strategy = most_allocated }",
     ),
     diagnostic_doc(
         "PS223",
         "parameter-required",
-        "a parameter in braces is missing",
-        "A metric says where it comes from, its unit, how its samples belong to nodes, and how long one counts.",
+        "a required parameter is missing",
+        "For example, a metric needs its query, its unit, how samples map to nodes, how often "
+        "it is polled and when a sample is stale.",
         bad="gang by pod.name { timeout = 5m }",
         good="gang by pod.name { min = 2  timeout = 5m }",
     ),
     diagnostic_doc(
         "PS225",
         "unknown-include",
-        "what is to be included is not there",
-        "A library is another key of the same ConfigMap, or another file of the same folder, and begins with `library`.",
+        "an include target does not exist or is not a library",
+        "A library is another key of the same ConfigMap, or another file in the same directory, "
+        "and begins with `library`.",
         bad='include "bse.policy"',
         good='include "base.policy"',
         others=(("base.policy", "library base version 1\nfilter important reject pod.priority < 0\n"),),
@@ -231,8 +244,9 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
     diagnostic_doc(
         "PS226",
         "unknown-default-version",
-        "the defaults of that release of kube-scheduler are not known",
-        "`include kube_default` brings the filters, scores and weights of one release; a pinned one must be known.",
+        "the defaults of this kube-scheduler release are unknown",
+        "`include kube_default` adds the filters, scores and weights of one kube-scheduler "
+        "release. A pinned release must be a supported one.",
         bad='include kube_default "1.20"',
         good='include kube_default "1.36"',
         head="policy example version 1\n",
@@ -241,7 +255,8 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS227",
         "broken-library",
         "an included library has errors",
-        "Its errors are reported where they are. Policies that include it keep their last known good form until it is mended.",
+        "The errors are reported in the library. Policies that include it stay at their last "
+        "valid version until the library is fixed.",
         bad='include "broken.policy"',
         good='include "base.policy"',
         others=(
@@ -251,9 +266,9 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
     ),
     diagnostic_doc(
         "PS228",
-        "include-circle",
-        "libraries include each other in a circle",
-        "One of the includes must go; what both need belongs into a third library.",
+        "include-cycle",
+        "libraries include each other in a cycle",
+        "Remove one of the includes, and move shared declarations to a third library.",
         bad='library example version 1\ninclude "other.policy"',
         good="library example version 1",
         head="",
@@ -262,8 +277,8 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
     diagnostic_doc(
         "PS229",
         "unknown-rule",
-        "a change names a rule that is not there",
-        "`amend`, `replace`, `reweight` and `drop` change a rule that stands above them, or that an include above brought.",
+        "a change refers to a rule that does not exist",
+        "`amend`, `replace`, `reweight` and `drop` change a rule that is declared or included above.",
         bad="reweight image_locallity 2",
         good="reweight image_locality 2",
     ),
@@ -271,7 +286,7 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS230",
         "locked-rule",
         "a locked rule cannot be changed",
-        "A library marks the rules that every policy must keep as `locked`.",
+        "A library marks rules that every policy must keep as `locked`.",
         bad='include "base.policy"\ndrop important',
         good='include "base.policy"',
         others=(
@@ -281,17 +296,18 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
     diagnostic_doc(
         "PS231",
         "ambiguous-rule",
-        "a change could mean a filter or a score of the same name",
-        "kube-scheduler's plugins often are both. A clause that only one of them has decides; else restate the rule.",
+        "a change matches both a filter and a score",
+        "Many kube-scheduler plugins are both. Use a clause that only one of them has, or "
+        "restate the rule with `replace`.",
         bad="amend taint_toleration when pod.priority < 1000",
         good="replace filter taint_toleration when pod.priority < 1000",
     ),
     diagnostic_doc(
         "PS232",
         "no-header",
-        "a text does not begin by saying what it is",
-        "`policy NAME version 1` makes a policy that pods choose by `schedulerName: NAME`; `library NAME version 1` is only "
-        "included by others.",
+        "the header is missing or is not first",
+        "`policy NAME version 1` declares a policy that pods select with `schedulerName: NAME`; "
+        "`library NAME version 1` declares a library for other policies to include.",
         bad="include kube_default",
         good="policy example version 1\ninclude kube_default",
         head="",
@@ -300,7 +316,7 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS233",
         "policy-name-taken",
         "two policies have the same name",
-        "Pods choose a policy by its name. The first, in the order of the keys, stays active.",
+        "Pods select a policy by name. The first policy, in the order of the keys, stays active.",
         bad="policy first version 1\ninclude kube_default",
         good="policy second version 1\ninclude kube_default",
         head="",
@@ -308,86 +324,94 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
     ),
     diagnostic_doc(
         "PS234",
-        "resource-of-kubernetes",
-        "a resource has the name of one that Kubernetes counts",
-        "`node.free.cpu` must mean what kube-scheduler means by it. A resource of the policy's own needs a name of its own.",
+        "reserved-resource-name",
+        "a resource has the name of a Kubernetes resource",
+        "`node.free.cpu` must keep the meaning it has in kube-scheduler. Choose another name.",
         bad="resource cpu { capacity = 4, request = 1 }",
         good="resource licences { capacity = 4, request = 1 }\nfilter enough require pod.requests.licences <= node.free.licences",
     ),
     diagnostic_doc(
         "PS235",
-        "topology-needs-whole",
-        "a gang is to keep together, and its members go one by one",
-        "`topology` puts all members into one domain. That needs a decision for all at once, which `mode = gate` leaves to each member.",
+        "topology-requires-whole",
+        "`topology` requires `mode = whole`",
+        "`topology` places all members of a gang in one topology domain. This is one decision "
+        "for all members; `mode = gate` places each member by itself.",
         bad='gang by pod.owner.name { min = 2  timeout = 5m  mode = gate  topology = "rack" }',
         good='gang by pod.owner.name { min = 2  timeout = 5m  topology = "rack" }',
     ),
     diagnostic_doc(
         "PS236",
         "bad-placeholder",
-        "a placeholder in a text is no name",
-        "Between braces stands a declared name or an attribute: `{net_rx}`, `{node.free.cpu}`.",
+        "a placeholder in a message is invalid",
+        "A placeholder is a declared name or an attribute in braces: `{net_rx}`, `{node.free.cpu}`.",
         bad='filter few require count(pods on node) < 50 else "has {count(pods)} pods"',
         good='filter few require count(pods on node) < 50 else "has {node.pods} pods"',
     ),
     diagnostic_doc(
         "PS237",
         "unknown-type",
-        "there is no such type, or it cannot stand here",
-        "Inputs have a single value; metrics are numbers.",
+        "a type is unknown or not allowed here",
+        "Inputs are single values or lists; metrics are numbers.",
         bad='input size: number = pod.labels["size"] default 1 invalid default\nqueue by size',
         good='input size: int = pod.labels["size"] default 1 invalid default\nqueue by size',
     ),
     diagnostic_doc(
         "PS238",
         "bad-window",
-        "a weekly window cannot be read",
-        "Days, a blank, hours: `Mon-Fri 07:00-19:00`, several joined by commas; and a zone such as `Europe/Zurich`.",
+        "a weekly window is malformed",
+        "A window has days and hours, `Mon-Fri 07:00-19:00`, separated by commas if there are "
+        "several, and a time zone such as `Europe/Zurich`.",
         bad='filter hours require window("weekdays 07:00-19:00", "UTC")',
         good='filter hours require window("Mon-Fri 07:00-19:00", "UTC")',
     ),
     diagnostic_doc(
         "PS245",
-        "no-way-to-recover",
-        "`recover` stands behind what is no limit of a metric, or names a mark on the wrong side of it",
-        "`require METRIC < LIMIT recover MARK for DURATION` keeps a node refused that was over the limit until its samples were below the mark for "
-        "that long, so that a value that swings about the limit does not let pods in each time. Both are constants, and the mark is where the metric passes.",
+        "invalid-recover",
+        "`recover` does not follow a metric limit, or its value is on the wrong side of the limit",
+        "`require METRIC < LIMIT recover VALUE for DURATION` keeps rejecting a node that "
+        "exceeded the limit until its samples stay below the recovery value for the duration. "
+        "This prevents flapping around the limit. Both are constants, and the recovery value is "
+        "on the passing side of the limit.",
         bad=f"{_METRIC_EXAMPLE}filter cool require cpu_util < 85% recover 90% for 2m missing pass",
         good=f"{_METRIC_EXAMPLE}filter cool require cpu_util < 85% recover 70% for 2m missing pass",
     ),
     diagnostic_doc(
         "PS246",
-        "placed-once",
-        "`after placing` inside `after placing`, or two numbers of all nodes that move with the pod",
-        "Inside `... over nodes after placing` every aggregate is as it would be with the pod on that node; saying so again would place two pods. "
-        "One such number may move with the pod: the value is worked out once for each of those that the candidates see.",
+        "nested-after-placing",
+        "`after placing` is nested, or more than one aggregate depends on the placement",
+        "Inside `... over nodes after placing`, every aggregate already includes the pod on the "
+        "candidate node; a nested `after placing` would place the pod twice. At most one "
+        "aggregate may depend on the candidate, because the value is recomputed for each "
+        "candidate.",
         bad="score even weight 1 lower mean of abs(node.pods - mean of node.pods * node.pods over nodes after placing) over nodes after placing normalize minmax",
         good="score even weight 1 lower mean of abs(node.pods - mean of node.pods * node.pods over nodes) over nodes after placing normalize minmax",
     ),
     diagnostic_doc(
         "PS247",
         "metric-between-pods",
-        "a metric between two pods is read as if it were of a node, or the reverse",
-        "A metric with `from` and `to` has a number for two pods. `traffic_to(gang)` adds up what it has between the pod and the members of its gang "
-        "on a node, and that is a number of the node.",
+        "a metric between pods is used as a node metric, or the reverse",
+        "A metric with `from` and `to` has one value per pair of pods. `traffic_to(gang)` sums "
+        "it between the pod and the members of its gang on a node, which gives one value per "
+        "node.",
         bad=f"{_PAIR_METRIC_EXAMPLE}score near weight 1 higher talk normalize range(0bps, 1Gbps) missing neutral",
         good=f"{_PAIR_METRIC_EXAMPLE}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
     ),
     diagnostic_doc(
         "PS248",
-        "traffic-of-whom",
-        "`traffic_to(gang)` where it is not said what a gang is, or which metric is meant",
-        "The members are those of the policy's `gang by ...`, which may be a mere gate. The metric is the one that is between pods (`from`, `to`); where "
-        "there are several it is named: `traffic_to(gang, METRIC)`.",
+        "ambiguous-traffic",
+        "`traffic_to(gang)` has no gang, or its metric is ambiguous",
+        "The members are those of the `gang by ...` statement; `mode = gate` is enough. The "
+        "metric is the one with `from` and `to`; if there are several, name it: "
+        "`traffic_to(gang, METRIC)`.",
         bad=f"{_PAIR_METRIC_EXAMPLE.replace(_GANG_EXAMPLE, '')}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
         good=f"{_PAIR_METRIC_EXAMPLE}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
     ),
     diagnostic_doc(
         "PS249",
-        "no-such-join",
-        "`join` or `sampled_at` in a metric between two pods",
-        "`from` and `to` take the place of `join`: each names the labels of a series that say which pod it is about. Such samples are as old as the poll "
-        "that brought them.",
+        "pod-pair-metric-parameter",
+        "a metric between pods has `join` or `sampled_at`",
+        "`from` and `to` replace `join`: each names the series labels that identify a pod. "
+        "Samples have the age of the poll that returned them.",
         bad=f"{_PAIR_METRIC_EXAMPLE.replace('every', 'join = node  every')}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
         good=f"{_PAIR_METRIC_EXAMPLE}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
     ),
@@ -395,18 +419,18 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS239",
         "too-many-rules",
         "a policy has more than 500 rules",
-        "Rules that differ in one value are one rule with a list: `x in [...]`.",
+        "Join rules that differ in one value into one rule with a list: `x in [...]`.",
         bad="\n".join(f"filter f{index} reject pod.priority == {index}" for index in range(500)),
         good="filter f reject pod.priority < 500",
     ),
     diagnostic_doc(
         "PS240",
-        "extender-beside-gang",
-        "a gang cannot be placed whole while an extender has to be asked",
-        "Members of a gang are tried together, on a cluster in which those before them are placed already. An extender outside "
-        "sees only the cluster that is, and its protocol has no word for pods that are not there, so its answer would not be about "
-        "that trial: two members could be sent to the one free device that it counts. Give such gangs a policy of their own, or "
-        "place their members one by one, with `mode = gate`.",
+        "extender-with-whole-gang",
+        "a gang in mode `whole` is combined with an extender",
+        "A gang is placed whole on a trial snapshot in which its earlier members are already "
+        "placed. An extender sees only the real cluster, and its protocol cannot describe pods "
+        "that are not there: it could assign its last free device to two members. Use a "
+        "separate policy for such gangs, or place members individually with `mode = gate`.",
         bad="gang by pod.owner.name { min = 2  timeout = 5m }\nextender gpu_share weight 5 missing neutral",
         good="gang by pod.owner.name { min = 2  timeout = 5m  mode = gate }\nextender gpu_share weight 5 missing neutral",
     ),

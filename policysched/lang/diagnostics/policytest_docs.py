@@ -1,5 +1,7 @@
-"""The catalogue's entries for tests of policies. They are drawn by test files, not by a policy's text, so they have no
-examples here; `docs/testing-policies.md` has some."""
+"""Diagnostics about policy tests (`PS7xx`).
+
+Test files trigger them, not policies, so they have no examples here; see `docs/testing-policies.md`.
+"""
 
 from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc
 from policysched.text import Severity
@@ -9,11 +11,12 @@ POLICYTEST_DOCS = (
         "PS701",
         "rule-without-test",
         Severity.HINT,
-        "no test brings about one of a rule's outcomes",
-        "`policysched test` notes for every filter of the policy whether a node passed it and whether one was refused, for "
-        "every score whether it was given, for every `when` and every layer whether it held and whether it did not. An outcome that "
-        "no test brings about may be wrong without anybody noticing. Add a test with a node or a pod for which it "
-        "comes about. `--threshold` makes the command fail when too many are left.",
+        "a test suite does not cover an outcome of a rule",
+        "`policysched test` records for every filter whether a node passed and whether one was "
+        "rejected, for every score whether it was computed, and for every `when` and layer "
+        "whether it was true and whether it was false. An outcome that no test covers can be "
+        "wrong without notice. Add a test with a node or pod that produces it. `--threshold` "
+        "makes the command fail if coverage is too low.",
         bad_example="",
         good_example="",
     ),
@@ -21,10 +24,11 @@ POLICYTEST_DOCS = (
         "PS702",
         "unknown-name-in-test",
         Severity.ERROR,
-        "a test names a rule, node, pod or metric that is not there",
-        "An expectation about something that does not exist says nothing, and would pass for ever. So every name in a test "
-        "file is looked up before anything is played: rules and metrics in the policy, nodes and pods in the test's "
-        "own world. The file's tests are not run until all names are there. The rule may have been renamed.",
+        "a test refers to a rule, node, pod or metric that does not exist",
+        "An expectation about something that does not exist would always pass. Every name in a "
+        "test file is therefore resolved before any test runs: rules and metrics in the policy, "
+        "nodes and pods in the test's own cluster. No test of the file runs until all names "
+        "resolve. The rule may have been renamed.",
         bad_example="",
         good_example="",
     ),
@@ -33,9 +37,10 @@ POLICYTEST_DOCS = (
         "unusable-test-file",
         Severity.ERROR,
         "a test file cannot be read",
-        "The file is no YAML, does not have the shape of a test file (its schema is `policysched/schemas/policy-test.json`), names a "
-        "policy or a cluster file that cannot be read, or has an object that Kubernetes would not take. The message "
-        "says which, with the place in the file. None of its tests is run.",
+        "The file is not valid YAML, does not match the schema "
+        "(`policysched/schemas/policy-test.json`), refers to a policy or cluster file that "
+        "cannot be read, or contains an object that Kubernetes would reject. The message gives "
+        "the reason and the location. No test of the file runs.",
         bad_example="",
         good_example="",
     ),

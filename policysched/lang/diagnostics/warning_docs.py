@@ -1,4 +1,4 @@
-"""Doubts about a policy that can run: its logic (`PS3xx`) and how it does in operation (`PS4xx`)."""
+"""Diagnostics about the logic (`PS3xx`) and the operation (`PS4xx`) of a valid policy."""
 
 from functools import partial
 
@@ -21,8 +21,8 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
     _warning_doc(
         "PS301",
         "always-true",
-        "a condition is always true, or a key the same for every pod",
-        "What it is part of could be left out, or does not say what was meant.",
+        "a condition is always true, or a queue key is the same for every pod",
+        "It has no effect and can be removed, or it does not express what was meant.",
         bad="filter room when 1 < 2 require node.free.cpu > 100m",
         good="filter room require node.free.cpu > 100m",
     ),
@@ -30,14 +30,14 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS302",
         "never-true",
         "a condition is never true",
-        "The rule never applies, or refuses every node.",
+        "The rule never applies, or rejects every node.",
         bad="filter room when 2 < 1 require node.free.cpu > 100m",
         good="filter room require node.free.cpu > 100m",
     ),
     _warning_doc(
         "PS306",
         "unused-declaration",
-        "a declared name is never read",
+        "a declaration is unused",
         "It may be left over, or a rule that should read it reads something else.",
         bad="let headroom: cpu = 500m",
         good="let headroom: cpu = 500m\nfilter room require node.free.cpu > headroom",
@@ -46,7 +46,7 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS307",
         "zero-weight",
         "a weight is 0",
-        "The score is computed and changes nothing.",
+        "The score is computed but has no effect.",
         bad="reweight image_locality 0",
         good="drop image_locality",
     ),
@@ -54,16 +54,17 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS308",
         "self-comparison",
         "both sides of a comparison are the same",
-        "Its answer never changes; one side is probably meant to be something else.",
+        "The result is constant; one side is probably meant to be something else.",
         bad="filter room require node.free.cpu >= node.free.cpu",
         good="filter room require node.free.cpu >= pod.requests.cpu",
     ),
     _warning_doc(
         "PS309",
         "score-not-normalised",
-        "nothing says how a value becomes a score from 0 to 100",
-        "Scores are added, so each needs the same scale. `range(LOW, HIGH)` is the one to begin with: it is stable from one "
-        "decision to the next. `max` and `minmax` are relative to the other candidates.",
+        "a score has no `normalize` clause",
+        "Scores are added up, so each is scaled to 0 to 100. Start with `range(LOW, HIGH)`: it "
+        "is stable from one decision to the next. `max` and `minmax` are relative to the other "
+        "candidates.",
         bad="score few weight 1 lower node.pods",
         good="score few weight 1 lower node.pods normalize range(0, 100)",
         severity=Severity.ERROR,
@@ -71,16 +72,16 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
     _warning_doc(
         "PS310",
         "clause-without-effect",
-        "a clause never applies",
-        "What it speaks of cannot happen here.",
+        "a clause has no effect",
+        "The case that the clause handles cannot occur here.",
         bad="filter room require node.free.cpu > 100m missing pass",
         good="filter room require node.free.cpu > 100m",
     ),
     _warning_doc(
         "PS403",
         "stale-below-twice-every",
-        "a metric counts as missing as soon as one sample is lost",
-        "A poll that fails or comes late is ordinary. Let `stale` be at least twice `every`.",
+        "a metric is stale after one lost sample",
+        "Polls fail or are late now and then. Set `stale` to at least twice `every`.",
         bad=_METRIC_EXAMPLE.replace("STALE", "20s")
         + "score net weight 1 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral",
         good=_METRIC_EXAMPLE.replace("STALE", "90s")
@@ -89,16 +90,16 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
     _warning_doc(
         "PS404",
         "gang-without-timeout",
-        "a gang may wait for ever",
-        "A member that never comes keeps the others pending. `timeout` and `on_timeout` say when to give up.",
+        "a gang has no timeout",
+        "If a member never arrives, the others stay pending. Set `timeout` and `on_timeout`.",
         bad='gang by pod.labels["group"] { min = 2 }',
         good='gang by pod.labels["group"] { min = 2  timeout = 5m  on_timeout = requeue }',
     ),
     _warning_doc(
         "PS406",
         "no-resource-fit",
-        "nothing asks whether a pod fits on a node",
-        "Without `node_resources_fit` nodes are overcommitted: the kubelet then refuses pods that were bound to it.",
+        "no filter checks that a pod fits on a node",
+        "Without `node_resources_fit`, nodes are overcommitted and the kubelet rejects bound pods.",
         bad="filter taint_toleration",
         good="filter taint_toleration\nfilter node_resources_fit",
         head="policy example version 1\n",
@@ -106,17 +107,19 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
     _warning_doc(
         "PS407",
         "no-taint-filter",
-        "taints are not looked at",
-        "Without `taint_toleration` pods go to nodes that are tainted, also to those that are not ready or being drained.",
+        "no filter checks taints",
+        "Without `taint_toleration`, pods are scheduled to tainted nodes, including nodes that "
+        "are not ready or are being drained.",
         bad="filter node_resources_fit",
         good="filter node_resources_fit\nfilter taint_toleration",
         head="policy example version 1\n",
     ),
     _warning_doc(
         "PS412",
-        "name-of-kube-scheduler",
-        "a policy has the name of kube-scheduler itself",
-        "Every pod that names no scheduler gets this one. Where kube-scheduler runs as well, both place the same pods.",
+        "default-scheduler-name",
+        "a policy is called `default-scheduler`",
+        "Pods without a `schedulerName` get this name. If kube-scheduler runs as well, both "
+        "schedule the same pods.",
         bad="policy default-scheduler version 1\ninclude kube_default",
         good="policy example version 1\ninclude kube_default",
         head="",
@@ -124,9 +127,9 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
     _warning_doc(
         "PS413",
         "relative-metric-score",
-        "a metric is scored relative to the other candidates",
-        "On an idle cluster `max` and `minmax` make full scores of noise: 3 kbps against 1 kbps counts as much as 900 Mbps "
-        "against 300. `range` does not.",
+        "a metric is normalized relative to the other candidates",
+        "On an idle cluster, `max` and `minmax` scale noise to full scores: 3 kbps against 1 "
+        "kbps counts as much as 900 Mbps against 300 Mbps. `range` does not.",
         bad=_METRIC_EXAMPLE.replace("STALE", "90s")
         + "score net weight 1 lower net_rx normalize minmax missing neutral",
         good=_METRIC_EXAMPLE.replace("STALE", "90s")
@@ -135,9 +138,11 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
     _warning_doc(
         "PS414",
         "no-such-resource",
-        "an amount is read of a resource that no node has",
-        "Kubernetes' own resources are `cpu`, `memory`, `ephemeral-storage`, `pods` and `hugepages-*`. All others, devices above all, have "
-        "a domain in their name, and the API server refuses them without. Of a resource that is not there every amount is 0.",
+        "a policy reads a resource that no node has",
+        "Kubernetes' native resources are `cpu`, `memory`, `ephemeral-storage`, `pods` and "
+        "`hugepages-*`. All other names, in particular those of devices, need a domain prefix; "
+        "the API server rejects them otherwise. The amount of a resource that does not exist is "
+        "0.",
         bad="filter cards require node.free.gpu >= 1",
         good='filter cards require node.free["nvidia.com/gpu"] >= 1',
     ),

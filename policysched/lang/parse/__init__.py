@@ -1,18 +1,19 @@
-"""Reading a policy: text in, a tree and everything that is wrong with it out. Never an exception.
+"""The parser: from the text of a policy to a syntax tree and diagnostics. It never raises for bad input.
 
-    source ──► scan: statements, comments, brackets ──► grammar: one statement ──► shape: sizes, clauses, names
-                 │                                         │ not one                    │
-                 └──────────► diagnostics ◄── mistakes ◄───┘                            └──► diagnostics
+    source ──► scanner: statements, comments ──► grammar: one statement ──► statement_checks: size, clauses
+                 │                                  │ syntax error             │
+                 └────► diagnostics ◄── syntax_errors                          └──► diagnostics
 
-Each broken statement costs one diagnostic and leaves the tree; what it would have declared stands in
-`Document.unparsed_names`, so that the checker does not report its absence again.
+A statement with a syntax error yields one diagnostic and is left out of the tree. The name that it
+would have declared is in `SyntaxTree.unparsed_names`, so that the checker does not report it again.
 """
 
 import re
 
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.parse.grammar import UnexpectedInput, parse_with_grammar
-from policysched.lang.parse.scanner import RawStatement, ScanResult, scan, stray_brace_diagnostic
+from policysched.lang.parse.scan_errors import stray_brace
+from policysched.lang.parse.scanner import RawStatement, ScanResult, scan
 from policysched.lang.parse.statement_checks import check_expression_size, check_statement
 from policysched.lang.parse.syntax_errors import explain_syntax_error
 from policysched.lang.parse.tree_builder import LayerHead, ParseContext
@@ -31,15 +32,15 @@ _DECLARING_KEYWORDS = frozenset(
 
 
 def parse(source: Source) -> tuple[s.SyntaxTree, tuple[Diagnostic, ...]]:
-    """The statements that could be read, and what is wrong with the others, in the order of the text."""
+    """The syntax tree of the valid statements and all syntax diagnostics, in the order of the text."""
     whole = Span(source, 0, len(source.text))
     size = len(source.text.encode("utf-8", "surrogatepass"))
     if size > TEXT_BYTES_MAX:
         too_long = make_diagnostic(
             "PS005",
-            f"the policy has {size:,} bytes; {TEXT_BYTES_MAX:,} are allowed",
+            f"the policy is {size:,} bytes long, the limit is {TEXT_BYTES_MAX:,}",
             Span(source, 0, len(source.line_text(1))),
-            label="nothing of it was read",
+            label="not parsed",
             help="move shared rules to a library and `include` it",
         )
         return s.SyntaxTree((), (), whole), (too_long,)
@@ -55,25 +56,27 @@ class _Parser:
 
     def run(self) -> tuple[s.SyntaxTree, tuple[Diagnostic, ...]]:
         statements = tuple(
-            one for piece in self.scan_result.statements if (one := self._statement(piece)) is not None
+            statement
+            for raw in self.scan_result.statements
+            if (statement := self._statement(raw)) is not None
         )
         self.diagnostics.sort(key=_sort_key)
         whole = Span(self.source, 0, len(self.source.text))
         document = s.SyntaxTree(statements, tuple(self.scan_result.comments), whole, tuple(self.broken_names))
         return document, tuple(self.diagnostics)
 
-    def _statement(self, piece: RawStatement) -> s.Statement | None:
-        if piece.keyword == "layer":
-            return self._layer(piece)
-        statement = self._parse_statement(piece, "statement")
+    def _statement(self, raw: RawStatement) -> s.Statement | None:
+        if raw.keyword == "layer":
+            return self._layer(raw)
+        statement = self._parse_statement(raw, "statement")
         assert statement is None or isinstance(statement, s.Statement), statement
         return statement
 
-    def _layer(self, piece: RawStatement) -> s.LayerDecl | None:
-        head = self._parse_statement(piece, "layer_head")
+    def _layer(self, raw: RawStatement) -> s.LayerDecl | None:
+        head = self._parse_statement(raw, "layer_head")
         assert head is None or isinstance(head, LayerHead), head
         body = []
-        for inner in piece.body or ():
+        for inner in raw.body or ():
             statement = self._parse_statement(inner, "rule_statement")
             if statement is not None:
                 assert isinstance(statement, s.LayerStatement), statement
@@ -81,34 +84,32 @@ class _Parser:
         if head is None:
             return None
         return s.LayerDecl(
-            head.name, head.condition, tuple(body), Span(self.source, piece.start, piece.end_with_body)
+            head.name, head.condition, tuple(body), Span(self.source, raw.start, raw.end_with_body)
         )
 
-    def _parse_statement(self, piece: RawStatement, start: str) -> "s.Statement | LayerHead | None":
-        """None where something was said about the piece, before or now."""
-        if piece.parseable:
-            reading = ParseContext(
-                self.source, piece.start, piece.end, is_rule=piece.keyword in _RULE_KEYWORDS
-            )
+    def _parse_statement(self, raw: RawStatement, start: str) -> "s.Statement | LayerHead | None":
+        """None if the statement has a reported error."""
+        if raw.parseable:
+            context = ParseContext(self.source, raw.start, raw.end, is_rule=raw.keyword in _RULE_KEYWORDS)
             try:
-                statement: s.Statement | LayerHead = parse_with_grammar(start, self.scan_result.text, reading)
+                statement: s.Statement | LayerHead = parse_with_grammar(start, self.scan_result.text, context)
             except UnexpectedInput as error:
-                self.diagnostics.append(explain_syntax_error(error, reading, piece.keyword))
+                self.diagnostics.append(explain_syntax_error(error, context, raw.keyword))
             else:
-                large = check_expression_size(statement)
-                if large is None:
+                too_large = check_expression_size(statement)
+                if too_large is None:
                     self.diagnostics.extend(check_statement(statement))
-                    if piece.stray_brace_offset is not None:
-                        self.diagnostics.append(stray_brace_diagnostic(self.source, piece.stray_brace_offset))
+                    if raw.stray_brace_offset is not None:
+                        self.diagnostics.append(stray_brace(self.source, raw.stray_brace_offset))
                     return statement
-                self.diagnostics.append(large)
-        if piece.keyword in _DECLARING_KEYWORDS and (
-            named := _DECLARED_NAME.match(self.source.text, piece.start, piece.end)
+                self.diagnostics.append(too_large)
+        if raw.keyword in _DECLARING_KEYWORDS and (
+            declared := _DECLARED_NAME.match(self.source.text, raw.start, raw.end)
         ):
-            self.broken_names.append(named.group(1))
+            self.broken_names.append(declared.group(1))
         return None
 
 
-def _sort_key(found: Diagnostic) -> tuple[int, int, str]:
-    assert found.span is not None, f"{found.code} has no place"
-    return (found.span.start, found.span.end, found.code)
+def _sort_key(diagnostic: Diagnostic) -> tuple[int, int, str]:
+    assert diagnostic.span is not None, f"{diagnostic.code} has no span"
+    return (diagnostic.span.start, diagnostic.span.end, diagnostic.code)

@@ -1,7 +1,7 @@
-"""The grammar at work: one statement of a text at a time.
+"""The Lark parser, which parses one statement at a time.
 
-Lark's parser is built once a process, when the first statement is read, and makes the syntax tree while it reads.
-Working out its tables takes 0.15 s; where the process keeps files (`resources.keep_files`), they are read in a tenth
+The parser is built once per process, on first use, and builds the syntax tree while it parses.
+Computing its tables takes 0.15 s; loading them from the cache (`data_files.cached_file`) takes a tenth
 of that.
 """
 
@@ -20,7 +20,7 @@ START_RULES = ("statement", "rule_statement", "layer_head")
 
 
 class _NamesAlwaysLexed(PostLex):
-    """Lets the lexer take a name anywhere: where none is allowed, `requires` is one wrong word, not `require` and `s`."""
+    """Lets the lexer accept a name anywhere, so that `requires` is one wrong word, not `require` and `s`."""
 
     always_accept = ("NAME",)
 
@@ -29,7 +29,7 @@ class _NamesAlwaysLexed(PostLex):
 
 
 def _retype_else(token: Token) -> Token:
-    """Only a rule can end with a text; elsewhere `else "text"` is a value."""
+    """Only a rule can end with a message; elsewhere `else "string"` is a value."""
     return token if parse_context.get().is_rule else Token.new_borrow_pos("ELSE", token.value, token)
 
 
@@ -46,14 +46,14 @@ def lark_parser() -> Lark:
             postlex=_NamesAlwaysLexed(),
             lexer_callbacks=callbacks,
             maybe_placeholders=False,
-            # Lark looks whether they are of this grammar, its own version and Python's, and writes them anew where they
-            # are not, or are broken.
+            # Lark checks that the tables match this grammar, its own version and Python's, and rewrites
+            # them if they do not or are corrupt.
             cache=False if tables is None else str(tables),
         )
 
 
 def parse_with_grammar(start: str, text: str, context: ParseContext) -> Any:
-    """What the grammar's rule `start` makes of a piece of `text`. Raises `UnexpectedInput` where it is not one."""
+    """Parse a part of `text` with the grammar rule `start`. Raises `UnexpectedInput` if it does not match."""
     token = parse_context.set(context)
     try:
         return lark_parser().parse(TextSlice(text, context.start, context.end), start=start)

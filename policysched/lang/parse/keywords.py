@@ -1,11 +1,11 @@
-"""The words of the language, in the groups in which the reader of a text has to know them.
+"""The keywords of the language, by role.
 
-The grammar knows where each may stand; these tables are for what happens outside of it: cutting a text into
-statements, saying which word was meant, and refusing words as names that would make a text hard to read.
+The grammar knows where each is allowed. These tables serve the code around it: the scanner, the
+suggestions for misspelled keywords, and the check for reserved names.
 """
 
 LAYER_STATEMENTS = ("filter", "score", "amend", "replace", "reweight", "drop", "locked")
-"""What can begin a statement in a layer, and outside of one as well."""
+"""Statements that are allowed inside and outside layers."""
 
 TOP_STATEMENTS = (
     "policy", "library", "include", "param", "let", "record", "input", "metric", "state", "queue", "gang", "preemption", "outage", "resource", "extender", "layer",
@@ -14,12 +14,12 @@ TOP_STATEMENTS = (
 STATEMENTS = TOP_STATEMENTS + LAYER_STATEMENTS
 
 RESERVED_STATEMENTS = ("shadow", "canary", "test", "quota")
-"""Kept for later versions: they begin no statement yet, and nothing can be called so."""
+"""Reserved for later versions: not statements yet, and not allowed as names."""
 
 OPERATOR_KEYWORDS = ("and", "or", "in", "not", "has", "else", "if", "then")
 
 FILTER_CLAUSES = ("when", "require", "reject", "missing", "scaleup", "else")
-"""In the order in which they are written. `require` and `reject` share a place."""
+"""In the order in which they are written. `require` and `reject` share a position."""
 
 SCORE_CLAUSES = ("weight", "when", "lower", "higher", "prefer", "normalize", "missing")
 
@@ -30,14 +30,14 @@ CLAUSES = tuple(dict.fromkeys(FILTER_CLAUSES + SCORE_CLAUSES))
 CONTINUATION_KEYWORDS = frozenset(
     (*CLAUSES, *(word for word in OPERATOR_KEYWORDS if word != "if"), "by", "asc", "desc", "range", "over", "at", "unit", "default", "optional", "required", "invalid", "version", "on", "where", "of", "after", "placing", "recover", "for")
 )  # fmt: skip
-"""Words that go on with a statement, so that a line beginning with one does not begin another."""
+"""Keywords that continue a statement: a line that begins with one does not begin another statement."""
 
 OWNER_KEYWORDS = ("pod", "node", "namespace", "victim", "other")
 
 RESERVED_NAMES = frozenset(
     (*STATEMENTS, *RESERVED_STATEMENTS, *OPERATOR_KEYWORDS, *CLAUSES, *OWNER_KEYWORDS, "true", "false", "now", "asc", "desc", "where")
 )  # fmt: skip
-"""What a `let`, an input, a metric or a resource cannot be called, since expressions could no longer be read."""
+"""Names that no declaration may have, because expressions would become ambiguous."""
 
 UNIT_SPELLINGS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
@@ -60,7 +60,7 @@ UNIT_SPELLINGS = {
         for unit in ("bps", "Bps")
     },
 }
-"""What people write after a number, with a space between or without, and what they mean."""
+"""Common spellings of units, and the unit suffix that is meant."""
 
 KEYWORD_OF_TERMINAL = {
     word.upper(): word
@@ -75,6 +75,6 @@ SIGN_OF_TERMINAL = {
 }  # fmt: skip
 
 VALUE_START_TERMINALS = frozenset({"NUMBER", "LPAR", "MINUS"})
-"""Where the grammar accepts one of these two first, a value is expected."""
+"""Where the grammar accepts all of these, a value is expected."""
 
 COMPARISON_OPERATORS = frozenset({"==", "!=", "<", "<=", ">", ">="})

@@ -1,4 +1,4 @@
-"""What is missing from a statement: a value, a bracket, a block, a type."""
+"""Explain a missing part of a statement: a value, a bracket, a block or a type."""
 
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.parse.keywords import CLAUSES, STATEMENTS
@@ -9,155 +9,159 @@ from policysched.text import Diagnostic, Label
 _STATEMENTS_WITH_BLOCK = frozenset({"metric", "state", "record", "resource", "outage", "preemption", "layer"})
 
 
-def missing_value(trouble: SyntaxFailure) -> Diagnostic | None:
-    """Nothing, or something that begins no value, where one has to stand."""
-    found, before = trouble.unexpected_token, trouble.previous_token()
+def missing_value(failure: SyntaxFailure) -> Diagnostic | None:
+    """The statement ends, or continues with something that is not a value, where a value is expected."""
+    unexpected, before = failure.unexpected_token, failure.previous_token()
     if before is None:
         return None
-    if trouble.expects_value:
-        return _missing_value_after(trouble, before)
-    swallowed = trouble.previous_token(2)
+    if failure.expects_value:
+        return _missing_value_after(failure, before)
+    swallowed = failure.previous_token(2)
     if (
-        found is not None
+        unexpected is not None
         and before.kind == "word"
         and before.text in VALUE_KEYWORDS
         and swallowed is not None
         and (swallowed.text in VALUE_KEYWORDS or swallowed.kind == "sign")
     ):
-        # `when require x`: where a value has to stand, `require` was read as a name.
-        return _missing_value_after(trouble, swallowed)
+        # In `when require x`, the parser takes `require` for a name.
+        return _missing_value_after(failure, swallowed)
     return None
 
 
-def has_called_as_function(trouble: SyntaxFailure) -> Diagnostic | None:
-    """`has(x)`, as a function of that name would be called."""
-    found, before = trouble.unexpected_token, trouble.previous_token()
-    if found is None or found.text != "(" or before is None or before.text != "has":
+def has_called_as_function(failure: SyntaxFailure) -> Diagnostic | None:
+    """`has` is called like a function: `has(x)`."""
+    unexpected, before = failure.unexpected_token, failure.previous_token()
+    if unexpected is None or unexpected.text != "(" or before is None or before.text != "has":
         return None
     return make_diagnostic(
         "PS101",
-        "`has` is a word and no function",
-        trouble.span(found),
-        label="not expected",
-        help='write it without brackets: `has node.labels["KEY"]`',
+        "`has` is an operator, not a function",
+        failure.span(unexpected),
+        label="unexpected `(`",
+        help='remove the parentheses: `has node.labels["KEY"]`',
     )
 
 
-def _missing_value_after(trouble: SyntaxFailure, before: Token) -> Diagnostic:
+def _missing_value_after(failure: SyntaxFailure, before: Token) -> Diagnostic:
     return make_diagnostic(
         "PS109",
-        f"a value is missing behind `{before.text}`",
-        trouble.span(before),
-        label="nothing follows that could be its value",
-        help=f"write a value or a condition behind `{before.text}`",
+        f"expected a value after `{before.text}`",
+        failure.span(before),
+        label="no value follows",
+        help=f"add a value or a condition after `{before.text}`",
     )
 
 
-def parameter_without_default(trouble: SyntaxFailure) -> Diagnostic | None:
-    found, before = trouble.unexpected_token, trouble.previous_token()
-    if trouble.keyword != "param" or "EQUAL" not in trouble.expected_terminals or before is None:
+def parameter_without_default(failure: SyntaxFailure) -> Diagnostic | None:
+    unexpected, before = failure.unexpected_token, failure.previous_token()
+    if failure.keyword != "param" or "EQUAL" not in failure.expected_terminals or before is None:
         return None
-    if found is not None and found.text not in ("range", "in"):
+    if unexpected is not None and unexpected.text not in ("range", "in"):
         return None
     return make_diagnostic(
         "PS109",
         "the parameter has no default",
-        trouble.span(before),
-        label="nothing follows that could be its value",
-        help="every parameter has one: `param NAME: TYPE = DEFAULT range LOW..HIGH`",
+        failure.span(before),
+        label="no value follows",
+        help="add a default: `param NAME: TYPE = DEFAULT range LOW..HIGH`",
     )
 
 
-def range_without_dots(trouble: SyntaxFailure) -> Diagnostic | None:
-    found = trouble.unexpected_token
-    if trouble.keyword != "param" or "DOTS" not in trouble.expected_terminals or found is None:
+def range_without_dots(failure: SyntaxFailure) -> Diagnostic | None:
+    unexpected = failure.unexpected_token
+    if failure.keyword != "param" or "DOTS" not in failure.expected_terminals or unexpected is None:
         return None
     return make_diagnostic(
         "PS101",
-        f"`{found.text}` cannot stand between the ends of a range",
-        trouble.span(found),
-        label="`..` is expected",
-        help="a range is written `range LOW..HIGH`, and holds both ends",
+        f"expected `..`, found `{unexpected.text}`",
+        failure.span(unexpected),
+        label="between the bounds of a range",
+        help="write `range LOW..HIGH`; both bounds are included",
     )
 
 
-def unmatched_closing_bracket(trouble: SyntaxFailure) -> Diagnostic | None:
-    found = trouble.unexpected_token
-    if found is None or found.text not in (")", "]", "}"):
+def unmatched_closing_bracket(failure: SyntaxFailure) -> Diagnostic | None:
+    unexpected = failure.unexpected_token
+    if unexpected is None or unexpected.text not in (")", "]", "}"):
         return None
-    opened = trouble.open_brackets()
-    if opened and CLOSING_BRACKETS[opened[-1].text] == found.text:
+    opened = failure.open_brackets()
+    if opened and CLOSING_BRACKETS[opened[-1].text] == unexpected.text:
         return None
     if opened:
-        return _unclosed_bracket_diagnostic(trouble, opened[-1], f"`{found.text}` comes first")
+        return _unclosed_bracket_diagnostic(
+            failure, opened[-1], f"`{unexpected.text}` comes before it is closed"
+        )
     return make_diagnostic(
         "PS108",
-        f"`{found.text}` closes nothing",
-        trouble.span(found),
-        label="no bracket is open that it could close",
-        help="take it out, or open the bracket before",
+        f"unmatched `{unexpected.text}`",
+        failure.span(unexpected),
+        label="no matching opening bracket",
+        help="remove it, or add the missing opening bracket",
     )
 
 
-def unclosed_bracket(trouble: SyntaxFailure) -> Diagnostic | None:
-    """A bracket is open, could be closed here, and is not."""
-    found, opened = trouble.unexpected_token, trouble.open_brackets()
+def unclosed_bracket(failure: SyntaxFailure) -> Diagnostic | None:
+    """An open bracket could be closed here, and is not."""
+    unexpected, opened = failure.unexpected_token, failure.open_brackets()
     if not opened or opened[-1].text == "{":
         return None
     closer = "RPAR" if opened[-1].text == "(" else "RSQB"
-    if closer not in trouble.expected_terminals and found is not None:
+    if closer not in failure.expected_terminals and unexpected is not None:
         return None
-    if found is None:
-        return _unclosed_bracket_diagnostic(trouble, opened[-1], "the statement ends first")
-    if found.kind == "word" and (found.text in CLAUSES or found.text in STATEMENTS):
-        return _unclosed_bracket_diagnostic(trouble, opened[-1], f"`{found.text}` comes first")
+    if unexpected is None:
+        return _unclosed_bracket_diagnostic(failure, opened[-1], "the statement ends before it is closed")
+    if unexpected.kind == "word" and (unexpected.text in CLAUSES or unexpected.text in STATEMENTS):
+        return _unclosed_bracket_diagnostic(
+            failure, opened[-1], f"`{unexpected.text}` comes before it is closed"
+        )
     return None
 
 
-def _unclosed_bracket_diagnostic(trouble: SyntaxFailure, bracket: Token, why: str) -> Diagnostic:
-    found = trouble.unexpected_token
-    related = () if found is None else (Label(trouble.span(found), why),)
+def _unclosed_bracket_diagnostic(failure: SyntaxFailure, bracket: Token, why: str) -> Diagnostic:
+    unexpected = failure.unexpected_token
+    related = () if unexpected is None else (Label(failure.span(unexpected), why),)
     return make_diagnostic(
         "PS102",
-        f"the `{bracket.text}` is never closed",
-        trouble.span(bracket),
+        f"unclosed `{bracket.text}`",
+        failure.span(bracket),
         label="opened here",
         help=f"close it with `{CLOSING_BRACKETS[bracket.text]}`",
         related=related,
     )
 
 
-def missing_block(trouble: SyntaxFailure) -> Diagnostic | None:
+def missing_block(failure: SyntaxFailure) -> Diagnostic | None:
     if (
-        trouble.keyword not in _STATEMENTS_WITH_BLOCK
-        or "LBRACE" not in trouble.expected_terminals
-        or trouble.open_brackets()
+        failure.keyword not in _STATEMENTS_WITH_BLOCK
+        or "LBRACE" not in failure.expected_terminals
+        or failure.open_brackets()
     ):
         return None
     if (
-        trouble.keyword == "layer" and trouble.unexpected_token is not None
-    ):  # more likely something is wrong with its condition
+        failure.keyword == "layer" and failure.unexpected_token is not None
+    ):  # the error is more likely in its condition
         return None
-    before = trouble.previous_token()
+    before = failure.previous_token()
     assert before is not None, "a statement begins with its keyword"
     return make_diagnostic(
         "PS131",
-        f"a `{{` is missing in this {trouble.keyword}",
-        trouble.span(before),
-        label="`{` is expected behind this",
-        help=f"write `{{` behind `{before.text}`, and `}}` at the end",
+        f"expected `{{` in this {failure.keyword}",
+        failure.span(before),
+        label="expected `{` after this",
+        help=f"add `{{` after `{before.text}`, and `}}` at the end",
     )
 
 
-def missing_type(trouble: SyntaxFailure) -> Diagnostic | None:
-    name = trouble.previous_token()
-    if "COLON" not in trouble.expected_terminals or name is None:
+def missing_type(failure: SyntaxFailure) -> Diagnostic | None:
+    name = failure.previous_token()
+    if "COLON" not in failure.expected_terminals or name is None:
         return None
     example = {"let": "duration = 5m", "input": 'int = pod.labels["n"] ...', "metric": "ratio { ... }"}
     return make_diagnostic(
         "PS101",
         f"the type of `{name.text}` is missing",
-        trouble.span(name),
-        label="`:` and a type are expected behind this",
-        help=f"write for instance `{trouble.keyword} {name.text}: {example.get(trouble.keyword, 'int')}`",
+        failure.span(name),
+        label="expected `:` and a type after this",
+        help=f"for example `{failure.keyword} {name.text}: {example.get(failure.keyword, 'int')}`",
     )

@@ -1,7 +1,8 @@
-"""Cutting a text into statements, whatever is wrong with it.
+"""The scanner: split a policy into statements, whatever syntax errors it has.
 
-A statement begins at one of its keywords at the beginning of a line (or right after the `{` of a layer) and goes on
-until the next one. So a mistake stays in its statement, and a lost brace is noticed where the next statement begins:
+A statement begins with its keyword at the start of a line (or right after the `{` of a layer) and
+extends to the next one. An error therefore stays within its statement, and a missing brace is
+noticed where the next statement begins:
 
         ┌──────────── statement keyword ◄───────────┐
         ▼                                           │
@@ -9,16 +10,16 @@ until the next one. So a mistake stays in its statement, and a lost brace is not
         ▲           │ layer head and `{`                keyword: the brace was never closed
         └─ `}` ── in a layer: the same once more, one level down
 
-What no grammar could say better is said here: strings without an end, tabs, quotes of word processors, the operators
-and comments of other languages, what template tools would replace. Where the meaning is clear in spite of it, the
-`edits` (of equal length) let the grammar read on.
+The scanner also reports what a grammar cannot report well: unterminated strings, tabs, typographic
+quotes, operators and comments of other languages, and template syntax. If the meaning is clear
+nevertheless, an edit of equal length lets the grammar continue.
 """
 
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.lang.parse import scan_errors as errors
 from policysched.lang.parse.keywords import (
     CONTINUATION_KEYWORDS,
     LAYER_STATEMENTS,
@@ -45,16 +46,16 @@ _INVISIBLE = "\u00a0\u200b\u200c\u200d\u2060\ufeff\u202f\u3000"
 
 @dataclass(slots=True)
 class RawStatement:
-    """One statement. `end` is behind its last token, comments left out. Of a layer it is the head up to its `{`."""
+    """One statement. `end` is after its last token, without comments; for a layer it is after its `{`."""
 
     keyword: str
     start: int
     end: int
     column: int
-    parseable: bool = True  # False: something was said about it that keeps the grammar from reading it
-    body: list["RawStatement"] | None = None  # of a layer
+    parseable: bool = True  # False: it has a reported error, so the grammar does not parse it
+    body: list["RawStatement"] | None = None  # the statements of a layer
     body_end: int = 0
-    stray_brace_offset: int | None = None  # where a `}` stood on a line of its own behind it
+    stray_brace_offset: int | None = None  # of a `}` on a line of its own after it
 
     @property
     def end_with_body(self) -> int:
@@ -63,7 +64,7 @@ class RawStatement:
 
 @dataclass(slots=True)
 class ScanResult:
-    """`text` is the source's, edited in place where the meaning was clear. Offsets are the source's."""
+    """The statements of a source. `text` has the edits applied; all offsets are those of the source."""
 
     text: str
     statements: list[RawStatement]
@@ -75,33 +76,25 @@ def scan(source: Source) -> ScanResult:
     return _Scanner(source).run()
 
 
-def stray_brace_diagnostic(source: Source, start: int) -> Diagnostic:
-    return make_diagnostic(
-        "PS108",
-        "`}` closes nothing",
-        Span(source, start, start + 1),
-        label="no brace is open that it could close",
-        help="take it out, or open the brace before",
-    )
-
-
 class _Scanner:
+    """Consumes the raw tokens of a source; each token kind has a handler in `_TOKEN_HANDLERS`."""
+
     def __init__(self, source: Source) -> None:
         self.source = source
         self.text = source.text
         self.result = ScanResult(source.text, [], [], [])
         self.statement: RawStatement | None = None
         self.layer: RawStatement | None = None
-        self.open_braces: list[int] = []  # open ones of the piece's parameters
+        self.open_braces: list[int] = []  # offsets of the open braces of the statement's parameters
         self.open_bracket_count = 0  # ( and [
         self.at_statement_start = True  # a statement could begin here
-        self.line_blank = True  # so far
-        self.line_blank_before_token = True  # before this token
+        self.line_blank = True  # only spaces so far
+        self.line_blank_before_token = True
         self.line_start = 0
         self.edits: list[tuple[int, int, str]] = []
-        self.tab_reported = False  # in this piece
-        self.after_prefix = False  # nothing but `replace`, `locked` and `drop` so far in this piece
-        self.unopened_layers = 0  # heads without `{`, whose `}` will come
+        self.tab_reported = False  # once per statement
+        self.after_prefix = False  # only `replace`, `locked` and `drop` so far in this statement
+        self.unopened_layers = 0  # layer heads without `{`, whose `}` is still to come
 
     def run(self) -> ScanResult:
         for kind, text, start in raw_tokens(self.text, 0, len(self.text)):
@@ -126,13 +119,7 @@ class _Scanner:
             elif self.statement is None and kind not in ("slashes", "brace", "stray"):
                 self._begin_statement("", start)
                 self._report_unparseable(
-                    make_diagnostic(
-                        "PS107",
-                        f"`{text.split()[0][:32]}` begins no statement",
-                        self._span(start, start + len(text)),
-                        label="a statement begins with its keyword",
-                        help=f"statements begin with one of: {', '.join(STATEMENTS)}",
-                    )
+                    errors.expected_statement(self._span(start, start + len(text)), text.split()[0][:32])
                 )
             self.line_blank_before_token = self.line_blank
             self.at_statement_start = self.line_blank = False
@@ -145,7 +132,7 @@ class _Scanner:
         self._finish()
         return self.result
 
-    # ── where statements begin and end ──────────────────────────────────────────────────────────────────────────────
+    # ── statement boundaries ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _scan_leading_word(self, word: str, start: int) -> None:
         if word in _STATEMENTS or word in _RESERVED:
@@ -155,49 +142,41 @@ class _Scanner:
             self._begin_statement(word, start)
             if word in _RESERVED:
                 self._report_unparseable(
-                    make_diagnostic(
-                        "PS122",
-                        f"`{word}` is reserved for a later version of the language",
-                        self._span(start, start + len(word)),
-                        label="not a statement yet",
-                        help="take the statement out; nothing in version 1 does its work",
-                    )
+                    errors.reserved_statement(self._span(start, start + len(word)), word)
                 )
             elif self.layer is not None and word not in _ALLOWED_IN_LAYERS:
                 self._report_unparseable(
-                    make_diagnostic(
-                        "PS127",
-                        f"`{word}` cannot stand in a layer",
+                    errors.not_allowed_in_layer(
                         self._span(start, start + len(word)),
-                        label=f"layers hold {', '.join(LAYER_STATEMENTS[:-2])} and {LAYER_STATEMENTS[-2]}",
-                        help="move it out of the layer, or close the layer with `}` before it",
-                        related=(
-                            Label(self._span(self.layer.start, self.layer.end), "the layer begins here"),
-                        ),
+                        word,
+                        self._span(self.layer.start, self.layer.end),
                     )
                 )
         elif not self.open_braces and not self.open_bracket_count:
             self._scan_unknown_leading_word(word, start)
 
     def _continues_statement(self, word: str, start: int) -> bool:
-        """`resource = 1` in braces is a parameter of that name; so is `outage { ... }` indented in a metric. And the
-        `filter` of `replace filter`, `locked filter` or `drop filter` may stand on the next line."""
+        """Whether a statement keyword at the start of a line does not begin a statement.
+
+        `resource = 1` in braces is a parameter, and so is `outage { ... }` indented in a metric. The
+        `filter` of `replace filter`, `locked filter` or `drop filter` may be on the next line.
+        """
         if self.after_prefix and word in ("filter", "score", "locked"):
             return True
         if not self.open_braces or self.statement is None:
             return False
-        behind = start + len(word)
-        if _PARAMETER_ASSIGNMENT.match(self.text, behind):
+        after = start + len(word)
+        if _PARAMETER_ASSIGNMENT.match(self.text, after):
             return True
         return (
             self.statement.keyword == "metric"
             and word == "outage"
             and self._column(start) > self.statement.column
-            and _BLOCK_START.match(self.text, behind) is not None
+            and _BLOCK_START.match(self.text, after) is not None
         )
 
     def _report_open_braces(self, word: str, start: int) -> None:
-        """A statement begins: what is still open inside the one before was never closed."""
+        """Report braces that are still open where the next statement begins."""
         here = Label(self._span(start, start + len(word)), f"`{word}` begins the next statement")
         if self.open_braces:
             self._report_unclosed_brace(self.open_braces[0], here)
@@ -208,36 +187,26 @@ class _Scanner:
         self._report_unclosed_layer(layer, here)
 
     def _scan_unknown_leading_word(self, word: str, start: int) -> None:
-        """A word that begins no statement: a keyword with a typo, something else, or the middle of an expression."""
-        piece = self.statement
-        if piece is not None:
-            behind = _NEXT_TOKEN_ON_LINE.match(self.text, start + len(word))
-            if word in CONTINUATION_KEYWORDS or behind is None or behind.group(1) in CONTINUATION_KEYWORDS:
+        """A misspelled keyword, an unknown word, or the continuation of an expression."""
+        statement = self.statement
+        if statement is not None:
+            next_token = _NEXT_TOKEN_ON_LINE.match(self.text, start + len(word))
+            if (
+                word in CONTINUATION_KEYWORDS
+                or next_token is None
+                or next_token.group(1) in CONTINUATION_KEYWORDS
+            ):
                 return
-        meant = get_close_matches(word.lower(), (*STATEMENTS, *CONTINUATION_KEYWORDS), n=1, cutoff=0.7)
-        if meant and meant[0] in _STATEMENTS:
-            self._report_open_braces(meant[0], start)
-            self._begin_statement(meant[0], start)
+        match = get_close_matches(word.lower(), (*STATEMENTS, *CONTINUATION_KEYWORDS), n=1, cutoff=0.7)
+        if match and match[0] in _STATEMENTS:
+            self._report_open_braces(match[0], start)
+            self._begin_statement(match[0], start)
             self._report_unparseable(
-                make_diagnostic(
-                    "PS106",
-                    f"`{word}` begins no statement",
-                    self._span(start, start + len(word)),
-                    label="unknown word",
-                    help=f"did you mean `{meant[0]}`?",
-                )
+                errors.misspelled_statement(self._span(start, start + len(word)), word, match[0])
             )
-        elif piece is None or (not meant and self._column(start) <= piece.column):
+        elif statement is None or (not match and self._column(start) <= statement.column):
             self._begin_statement(word, start)
-            self._report_unparseable(
-                make_diagnostic(
-                    "PS107",
-                    f"`{word}` begins no statement",
-                    self._span(start, start + len(word)),
-                    label="unknown word",
-                    help=f"statements begin with one of: {', '.join(STATEMENTS)}",
-                )
-            )
+            self._report_unparseable(errors.expected_statement(self._span(start, start + len(word)), word))
 
     def _begin_statement(self, keyword: str, start: int) -> None:
         self._end_statement()
@@ -245,12 +214,17 @@ class _Scanner:
         if self.layer is None:
             self.result.statements.append(self.statement)
         else:
-            assert self.layer.body is not None, "a layer that is open has a body"
+            assert self.layer.body is not None, "an open layer has a body"
             self.layer.body.append(self.statement)
 
     def _end_statement(self) -> None:
-        piece = self.statement
-        if piece is not None and piece.keyword == "layer" and piece.body is None and piece.end > piece.start:
+        statement = self.statement
+        if (
+            statement is not None
+            and statement.keyword == "layer"
+            and statement.body is None
+            and statement.end > statement.start
+        ):
             self.unopened_layers += 1
         self.statement = None
         self.open_braces.clear()
@@ -258,7 +232,7 @@ class _Scanner:
         self.tab_reported = False
 
     def _finish(self) -> None:
-        end = Label(self._span(len(self.text), len(self.text)), "the text ends here")
+        end = Label(self._span(len(self.text), len(self.text)), "the policy ends here")
         if self.open_braces:
             self._report_unclosed_brace(self.open_braces[0], end)
         self._end_statement()
@@ -270,29 +244,21 @@ class _Scanner:
                 edited[start:stop] = text
             self.result.text = "".join(edited)
 
-    # ── what a token does ───────────────────────────────────────────────────────────────────────────────────────────
-    # Each returns True where the piece does not reach to the token's end.
+    # ── token handlers ───────────────────────────────────────────────────────────────────────────────────────────────
+    # Each returns True if the statement does not extend to the end of the token.
 
     def _brace(self, text: str, start: int) -> bool:
-        piece, layer = self.statement, self.layer
+        statement, layer = self.statement, self.layer
         if text == "{":
-            if piece is None:
+            if statement is None:
                 self._begin_statement("", start)
-                self._report_unparseable(
-                    make_diagnostic(
-                        "PS107",
-                        "`{` begins no statement",
-                        self._span(start, start + 1),
-                        label="belongs to no statement",
-                        help="braces stand at the end of a statement: `metric NAME: TYPE {`",
-                    )
-                )
+                self._report_unparseable(errors.brace_outside_statement(self._span(start, start + 1)))
                 return False
-            if piece.keyword == "layer" and piece.body is None and layer is None:
-                piece.end = start + 1
-                piece.body, piece.body_end = [], start + 1
+            if statement.keyword == "layer" and statement.body is None and layer is None:
+                statement.end = start + 1
+                statement.body, statement.body_end = [], start + 1
                 self._end_statement()
-                self.layer = piece
+                self.layer = statement
                 self.at_statement_start = True
                 return True
             self.open_braces.append(start)
@@ -311,11 +277,11 @@ class _Scanner:
             self.unopened_layers -= 1
             self._end_statement()
             return True
-        if piece is None:
-            self._report(stray_brace_diagnostic(self.source, start))
+        if statement is None:
+            self._report(errors.stray_brace(self.source, start))
             return True
         if self.line_blank_before_token:
-            piece.stray_brace_offset = start
+            statement.stray_brace_offset = start
             self._end_statement()
             return True
         return False
@@ -330,124 +296,61 @@ class _Scanner:
 
     def _check_nesting(self, start: int) -> None:
         if self.open_bracket_count + len(self.open_braces) == NESTING_MAX + 1:
-            self._report_unparseable(
-                make_diagnostic(
-                    "PS125",
-                    f"nested more than {NESTING_MAX} deep",
-                    self._span(start, start + 1),
-                    label=f"the bracket number {NESTING_MAX + 1}",
-                    help="give the inner part a name of its own with `let` or an input, or split the rule",
-                )
-            )
+            self._report_unparseable(errors.nested_too_deep(self._span(start, start + 1), NESTING_MAX))
 
     def _string(self, text: str, start: int) -> bool:
         for escape in re.finditer(r"\\(.)", text):
             if escape.group(1) not in 'n"\\':
                 at = start + escape.start()
-                self._report_unparseable(
-                    make_diagnostic(
-                        "PS124",
-                        f"`{escape.group()}` is not an escape",
-                        self._span(at, at + 2),
-                        label="unknown escape",
-                        help=f"for the backslash itself write `\\\\{escape.group(1)}`; "
-                        'the escapes are `\\"`, `\\\\` and `\\n`',
-                    )
-                )
+                self._report_unparseable(errors.unknown_escape(self._span(at, at + 2)))
                 break
         self._check_text_content(text, start)
         return False
 
     def _check_text_content(self, text: str, start: int) -> None:
-        """What may stand in no text and no comment either; the statement can be read all the same."""
+        """Report tabs and template syntax in a string or comment; the statement is still parseable."""
         if "\t" in text:
             self._tab(start + text.index("\t"), "\t")
         template = _TEMPLATE.search(text)
         if template is not None:
-            self._report(self._template_diagnostic(template.group(), start + template.start()))
+            self._report(self._template_error(template.group(), start + template.start()))
 
     def _open_string(self, text: str, start: int) -> bool:
-        self._report_unparseable(
-            make_diagnostic(
-                "PS103",
-                'the text has no closing `"`',
-                self._span(start, start + len(text.rstrip())),
-                label="begins here and goes on to the end of the line",
-                help='close it with `"` on the same line; a line break in a text is written `\\n`',
-            )
-        )
+        self._report_unparseable(errors.unterminated_string(self._span(start, start + len(text.rstrip()))))
         return False
 
     def _template(self, text: str, start: int) -> bool:
-        self._report_unparseable(self._template_diagnostic(text, start))
+        self._report_unparseable(self._template_error(text, start))
         if text[-1] == "{" and self.statement is not None:
             self.open_braces.extend((start, start + 1) if text[0] == "{" else (start + 1,))
         elif text[-1] == "(":
             self.open_bracket_count += 1
         return False
 
-    def _template_diagnostic(self, text: str, start: int) -> Diagnostic:
-        mended = "a value in a text is written `{name}`, with one brace" if "{" in text else "take it out"
-        return make_diagnostic(
-            "PS123",
-            f"`{text}` would be replaced by template tools such as Helm",
-            self._span(start, start + len(text)),
-            label="not allowed anywhere in a policy",
-            help=mended,
-        )
+    def _template_error(self, text: str, start: int) -> Diagnostic:
+        return errors.template_syntax(self._span(start, start + len(text)), text)
 
     def _tab(self, start: int, text: str) -> None:
         if self.tab_reported:
             return
         self.tab_reported = self.statement is not None
-        self._report(
-            make_diagnostic(
-                "PS118",
-                "a tab",
-                self._span(start, start + len(text)),
-                label="a tab stands here",
-                help="indent with spaces: a ConfigMap with a tab in it is shown as one long quoted line",
-            )
-        )
+        self._report(errors.tab(self._span(start, start + len(text))))
 
     def _slashes(self, text: str, start: int) -> bool:
         end = start + len(text.rstrip())
-        self._report(
-            make_diagnostic(
-                "PS117",
-                f"`{text[:2]}` does not begin a comment",
-                self._span(start, end),
-                label="meant as a comment?",
-                help=f"write `# {text[2:].strip().removesuffix('*/').strip()[:60]}`",
-            )
-        )
+        self._report(errors.foreign_comment(self._span(start, end), text))
         self._edit(start, start + len(text), " " * len(text))
         return True
 
     def _symbol(self, text: str, start: int) -> bool:
-        word = _FOREIGN_OPERATORS[text]
         self._report_unparseable(
-            make_diagnostic(
-                "PS111",
-                f"`{text}` is not an operator",
-                self._span(start, start + len(text)),
-                label=f"write `{word}`",
-                help=f"operators between conditions are words: write `{word}`",
-            )
+            errors.foreign_operator(self._span(start, start + len(text)), text, _FOREIGN_OPERATORS[text])
         )
         return False
 
     def _quotes(self, text: str, start: int) -> bool:
         inner = text.strip("'‘’‚‛“”„‟")
-        self._report(
-            make_diagnostic(
-                "PS113",
-                f"`{text[0]}` does not quote a text",
-                self._span(start, start + len(text)),
-                label='the quotes are not `"`',
-                help=f'write `"{inner}"`',
-            )
-        )
+        self._report(errors.wrong_quotes(self._span(start, start + len(text)), text, inner))
         if len(text) > 1 and not text[-1].isalnum() and '"' not in inner and "\\" not in inner:
             self._edit(start, start + len(text), f'"{text[1:-1]}"')
         elif self.statement is not None:
@@ -456,63 +359,43 @@ class _Scanner:
 
     def _stray(self, text: str, start: int) -> bool:
         invisible = text in _INVISIBLE
-        shown = f"U+{ord(text):04X}" if invisible or not text.isprintable() else text
-        found = make_diagnostic(
-            "PS130",
-            f"the character `{shown}` means nothing here",
-            self._span(start, start + 1),
-            label="an invisible character" if invisible else "not part of the language",
-            help="a statement ends with its line; take the `;` out" if text == ";" else "take it out",
-        )
+        diagnostic = errors.unexpected_character(self._span(start, start + 1), text, invisible=invisible)
         if invisible or text == ";":
-            self._report(found)
+            self._report(diagnostic)
             self._edit(start, start + 1, " ")
             return True
-        self._report_unparseable(found)
+        self._report_unparseable(diagnostic)
         return False
 
-    # ── saying it ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reporting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _report_unclosed_brace(self, brace: int, here: Label) -> None:
         assert self.statement is not None, "an open brace belongs to a statement"
         self._report_unparseable(
-            make_diagnostic(
-                "PS102",
-                f"the `{{` of this {self.statement.keyword or 'statement'} is never closed",
-                self._span(brace, brace + 1),
-                label="opened here",
-                help="close it with `}`",
-                related=(here,),
-            )
+            errors.unclosed_brace(self._span(brace, brace + 1), self.statement.keyword, here)
         )
 
     def _report_unclosed_layer(self, layer: RawStatement, here: Label) -> None:
-        """The layer ends where its body ends, as far as one can tell."""
+        """The layer is taken to end with the last statement of its body."""
         body = layer.body
-        assert body is not None, "a layer that is open has a body"
+        assert body is not None, "an open layer has a body"
         layer.body_end = body[-1].end if body else layer.end
-        outside = next((piece for piece in body if piece.column <= layer.column), None)
+        outside = next((statement for statement in body if statement.column <= layer.column), None)
         if outside is not None and body[0].column > layer.column:
-            here = Label(self._span(outside.start, outside.end), "this looks to stand outside of it")
-        self._report(
-            make_diagnostic(
-                "PS102",
-                "the `{` of this layer is never closed",
-                self._span(layer.end - 1, layer.end),
-                label="opened here",
-                help="close it with `}`",
-                related=(here,),
+            here = Label(
+                self._span(outside.start, outside.end),
+                "the indentation suggests that this is outside the layer",
             )
-        )
+        self._report(errors.unclosed_brace(self._span(layer.end - 1, layer.end), "layer", here))
         self.layer = None
 
-    def _report(self, found: Diagnostic) -> None:
-        self.result.diagnostics.append(found)
+    def _report(self, diagnostic: Diagnostic) -> None:
+        self.result.diagnostics.append(diagnostic)
 
-    def _report_unparseable(self, found: Diagnostic) -> None:
-        """One diagnostic a statement: what follows may be its consequence."""
+    def _report_unparseable(self, diagnostic: Diagnostic) -> None:
+        """Only the first per statement is reported: further ones may be consequences."""
         if self.statement is None or self.statement.parseable:
-            self._report(found)
+            self._report(diagnostic)
         if self.statement is not None:
             self.statement.parseable = False
 

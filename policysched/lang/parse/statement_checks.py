@@ -1,7 +1,7 @@
-"""What is said about a statement that the grammar accepted: its size, its clauses, the names it takes.
+"""Checks on statements that the grammar accepts: size, clauses and declared names.
 
-The grammar lets any clause stand in any rule in any order, because "`missing` comes after `require`" helps and
-"unexpected token" does not.
+The grammar accepts any clause in any rule in any order, because "`missing` must follow `require`" is a
+better message than "unexpected token".
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ _NODES_WITH_EXPRESSIONS = (
 
 
 def check_expression_size(statement: object) -> Diagnostic | None:
-    """The first expression over a limit. To be asked first: nothing else may walk such a tree."""
+    """The first expression over a limit. Must run first: nothing else may walk such a tree."""
     for expression in _top_level_expressions(statement):
         nodes = 0
         pending: list[tuple[s.Expression, int]] = [(expression, 1)]
@@ -51,10 +51,10 @@ def check_expression_size(statement: object) -> Diagnostic | None:
             if depth > NESTING_MAX:
                 return make_diagnostic(
                     "PS125",
-                    f"nested more than {NESTING_MAX} deep",
+                    f"the expression is nested more than {NESTING_MAX} levels deep",
                     node.span,
                     label=f"level {depth}",
-                    help="give the inner part a name of its own with `let` or an input, or split the rule",
+                    help="name the inner part with `let` or an input, or split the rule",
                 )
             chain = isinstance(node, s.BinaryExpr)
             for child in syntax_children(node):
@@ -68,16 +68,16 @@ def check_expression_size(statement: object) -> Diagnostic | None:
         if nodes > EXPRESSION_NODES_MAX:
             return make_diagnostic(
                 "PS126",
-                f"an expression of {nodes} parts; {EXPRESSION_NODES_MAX} are allowed",
+                f"the expression has {nodes} nodes, the limit is {EXPRESSION_NODES_MAX}",
                 expression.span,
                 label="too large",
-                help='split the rule in two, or use `x in ["a", "b", ...]` for many comparisons of one value',
+                help='split the rule, or use `x in ["a", "b", ...]` to compare one value with many constants',
             )
     return None
 
 
 def check_statement(statement: object) -> Iterator[Diagnostic]:
-    """Everything else, each once."""
+    """All other checks of one statement."""
     match statement:
         case s.HeaderDecl():
             yield from _check_header(statement)
@@ -135,19 +135,19 @@ def _check_header(header: s.HeaderDecl) -> Iterator[Diagnostic]:
     ) or (name[0] == "-" or name[-1] == "-"):
         yield make_diagnostic(
             "PS129",
-            f"`{name}` cannot be the name of a {header.kind}",
+            f"invalid {header.kind} name `{name}`",
             header.name.span,
             label="not a DNS label",
-            help="use lower-case letters, digits and dashes, at most 63, with a letter or digit at both ends: "
-            "pods name it in `schedulerName`",
+            help="use at most 63 lower-case letters, digits and dashes, with a letter or digit at both ends; "
+            "pods refer to it in `schedulerName`",
         )
     if header.version.digits != SUPPORTED_VERSION or header.version.suffix:
         yield make_diagnostic(
             "PS003",
-            f"version {header.version.span.text} of the language is not known here",
+            f"unsupported language version {header.version.span.text}",
             header.version.span,
-            label="unknown version",
-            help=f"write `version {SUPPORTED_VERSION}`, or use a newer policysched",
+            label="unsupported version",
+            help=f"write `version {SUPPORTED_VERSION}`, or upgrade policysched",
         )
 
 
@@ -155,10 +155,10 @@ def _check_declared_name(name: s.Identifier) -> Iterator[Diagnostic]:
     if name.text in RESERVED_NAMES:
         yield make_diagnostic(
             "PS122",
-            f"`{name.text}` is a word of the language and cannot be a name",
+            f"`{name.text}` is a keyword and cannot be a name",
             name.span,
-            label="reserved",
-            help=f"call it something else, such as `my_{name.text}`",
+            label="reserved keyword",
+            help=f"choose another name, for example `my_{name.text}`",
         )
 
 
@@ -183,61 +183,61 @@ def clause_keyword(clause: s.Clause) -> str:
             return "normalize"
 
 
-_VALUES = frozenset({"now", "node"})
-"""Words that are values all the same: the time, and `join = node`."""
+_KEYWORDS_AS_VALUES = ("now", "node")
+"""Reserved names that are values: the time, and the `node` of `join = node`."""
 
 _SHARED_SLOTS = {"reject": "require", "higher": "lower", "prefer": "lower"}
 
 
 def _check_clauses(clauses: tuple[s.Clause, ...], order: tuple[str, ...], kind: str) -> Iterator[Diagnostic]:
-    """At most one remark about which clauses stand where, and one about a weight."""
-    seen: dict[str, s.Clause] = {}
-    behind: s.Clause | None = None
-    said = False
+    """At most one diagnostic about the set and order of the clauses, and one about a weight."""
+    by_slot: dict[str, s.Clause] = {}
+    previous: s.Clause | None = None
+    reported = False
     for clause in clauses:
         word = clause_keyword(clause)
-        place = _SHARED_SLOTS.get(word, word)
+        slot = _SHARED_SLOTS.get(word, word)
         keyword = _keyword_span(clause, word)
         if isinstance(clause, s.WeightClause):
             yield from _check_weight(clause.weight)
-        if said:
+        if reported:
             continue
         if word not in order:
-            said = True
+            reported = True
             other = "a score" if word in SCORE_CLAUSES and kind != "score" else "a filter"
             article = "an" if kind[0] in "aeiou" else "a"
             yield make_diagnostic(
                 "PS121",
-                f"`{word}` does not belong in {article} {kind}",
+                f"`{word}` is not allowed in {article} {kind}",
                 keyword,
-                label=f"a clause of {other}",
+                label=f"only allowed in {other}",
                 help=f"the clauses of {article} {kind} are: {', '.join(order)}",
             )
-        elif place in seen:
-            said = True
-            first = seen[place]
+        elif slot in by_slot:
+            reported = True
+            first = by_slot[slot]
             yield make_diagnostic(
                 "PS120",
-                f"`{word}` stands twice"
+                f"duplicate `{word}` clause"
                 if clause_keyword(first) == word
-                else f"`{clause_keyword(first)}` and `{word}` in one rule",
+                else f"`{clause_keyword(first)}` and `{word}` in the same rule",
                 keyword,
-                label="once is enough" if clause_keyword(first) == word else "only one of them can stand",
-                help="join the two with `and`, or write two rules",
-                related=(Label(_keyword_span(first, clause_keyword(first)), "the first"),),
+                label="duplicate" if clause_keyword(first) == word else "only one of them is allowed",
+                help="join the conditions with `and`, or write two rules",
+                related=(Label(_keyword_span(first, clause_keyword(first)), "first clause"),),
             )
-        elif behind is not None and order.index(word) < order.index(clause_keyword(behind)):
-            said = True
-            before = clause_keyword(behind)
+        elif previous is not None and order.index(word) < order.index(clause_keyword(previous)):
+            reported = True
+            before = clause_keyword(previous)
             yield make_diagnostic(
                 "PS119",
-                f"`{before}` stands before `{word}`",
-                _keyword_span(behind, before),
-                label=f"belongs behind `{word}`",
+                f"`{before}` must follow `{word}`",
+                _keyword_span(previous, before),
+                label=f"move it after `{word}`",
                 help=f"the order is: {', '.join(order)}",
             )
-        seen[place] = clause
-        behind = clause
+        by_slot[slot] = clause
+        previous = clause
 
 
 def _keyword_span(clause: s.Clause, word: str) -> Span:
@@ -249,32 +249,36 @@ def _check_weight(weight: s.NumberLit | s.NameExpr) -> Iterator[Diagnostic]:
         whole = weight.digits.partition(".")[0]
         yield make_diagnostic(
             "PS114",
-            f"a weight is a whole number, not `{weight.span.text}`",
+            f"expected a whole number as weight, found `{weight.span.text}`",
             weight.span,
             label="not a whole number",
-            help=f"write `weight {whole}`; weights count relative to each other",
+            help=f"write `weight {whole}`; weights are relative to each other",
         )
 
 
 def _check_keywords_as_values(expression: s.Expression) -> Iterator[Diagnostic]:
-    """`require missing pass` reads `missing` as a name; the value before it was forgotten."""
+    """Report a keyword that parses as a name: in `require missing pass` a value is missing before it."""
     pending = [expression]
     while pending:
         node = pending.pop()
         if (
-            isinstance(node, s.NameExpr) and node.name in RESERVED_NAMES and node.name not in ("now", "node")
-        ):  # `join = node`
+            isinstance(node, s.NameExpr)
+            and node.name in RESERVED_NAMES
+            and node.name not in _KEYWORDS_AS_VALUES
+        ):
             yield make_diagnostic(
                 "PS109",
-                f"a value is missing before `{node.name}`",
+                f"expected a value, found keyword `{node.name}`",
                 node.span,
-                label="a value was expected here",
-                help=f"`{node.name}` is a word of the language and cannot be a value",
+                label="expected a value",
+                help=f"add a value before `{node.name}`",
             )
-        of_whom = isinstance(node, s.CallExpr) and node.function.text == "traffic_to"
-        pending.extend(reversed([one for one in syntax_children(node) if not (of_whom and _is_gang(one))]))
+        is_traffic = isinstance(node, s.CallExpr) and node.function.text == "traffic_to"
+        pending.extend(
+            reversed([child for child in syntax_children(node) if not (is_traffic and _is_gang(child))])
+        )
 
 
 def _is_gang(node: s.Expression) -> bool:
-    """`gang` is a word of `traffic_to(gang)`."""
+    """`gang` is a keyword argument of `traffic_to(gang)`."""
     return isinstance(node, s.NameExpr) and node.name == "gang"

@@ -1,7 +1,9 @@
-"""Why the grammar did not accept a statement, in the words of its author.
+"""Turn a parser error into a diagnostic that explains the mistake.
 
-The grammar says where it stopped and what could have stood there. Each function of `SYNTAX_ERROR_EXPLAINERS` (here, in
-`misread` and in `incomplete`) knows one mistake that people make; the first that recognises its own answers. To add one: a function, its code in `lang.diagnostics.syntax_docs`.
+The parser reports where it stopped and which terminals it expected. Each function of
+`SYNTAX_ERROR_EXPLAINERS` (here, in `lexical_mistakes` and in `missing_parts`) recognizes one common
+mistake; the first match wins. To add one, write a function, and document its code in
+`lang.diagnostics.syntax_docs`.
 """
 
 from collections.abc import Callable
@@ -48,121 +50,123 @@ _INAPPLICABLE_CLAUSES = {
     "filter": frozenset(SCORE_CLAUSES) - frozenset(FILTER_CLAUSES),
     "score": frozenset(FILTER_CLAUSES) - frozenset(SCORE_CLAUSES),
 }
-"""The grammar takes any clause in any rule, and `shape` refuses what is of the other kind: so it is not offered, either."""
+"""The grammar accepts any clause in any rule and `statement_checks` rejects the wrong ones, so they are not suggested."""
 
 _RULE_VERBS = {"filter": ("require", "reject"), "score": ("higher", "lower", "prefer")}
-"""One of these says what the condition or the value of such a rule is for."""
+"""The keyword that introduces the condition or value of a rule."""
 
 
-def explain_syntax_error(error: UnexpectedInput, reading: ParseContext, keyword: str) -> Diagnostic:
-    """One diagnostic for one statement that the grammar did not accept. `keyword` is what the statement began with."""
-    tokens = significant_tokens(reading.source.text, reading.start, reading.end)
-    offset = reading.end
+def explain_syntax_error(error: UnexpectedInput, context: ParseContext, keyword: str) -> Diagnostic:
+    """The diagnostic for a statement that the grammar does not accept. `keyword` begins the statement."""
+    tokens = significant_tokens(context.source.text, context.start, context.end)
+    offset = context.end
     if not isinstance(error, UnexpectedToken) or error.token.type != "$END":
-        where: object = error.pos_in_stream
-        assert isinstance(where, int), f"what Lark raises here has a place: {error!r}"
-        offset = where
+        position: object = error.pos_in_stream
+        assert isinstance(position, int), f"Lark error without a position: {error!r}"
+        offset = position
     at = next((index for index, token in enumerate(tokens) if token.end > offset), len(tokens))
     accepts = frozenset(error.interactive_parser.accepts())  # type: ignore[no-untyped-call]
-    trouble = SyntaxFailure(reading, keyword, tokens, at, accepts)
-    for explanation in SYNTAX_ERROR_EXPLAINERS:
-        found = explanation(trouble)
-        if found is not None:
-            return found
-    return _unexpected_token(trouble)
+    failure = SyntaxFailure(context, keyword, tokens, at, accepts)
+    for explain in SYNTAX_ERROR_EXPLAINERS:
+        diagnostic = explain(failure)
+        if diagnostic is not None:
+            return diagnostic
+    return _unexpected_token(failure)
 
 
-# ── words ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── keywords ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _statement_mid_line(trouble: SyntaxFailure) -> Diagnostic | None:
-    found = trouble.unexpected_token
-    if found is None or found.text not in STATEMENTS or not trouble.expects_end:
+def _statement_mid_line(failure: SyntaxFailure) -> Diagnostic | None:
+    unexpected = failure.unexpected_token
+    if unexpected is None or unexpected.text not in STATEMENTS or not failure.expects_end:
         return None
     return make_diagnostic(
         "PS127",
-        f"`{found.text}` begins a statement in the middle of a line",
-        trouble.span(found),
-        label="a statement begins here",
-        help="put it on a line of its own",
+        f"`{unexpected.text}` must begin on its own line",
+        failure.span(unexpected),
+        label="a new statement",
+        help="insert a line break before it",
     )
 
 
-def _misspelled_keyword(trouble: SyntaxFailure) -> Diagnostic | None:
-    found = trouble.unexpected_token
-    if found is None or found.kind != "word":
+def _misspelled_keyword(failure: SyntaxFailure) -> Diagnostic | None:
+    unexpected = failure.unexpected_token
+    if unexpected is None or unexpected.kind != "word":
         return None
-    opened = trouble.open_brackets()
-    if opened and opened[-1].text == "{":  # a parameter, whose names the grammar does not know
+    opened = failure.open_brackets()
+    if opened and opened[-1].text == "{":  # the grammar does not know the names of parameters
         return None
     words = sorted(
         {
             KEYWORD_OF_TERMINAL[terminal]
-            for terminal in trouble.expected_terminals
+            for terminal in failure.expected_terminals
             if terminal in KEYWORD_OF_TERMINAL
         }
     )
-    meant = get_close_matches(found.text.lower(), words, n=1, cutoff=0.6)
-    if not meant or meant[0] == found.text:
+    match = get_close_matches(unexpected.text.lower(), words, n=1, cutoff=0.6)
+    if not match or match[0] == unexpected.text:
         return None
     return make_diagnostic(
         "PS106",
-        f"`{found.text}` is not a word that can stand here",
-        trouble.span(found),
-        label="unknown word",
-        help=f"did you mean `{meant[0]}`?",
+        f"unexpected `{unexpected.text}`",
+        failure.span(unexpected),
+        label="unknown keyword",
+        help=f"did you mean `{match[0]}`?",
     )
 
 
-def _not_a_statement(trouble: SyntaxFailure) -> Diagnostic | None:
-    """The statement before could have ended, and a line begins with something else than a keyword."""
-    found = trouble.unexpected_token
-    if found is None or not trouble.expects_end:
+def _not_a_statement(failure: SyntaxFailure) -> Diagnostic | None:
+    """A line does not begin with a keyword, and the previous statement is complete."""
+    unexpected = failure.unexpected_token
+    if unexpected is None or not failure.expects_end:
         return None
-    text = trouble.context.source.text
-    if text[text.rfind("\n", 0, found.start) + 1 : found.start].strip():
+    text = failure.context.source.text
+    if text[text.rfind("\n", 0, unexpected.start) + 1 : unexpected.start].strip():
         return None
     return make_diagnostic(
         "PS107",
-        f"`{found.text}` begins no statement",
-        trouble.span(found),
-        label="neither a statement nor the rest of the one before",
+        f"expected a statement, found `{unexpected.text}`",
+        failure.span(unexpected),
+        label="neither a statement keyword nor a continuation of the previous statement",
         help=f"statements begin with one of: {', '.join(STATEMENTS)}",
     )
 
 
-def _incomplete_if(trouble: SyntaxFailure) -> Diagnostic | None:
-    """`if` without `then` or `else`, and an `if` in the middle of an expression."""
-    found, before = trouble.unexpected_token, trouble.previous_token()
-    if before is not None and before.text == "if" and not trouble.expects_value:  # it was read as a name
+def _incomplete_if(failure: SyntaxFailure) -> Diagnostic | None:
+    """An `if` without `then` or `else`, or an `if` that is an operand without parentheses."""
+    unexpected, before = failure.unexpected_token, failure.previous_token()
+    if (
+        before is not None and before.text == "if" and not failure.expects_value
+    ):  # the parser takes it for a name
         return make_diagnostic(
             "PS132",
-            "an `if` in the middle of an expression stands in parentheses",
-            trouble.span(before),
-            label="where it ends could not be seen",
+            "an `if` that is an operand needs parentheses",
+            failure.span(before),
+            label="its end is ambiguous",
             help="write `(if CONDITION then VALUE else VALUE)`",
         )
-    if trouble.expects_value or "ELSE_TEXT" in trouble.expected_terminals:
+    if failure.expects_value or "ELSE_TEXT" in failure.expected_terminals:
         return None
-    word = "then" if "THEN" in trouble.expected_terminals else "else"
-    opened = _open_if(trouble, word)
-    if opened is None or word.upper() not in trouble.expected_terminals:
+    word = "then" if "THEN" in failure.expected_terminals else "else"
+    opened = _open_if(failure, word)
+    if opened is None or word.upper() not in failure.expected_terminals:
         return None
-    here = () if found is None else (Label(trouble.span(found), f"`{word}` is expected before this"),)
+    here = () if unexpected is None else (Label(failure.span(unexpected), f"expected `{word}` before this"),)
     return make_diagnostic(
         "PS132",
-        f"the `if` has no `{word}`",
-        trouble.span(opened),
-        label=f"nothing says what {'follows from it' if word == 'then' else 'holds otherwise'}",
+        f"`if` without `{word}`",
+        failure.span(opened),
+        label=f"no value if the condition is {'true' if word == 'then' else 'false'}",
         help="write `if CONDITION then VALUE else VALUE`",
         related=here,
     )
 
 
-def _open_if(trouble: SyntaxFailure, word: str) -> Token | None:
-    """The innermost `if` whose `then` or `else` has not come."""
+def _open_if(failure: SyntaxFailure, word: str) -> Token | None:
+    """The innermost `if` whose `then` or `else` is still missing."""
     opened: list[Token] = []
-    for token in trouble.tokens[: trouble.token_index]:
+    for token in failure.tokens[: failure.token_index]:
         if token.text == "if":
             opened.append(token)
         elif token.text == word and opened:
@@ -170,87 +174,89 @@ def _open_if(trouble: SyntaxFailure, word: str) -> Token | None:
     return opened[-1] if opened else None
 
 
-def _missing_rule_verb(trouble: SyntaxFailure) -> Diagnostic | None:
-    """`filter small node.pods < 50`: a condition or a value, and nothing says what it is for."""
-    found, verbs = trouble.unexpected_token, _RULE_VERBS.get(trouble.keyword)
+def _missing_rule_verb(failure: SyntaxFailure) -> Diagnostic | None:
+    """A condition or value without its keyword: `filter small node.pods < 50`."""
+    unexpected, verbs = failure.unexpected_token, _RULE_VERBS.get(failure.keyword)
     if (
-        found is None
+        unexpected is None
         or verbs is None
-        or verbs[0].upper() not in trouble.expected_terminals
-        or trouble.open_brackets()
+        or verbs[0].upper() not in failure.expected_terminals
+        or failure.open_brackets()
     ):
         return None
-    if any(token.text in verbs for token in trouble.tokens[: trouble.token_index]):
+    if any(previous.text in verbs for previous in failure.tokens[: failure.token_index]):
         return None
-    if found.kind not in ("word", "number") and found.text != "(":
+    if unexpected.kind not in ("word", "number") and unexpected.text != "(":
         return None
-    if trouble.keyword == "score" and found.kind == "number":
-        message, mended = "nothing says what this number is", f"write `weight {found.text}`"
-    elif trouble.keyword == "score":
-        message = "nothing says what is better: more of this, or less"
-        mended = "write `higher` or `lower` before a value, or `prefer` before a condition"
+    if failure.keyword == "score" and unexpected.kind == "number":
+        message, replacement = "expected a keyword before the number", f"write `weight {unexpected.text}`"
+    elif failure.keyword == "score":
+        message = "expected `higher`, `lower` or `prefer`"
+        replacement = "write `higher` or `lower` before a value, or `prefer` before a condition"
     else:
-        message = "nothing says whether this must hold, or must not"
-        mended = "write `require` before what must hold, or `reject` before what must not"
+        message = "expected `require` or `reject`"
+        replacement = (
+            "write `require` before a condition that must hold, or `reject` before one that must not"
+        )
     return make_diagnostic(
-        "PS101", message, trouble.span(found), label="a word is missing before this", help=mended
+        "PS101", message, failure.span(unexpected), label="expected a keyword before this", help=replacement
     )
 
 
-def _else_without_text(trouble: SyntaxFailure) -> Diagnostic | None:
-    found = trouble.unexpected_token
-    if found is None or found.text != "else" or "ELSE_TEXT" not in trouble.expected_terminals:
+def _else_without_text(failure: SyntaxFailure) -> Diagnostic | None:
+    unexpected = failure.unexpected_token
+    if unexpected is None or unexpected.text != "else" or "ELSE_TEXT" not in failure.expected_terminals:
         return None
     return make_diagnostic(
         "PS101",
-        "`else` ends a rule with a text, and none follows",
-        trouble.span(found),
-        label='a text in `"` is expected behind this',
-        help='write `else "why the node was refused"`',
+        "expected a message after `else`",
+        failure.span(unexpected),
+        label="expected a string after this",
+        help='write `else "why the node is rejected"`',
     )
 
 
-# ── anything else ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── fallback ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _unexpected_token(trouble: SyntaxFailure) -> Diagnostic:
-    found, before = trouble.unexpected_token, trouble.previous_token()
-    expected = _expected_tokens_text(trouble)
-    if found is None:
-        last = trouble.tokens[-1]
+def _unexpected_token(failure: SyntaxFailure) -> Diagnostic:
+    unexpected, before = failure.unexpected_token, failure.previous_token()
+    expected = _expected_tokens_text(failure)
+    if unexpected is None:
+        last = failure.tokens[-1]
         return make_diagnostic(
             "PS101",
-            f"the statement ends too early: {expected} is missing",
-            trouble.span(last),
-            label=f"{expected} is expected behind this",
+            f"incomplete statement: expected {expected}",
+            failure.span(last),
+            label=f"expected {expected} after this",
         )
-    behind = f"behind `{before.text}` " if before is not None else ""
+    after = f" after `{before.text}`" if before is not None else ""
     return make_diagnostic(
         "PS101",
-        f"`{found.text}` cannot stand here",
-        trouble.span(found),
-        label="not expected",
-        help=f"{behind}{expected} can follow" if expected else "",
+        f"unexpected `{unexpected.text}`",
+        failure.span(unexpected),
+        label="unexpected",
+        help=f"expected {expected}{after}" if expected else "",
     )
 
 
-def _expected_tokens_text(trouble: SyntaxFailure) -> str:
-    """What could have stood there: `a name`, `an operator or missing`; at most six things."""
-    accepts = trouble.expected_terminals
-    things: list[str] = []
-    if trouble.expects_value:
-        things.append("a value")
+def _expected_tokens_text(failure: SyntaxFailure) -> str:
+    """The expected tokens, such as `a name` or `an operator`; at most eight alternatives."""
+    accepts = failure.expected_terminals
+    alternatives: list[str] = []
+    if failure.expects_value:
+        alternatives.append("a value")
     else:
         if accepts & {"NAME", "POLICY_NAME"}:
-            things.append("a name")
+            alternatives.append("a name")
         if "NUMBER" in accepts:
-            things.append("a number")
+            alternatives.append("a number")
         if "STRING" in accepts:
-            things.append('a text in `"`')
+            alternatives.append("a string")
         operators = accepts & {"PLUS", "AND", "EQ"}
         if operators:
-            things.append("an operator")
-        things.extend(
+            alternatives.append("an operator")
+        alternatives.extend(
             f"`{SIGN_OF_TERMINAL[terminal]}`"
             for terminal in ("COLON", "EQUAL", "COMMA", "LPAR", "RPAR", "RSQB", "LBRACE", "RBRACE")
             if terminal in accepts
@@ -259,20 +265,24 @@ def _expected_tokens_text(trouble: SyntaxFailure) -> str:
         words = {
             KEYWORD_OF_TERMINAL[terminal] for terminal in accepts - skipped if terminal in KEYWORD_OF_TERMINAL
         }
-        things.extend(
-            f"`{word}`" for word in sorted(words - _INAPPLICABLE_CLAUSES.get(trouble.keyword, frozenset()))
+        alternatives.extend(
+            f"`{word}`" for word in sorted(words - _INAPPLICABLE_CLAUSES.get(failure.keyword, frozenset()))
         )
     if "$END" in accepts:
-        things.append("the end of the statement")
-    if len(things) > 8:
-        things = [*things[:7], "others"]
-    return " or ".join((", ".join(things[:-1]), things[-1])) if len(things) > 1 else "".join(things)
+        alternatives.append("the end of the statement")
+    if len(alternatives) > 8:
+        alternatives = [*alternatives[:7], "another token"]
+    return (
+        " or ".join((", ".join(alternatives[:-1]), alternatives[-1]))
+        if len(alternatives) > 1
+        else "".join(alternatives)
+    )
 
 
 SYNTAX_ERROR_EXPLAINERS: tuple[SyntaxErrorExplainer, ...] = (
-    malformed_number,  # first: `5 min` and `1,5` are read as other things
+    malformed_number,  # first: the parser reads `5 min` and `1,5` as something else
     unquoted_key,
-    trailing_comma,  # before the missing value behind the comma
+    trailing_comma,  # before the missing value after the comma
     direction_before_key,
     wrong_equals_sign,
     unmatched_closing_bracket,  # before the missing value: `(a + ]`
@@ -280,7 +290,7 @@ SYNTAX_ERROR_EXPLAINERS: tuple[SyntaxErrorExplainer, ...] = (
     parameter_without_default,
     range_without_dots,
     _incomplete_if,  # before the missing value: `x + if ...`
-    has_called_as_function,  # before the missing value, for `has` is read as a name there
+    has_called_as_function,  # before the missing value: `has` is read as a name there
     missing_value,
     missing_block,
     missing_type,

@@ -1,4 +1,4 @@
-"""Where reading a statement stopped: what stands there, before it and behind it, and what the grammar would have taken."""
+"""A parser error: the tokens around the position, and the terminals that the grammar expected."""
 
 from dataclasses import dataclass
 
@@ -8,26 +8,26 @@ from policysched.lang.parse.tree_builder import ParseContext
 from policysched.text import Span
 
 VALUE_KEYWORDS = frozenset((*CLAUSES, *OPERATOR_KEYWORDS, "by", "default", "recover", "for"))
-"""Words behind which a value stands."""
+"""Keywords that are followed by a value."""
 CLOSING_BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 
 @dataclass(frozen=True, slots=True)
 class SyntaxFailure:
-    """Where reading stopped. `tokens[at]` is the first that could not stand there; at the end `token_index` is their number."""
+    """Where parsing stopped: `tokens[token_index]` is the unexpected token; at the end there is none."""
 
     context: ParseContext
     keyword: str
     tokens: list[Token]
     token_index: int
-    expected_terminals: frozenset[str]  # terminals of the grammar that could have stood there
+    expected_terminals: frozenset[str]  # of the grammar
 
     @property
     def unexpected_token(self) -> Token | None:
         return self.tokens[self.token_index] if self.token_index < len(self.tokens) else None
 
     def previous_token(self, steps: int = 1) -> Token | None:
-        """The token that many steps before the one found."""
+        """The token that many steps before the unexpected one."""
         return self.tokens[self.token_index - steps] if self.token_index >= steps else None
 
     def span(self, token: Token, to: Token | None = None) -> Span:
@@ -42,7 +42,7 @@ class SyntaxFailure:
         return "$END" in self.expected_terminals
 
     def open_brackets(self) -> list[Token]:
-        """Brackets that are open where reading stopped, outermost first."""
+        """The brackets that are open where parsing stopped, outermost first."""
         opened: list[Token] = []
         for token in self.tokens[: self.token_index]:
             if token.text in CLOSING_BRACKETS:
@@ -52,7 +52,7 @@ class SyntaxFailure:
         return opened
 
     def next_token(self, steps: int = 1) -> Token | None:
-        """The token that many steps behind the one found."""
+        """The token that many steps after the unexpected one."""
         index = self.token_index + steps
         return self.tokens[index] if index < len(self.tokens) else None
 
@@ -60,7 +60,7 @@ class SyntaxFailure:
         return "\n" not in self.context.source.text[first.end : second.start]
 
     def text_to_comma(self) -> str:
-        """The source from the token found to the next comma or the end of the statement."""
+        """The source from the unexpected token to the next comma or the end of the statement."""
         end = next(
             (token.start for token in self.tokens[self.token_index :] if token.text == ","), self.context.end
         )

@@ -1,7 +1,8 @@
-"""A text in small pieces: words, numbers, strings, signs, comments, and what should not be there.
+"""The error-tolerant lexer: words, numbers, strings, punctuation, comments and invalid characters.
 
-The grammar's own lexer reads what is right. This one reads anything: it cuts a text into statements before the grammar
-sees it, and looks around a mistake afterwards. It never fails; every character is in exactly one token.
+The grammar's own lexer accepts only valid statements. This one accepts any text: the scanner uses it
+to split a policy into statements before parsing, and the explainers use it to look around an error.
+It never fails; every character belongs to exactly one token.
 """
 
 import re
@@ -46,7 +47,7 @@ class Token:
 
 
 def raw_tokens(text: str, start: int, end: int) -> Iterator[tuple[str, str, int]]:
-    """Kind, text and offset of everything between two offsets. Plain tuples: a text of 256 KiB has 100,000."""
+    """Kind, text and offset of each token between two offsets. Plain tuples: 256 KiB have 100,000."""
     for match in _TOKEN.finditer(text, start, end):
         kind = match.lastgroup
         assert kind is not None
@@ -54,5 +55,5 @@ def raw_tokens(text: str, start: int, end: int) -> Iterator[tuple[str, str, int]
 
 
 def significant_tokens(text: str, start: int, end: int) -> list[Token]:
-    """What remains without spaces and comments."""
+    """The tokens between two offsets, without spaces and comments."""
     return [Token(*raw) for raw in raw_tokens(text, start, end) if raw[0] not in TRIVIA_KINDS]

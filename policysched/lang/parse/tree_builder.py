@@ -1,8 +1,8 @@
-"""From what the grammar recognised to the syntax tree, while it is being recognised.
+"""Builds the syntax tree while the grammar parses a statement.
 
-One method a rule of `policy.lark`, called by the parser as soon as the rule is complete, so that no tree of Lark's own
-is built and nothing recurses however deep an expression is. Which source is being read stands in `parse_context`: the parser
-is made once a process and shared.
+There is one method per rule of `policy.lark`, which the parser calls as soon as the rule is complete.
+No Lark tree is built, and nothing recurses however deep an expression is. The source being parsed is
+in `parse_context`, because the parser is shared by the whole process.
 """
 
 import re
@@ -18,7 +18,7 @@ from policysched.text import Source, Span
 
 @dataclass(frozen=True, slots=True)
 class ParseContext:
-    """The piece of a source that is being read: one statement, without the comments behind it."""
+    """The part of a source that is being parsed: one statement, without trailing comments."""
 
     source: Source
     start: int
@@ -30,7 +30,7 @@ class ParseContext:
         return Span(self.source, self.start, self.end)
 
 
-parse_context: ContextVar[ParseContext] = ContextVar("reading")
+parse_context: ContextVar[ParseContext] = ContextVar("parse_context")
 
 T = TypeVar("T")
 Children = list[Any]
@@ -56,7 +56,7 @@ def _end(child: Any) -> int:
 
 
 def _span(children: Children) -> Span:
-    """From the first child to the last; each is a token or a part of the tree."""
+    """From the first child to the last; each is a token or a syntax node."""
     return Span(parse_context.get().source, _start(children[0]), _end(children[-1]))
 
 
@@ -113,9 +113,9 @@ class LayerHead:
 
 
 class TreeBuilder(Transformer[Token, Any]):
-    """Children are tokens (only those with a name in the grammar) and what the methods below returned."""
+    """Children are tokens (only those named in the grammar) and the results of the methods below."""
 
-    # ── statements ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── statements ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def statement(self, children: Children) -> s.Statement:
         return children[0]  # type: ignore[no-any-return]
@@ -190,7 +190,7 @@ class TreeBuilder(Transformer[Token, Any]):
             _first_of_type(rest, _PathClause),
             _first_of_type(rest, s.InvalidClause),
         )
-        misplaced = tuple(one for one in (invalid, None if at is None else at.path) if one is not None)
+        misplaced = tuple(node for node in (invalid, None if at is None else at.path) if node is not None)
         return s.RecordFieldDecl(
             _name(name),
             kind,
@@ -258,7 +258,7 @@ class TreeBuilder(Transformer[Token, Any]):
     def preemption_never(self, _children: Children) -> s.PreemptionDecl:
         return s.PreemptionDecl(None, self._statement_span())
 
-    # ── rules ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── rules ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def filter(self, children: Children) -> s.FilterDecl:
         return s.FilterDecl(*self._rule_parts(children))
@@ -277,7 +277,7 @@ class TreeBuilder(Transformer[Token, Any]):
         return s.ReweightStatement(_name(children[0]), _weight(children[1]), self._statement_span())
 
     def drop(self, children: Children) -> s.DropStatement:
-        kinds = [_name(one) for one in children[:-1] if one is not None]
+        kinds = [_name(child) for child in children[:-1] if child is not None]
         return s.DropStatement(kinds[0] if kinds else None, _name(children[-1]), self._statement_span())
 
     def layer_head(self, children: Children) -> LayerHead:
@@ -321,7 +321,7 @@ class TreeBuilder(Transformer[Token, Any]):
         values = tuple(arg for arg in args if not isinstance(arg, Token))
         return s.NormalizeClause(_name(method), values, _span(children))
 
-    # ── parameters ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── parameters ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def block(self, children: Children) -> ParsedBlock:
         return ParsedBlock(tuple(children[1:-1]), _span(children))
@@ -338,7 +338,7 @@ class TreeBuilder(Transformer[Token, Any]):
     def entry(self, children: Children) -> tuple[s.StringLit, s.Expression]:
         return _string(children[0]), children[2]
 
-    # ── expressions ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── expressions ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def binary(self, children: Children) -> s.BinaryExpr:
         left, op, right = children
@@ -363,7 +363,7 @@ class TreeBuilder(Transformer[Token, Any]):
         return s.HasExpr(children[1], _span(children))
 
     def parenthesis(self, children: Children) -> s.Expression:
-        """No node of its own: the printer puts parentheses where they are needed. The span holds them."""
+        """Parentheses have no node: the printer adds them where needed. The span includes them."""
         inner: s.Expression = replace(children[1], span=_span(children))
         return inner
 
@@ -421,7 +421,7 @@ class TreeBuilder(Transformer[Token, Any]):
     def listing(self, children: Children) -> s.ListLit:
         return s.ListLit(tuple(children[1:-1]), _span(children))
 
-    # ── shared ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── shared ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @staticmethod
     def _statement_span() -> Span:

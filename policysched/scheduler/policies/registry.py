@@ -347,7 +347,7 @@ class PolicyRegistry:
                 here = duplicate.related[0].span
                 finding = make_diagnostic(
                     _DUPLICATE_POLICY_CODE,
-                    f"there is a policy `{name}` already, in the key {source.key}",
+                    f"duplicate policy name `{name}`, in use by the key {source.key}",
                     here,
                     label="second policy of this name",
                     help="pods could not say which of the two they mean: give one another name",

@@ -1,0 +1,98 @@
+"""Filters: `require` or `reject`, `missing`, `scaleup` and the rejection message."""
+
+from typing import Literal, cast
+
+from policysched.lang.check.expressions import check_condition
+from policysched.lang.check.presence import PresentReads
+from policysched.lang.check.recovery import check_recovery
+from policysched.lang.check.rule_clauses import RuleClauses
+from policysched.lang.check.scope import (
+    FILTER_CONDITION,
+    Scope,
+)
+from policysched.lang.check.shared_clauses import (
+    check_when,
+    find_missing_metrics,
+    present_after_when,
+    report_missing_clause,
+    report_missing_clause_needed,
+    report_parameters,
+    report_unknown_choice,
+    report_unused_missing_clause,
+)
+from policysched.lang.check.templates import check_template
+from policysched.lang.ir import expr as e
+from policysched.lang.ir.constant_folding import fold_constants, is_constant
+from policysched.lang.ir.rules import FilterRule
+from policysched.lang.syntax import tree as s
+
+
+def check_filter(
+    scope: Scope, node: s.FilterDecl, clauses: RuleClauses, known: PresentReads
+) -> FilterRule | None:
+    report_parameters(scope, node)
+    when = check_when(scope, clauses.when, known)
+    known = present_after_when(scope, clauses.when, known)
+    text = None if clauses.text is None else check_template(scope, clauses.text.text)
+    missing = _filter_missing(scope, clauses.missing)
+    scaleup = _scaleup(scope, clauses.scaleup)
+    if clauses.require is None:
+        report_missing_clause(scope, node, "require CONDITION")
+        return None
+    rejects = clauses.require.rejects
+    expr = check_condition(scope, clauses.require.condition, FILTER_CONDITION)
+    if expr is None:
+        return None
+    open_metrics = find_missing_metrics(scope, expr, known, rejects=rejects)
+    if open_metrics and clauses.missing is None:
+        report_missing_clause_needed(scope, open_metrics[0], "`missing reject` or `missing pass`")
+    if (
+        not open_metrics
+        and clauses.missing is not None
+        and not any(isinstance(part, e.MetricRef | e.GangTraffic) for part in e.walk(expr))
+    ):
+        report_unused_missing_clause(scope, clauses.missing)
+    whole = check_recovery(scope, clauses.require, expr)
+    if whole is None:
+        return None
+    condition = fold_constants(whole)
+    _lint_constant_condition(scope, clauses.require, condition)
+    return FilterRule(
+        name=node.name.text,
+        when=when,
+        rejects=rejects,
+        condition=condition,
+        missing=missing if open_metrics else None,
+        scaleup=scaleup,
+        template=text,
+        locked=node.locked,
+        span=node.name.span,
+    )
+
+
+def _lint_constant_condition(scope: Scope, clause: s.RequireClause, condition: e.Expr) -> None:
+    if scope.names_parameter(clause.condition.span):
+        return
+    rejected = "every" if is_constant(condition, clause.rejects) else "no"
+    if is_constant(condition, True):
+        scope.report("PS301", f"always true: the filter rejects {rejected} node", clause.condition.span)
+    elif is_constant(condition, False):
+        scope.report("PS302", f"never true: the filter rejects {rejected} node", clause.condition.span)
+
+
+def _filter_missing(scope: Scope, clause: s.MissingClause | None) -> Literal["reject", "pass"] | None:
+    if clause is None:
+        return None
+    word = clause.choice.text if isinstance(clause.choice, s.Identifier) else clause.choice.span.text
+    if word in ("reject", "pass"):
+        return cast(Literal["reject", "pass"], word)
+    report_unknown_choice(scope, word, clause.choice.span, "`missing` in a filter", ("reject", "pass"))
+    return None
+
+
+def _scaleup(scope: Scope, clause: s.ScaleupClause | None) -> bool:
+    if clause is None:
+        return True
+    if clause.choice.text not in ("yes", "no"):
+        report_unknown_choice(scope, clause.choice.text, clause.choice.span, "`scaleup`", ("yes", "no"))
+    return clause.choice.text != "no"
