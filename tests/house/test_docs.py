@@ -109,7 +109,7 @@ def test_the_default_that_is_documented_is_the_one_that_is_used(name: str) -> No
     as_documented = read_settings(None, {}, {"policies": "a/b", **nested})
 
     unset = read_settings(None, {}, {"policies": "a/b"})
-    assert dataclasses.replace(as_documented, configured={}) == dataclasses.replace(unset, as_given={})
+    assert dataclasses.replace(as_documented, configured={}) == dataclasses.replace(unset, configured={})
 
 
 def test_another_value_than_the_default_makes_other_settings() -> None:
@@ -329,7 +329,7 @@ def test_a_code_that_a_page_names_is_one_of_the_catalogue(path: Path) -> None:
     assert named <= DIAGNOSTIC_DOCS.keys()
 
 
-_REASON = r'(?:Report\w+\(\s*"(?:Warning|Normal)"|Words\(about, "(?:Warning|Normal)"|_about\([^"\n]*|report\(\w+), "(\w+)"'
+_REASON = r'(?:Report\w+\(\s*"(?:Warning|Normal)"|EventContent\(about, "(?:Warning|Normal)"|_warning_event\([^"\n]*|report\(\w+), "(\w+)"'
 
 
 def reasons_in_the_code() -> set[str]:

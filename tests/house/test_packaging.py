@@ -31,7 +31,7 @@ def test_a_shipped_file_is_found_in_the_checkout(path: str) -> None:
 def test_what_the_wheel_takes_along_is_there_and_is_all_that_is_asked_for() -> None:
     code = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "policysched").rglob("*.py"))
 
-    asked_for = set(re.findall(r'\bresource\("(\w+)"', code))
+    asked_for = set(re.findall(r'\bdata_file\("(\w+)"', code))
 
     assert {"grammar", "policies"} <= asked_for
     assert all((ROOT / folder).is_dir() for folder in FORCED)
@@ -52,10 +52,10 @@ def test_a_package_without_its_checkout_lints_and_finds_its_policies(tmp_path: P
     folder = installed_in(tmp_path / "site")
     script = (
         "import policysched, sys\n"
-        "from policysched.data_files import resource\n"
+        "from policysched.data_files import data_file\n"
         f"assert policysched.__file__.startswith({str(folder)!r}), policysched.__file__\n"
         "from policysched.cli import main\n"
-        "main(['lint', str(resource('policies'))])"
+        "main(['lint', str(data_file('policies'))])"
     )
 
     done = subprocess.run(

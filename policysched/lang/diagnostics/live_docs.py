@@ -82,7 +82,7 @@ LIVE_DOCS = (
     ),
     DiagnosticDoc(
         "PS907",
-        "not-utf8",
+        "not-unicode",
         Severity.ERROR,
         "a key of the policies' ConfigMap is not UTF-8",
         "`kubectl create configmap --from-file` silently stores a file that is not UTF-8 under "

@@ -92,7 +92,7 @@ def no_holes_at_all(expr: Expr, known: frozenset[Expr]) -> Iterator[Expr]:
 
 def test_a_checker_that_overlooks_a_hole_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: nothing is ever missing."""
-    monkeypatch.setattr("policysched.lang.check.rules.possibly_missing", no_holes_at_all)
+    monkeypatch.setattr("policysched.lang.check.shared_clauses.possibly_missing", no_holes_at_all)
     loads = 'metric load: ratio { query = "q" unit = "1" join = instance every = 15s stale = 90s }'
     careless = program(
         loads, "filter cool require load < 50%", "score idle weight 1 lower load normalize max"
