@@ -16,7 +16,7 @@ def verdicts(
     attempt: str | None = None,
     nodes: Sequence[Json] | None = None,
 ) -> tuple[dict[str, str], Mapping[str, str]]:
-    """`AttemptSuccess` for who passes the gate and so, on a roomy node (where no other `nodes` are given), is placed; `NodeUnschedulable` for who waits; and in which
+    """`AttemptSuccess` for who passes the gate and so, on a roomy node (where no other `nodes` are given), is placed; `Unschedulable` for who waits; and in which
     words. Pods of other schedulers are nobody's to judge; `attempt` is the one pod that is asked about."""
     program = policy.program()
     found = play(
