@@ -28,7 +28,8 @@ from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import Transport
 from policysched.kube.watch.resources import NAMESPACES, NODES, POD_SETS, PODS, STORAGE_RESOURCES, config_map
 from policysched.kube.write.bind import Binder
-from policysched.kube.write.events_and_conditions import EventContent, EventObject, Reporter
+from policysched.kube.write.events_and_conditions import Reporter
+from policysched.kube.write.report_content import EventContent, EventObject
 from policysched.metric_sources.router import SampleSourceRouter
 from policysched.policy_files.folder import PolicyFolder
 from policysched.scheduler import commands as c

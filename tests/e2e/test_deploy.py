@@ -21,7 +21,7 @@ from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, Transport
 from policysched.kube.decode.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION
 from policysched.kube.leader_election import LeaderElector
-from policysched.kube.write.events_and_conditions import EventContent
+from policysched.kube.write.report_content import EventContent
 from policysched.runtime import telemetry
 from policysched.runtime.leadership import InLoopLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp

@@ -33,7 +33,8 @@ from policysched.kube.leader_election import LeaderElector
 from policysched.kube.watch.reflector import Reflector
 from policysched.kube.write import bind as binding
 from policysched.kube.write.bind import Binder
-from policysched.kube.write.events_and_conditions import EventContent, Reporter
+from policysched.kube.write.events_and_conditions import Reporter
+from policysched.kube.write.report_content import EventContent
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import AccessibleNodes
 from policysched.model.identifiers import PodUid

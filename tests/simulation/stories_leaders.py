@@ -6,7 +6,8 @@ from typing import Any
 from unittest.mock import patch
 
 from policysched.kube.leader_election import LeaderElector
-from policysched.kube.write.events_and_conditions import EventContent, Reporter
+from policysched.kube.write.events_and_conditions import Reporter
+from policysched.kube.write.report_content import EventContent
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.bugs import (

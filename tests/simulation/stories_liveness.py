@@ -14,11 +14,8 @@ from policysched.evaluate import diagnosis
 from policysched.kube.decode import core_objects
 from policysched.kube.watch.reflector import Reflector
 from policysched.kube.write.bind import Binder
-from policysched.kube.write.events_and_conditions import (
-    EventContent,
-    PodScheduledCondition,
-    Reporter,
-)
+from policysched.kube.write.events_and_conditions import Reporter
+from policysched.kube.write.report_content import EventContent, PodScheduledCondition
 from policysched.metric_sources.polling import PollingSource
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace

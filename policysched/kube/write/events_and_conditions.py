@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 from policysched.kube.client.api import (
     STRATEGIC_PATCH,
@@ -34,6 +34,7 @@ from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.transport import TransportError
 from policysched.kube.leader_election import micro_time
 from policysched.kube.write.rate_limit import RateLimiter
+from policysched.kube.write.report_content import EventContent, EventObject, PodScheduledCondition
 from policysched.model.messages import truncate_note
 
 log = logging.getLogger(__name__)
@@ -42,41 +43,6 @@ PATCH_SERVER_TIMEOUT = "2s"
 """How long the server may act on the patch of a condition."""
 CONDITION_CONFLICTS_MAX = 4
 """How often a condition is retried immediately after a version conflict."""
-
-
-@dataclass(frozen=True, slots=True)
-class EventObject:
-    """The object that an event is about."""
-
-    kind: Literal["Pod", "ConfigMap"]
-    namespace: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class EventContent:
-    """An event without time and name. `action` is kube-scheduler's: Binding, Scheduling, Preempting. `related` is a second
-    object."""
-
-    regarding: EventObject
-    type: Literal["Normal", "Warning"]
-    reason: str
-    action: str
-    note: str
-    scheduler: str
-    related: EventObject | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PodScheduledCondition:
-    """PodScheduled=False on a pod, with reason and message."""
-
-    namespace: str
-    name: str
-    uid: str
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
