@@ -26,7 +26,7 @@ from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Program
 from policysched.scheduler.commands import Command, Log, ReportPolicyEvent, SavePolicyTexts
 from policysched.scheduler.events import PoliciesUpdated
-from policysched.scheduler.extenders.capabilities import ExtendersByName, unusable_extenders
+from policysched.scheduler.policies.extender_capabilities import ExtendersByName, unusable_extenders
 from policysched.scheduler.policies.rejection_message import (
     errors_of,
     format_duration,
@@ -80,7 +80,7 @@ class PolicyRegistry:
     """
 
     def __init__(self, extenders: ExtendersByName) -> None:
-        self._extenders = extenders
+        self.extenders = extenders
         self.running: dict[str, RunningPolicy] = {}
         self.resource_version: str | None = None
         self.reloads: dict[ReloadResult, int] = {}
@@ -309,9 +309,7 @@ class PolicyRegistry:
         """Replace programs that use an unusable extender by the diagnostics about it."""
         sources = dict(offered)
         for key, source in offered.items():
-            diagnostics = (
-                () if source.program is None else unusable_extenders(source.program, self._extenders)
-            )
+            diagnostics = () if source.program is None else unusable_extenders(source.program, self.extenders)
             if diagnostics:
                 assert source.program is not None
                 sources[key] = replace(

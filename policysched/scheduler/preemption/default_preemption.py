@@ -25,15 +25,6 @@ from policysched.model.messages import unavailable_message
 from policysched.model.pods import Pod
 from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, ReportPreempted, Victim
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.placement import (
-    PREEMPTION_NEVER,
-    VICTIMS_TERMINATING,
-    GangPlacement,
-    GangSearchContext,
-    NoGangPlacement,
-    find_gang_placement,
-)
-from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.preemption.candidates import (
@@ -45,13 +36,24 @@ from policysched.scheduler.preemption.candidates import (
     no_evictable_pods,
 )
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
+from policysched.scheduler.preemption.gang_placement import (
+    PREEMPTION_NEVER,
+    VICTIMS_TERMINATING,
+    GangPlacement,
+    GangSearchContext,
+    NoGangPlacement,
+)
 from policysched.scheduler.preemption.lazy_candidates import find_best_candidate, rejection_reasons
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
+from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps
 
 EvaluateMember = Callable[[PendingPod, Overlay, TopologyDomain | None], AttemptSuccess | AttemptFailure]
 AddToOverlay = Callable[[PendingPod, NodeName, Overlay], object]
+FindGangPlacement = Callable[
+    [SchedulerCore, QueuedGang, GangSearchContext, int], Steps[GangPlacement | NoGangPlacement]
+]
 
 
 class ClaimPostFilterMessage(StrEnum):
@@ -133,7 +135,7 @@ class DefaultPreemption:
         plan = core.plan(pod.policy)
         if not plan.allows_preemption:
             return None
-        core.counters.preemption_attempts += 1
+        core.records.counters.preemption_attempts += 1
         if value.preemption_policy == "Never":
             return self._no_preemption(pod.policy, PREEMPTION_NEVER, claims=claims)
         if now_ns < self._forbidden_until_ns:
@@ -181,6 +183,7 @@ class DefaultPreemption:
         equivalence_keys: Mapping[PodUid, Hashable],
         evaluate: EvaluateMember,
         add_to_overlay: AddToOverlay,
+        find_placement: FindGangPlacement,
         now_ns: int,
     ) -> Steps[PreemptionStarted | NoPreemption | None]:
         """Preempt for a whole gang that does not fit. None: the policy does not allow preemption."""
@@ -189,7 +192,7 @@ class DefaultPreemption:
         if not plan.allows_preemption:
             self.clear_gang_nominations(gang, now_ns)
             return None
-        core.counters.preemption_attempts += 1
+        core.records.counters.preemption_attempts += 1
         if now_ns < self._forbidden_until_ns:
             return self._no_gang_preemption(gang, self._forbidden_message, self._forbidden_until_ns, now_ns)
         context = GangSearchContext(
@@ -202,7 +205,7 @@ class DefaultPreemption:
             add_to_overlay=add_to_overlay,
         )
         blocked_until_ns = self._breaker.next_time_ns()
-        outcome = yield from find_gang_placement(core, gang, context, now_ns)
+        outcome = yield from find_placement(core, gang, context, now_ns)
         match outcome:
             case NoGangPlacement(message, victims_terminating=True):
                 return self._no_preemption(gang.policy, message)
@@ -267,7 +270,7 @@ class DefaultPreemption:
             if victim not in terminating
         ]
         if chosen.victims:
-            core.counters.victim_counts.append(len(chosen.victims))
+            core.records.counters.victim_counts.append(len(chosen.victims))
         for victim in chosen.victims:
             warning = None if victim in terminating else self._breaker.record(victim, now_ns)
             if warning is not None:
