@@ -35,14 +35,16 @@ from policysched.scheduler.in_flight_binds import InFlightBind
 from policysched.scheduler.outcome import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess, reject_pod
 from policysched.scheduler.prebind import Prebinder, bind_command
 from policysched.scheduler.preemption.default_preemption import (
-    ClaimPostFilterMessage,
     DefaultPreemption,
     NoPreemption,
     PreemptionStarted,
+)
+from policysched.scheduler.preemption.nominations import competing_nominations
+from policysched.scheduler.preemption.post_filter_messages import (
+    ClaimPostFilterMessage,
     claim_message,
     message_after_rejection,
 )
-from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.records import Decision, decision_samples

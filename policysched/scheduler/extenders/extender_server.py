@@ -36,7 +36,7 @@ from policysched.scheduler.policies.first_samples import SourceNameOf
 from policysched.scheduler.policies.registry import PolicyStatus, ReloadResult
 from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.preemption.nominations import competing_nominations
-from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult
+from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult
 
 EXTENDER_SCORE_MAX = 10
 UNKNOWN_NODE = "node(s) not yet in the extender's cache"
@@ -93,9 +93,7 @@ class _NoPendingPods:
         del program, plan, now_ns
         return iter(())
 
-    def readmit_pods(
-        self, policy: str, now_ns: int, precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
-    ) -> None:
+    def readmit_pods(self, policy: str, now_ns: int, precomputed: object = None) -> None:
         del policy, now_ns, precomputed
 
 

@@ -31,6 +31,7 @@ from policysched.scheduler.policies.rejection_message import (
     errors_of,
     format_duration,
     header_name,
+    no_policy_message,
     rejection_message,
     short_sha,
 )
@@ -135,7 +136,7 @@ class PolicyRegistry:
             del self._reported[key]  # the key is deleted, so its report is obsolete
         self._count(broken, changed, event.bundle)
         if self._first_offer and not wanted:
-            self.startup_error = _no_policy_message(broken, event)
+            self.startup_error = no_policy_message(broken, event)
             out.append(Log("error", self.startup_error, {}))
         self.resource_version, self._first_offer = event.resource_version, False
         return out, changed
@@ -437,17 +438,3 @@ def _reload_result(code: str) -> ReloadResult:
             return "cost"
         case _:
             return "type"
-
-
-def _no_policy_message(broken: Mapping[str, CheckedSource], event: PoliciesUpdated) -> str:
-    none_saved = (
-        f"{event.last_good_source_name} has no last known good policy"
-        if event.last_good_source_name
-        else "no last known good policy is saved"
-    )
-    if event.bundle is None:
-        return f"no policy to run: {event.source_name} does not exist, and {none_saved}"
-    if not broken:
-        return f"no policy to run: {event.source_name} has no key named NAME.policy, and {none_saved}"
-    first = "; ".join(rejection_message(source) for source in broken.values())
-    return f"no policy to run: no policy in {event.source_name} is valid, and {none_saved}. {first}"

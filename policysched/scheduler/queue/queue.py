@@ -9,8 +9,7 @@ requeues one member as a representative. If it is placed the next one follows, o
 No event is lost between an attempt and its parking, because events are applied only between attempts.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from policysched.model.cluster_events import ClusterEvent
@@ -20,41 +19,12 @@ from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.queue.entries import QueueEntry, QueueState
 from policysched.scheduler.queue.movable_heap import MovableHeap
 from policysched.scheduler.queue.ordered_queue import OrderedQueue
-
-EquivalenceKey = Hashable
+from policysched.scheduler.queue.parked_group import EquivalenceKey, ParkedGroup
 
 _EVENT_ORDER = {event: index for index, event in enumerate(ClusterEvent)}
 _RETRYING_STATES = (QueueState.ACTIVE, QueueState.BACKING_OFF, QueueState.ATTEMPTING)
 _REPORT_DELAY_MAX_NS = 300 * SECOND_NS
 _RECHECK_DELAY_MIN_NS = 100_000_000  # a verdict that expires at once is still kept this long
-
-
-@dataclass(slots=True, eq=False)
-class ParkedGroup:
-    """The parked entries of one equivalence class, and the verdict that they share.
-
-        blocked ──an event of `requeue_events`, or the verdict expired──► open: members are requeued one by one
-           ▲                                                               │
-           └──────────────────── a representative failed ◄─────────────────┘
-
-    An open parked group with members has at least one requeued representative. `claims` are those that the members use.
-    `reported_message` is the message last reported for the members. While a newer one (`message_being_reported`) is
-    reported in portions, `unreported` are the members that still lack it.
-    """
-
-    equivalence_key: EquivalenceKey
-    policy: str
-    members: OrderedQueue
-    blocked: bool = False
-    requeue_events: frozenset[ClusterEvent] = frozenset()
-    reason: PendingReason = "Unschedulable"
-    message: str = ""
-    representatives: dict[QueueEntry, None] = field(default_factory=dict)
-    reported_message: str = ""
-    report_count: int = 0
-    message_being_reported: str = ""
-    unreported: list[QueueEntry] | None = None
-    claims: frozenset[AnyClaim] = frozenset()
 
 
 class SchedulingQueue:
