@@ -401,7 +401,7 @@ def _gang_full_reason(gang: QueuedGang | None) -> str | None:
 
 
 def _outside_domain_reason(domain: TopologyDomain) -> str:
-    """The reason of nodes that are feasible but outside the gang's domain."""
+    """Reason for nodes that are feasible but outside the domain of the gang."""
     if domain.value is None:
-        return f"node(s) in no domain of {domain.key} that has room for the gang"
+        return f"node(s) in no {domain.key} domain with enough capacity for the gang"
     return f"node(s) outside {domain.key}={domain.value}"

@@ -64,8 +64,8 @@ class OracleChecker:
         ]
         if overlay is None:
             self.comparisons += 1
-            asked.pop("nominated")
-            assert asked.pop("within") is None, f"{pod.full_name} is asked for alone, within a domain"
+            asked.pop("nominated_node")
+            assert asked.pop("domain") is None, f"{pod.full_name} is attempted alone, within a domain"
             said = self._prefer_nominated_node(pod, evaluate(plan.program, pod, self._core.cache, **asked))
             self._compare(pod, verdict, said)
             if said.selected is not None:
