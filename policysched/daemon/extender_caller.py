@@ -15,7 +15,7 @@ from policysched.kube.watch.resources import NODES, WatchedResource
 from policysched.lang.ir.extender_results import ExtenderResult
 from policysched.scheduler.commands import CallExtenders
 from policysched.scheduler.events import ExtendersAnswered, NodeDeleted, NodeUpdated
-from policysched.scheduler.extenders.capabilities import ExtenderCapabilities
+from policysched.scheduler.policies.extender_capabilities import ExtenderCapabilities
 
 log = logging.getLogger(__name__)
 

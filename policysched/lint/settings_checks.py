@@ -25,7 +25,7 @@ from policysched.metric_sources.prometheus_transport import (
     PrometheusSettings,
 )
 from policysched.metric_sources.router import source_name_for
-from policysched.scheduler.extenders.capabilities import unusable_extenders
+from policysched.scheduler.policies.extender_capabilities import unusable_extenders
 from policysched.text import Diagnostic
 
 _POLICY_FAULTS = frozenset({"query", "wrong_type"})

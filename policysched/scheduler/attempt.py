@@ -1,9 +1,17 @@
-"""One attempt for a pod: ask the plan, and either assume and bind or park with the words why not.
+"""One attempt of a pod, from the queue to its bind or back to the queue.
 
-Where no node is found, room may be made by preemption; what could help then is what wakes the pod. An attempt is a generator of
-steps: one that looks at much is carried out over several calls of `decide`, between which nothing happens to the cluster.
+    popped ─► own eviction not answered? ──────────────────────────────► parked until it is
+           ─► gang full, or its equivalence class is parked? ──────────► parked with the class
+           ─► evaluated: a node?
+                yes ─► extenders called? ──────────────────────────────► parked until they answer
+                    ─► assumed ─► prebind work? ─► prebind, else bind
+                no  ─► preemption tried ─► failure recorded ─► backoff ─► parked with its requeue events
+
+An attempt is a generator of steps: a long one is run over several calls of `Scheduler.decide`, and the
+cluster does not change between them. `gangs.attempt` does the same for a gang with the methods of this module.
 """
 
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
 from policysched.cluster.devices.availability import AvailableDevices
@@ -14,45 +22,66 @@ from policysched.cluster.devices.pod_claims import (
     pod_resource_claims,
     unbindable_claims,
 )
-from policysched.lang.ir.program import Extender
-from policysched.model.messages import unavailable_message
-from policysched.scheduler.commands import Deallocate
+from policysched.evaluate import Overlay, PrebindRequirements, TopologyDomain, Verdict
+from policysched.lang.ir.program import Extender, Program
+from policysched.model.cluster_events import ClusterEvent
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.messages import pod_refused_message, unavailable_message
+from policysched.scheduler.admission import QueueAdmission
+from policysched.scheduler.commands import Deallocate, DeleteExtendedClaim
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.extenders.calls import ExtenderCalls
-from policysched.scheduler.gangs.registry import QueuedGang
+from policysched.scheduler.in_flight_binds import InFlightBind
 from policysched.scheduler.outcome import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess, reject_pod
+from policysched.scheduler.prebind import Prebinder, bind_command
 from policysched.scheduler.preemption.default_preemption import (
-    ClaimPostFilterMessage,
     DefaultPreemption,
     NoPreemption,
     PreemptionStarted,
-    claim_message,
 )
-from policysched.scheduler.questions import AttemptEvaluator
-from policysched.scheduler.queue.admission import QueueAdmission
-from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.settlement import AttemptCommit
+from policysched.scheduler.preemption.nominations import competing_nominations
+from policysched.scheduler.preemption.post_filter_messages import (
+    ClaimPostFilterMessage,
+    claim_message,
+    message_after_rejection,
+)
+from policysched.scheduler.queue.entries import PendingPod, QueueState
+from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.records import Decision, decision_samples
 from policysched.scheduler.steps import Steps
+
+_ALWAYS_REQUEUE_EVENTS = frozenset({ClusterEvent.NODE_ADD})
+"""No verdict covers a node that did not exist."""
+
+_DOMAIN_CHANGE_EVENTS = frozenset(
+    {
+        ClusterEvent.NODE_LABEL,
+        ClusterEvent.NODE_ALLOCATABLE,
+        ClusterEvent.ASSIGNED_POD_DELETE,
+        ClusterEvent.ASSIGNED_POD_UPDATE,
+    }
+)
+"""Events that can create a topology domain or make one large enough, whatever rejected the nodes of those tried."""
 
 
 class PodAttempts:
-    """`attempt_pod` is one attempt, from the queue to a bind under way or back into the queue."""
+    """`attempt_pod` runs a whole attempt; the other public methods are its parts, which gangs use too."""
 
     def __init__(
         self,
         core: SchedulerCore,
-        questions: AttemptEvaluator,
-        settlement: AttemptCommit,
         admission: QueueAdmission,
         preemption: DefaultPreemption,
-        consulting: ExtenderCalls,
+        extender_calls: ExtenderCalls,
+        prebinder: Prebinder,
     ) -> None:
         self._core = core
-        self._evaluator = questions
-        self._commit = settlement
         self._admission = admission
         self._preemption = preemption
-        self._extender_calls = consulting
+        self._extender_calls = extender_calls
+        self._prebinder = prebinder
+
+    # ── the attempt ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def attempt_pod(self, pod: PendingPod, now_ns: int) -> Steps[None]:
         """The pod was just popped from the queue."""
@@ -62,48 +91,44 @@ class PodAttempts:
             return
         answered = self._extender_calls.take_answer(pod.uid)
         gang = core.gangs.gang_of(pod.uid)
-        refused = _gang_full_reason(gang)
-        kin = (
-            self._evaluator.equivalence_key(pod)
-            if refused is None
-            else ("refused beforehand", pod.policy, refused)
+        gang_full = _gang_full_reason(gang)
+        equivalence_key = (
+            self.equivalence_key(pod) if gang_full is None else ("rejected early", pod.policy, gang_full)
         )
-        room = core.queue.blocked_group(kin)
-        if room is not None:
-            core.queue.join_group(pod, room, now_ns)
-            core.report_pending(pod, room.reason, room.message, now_ns)
+        group = core.queue.blocked_group(equivalence_key)
+        if group is not None:
+            core.queue.join_group(pod, group, now_ns)
+            core.report_pending(pod, group.reason, group.message, now_ns)
             return
-        if answered is None:  # else an attempt goes on that has asked
+        if answered is None:  # otherwise this continues the attempt that called the extenders
             pod.attempts += 1
-        result = self._evaluator.evaluate(pod, None, now_ns) if refused is None else reject_pod(refused)
+        result = self.evaluate(pod, None, now_ns) if gang_full is None else reject_pod(gang_full)
         extenders, by_extenders = self._extender_calls.applicable_extenders(pod), False
         if isinstance(result, AttemptSuccess) and extenders:
-            asked = self._extender_calls.decide(pod, extenders, answered, now_ns)
-            if asked is None:
+            extended = self._extender_calls.decide(pod, extenders, answered, now_ns)
+            if extended is None:
                 return
-            result, by_extenders = asked, True
-            kin = "refused by extenders", pod.policy, pod.uid
+            result, by_extenders = extended, True
+            equivalence_key = "rejected by extenders", pod.policy, pod.uid
         if isinstance(result, AttemptSuccess):
-            result = replace(
-                result, prebind_work=self._evaluator.prebind_work(pod, result.node, None, now_ns)
-            )
-            self._commit.assume(pod, result, now_ns)
+            result = replace(result, prebind_work=self.prebind_work(pod, result.node, None, now_ns))
+            self.assume(pod, result, now_ns)
             if gang is not None:
                 self._admission.refresh_gang(gang, now_ns, "GangScheduled")
             return
-        claims = self._post_filter_claims(pod, result, now_ns, alone=gang is None)
+        claims = self._post_filter_claims(pod, result, now_ns, in_gang=gang is not None)
         if result.node_count and not extenders:
             result = yield from self._preempt(pod, result, now_ns, claims)
-        else:  # nobody will be evicted for it, whatever an earlier try has found
+        else:  # no pod is evicted for this one, so a nomination of an earlier attempt ends
             core.clear_nomination(pod.uid, now_ns)
             if result.node_count and core.plan(pod.policy).allows_preemption:
                 result = _with_preemption_skipped(result, extenders)
-        self._commit.record_failure(pod, result, now_ns)
+        self.record_failure(pod, result, now_ns)
         core.queue.apply_backoff(pod, now_ns)
         self._admission.rekey(pod, now_ns)
         core.queue.park(
             pod,
-            kin if refused is not None or by_extenders else self._evaluator.equivalence_key(pod),
+            equivalence_key if gang_full is not None or by_extenders else self.equivalence_key(pod),
             now_ns=now_ns,
             requeue_events=result.requeue_events,
             valid_until_ns=result.valid_until_ns,
@@ -112,46 +137,8 @@ class PodAttempts:
         )
         core.report_pending(pod, result.reason, result.message, now_ns)
 
-    def _post_filter_claims(
-        self, pod: PendingPod, result: AttemptFailure, now_ns: int, *, alone: bool
-    ) -> ClaimPostFilterMessage:
-        """What is done about the claims of a pod without a node before preemption is thought of. An `alone` pod is no member of a gang."""
-        if STALE_EXTENDED_CLAIM in result.counts:
-            return ClaimPostFilterMessage.DELETED
-        if alone and NOT_AVAILABLE_ON_NODE in result.counts and self._deallocate_unusable_claim(pod, now_ns):
-            return ClaimPostFilterMessage.DEALLOCATED
-        return claim_message(pod.pod, AvailableDevices(self._core.cache.devices))
-
-    def _deallocate_unusable_claim(self, pod: PendingPod, now_ns: int) -> bool:
-        """A claim that keeps the pod to nodes that do not take it gives its devices back, if nobody else uses them."""
-        devices = pod_resource_claims(pod.pod, AvailableDevices(self._core.cache.devices))
-        if isinstance(devices, str):
-            return False
-        lost = unbindable_claims(devices, now_ns, self._core.plan(pod.policy).devices_timeout_s)
-        claim = claim_to_deallocate(pod.pod, replace(devices, unbindable=lost))
-        if claim is None:
-            return False
-        self._core.commands.append(Deallocate(claim.key, claim.uid, claim.version))
-        return True
-
-    def _preempt(
-        self, pod: PendingPod, failure: AttemptFailure, now_ns: int, claims: ClaimPostFilterMessage
-    ) -> Steps[AttemptFailure]:
-        """What is to be said and waited for once preemption was thought of."""
-        room = yield from self._preemption.preempt_for_pod(pod, now_ns, claims)
-        match room:
-            case None:
-                self._core.clear_nomination(pod.uid, now_ns)
-                return failure
-            case PreemptionStarted():
-                return replace(failure, requeue_events=failure.requeue_events | PLACED_POD_EVENTS)
-            case NoPreemption(words, valid_until_ns):
-                message = unavailable_message(failure.node_count, failure.counts, words)
-                times = [one for one in (failure.valid_until_ns, valid_until_ns) if one is not None]
-                return replace(failure, message=message, valid_until_ns=min(times, default=None))
-
     def _park_until_evicted(self, pod: PendingPod, now_ns: int) -> None:
-        """Its own eviction is under way: the answer to that brings it back, whatever happens meanwhile."""
+        """Only the answer to the pod's own eviction requeues it, whatever happens meanwhile."""
         self._core.queue.park(
             pod,
             ("evicting", pod.policy, pod.uid),
@@ -162,13 +149,259 @@ class PodAttempts:
             message=pod.pending_message,
         )
 
+    # ── equivalence classes ────────────────────────────────────────────────────────────────────────────────────────
+
+    def equivalence_key(self, pod: PendingPod) -> Hashable:
+        """Pods with equal keys fail together now.
+
+        The terms of placed pods distinguish pods by their labels. A nominated pod counts against pods of lower
+        or equal priority, so while there is one the priority is part of the key. A pod that is nominated itself
+        waits for its own node, and a pod with a stale claim for the deletion of that claim: each is a class of its own.
+        """
+        nominated = self._core.cache.nominated
+        if pod.uid in nominated:
+            return "nominated", pod.policy, pod.uid
+        if self._core.cache.devices.extended_claims_of(pod.uid):
+            return "stale claim", pod.policy, pod.uid
+        key = pod.equivalence_key, self._cluster_read_key(pod)
+        return (*key, pod.priority) if nominated else key
+
+    def gang_equivalence_keys(self, members: list[PendingPod]) -> dict[PodUid, Hashable]:
+        """Members with equal keys fail together. Terms of members that the same attempt places can select any label."""
+        claims_of = self._core.cache.devices.extended_claims_of
+        if any(pod.pod.pod_affinity or claims_of(pod.uid) for pod in members):
+            labels = {pod.uid: tuple(sorted(pod.pod.labels.items())) for pod in members}
+            return {
+                pod.uid: ("stale claim", pod.uid)
+                if claims_of(pod.uid)
+                else (pod.equivalence_key, labels[pod.uid])
+                for pod in members
+            }
+        return {pod.uid: (pod.equivalence_key, self._cluster_read_key(pod)) for pod in members}
+
+    def _cluster_read_key(self, pod: PendingPod) -> Hashable:
+        return self._core.evaluator.cluster_read_key(self._core.plan(pod.policy), pod.pod)
+
+    # ── evaluation ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def evaluate(
+        self, pod: PendingPod, overlay: Overlay | None, now_ns: int, domain: TopologyDomain | None = None
+    ) -> AttemptSuccess | AttemptFailure:
+        """Filter and score the nodes, on the cluster or on an overlay.
+
+        An overlay already has all nominated pods on it. Without one, each node is evaluated with and without
+        the pods that are nominated to it. Read-only, except that stale claims of the pod are deleted.
+        """
+        core = self._core
+        nominated = core.cache.nominated.get(pod.uid)
+        verdict = core.evaluator.evaluate(
+            core.plan(pod.policy),
+            pod.pod,
+            **core.evaluation_inputs(pod, now_ns),
+            overlay=overlay,
+            nominated_node=None if nominated is None else nominated.nominated_node,
+            domain=domain,
+            nominated_pods=() if overlay is not None else competing_nominations(core, pod.pod),
+        )
+        if verdict.selected is not None:
+            return AttemptSuccess(verdict.selected, verdict.score, verdict.node_count, verdict.feasible_count)
+        if STALE_EXTENDED_CLAIM in verdict.reason_counts():
+            core.commands += [
+                DeleteExtendedClaim(key, pod.uid)
+                for key in sorted(core.cache.devices.extended_claims_of(pod.uid))
+            ]
+        if verdict.refused_by is not None:
+            return self._rejected_by_filter(pod, verdict)
+        if verdict.pod_refusal is not None:
+            return reject_pod(verdict.pod_refusal)
+        counts = dict(verdict.reason_counts())
+        requeue_events = verdict.requeue_events() | _ALWAYS_REQUEUE_EVENTS
+        waits_for_policy = (
+            verdict.node_count and verdict.scaleup_would_not_help() and not verdict.feasible_outside_domain
+        )
+        if domain is not None:
+            requeue_events |= _DOMAIN_CHANGE_EVENTS
+            if verdict.feasible_outside_domain:
+                counts[_outside_domain_reason(domain)] = verdict.feasible_outside_domain
+        return AttemptFailure(
+            "PolicyPending" if waits_for_policy else "Unschedulable",
+            unavailable_message(verdict.node_count, counts),
+            verdict.node_count,
+            counts,
+            requeue_events,
+            verdict.valid_until_ns,
+        )
+
+    def _rejected_by_filter(self, pod: PendingPod, verdict: Verdict) -> AttemptFailure:
+        """A filter rejects the pod on every node. No preemption: what the filter reads has to change."""
+        assert verdict.pod_refusal is not None, f"{verdict} has no message"
+        requeue_events = verdict.requeue_events() | _ALWAYS_REQUEUE_EVENTS
+        program = self._core.plan(pod.policy).program
+        if verdict.scaleup_would_not_help():  # it waits for a metric
+            message = pod_refused_message(
+                verdict.node_count, verdict.pod_refusal, self._sample_sources_message(program)
+            )
+            return AttemptFailure("PolicyPending", message, 0, {}, requeue_events, verdict.valid_until_ns)
+        post_filter = message_after_rejection(program, verdict.node_count, verdict.refused_by)
+        message = pod_refused_message(verdict.node_count, verdict.pod_refusal, post_filter)
+        return AttemptFailure("Unschedulable", message, 0, {}, requeue_events, None)
+
+    def _sample_sources_message(self, program: Program) -> str:
+        """Where an operator looks for the missing samples."""
+        sources = {self._core.samples.source_name_of(metric) for metric in program.metrics.values()} - {None}
+        names = ", ".join(sorted(str(source) for source in sources))
+        return f"The policy's samples come from source {names}." if names else ""
+
+    def prebind_work(
+        self, pod: PendingPod, node: NodeName, overlay: Overlay | None, now_ns: int
+    ) -> PrebindRequirements | None:
+        """The volumes and devices that have to be bound before the pod is. None: nothing."""
+        core = self._core
+        return core.evaluator.prebind_requirements(
+            core.plan(pod.policy),
+            pod.pod,
+            node,
+            **core.evaluation_inputs(pod, now_ns),
+            overlay=overlay,
+        )
+
+    def add_to_overlay(
+        self, pod: PendingPod, node: NodeName, overlay: Overlay, now_ns: int
+    ) -> PrebindRequirements | None:
+        """Place the pod on the overlay, and reserve its volumes and devices there. Returns its prebind work."""
+        requirements = self.prebind_work(pod, node, overlay, now_ns)
+        overlay.add_pod(pod.pod, node)
+        if requirements is not None:
+            overlay.reserve_devices(requirements.devices)
+            if requirements.volumes is not None:
+                overlay.reserve_volumes(pod.uid, requirements.volumes.choice, node)
+        return requirements
+
+    # ── a node was found ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def assume(self, pod: PendingPod, success: AttemptSuccess, now_ns: int) -> None:
+        """Assume the pod on its node, and start its bind or the prebind work before it."""
+        core = self._core
+        program = core.policies.running[pod.policy].program
+        gang = core.gangs.gang_of(pod.uid)
+        if gang is not None:
+            core.gangs.add_placed(pod.uid, pod.policy, gang.terms[pod.uid])
+        events = core.cache.assume(pod.pod, success.node)
+        core.samples.update_assumed_load(pod.uid, None, now_ns)
+        pod.state, pod.node, pod.pending_message = QueueState.BINDING, success.node, ""
+        bind = core.binds.in_flight[pod.uid] = InFlightBind(pod, success.node, program.sha256, now_ns)
+        self._admission.stop_rekeying(pod)
+        core.reports.cancel_deferred(pod.uid)
+        core.queue.mark_placed(pod, now_ns)
+        core.queue.requeue(events, now_ns)
+        if success.prebind_work is None:
+            core.commands.append(bind_command(bind))
+        else:
+            self._prebinder.begin(bind, success.prebind_work, now_ns)
+        self._record_decision(
+            pod, success.node, success.score, success.node_count, success.feasible_count, "", {}, now_ns
+        )
+
+    # ── no node was found ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _post_filter_claims(
+        self, pod: PendingPod, failure: AttemptFailure, now_ns: int, *, in_gang: bool
+    ) -> ClaimPostFilterMessage:
+        """DynamicResources' PostFilter, which runs before preemption: release claims that keep the pod from a node."""
+        if STALE_EXTENDED_CLAIM in failure.counts:
+            return ClaimPostFilterMessage.DELETED
+        if (
+            not in_gang
+            and NOT_AVAILABLE_ON_NODE in failure.counts
+            and self._deallocate_unusable_claim(pod, now_ns)
+        ):
+            return ClaimPostFilterMessage.DEALLOCATED
+        return claim_message(pod.pod, AvailableDevices(self._core.cache.devices))
+
+    def _deallocate_unusable_claim(self, pod: PendingPod, now_ns: int) -> bool:
+        """Release the devices of a claim that binds the pod to nodes that reject it, if no other pod uses the claim."""
+        claims = pod_resource_claims(pod.pod, AvailableDevices(self._core.cache.devices))
+        if isinstance(claims, str):
+            return False
+        unbindable = unbindable_claims(claims, now_ns, self._core.plan(pod.policy).devices_timeout_s)
+        claim = claim_to_deallocate(pod.pod, replace(claims, unbindable=unbindable))
+        if claim is None:
+            return False
+        self._core.commands.append(Deallocate(claim.key, claim.uid, claim.version))
+        return True
+
+    def _preempt(
+        self, pod: PendingPod, failure: AttemptFailure, now_ns: int, claims: ClaimPostFilterMessage
+    ) -> Steps[AttemptFailure]:
+        """Try preemption. Returns the failure with its outcome: the message, and what requeues the pod."""
+        preemption = yield from self._preemption.preempt_for_pod(pod, now_ns, claims)
+        match preemption:
+            case None:
+                self._core.clear_nomination(pod.uid, now_ns)
+                return failure
+            case PreemptionStarted():
+                return replace(failure, requeue_events=failure.requeue_events | PLACED_POD_EVENTS)
+            case NoPreemption(reason, valid_until_ns):
+                message = unavailable_message(failure.node_count, failure.counts, reason)
+                times = [time for time in (failure.valid_until_ns, valid_until_ns) if time is not None]
+                return replace(failure, message=message, valid_until_ns=min(times, default=None))
+
+    def record_failure(self, pod: PendingPod, failure: AttemptFailure, now_ns: int) -> None:
+        self._core.records.counters.count_attempt("unschedulable", pod.policy)
+        self._record_decision(pod, None, None, failure.node_count, 0, failure.message, failure.counts, now_ns)
+
+    # ── the record ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _record_decision(
+        self,
+        pod: PendingPod,
+        node: NodeName | None,
+        score: int | None,
+        node_count: int,
+        feasible_count: int,
+        message: str,
+        counts: Mapping[str, int],
+        now_ns: int,
+    ) -> None:
+        core = self._core
+        program = core.policies.running[pod.policy].program
+        gang = core.gangs.gang_of(pod.uid)
+        core.records.add(
+            Decision(
+                id=core.records.next_id,
+                at_ns=now_ns,
+                pod=pod.pod.full_name,
+                uid=pod.uid,
+                policy=program.name,
+                sha256=program.sha256,
+                version=program.version,
+                node=node,
+                score=score,
+                node_count=node_count,
+                feasible_count=feasible_count,
+                message=message,
+                counts=counts,
+                gang=None if gang is None else gang.name,
+                attempt=pod.attempts,
+                queued_ns=pod.queued_ns,
+                samples=decision_samples(program.metrics, core.samples.of_policy(program.name), node, now_ns),
+            )
+        )
+
 
 def _with_preemption_skipped(failure: AttemptFailure, extenders: tuple[Extender, ...]) -> AttemptFailure:
-    """Nobody is evicted for a node that somebody may refuse who was not asked."""
-    names = ", ".join(one.name for one in extenders)
-    words = f"preemption: not tried, for extender {names} has a say about this pod."
-    return replace(failure, message=unavailable_message(failure.node_count, failure.counts, words))
+    """No preemption while extenders apply: they were not called about the node, and may reject it."""
+    names = ", ".join(extender.name for extender in extenders)
+    reason = f"preemption: not tried, because extender {names} applies to this pod."
+    return replace(failure, message=unavailable_message(failure.node_count, failure.counts, reason))
 
 
 def _gang_full_reason(gang: QueuedGang | None) -> str | None:
     return gang.full_message if gang is not None and gang.vacancies == 0 else None
+
+
+def _outside_domain_reason(domain: TopologyDomain) -> str:
+    """Reason for nodes that are feasible but outside the domain of the gang."""
+    if domain.value is None:
+        return f"node(s) in no {domain.key} domain with enough capacity for the gang"
+    return f"node(s) outside {domain.key}={domain.value}"

@@ -8,6 +8,9 @@ from policysched.cluster.devices.extended_resources import ExtendedResourceMappi
 from policysched.model.devices import ClaimConsumer, DeviceAllocation, DeviceRequest
 from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey, VolumeClaimKey
 
+PendingReason = Literal["Unschedulable", "PolicyPending", "SchedulerError"]
+"""The reason of a pod's PodScheduled condition while it is pending."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bind:
@@ -189,7 +192,7 @@ class ReportPending:
     namespace: str
     name: str
     scheduler: str
-    reason: Literal["Unschedulable", "PolicyPending", "SchedulerError"]
+    reason: PendingReason
     message: str
 
 

@@ -1,4 +1,4 @@
-"""What `explain` answers, as the record that its JSON schema (`schemas/explain.json`) describes."""
+"""The record that `explain` returns. Its JSON schema is `schemas/explain.json`."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from policysched.model.pods import Pod
 
 @dataclass(frozen=True, slots=True)
 class AgedSample:
-    """`value` in the held unit, without what is assumed of pods that came since. A stale one counts as missing."""
+    """`value` in the unit of the metric, without the assumed load of later pods. A stale sample counts as missing."""
 
     value: float
     age_s: float
@@ -25,7 +25,7 @@ class AgedSample:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedFilter:
-    """One rule over all nodes: how many it would let pass `alone`, and how many are `left` after it and all before."""
+    """One rule over all nodes: how many it passes `alone`, and how many are `left` after it and all rules before it."""
 
     rule: str
     alone: int
@@ -42,7 +42,7 @@ def explain_record(
     called: Mapping[str, PairEndpoint],
     now_ns: int,
 ) -> dict[str, Any]:
-    """The explanation of one pod, in plain JSON values. `called`: what metrics between pods call it."""
+    """The explanation of one pod in plain JSON values. `called`: the pod's key in each metric between pods."""
     return {
         "format_version": 1,
         "policy": {
@@ -80,12 +80,12 @@ def explain_record(
 
 
 def parameter_values(program: Program) -> dict[str, str]:
-    """What each parameter of the policy is, as a person would write it."""
+    """The value of each parameter, as written in a policy."""
     return {name: format_value(one.value.value, one.type) for name, one in program.parameters.items()}
 
 
 def decision_message(pod: Pod, found: PlacementExplanation, *, node_count: int) -> str:
-    """What the event on the pod would say, in kube-scheduler's words."""
+    """The message of the pod's event, worded as in kube-scheduler."""
     if found.selected is not None:
         return f"Successfully assigned {pod.full_name} to {found.selected}"
     if found.pod_refusal is not None:
@@ -99,7 +99,7 @@ def decision_message(pod: Pod, found: PlacementExplanation, *, node_count: int) 
 
 
 def sample_ages(metric: Metric, samples: Samples, now_ns: int) -> dict[str, AgedSample]:
-    """By node: as old as the older of the moment it was true and the last good poll."""
+    """By node. The age counts from the sample's time or the last successful poll, whichever is older."""
     polled = samples.get(metric.name)
     if polled is None:
         return {}
@@ -111,8 +111,8 @@ def sample_ages(metric: Metric, samples: Samples, now_ns: int) -> dict[str, Aged
 
 
 def pair_ages(metric: Metric, samples: Samples, pod: PairEndpoint, now_ns: int) -> dict[str, AgedSample]:
-    """Of a metric between pods: what it has between this pod and others, by `namespace/name`, the most first. Pairs whose samples
-    cannot be used are left out."""
+    """The samples of a metric between pods for this pod, by the peer's `namespace/name`, largest first. Unusable pairs
+    are left out."""
     polled = samples.get(metric.name)
     if polled is None:
         return {}
@@ -127,7 +127,7 @@ def pair_ages(metric: Metric, samples: Samples, pod: PairEndpoint, now_ns: int) 
 def filter_steps(
     rejected: Mapping[str, tuple[NodeRefusal, ...]], *, node_count: int, order: list[str]
 ) -> list[ExplainedFilter]:
-    """The rules in the order in which they decide, with what each takes away."""
+    """The rules in the order in which they decide, with the nodes that each leaves."""
     alone = Counter(refusal.rule for refusals in rejected.values() for refusal in refusals)
     deciding = Counter(refusals[0].rule for refusals in rejected.values())
     steps, left = [], node_count

@@ -1,4 +1,4 @@
-"""Whether the parts of the state machine agree: for the simulation, which asks after every step."""
+"""Checks that the parts of the scheduler's state agree. The simulation runs them after every step."""
 
 from policysched.cluster.ledger import PlacementState
 from policysched.scheduler.core import SchedulerCore
@@ -15,64 +15,83 @@ _QUEUED_GANG_STATES = (
 
 
 def check_invariants(core: SchedulerCore) -> list[str]:
-    """The ledger's recount, the queue's, the gangs' and the metrics' own accounts, and that each pending pod of ours is in exactly
-    one place, with room promised only while its bind is in flight. One sentence a difference."""
-    found = [*core.cache.ledger.check(), *core.queue.check(), *core.gangs.check(), *core.assumed_load.check()]
-    for policy, uid, node in core.assumed_load.assumed_pods():
+    """One sentence for each inconsistency.
+
+    Each part checks itself. Here: each pending pod of a running policy is in exactly one state, and capacity is
+    assumed and claims reserved only while a bind is in flight.
+    """
+    problems = [
+        *core.cache.ledger.check(),
+        *core.queue.check(),
+        *core.gangs.check(),
+        *core.samples.assumed_load.check(),
+    ]
+    for policy, uid, node in core.samples.assumed_load.assumed_pods():
         placement = core.cache.ledger.placement(uid)
         if placement is None or placement.node != node:
-            found.append(f"a metric of policy {policy} counts pod {uid} on {node}, where it is not")
-    found += [
-        f"{one.pod.full_name} is assumed on {one.node} and no bind is in flight"
-        for one in core.cache.ledger.unconfirmed
-        if one.pod.uid not in core.in_flight_binds
+            problems.append(f"a metric of policy {policy} counts pod {uid} on {node}, where it is not")
+    problems += [
+        f"{placement.pod.full_name} is assumed on {placement.node} and no bind is in flight"
+        for placement in core.cache.ledger.unconfirmed
+        if placement.pod.uid not in core.binds.in_flight
     ]
-    for uid in core.prebinding:
-        if uid not in core.in_flight_binds:
-            found.append(f"pod {uid}: its volumes are being bound and no bind is in flight")
-    for key, promised in core.cache.volumes.unwritten_reservations():
-        if promised not in core.prebinding:
-            found.append(f"{key} is promised to pod {promised}, which is not being prepared")
-    for claim, promised in core.cache.devices.unwritten_reservations():
-        if promised not in core.prebinding and promised not in core.unconfirmed_device_writes:
-            found.append(f"devices of {claim} are promised to pod {promised}, which is not being prepared")
-    found += core.cache.devices.check()
-    found += [
+    for uid in core.binds.prebinding:
+        if uid not in core.binds.in_flight:
+            problems.append(f"pod {uid}: its volumes are being bound and no bind is in flight")
+    for key, reserved_uid in core.cache.volumes.unwritten_reservations():
+        if reserved_uid not in core.binds.prebinding:
+            problems.append(f"{key} is reserved for pod {reserved_uid}, which is not in PreBind")
+    for claim, reserved_uid in core.cache.devices.unwritten_reservations():
+        if (
+            reserved_uid not in core.binds.prebinding
+            and reserved_uid not in core.binds.unconfirmed_device_writes
+        ):
+            problems.append(
+                f"devices of {claim} are reserved for pod {reserved_uid}, which is not in PreBind"
+            )
+    problems += core.cache.devices.check()
+    problems += [
         f"claims are reserved for pod {uid}, and no bind is in flight"
-        for uid in core.reserved_claims.keys() - core.in_flight_binds.keys()
+        for uid in core.binds.reserved_claims.keys() - core.binds.in_flight.keys()
     ]
-    for uid, seen in core.cache.pods.items():
-        ours = seen.pod.scheduler in core.policies.running
-        free = seen.node is None and core.cache.ledger.state(uid) is PlacementState.UNKNOWN
-        if ours and free and not seen.deleting and uid not in core.pods and uid not in core.in_flight_binds:
-            found.append(f"{seen.pod.full_name} is pending and ours, and stands nowhere")
+    for uid, observed in core.cache.pods.items():
+        is_ours = observed.pod.scheduler in core.policies.running
+        is_unplaced = observed.node is None and core.cache.ledger.state(uid) is PlacementState.UNKNOWN
+        if (
+            is_ours
+            and is_unplaced
+            and not observed.deleting
+            and uid not in core.pods
+            and uid not in core.binds.in_flight
+        ):
+            problems.append(f"{observed.pod.full_name} is pending under a running policy and is not tracked")
     for pod in core.pods.values():
-        found += _check_pod_state(core, pod)
-    return found
+        problems += _check_pod_state(core, pod)
+    return problems
 
 
 def _check_pod_state(core: SchedulerCore, pod: PendingPod) -> list[str]:
     uid, name = pod.uid, pod.pod.full_name
     if uid not in core.cache.pods:
-        return [f"{name} stands {pod.state.value} and is not known any more"]
+        return [f"{name} is {pod.state.value} and not in the cache"]
     gang = core.gangs.gang_of(uid)
     match pod.state:
         case QueueState.DETACHED:
-            return [f"{name} stands nowhere"]
+            return [f"{name} is in no queue"]
         case QueueState.BINDING:
-            flight = core.in_flight_binds.get(uid)
-            if flight is None or flight.pod is not pod:
+            bind = core.binds.in_flight.get(uid)
+            if bind is None or bind.pod is not pod:
                 return [f"{name} is being bound and no bind is in flight"]
             if core.cache.ledger.state(uid) not in _ASSUMED_STATES:
-                return [f"{name} is being bound and the ledger has no promise for it"]
+                return [f"{name} is being bound and the ledger does not assume it"]
         case QueueState.GANG_MEMBER:
             if gang is None or uid not in gang.unqueued_members:
-                return [f"{name} is a member and no gang decides for it"]
+                return [f"{name} is a gang member and in no gang"]
             if gang.state not in _QUEUED_GANG_STATES:
-                return [f"{name} waits with {gang}, which stands nowhere"]
+                return [f"{name} waits with {gang}, which is in no queue"]
         case _:
-            if uid in core.in_flight_binds:
+            if uid in core.binds.in_flight:
                 return [f"{name} is {pod.state.value} while its bind is in flight"]
             if gang is not None and uid in gang.unqueued_members:
-                return [f"{name} is {pod.state.value} while its gang decides for it"]
+                return [f"{name} is {pod.state.value} while its gang is attempted as a whole"]
     return []

@@ -1,16 +1,16 @@
-"""Pods that a kubelet did not take, and the room of its node that we cannot see.
+"""Pods that a kubelet rejected, and the capacity of its node that is held back because of them.
 
-A pod that fails at once gives its room back, and its node looks as empty as before; what its controller makes next would
-go there again, and fail again. So where a kubelet counts less room than we do (a static pod without its mirror yet, a
-pod of another scheduler, containers that still end), the difference is held back: the node counts as that much smaller,
+A rejected pod fails at once and frees its requests, so its node looks as empty as before, and the pod's replacement
+would go there and fail again. A kubelet can count less free capacity than the cache: a static pod without a mirror pod
+yet, a pod of another scheduler, containers that still terminate. That difference is held back from the node:
 
-    none ──rejected──► held ──pods that we did not place appear there, or it shrinks──► less held
+    none ──rejected──► held ──external pods appear there, or the node shrinks──► less held
       ▲                 │ ▲
-      │           time is up  └──rejected again: held twice as long, ten minutes at most──┐
-      └──forgotten──── remembered ────────────────────────────────────────────────────────┘
+      │          expired │ └──rejected again: held twice as long, ten minutes at most──┐
+      └──forgotten── remembered ───────────────────────────────────────────────────────┘
 
-and the time is bounded, for we may never see what it was. A pod that is refused for another reason than room holds back
-its own, once for all pods of its owner, so that pods that no kubelet takes cannot close a cluster.
+The hold expires, because its cause may never become visible. A pod that is rejected for another reason than capacity
+holds back its own requests, once for all pods of its owner, so that pods that no kubelet accepts cannot fill a cluster.
 """
 
 from collections.abc import Iterator
@@ -28,12 +28,12 @@ from policysched.scheduler.queue.movable_heap import MovableHeap
 
 _PODS = "pods"
 _HoldKey = tuple[NodeName, str]
-"""A node, and what it is held back for: a resource, or the owner of pods."""
+"""A node, and the cause of the hold: a resource, or the owner of pods."""
 
 
 @dataclass(slots=True)
 class _CapacityHold:
-    """`amounts` by resource, none once the time is up; `repeat_count` it came to this in a row."""
+    """`amounts` by resource, empty after it expired; `repeat_count`: rejections in a row."""
 
     amounts: dict[str, int] = field(default_factory=dict)
     until_ns: int = 0
@@ -48,32 +48,32 @@ class KubeletRejections:
 
     @property
     def nodes_with_holds(self) -> list[NodeName]:
-        """Those of which something is held back now."""
-        return [name for name, holds in self._holds.items() if any(one.amounts for one in holds.values())]
+        """Nodes with capacity held back now."""
+        return [name for name, holds in self._holds.items() if any(hold.amounts for hold in holds.values())]
 
-    # ── what happens ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pod_rejected(
-        self, seen: ObservedPod, rejection: KubeletRejection, held: Placement, now_ns: int
+        self, observed: ObservedPod, rejection: KubeletRejection, held: Placement, now_ns: int
     ) -> None:
-        """The kubelet of the node did not take the pod, whose room is free again by our count."""
+        """The kubelet rejected the pod, whose requests the cache counts as free again."""
         core = self._core
-        if seen.pod.scheduler in core.policies.running:
-            core.counters.count_kubelet_rejection(rejection.reason, seen.pod.scheduler)
+        if observed.pod.scheduler in core.policies.running:
+            core.records.counters.count_kubelet_rejection(rejection.reason, observed.pod.scheduler)
         node = core.cache.reported_node(held.node)
         if node is None:
             return
-        what, amounts = self._capacity_to_hold(node, held.pod, rejection)
-        hold = self._holds.setdefault(node.name, {}).setdefault(what, _CapacityHold())
+        cause, amounts = self._capacity_to_hold(node, held.pod, rejection)
+        hold = self._holds.setdefault(node.name, {}).setdefault(cause, _CapacityHold())
         if not hold.repeat_count or now_ns >= hold.until_ns:
             hold.repeat_count += 1
-            core.commands.append(_log_rejection(seen.pod, node, rejection, amounts, self._hold_ns(hold)))
+            core.commands.append(_log_rejection(observed.pod, node, rejection, amounts, self._hold_ns(hold)))
         hold.amounts, hold.until_ns = amounts, now_ns + self._hold_ns(hold)
-        self._expiries.put((node.name, what), hold.until_ns)
+        self._expiries.put((node.name, cause), hold.until_ns)
         self._apply(node.name, now_ns)
 
     def external_pod_placed(self, pod: Pod, node: NodeName, now_ns: int) -> None:
-        """A pod that we did not place is on the node: what was held back may have been for it."""
+        """Another scheduler's pod is on the node: the capacity may have been held back for it."""
         changed = False
         for resource, hold in self._holds.get(node, {}).items():
             if resource in hold.amounts:
@@ -82,7 +82,7 @@ class KubeletRejections:
             self._apply(node, now_ns)
 
     def node_updated(self, node: Node, now_ns: int) -> None:
-        """The node is about to be known as this: where it says itself that it has less, less is held back."""
+        """Called before the cache has the node: hold back less of what the node itself reports less of."""
         before = self._core.cache.reported_node(node.name)
         if before is None:
             return
@@ -95,24 +95,24 @@ class KubeletRejections:
             self._apply(node.name, now_ns)
 
     def node_deleted(self, name: NodeName) -> None:
-        for what in self._holds.pop(name, {}):
-            self._expiries.discard((name, what))
+        for cause in self._holds.pop(name, {}):
+            self._expiries.discard((name, cause))
 
     # ── time ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def advance(self, now_ns: int) -> None:
-        """Let go what was held back long enough, and forget what has not come again."""
+        """Release holds that expired, and forget those that were not repeated."""
         while (due_ns := self._expiries.first_key()) is not None and due_ns <= now_ns:
             key = self._expiries.pop()
-            assert key is not None, "something is due and nothing stands in the heap"
-            node, what = key
-            hold = self._holds[node][what]
+            assert key is not None, "an expiry is due and the heap is empty"
+            node, cause = key
+            hold = self._holds[node][cause]
             if hold.amounts:
                 hold.amounts = {}
                 self._expiries.put(key, due_ns + self._hold_max_ns)
                 self._apply(node, now_ns)
                 continue
-            del self._holds[node][what]
+            del self._holds[node][cause]
             if not self._holds[node]:
                 del self._holds[node]
 
@@ -120,30 +120,38 @@ class KubeletRejections:
         return self._expiries.first_key()
 
     def check(self) -> Iterator[str]:
-        """One sentence for each node that is not as small as it is to be."""
+        """One sentence for each node whose allocatable is not reduced by exactly what is held back."""
         cache = self._core.cache
         for name, node in cache.nodes.items():
-            shown, held = cache.reported_node(name), self._held_capacity(name)
-            assert shown is not None, f"{name} is known and was never shown"
-            right = {one: max(0, amount - held.get(one, 0)) for one, amount in shown.allocatable.items()}
+            reported, held = cache.reported_node(name), self._held_capacity(name)
+            assert reported is not None, f"{name} is in the cache and was never reported"
+            right = {
+                resource: max(0, amount - held.get(resource, 0))
+                for resource, amount in reported.allocatable.items()
+            }
             if dict(node.allocatable) != right:
-                yield f"node {name} counts with {dict(node.allocatable)}, {held} held back of {dict(shown.allocatable)}"
+                yield f"node {name} has allocatable {dict(node.allocatable)}, with {held} held back of {dict(reported.allocatable)}"
         for name, holds in self._holds.items():
-            for what in holds:
-                if (name, what) not in self._expiries:
-                    yield f"node {name} is held back for {what} without an end"
+            for cause in holds:
+                if (name, cause) not in self._expiries:
+                    yield f"node {name} has a hold for {cause} without an expiry"
 
-    # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── helpers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _capacity_to_hold(self, node: Node, pod: Pod, why: KubeletRejection) -> tuple[str, dict[str, int]]:
-        if why.shortage is None:
+    def _capacity_to_hold(
+        self, node: Node, pod: Pod, rejection: KubeletRejection
+    ) -> tuple[str, dict[str, int]]:
+        if rejection.shortage is None:
             owner = f"{pod.owner_kind} {pod.namespace}/{pod.owner_name}" if pod.owner_name else pod.full_name
-            return owner, {**{one: amount for one, amount in pod.requests.items() if amount}, _PODS: 1}
-        resource, usage = why.shortage.resource, self._core.cache.ledger.usage(node.name)
-        asked = 1 if resource == _PODS else pod.requests.get(resource, 0)
+            return owner, {
+                **{resource: amount for resource, amount in pod.requests.items() if amount},
+                _PODS: 1,
+            }
+        resource, usage = rejection.shortage.resource, self._core.cache.ledger.usage(node.name)
+        requested_amount = 1 if resource == _PODS else pod.requests.get(resource, 0)
         used = len(usage.pods) if resource == _PODS else usage.requested.get(resource, 0)
-        # Where its words do not say what it has left, it is less than the pod asked for.
-        free = max(0, asked - 1) if why.shortage.free is None else why.shortage.free
+        # Without a number in the message, less than the pod's request is free.
+        free = max(0, requested_amount - 1) if rejection.shortage.free is None else rejection.shortage.free
         hidden = node.allocatable.get(resource, 0) - used - free
         return resource, {resource: hidden} if hidden > 0 else {}
 
@@ -167,14 +175,14 @@ class KubeletRejections:
 
 
 def overcommits_node(cache: ClusterCache, placement: Placement) -> bool:
-    """Whether this pod is what brings its node over what it has: somebody filled it while we thought there was room."""
+    """Whether this placement exceeds the allocatable of its node: another scheduler filled it at the same time."""
     node, usage = cache.reported_node(placement.node), cache.ledger.usage(placement.node)
     if node is None:
         return False
-    for resource, asked in {**placement.pod.requests, _PODS: 1}.items():
+    for resource, requested_amount in {**placement.pod.requests, _PODS: 1}.items():
         has = node.allocatable.get(resource, 0)
         used = len(usage.pods) if resource == _PODS else usage.requested.get(resource, 0)
-        if asked and used > has >= used - asked:
+        if requested_amount and used > has >= used - requested_amount:
             return True
     return False
 
@@ -188,15 +196,17 @@ def _reduce(hold: _CapacityHold, resource: str, amount: int) -> bool:
     return True
 
 
-def _log_rejection(pod: Pod, node: Node, why: KubeletRejection, amounts: dict[str, int], span_ns: int) -> Log:
+def _log_rejection(
+    pod: Pod, node: Node, rejection: KubeletRejection, amounts: dict[str, int], span_ns: int
+) -> Log:
     held = ", ".join(f"{amount} of {resource}" for resource, amount in sorted(amounts.items()))
     return Log(
         "warning",
-        "a kubelet did not take a pod that was bound to its node",
+        "a kubelet rejected a pod that was bound to its node",
         {
             "pod": pod.full_name,
             "node": node.name,
-            "reason": why.reason,
+            "reason": rejection.reason,
             "held_back": held or "nothing",
             "for_s": span_ns / SECOND_NS if amounts else 0,
         },

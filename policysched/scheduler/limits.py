@@ -1,4 +1,4 @@
-"""The numbers that bound the core: how long, how many. The shell's settings file fills them."""
+"""The limits of the scheduler. They come from the settings file."""
 
 from dataclasses import dataclass
 
@@ -7,17 +7,21 @@ SECOND_NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
-    """`backoff_*`: kube-scheduler's, 1 s doubled with each attempt up to 10 s; the same steps bound how often the
-    words about one pod may change. `binds_in_flight_max`: no decision while more binds than this wait for an answer.
-    `gang_report_delay_s`: a gang that is still gathering says so only after this long. `rekey_pods_max`: how many pods a
-    call of `decide` re-keys while a policy is being replaced. `decisions_kept`: how many records `/decisions` has.
-    `repeat_evictions_max`: after so many evictions within `repeat_evictions_window_s` of pods that were made anew after
-    an eviction, their owner's pods are not evicted for a while. `eviction_forbidden_retry_s`: how long no eviction is tried
-    after the API server has forbidden one. `extender_answer_age_max_s`: an extender's answer that is older is asked for again.
-    `extender_retry_s`: after so long a pod that extenders refused everywhere is tried again even if nothing happened.
-    `rejection_hold_s`: how long room that a kubelet said it does not have is held back, doubled each time that it comes to
-    that again, up to `rejection_hold_max_s`. `attempt_step_cost_max`: how much a call of `decide` thinks of one decision, in
-    the units of `steps` (about 10 µs): a longer one is carried on by the next call.
+    """backoff_*: kube-scheduler's backoff, 1 s doubled with each attempt up to 10 s. It also limits how often the
+        reported message of a pod changes.
+    binds_in_flight_max: no attempt while more binds than this are without an answer.
+    gang_report_delay_s: a gang with too few members is reported after this long.
+    rekey_pods_max: pods that one call of `decide` evaluates for a policy text that is about to take over.
+    decisions_kept: records of `/decisions`.
+    repeat_evictions_max: after this many evictions of recreated pods of one owner within
+        `repeat_evictions_window_s`, the owner's pods are not evicted for a while.
+    eviction_forbidden_retry_s: time without evictions after the API server forbade one.
+    extender_answer_age_max_s: an older answer of an extender is requested again.
+    extender_retry_s: a pod that extenders rejected on every node is tried again after this long without an event.
+    rejection_hold_s: how long capacity is held back after a kubelet rejected a pod; doubled with each repetition, up
+        to `rejection_hold_max_s`.
+    attempt_step_cost_max: cost of an attempt that one call of `decide` runs, in the units of `steps` (about 10 µs).
+        The next call continues a longer attempt.
     """
 
     backoff_initial_s: float = 1.0
@@ -36,6 +40,6 @@ class SchedulerLimits:
     attempt_step_cost_max: int = 500
 
     def backoff_ns(self, attempts: int) -> int:
-        """How long a pod waits after its n-th failed attempt (from 1): initial * 2^(n-1), at most the maximum."""
+        """The backoff after the n-th failed attempt, from 1: initial * 2^(n-1), at most the maximum."""
         doublings = min(max(attempts, 1) - 1, 32)
         return round(min(self.backoff_initial_s * float(2**doublings), self.backoff_max_s) * SECOND_NS)

@@ -1,4 +1,4 @@
-"""What one attempt for one pod found."""
+"""The result of one attempt of a pod."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from policysched.evaluate import PrebindRequirements
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
-from policysched.scheduler.pending_reports import PendingReason
+from policysched.scheduler.commands import PendingReason
 
 PLACED_POD_EVENTS = frozenset({ClusterEvent.ASSIGNED_POD_DELETE, ClusterEvent.ASSIGNED_POD_UPDATE})
-"""What can help where nodes as such cannot."""
+"""Events that can help a pod that no new node would help."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailure:
-    """Why a pod found no node, what could change that, and until when the answer holds (ns; None: until then)."""
+    """Why no node was found, the events that could change that, and when the verdict expires (ns; None: never)."""
 
     reason: PendingReason
     message: str
@@ -26,7 +26,7 @@ class AttemptFailure:
 
 @dataclass(frozen=True, slots=True)
 class AttemptSuccess:
-    """A node, and what has to be done for the pod before it is bound there (None: nothing, or not asked yet)."""
+    """The selected node, and the work before the bind (None: none, or not known yet)."""
 
     node: NodeName
     score: int
@@ -35,6 +35,6 @@ class AttemptSuccess:
     prebind_work: PrebindRequirements | None = None
 
 
-def reject_pod(why: str) -> AttemptFailure:
-    """The pod itself is refused: no new node would help, what is placed now may go."""
-    return AttemptFailure("PolicyPending", why, 0, {}, PLACED_POD_EVENTS, None)
+def reject_pod(message: str) -> AttemptFailure:
+    """The pod itself is rejected: no new node would help, but the removal of placed pods may."""
+    return AttemptFailure("PolicyPending", message, 0, {}, PLACED_POD_EVENTS, None)

@@ -1,20 +1,17 @@
-"""What was last said about each pending pod, so that nothing is said twice.
+"""The last report of each pending pod, so that no report is repeated.
 
-An event and a status patch a pod and attempt would cost more than the decisions. The words go out when they change,
-and for one pod not more often than its backoff steps: 1 s, 2 s, 4 s, at most every 10 s. What comes too early is
-withheld, and if it still holds when the time is up it is said then, so the last word is always the present one.
+An event and a status patch for each pod and attempt would cost more than the attempts. A report is sent when its
+message changes, and for one pod at most as often as its backoff steps: after 1 s, 2 s, 4 s, then every 10 s. An earlier
+one is deferred and sent when its time comes, if it still holds; the last report is therefore always the current one.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
-from policysched.scheduler.commands import ReportPending
+from policysched.scheduler.commands import PendingReason, ReportPending
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.movable_heap import MovableHeap
-
-PendingReason = Literal["Unschedulable", "PolicyPending", "SchedulerError"]
 
 
 @dataclass(slots=True)
@@ -35,58 +32,58 @@ class PendingReports:
         self._deferred: MovableHeap[PodUid] = MovableHeap()
 
     def report(self, pod: Pod, reason: PendingReason, message: str, now_ns: int) -> list[ReportPending]:
-        """The pod stays pending for this reason: what of it is to be said now, if anything."""
-        said = self._last_reports.get(pod.uid)
-        if said is None:
+        """The pod stays pending for this reason. Returns the report to send now, if any."""
+        last = self._last_reports.get(pod.uid)
+        if last is None:
             self._last_reports[pod.uid] = _LastReport(pod, (reason, message), now_ns)
             return [_report(pod, reason, message)]
-        said.pod = pod
-        if said.reported == (reason, message):
-            said.deferred = None
+        last.pod = pod
+        if last.reported == (reason, message):
+            last.deferred = None
             self._deferred.discard(pod.uid)
             return []
-        free_ns = said.at_ns + self._limits.backoff_ns(said.report_count)
+        free_ns = last.at_ns + self._limits.backoff_ns(last.report_count)
         if now_ns < free_ns:
-            said.deferred = (reason, message)
+            last.deferred = (reason, message)
             self._deferred.put(pod.uid, free_ns)
             return []
-        return [self._send(said, reason, message, now_ns)]
+        return [self._send(last, reason, message, now_ns)]
 
     def due_reports(self, now_ns: int) -> list[ReportPending]:
-        """What was withheld and has waited long enough."""
-        found = []
+        """The deferred reports whose time has come."""
+        reports = []
         while (at_ns := self._deferred.first_key()) is not None and at_ns <= now_ns:
             uid = self._deferred.pop()
             assert uid is not None
-            said = self._last_reports[uid]
-            assert said.deferred is not None, f"nothing is withheld about {said.pod.full_name}"
-            found.append(self._send(said, *said.deferred, now_ns))
-        return found
+            last = self._last_reports[uid]
+            assert last.deferred is not None, f"no report of {last.pod.full_name} is deferred"
+            reports.append(self._send(last, *last.deferred, now_ns))
+        return reports
 
     def next_time_ns(self) -> int | None:
         return self._deferred.first_key()
 
     def cancel_deferred(self, uid: PodUid) -> None:
-        """The pod does not wait any more: what was withheld about it is not said."""
+        """The pod is no longer pending: drop its deferred report."""
         self._deferred.discard(uid)
-        said = self._last_reports.get(uid)
-        if said is not None:
-            said.deferred = None
+        last = self._last_reports.get(uid)
+        if last is not None:
+            last.deferred = None
 
     def forget(self, uid: PodUid) -> None:
         self._last_reports.pop(uid, None)
         self._deferred.discard(uid)
 
     def last_report(self, uid: PodUid) -> tuple[PendingReason, str] | None:
-        """What was last said, for people who ask."""
-        said = self._last_reports.get(uid)
-        return None if said is None else said.reported
+        """The reason and message that were sent last."""
+        last = self._last_reports.get(uid)
+        return None if last is None else last.reported
 
-    def _send(self, said: _LastReport, reason: PendingReason, message: str, now_ns: int) -> ReportPending:
-        said.reported, said.at_ns, said.deferred = (reason, message), now_ns, None
-        said.report_count += 1
-        self._deferred.discard(said.pod.uid)
-        return _report(said.pod, reason, message)
+    def _send(self, last: _LastReport, reason: PendingReason, message: str, now_ns: int) -> ReportPending:
+        last.reported, last.at_ns, last.deferred = (reason, message), now_ns, None
+        last.report_count += 1
+        self._deferred.discard(last.pod.uid)
+        return _report(last.pod, reason, message)
 
 
 def _report(pod: Pod, reason: PendingReason, message: str) -> ReportPending:

@@ -1,10 +1,10 @@
-"""Which pods are ours, and what a change of one, of its namespace or of its policy means for it.
+"""Which pods belong to which policy, and what a change of a pod, its namespace or its policy means for them.
 
-A pod is ours while its schedulerName is a running policy. Others are left alone, but where they are placed they hold
-room, and a policy that starts later finds its pods here.
+A pod belongs to the policy that its schedulerName names, while that policy runs. Other pods are left alone, but those
+that are placed use capacity, and a policy that starts later finds its pods here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from policysched.cluster.ledger import PlacementState
 from policysched.evaluate import GangTerms, Plan
@@ -12,43 +12,50 @@ from policysched.lang.ir.program import Program
 from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.queue.admission import QueueAdmission
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.equivalence import program_reads_queue
-from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult, evaluate_pre_enqueue
+from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue
 
 
 class PolicyMembership:
+    """Every known pod by its schedulerName, whether or not such a policy runs."""
+
     def __init__(self, core: SchedulerCore, admission: QueueAdmission) -> None:
         self._core = core
         self._admission = admission
+        self._pods_by_scheduler: dict[str, dict[PodUid, None]] = {}
 
     def add(self, pod: Pod) -> None:
-        self._core.pods_by_scheduler.setdefault(pod.scheduler, {})[pod.uid] = None
+        self._pods_by_scheduler.setdefault(pod.scheduler, {})[pod.uid] = None
 
     def remove(self, pod: Pod) -> None:
-        uids = self._core.pods_by_scheduler.get(pod.scheduler, {})
+        uids = self._pods_by_scheduler.get(pod.scheduler, {})
         uids.pop(pod.uid, None)
         if not uids:
-            self._core.pods_by_scheduler.pop(pod.scheduler, None)
+            self._pods_by_scheduler.pop(pod.scheduler, None)
 
-    def readmit_pods(self, policy: str, now_ns: int) -> None:
-        """The policy begins, or another text of it: every pod that names it stands anew, and those that it could not
-        place are tried again at once."""
+    def readmit_pods(
+        self, policy: str, now_ns: int, precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
+    ) -> None:
+        """Put all pods of the policy into the queue anew: it starts to run, or its text was replaced.
+
+        Parked pods are tried again at once. `precomputed` are results of the new text.
+        """
         core = self._core
         core.queue.drop_policy(policy)
-        with core.gangs.replacing_policy(policy) as before:
-            self._admission.forget_gangs(before)
-            known = [core.cache.pods[uid] for uid in core.pods_by_scheduler.get(policy, ())]
+        with self._admission.using(precomputed), core.gangs.replacing_policy(policy) as replaced:
+            self._admission.forget_gangs(replaced)
+            known = [core.cache.pods[uid] for uid in self._pods_by_scheduler.get(policy, ())]
             pending = []
-            for seen in known:  # placed members first, so that gangs are whole before anybody is queued
-                if seen.pod.uid in core.in_flight_binds or not self._is_unplaced(seen):
-                    self._count_in_gang(seen, now_ns)
-                elif not seen.deleting:
-                    pod = core.pods.get(seen.pod.uid)
+            for observed in known:  # placed members first: gangs are complete before a pod is queued
+                if observed.pod.uid in core.binds.in_flight or not self._is_unplaced(observed):
+                    self._count_in_gang(observed, now_ns)
+                elif not observed.deleting:
+                    pod = core.pods.get(observed.pod.uid)
                     if pod is None:
-                        pod = core.pods[seen.pod.uid] = PendingPod(seen, queued_ns=now_ns)
+                        pod = core.pods[observed.pod.uid] = PendingPod(observed, queued_ns=now_ns)
                     if pod.state is not QueueState.BIND_LOST:
                         pending.append(pod)
             self._admission.readmit_many(policy, pending, now_ns)
@@ -56,86 +63,95 @@ class PolicyMembership:
     def precompute_pre_enqueue(
         self, program: Program, plan: Plan, now_ns: int
     ) -> Iterator[dict[PodUid, PreEnqueueResult]]:
-        """What another text of a policy says of its pods, in slices: the last dict given has all that were there when
-        it began. Whoever comes or changes later is looked at when the text takes over."""
+        """Evaluate another text of a policy for its pods, in slices.
+
+        Yields the same growing dict. The last one has all pods that existed at the start; pods that are created or
+        changed later are evaluated when the text takes over.
+        """
         core = self._core
-        reads_queue, found = program_reads_queue(program), dict[PodUid, PreEnqueueResult]()
-        for uid in list(core.pods_by_scheduler.get(program.name, ())):
-            seen = core.cache.pods.get(uid)
-            if seen is None or (program.gang is None and uid not in core.pods):
+        reads_queue, results = program_reads_queue(program), dict[PodUid, PreEnqueueResult]()
+        for uid in list(self._pods_by_scheduler.get(program.name, ())):
+            observed = core.cache.pods.get(uid)
+            if observed is None or (program.gang is None and uid not in core.pods):
                 continue
             pod = core.pods.get(uid)
             facts = QueuedPodInfo(now_ns, 0) if pod is None else pod.facts
-            space = core.namespace_of(seen.pod)
-            found[uid] = evaluate_pre_enqueue(plan, seen.pod, space, facts, now_ns, reads_queue=reads_queue)
-            if len(found) % core.limits.rekey_pods_max == 0:
-                yield found
-        yield found
+            namespace = core.namespace_of(observed.pod)
+            results[uid] = evaluate_pre_enqueue(
+                plan, observed.pod, namespace, facts, now_ns, reads_queue=reads_queue
+            )
+            if len(results) % core.limits.rekey_pods_max == 0:
+                yield results
+        yield results
 
     def update(self, pod: Pod, current: ObservedPod | None, now_ns: int) -> None:
-        """The pod is `current` now; None: gone or finished."""
+        """The pod is `current` now; None: it was deleted or has finished."""
         core, uid = self._core, pod.uid
-        known = core.pods.get(uid)
+        pending = core.pods.get(uid)
         if current is None or not self._is_unplaced(current):
-            if known is not None:
-                self._admission.remove(known, now_ns)
+            if pending is not None:
+                self._admission.remove(pending, now_ns)
             if current is None:
                 self._remove_from_gang(pod, now_ns)
             else:
                 self._count_in_gang(current, now_ns)
-        elif uid in core.in_flight_binds:
-            if known is not None:
-                known.observed = current
+        elif uid in core.binds.in_flight:
+            if pending is not None:
+                pending.observed = current
             self._count_in_gang(current, now_ns)
         elif current.deleting:
-            if known is not None:
-                self._admission.remove(known, now_ns)
+            if pending is not None:
+                self._admission.remove(pending, now_ns)
             self._remove_from_gang(pod, now_ns)
         elif current.pod.scheduler in core.policies.running:
-            if known is None:
+            if pending is None:
                 self._admission.admit(current, now_ns)
-            elif known.state is QueueState.BIND_LOST or known.pod != current.pod:
-                self._admission.readmit(known, current, now_ns, "UnschedulablePodUpdate")
+            elif pending.state is QueueState.BIND_LOST or pending.pod != current.pod:
+                self._admission.readmit(pending, current, now_ns, "UnschedulablePodUpdate")
             else:
-                known.observed = current
+                pending.observed = current
 
     def namespace_changed(self, name: str, now_ns: int) -> None:
-        """Labels that policies may read of the namespace: all its pods stand anew."""
+        """Policies may read the namespace's labels: readmit all its pods."""
         core = self._core
-        for gang in [one for one in core.gangs if one.id[1] == name]:
+        for gang in [gang for gang in core.gangs if gang.id[1] == name]:
             for uid in list(gang.placed_members):
                 self._count_in_gang(core.cache.pods[uid], now_ns)
-        for pod in [one for one in core.pods.values() if one.pod.namespace == name]:
+        for pod in [pod for pod in core.pods.values() if pod.pod.namespace == name]:
             if pod.state not in (QueueState.BINDING, QueueState.BIND_LOST):
                 self._admission.readmit(pod, pod.observed, now_ns, "NamespaceUpdate")
 
-    def _is_unplaced(self, seen: ObservedPod) -> bool:
-        """Whether the pod is on no node: neither by what the API server showed nor by a bind that it confirmed."""
-        if seen.node is not None:
+    def _is_unplaced(self, observed: ObservedPod) -> bool:
+        """Whether the pod is on no node, neither as observed nor by a confirmed bind."""
+        if observed.node is not None:
             return False
-        return self._core.cache.ledger.state(seen.pod.uid) is not PlacementState.BOUND
+        return self._core.cache.ledger.state(observed.pod.uid) is not PlacementState.BOUND
 
-    def _count_in_gang(self, seen: ObservedPod, now_ns: int) -> None:
-        """Count a bound pod, or one that is being bound, in its gang while it is alive."""
-        core, pod = self._core, seen.pod
+    def _count_in_gang(self, observed: ObservedPod, now_ns: int) -> None:
+        """Count a pod that is bound or being bound in its gang, unless it is being deleted."""
+        core, pod = self._core, observed.pod
         running = core.policies.running.get(pod.scheduler)
         if running is None or running.program.gang is None:
             return
-        terms = None if seen.deleting else self._gang_terms(pod, running.plan)
+        terms = None if observed.deleting else self._gang_terms(pod, running.plan)
         gang = core.gangs.gang_of(pod.uid)
         if terms is None:
             self._remove_from_gang(pod, now_ns)
         elif gang is None or pod.uid not in gang.placed_members or gang.terms[pod.uid] != terms:
-            after = core.gangs.add_placed(pod.uid, pod.scheduler, terms)
-            if gang is not None and gang is not after:
+            joined = core.gangs.add_placed(pod.uid, pod.scheduler, terms)
+            if gang is not None and gang is not joined:
                 self._admission.refresh_gang(gang, now_ns, "AssignedPodUpdate")
-            self._admission.refresh_gang(after, now_ns, "AssignedPodAdd")
+            self._admission.refresh_gang(joined, now_ns, "AssignedPodAdd")
 
     def _gang_terms(self, pod: Pod, plan: Plan) -> GangTerms | None:
-        space, ready = self._core.namespace_of(pod), self._core.precomputed.get(pod.uid)
-        if ready is not None and ready.refusal is None and ready.is_current(pod, space, ready.attempts):
-            return ready.gang_terms
-        return plan.gang(pod, space)
+        namespace, result = self._core.namespace_of(pod), self._admission.precomputed.get(pod.uid)
+        if (
+            result is not None
+            and result.refusal is None
+            and result.is_current(pod, namespace, result.attempts)
+        ):
+            return result.gang_terms
+        return plan.gang(pod, namespace)
 
     def _remove_from_gang(self, pod: Pod, now_ns: int) -> None:
         gang = self._core.gangs.remove(pod.uid)

@@ -1,15 +1,18 @@
-"""Between a pod's node and its bind: its claims are bound to volumes there, and those for devices reserved for it.
+"""PreBind: between the assumption of a pod and its bind, its volume claims are bound and its device claims reserved.
 
-    assumed ──Prepare──► writing ──PreparationWritten──► waiting ──all claims bound──► prepared ─► Bind
-                                   └─────── refused, undone, a node gone, time over ───────┴──► withdrawn, tried again
+    assumed ──Prebind──► writing ──PrebindWritten──► waiting ──all claims bound──► prebound ──► Bind
+                            └──────── refused, undone, node deleted, timeout ──────────┴──► withdrawn, tried again
 
-The volumes are promised to the pod from the moment at which it is assumed. Once they are written the PV controller and
-the provisioners do the rest, and the watch shows how far they are; nothing is judged by a version that is older than
-what was written. Nothing has to be undone when this ends early, or when another process goes on: what was written says
-which node and which volumes the claims are for, and the next decision goes by that. A claim for devices keeps them,
-and is not reserved for the pod any more; one that was made for the pod is taken away. Nobody else gets devices before it is
-known that they were not written for a pod that is gone: they stay promised until the writes are answered. Source: `BindPodVolumes` in kubernetes'
-`pkg/scheduler/framework/plugins/volumebinding/binder.go`, `PreBind` and `Unreserve` in `dynamicresources`.
+The volumes are reserved for the pod from the assumption on. After the writes the PV controller and the provisioners
+bind the claims, and the watch shows their progress; an object older than what was written is not judged.
+
+Nothing has to be undone when this ends early or another process takes over: what was written names the node and the
+volumes of each claim, and the next attempt follows it. A device claim keeps its allocation but is no longer reserved
+for the pod; a claim that was created for the pod is deleted. Devices that may have been written for a deleted pod stay
+reserved until those writes are answered.
+
+Source: `BindPodVolumes` in kubernetes' `pkg/scheduler/framework/plugins/volumebinding/binder.go`; `PreBind` and
+`Unreserve` in `dynamicresources`.
 """
 
 from collections.abc import Mapping
@@ -38,7 +41,8 @@ from policysched.scheduler.commands import (
     VolumeToBind,
     VolumeToProvision,
 )
-from policysched.scheduler.core import InFlightBind, PrebindState, SchedulerCore
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.in_flight_binds import InFlightBind, PrebindState
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.movable_heap import MovableHeap
 
@@ -49,38 +53,38 @@ _TIMEOUT_MESSAGE = "context deadline exceeded"
 
 
 class _PrebindImpossible(Exception):
-    """What was written does not stand any more, or cannot: in kube-scheduler's words."""
+    """What was written was undone, or cannot be completed. The message is kube-scheduler's."""
 
 
 class Prebinder:
-    """`SchedulerCore.prebinding` are the pods on their way."""
+    """Works on the pods of `InFlightBinds.prebinding`."""
 
-    def __init__(self, core: SchedulerCore, binding: BindTracker) -> None:
+    def __init__(self, core: SchedulerCore, bind_tracker: BindTracker) -> None:
         self._core = core
-        self._bind_tracker = binding
+        self._bind_tracker = bind_tracker
         self._deadlines: MovableHeap[PodUid] = MovableHeap()
 
-    def begin(self, flight: InFlightBind, needs: PrebindRequirements, now_ns: int) -> None:
+    def begin(self, bind: InFlightBind, requirements: PrebindRequirements, now_ns: int) -> None:
         """The pod was just assumed."""
-        core, pod = self._core, flight.pod.pod
-        choice = _volume_choice(needs)
-        core.cache.volumes.reserve(pod.uid, choice, flight.node)
-        core.cache.devices.reserve(pod.uid, needs.devices)
-        ends_ns = now_ns + _timeout_s(needs) * SECOND_NS
-        core.prebinding[pod.uid] = PrebindState(flight, needs, ends_ns)
-        self._deadlines.put(pod.uid, ends_ns)
-        if needs.devices.claim_to_create is not None:
-            core.created_claims[pod.uid] = needs.devices.claim_to_create[0].key
+        core, pod = self._core, bind.pod.pod
+        choice = _volume_choice(requirements)
+        core.cache.volumes.reserve(pod.uid, choice, bind.node)
+        core.cache.devices.reserve(pod.uid, requirements.devices)
+        deadline_ns = now_ns + _timeout_s(requirements) * SECOND_NS
+        core.binds.prebinding[pod.uid] = PrebindState(bind, requirements, deadline_ns)
+        self._deadlines.put(pod.uid, deadline_ns)
+        if requirements.devices.claim_to_create is not None:
+            core.binds.created_claims[pod.uid] = requirements.devices.claim_to_create[0].key
         core.commands.append(
             Prebind(
                 pod.uid,
                 pod.namespace,
                 pod.name,
-                flight.node,
+                bind.node,
                 tuple(
-                    found
+                    volume_to_bind
                     for claim, volume in choice.static_bindings
-                    if (found := _volume_to_bind(claim, volume)) is not None
+                    if (volume_to_bind := _volume_to_bind(claim, volume)) is not None
                 ),
                 tuple(
                     VolumeToProvision(claim.key, claim.uid, claim.version)
@@ -89,130 +93,128 @@ class Prebinder:
                 (
                     *(
                         _claim_to_reserve(claim, given, now_ns)
-                        for claim, given in needs.devices.allocated
+                        for claim, given in requirements.devices.allocated
                         if claim.uid
                     ),
-                    *(_claim_to_reserve(claim, None, now_ns) for claim in needs.devices.reserved),
+                    *(_claim_to_reserve(claim, None, now_ns) for claim in requirements.devices.reserved),
                 ),
-                _claim_to_create(needs.devices, now_ns),
+                _claim_to_create(requirements.devices, now_ns),
             )
         )
 
     def written(self, uid: PodUid, versions: WrittenVersions, now_ns: int) -> None:
-        preparation = self._core.prebinding.get(uid)
-        if preparation is None:
+        state = self._core.binds.prebinding.get(uid)
+        if state is None:
             self._release_unconfirmed(uid, versions, now_ns)
             return
-        preparation.written_versions = versions
-        self._record_written(preparation, versions, now_ns)
-        flight, awaited = preparation.in_flight_bind, preparation.prebind_work.devices.awaiting_binding
+        state.written_versions = versions
+        self._record_written(state, versions, now_ns)
+        bind, awaited = state.in_flight_bind, state.prebind_work.devices.awaiting_binding
         if awaited:
-            pod, words = flight.pod.pod, f"waiting for binding conditions for device on node {flight.node}"
+            pod, message = bind.pod.pod, f"waiting for binding conditions for device on node {bind.node}"
             core = self._core
             core.commands.append(
                 ReportPodEvent(
-                    uid, pod.namespace, pod.name, pod.scheduler, "Normal", "BindingConditionsPending", words
+                    uid, pod.namespace, pod.name, pod.scheduler, "Normal", "BindingConditionsPending", message
                 )
             )
-        self._recheck_pod(preparation, now_ns)
-        if now_ns >= preparation.deadline_ns and uid in self._core.prebinding:
-            self._time_out(preparation, now_ns)
+        self._recheck_pod(state, now_ns)
+        if now_ns >= state.deadline_ns and uid in self._core.binds.prebinding:
+            self._time_out(state, now_ns)
 
     def refused(self, uid: PodUid, reason: str, versions: WrittenVersions, now_ns: int) -> None:
-        preparation = self._core.prebinding.get(uid)
-        if preparation is not None:
-            self._record_written(preparation, versions, now_ns)
-            plugin = _DEVICE_PLUGIN if preparation.prebind_work.volumes is None else _VOLUME_PLUGIN
-            self._fail(preparation, reason, now_ns, plugin)
+        state = self._core.binds.prebinding.get(uid)
+        if state is not None:
+            self._record_written(state, versions, now_ns)
+            plugin = _DEVICE_PLUGIN if state.prebind_work.volumes is None else _VOLUME_PLUGIN
+            self._fail(state, reason, now_ns, plugin)
         else:
             self._release_unconfirmed(uid, versions, now_ns)
 
     def recheck(
         self, now_ns: int, *, claim: VolumeClaimKey | None = None, node: NodeName | None = None
     ) -> None:
-        """Something changed that pods may wait for (those that use the claim, those that go to the node)."""
-        for preparation in list(self._core.prebinding.values()):
-            uses = claim is None or any(
-                use.claim == claim for use in preparation.in_flight_bind.pod.pod.claims
-            )
-            if uses and node in (None, preparation.in_flight_bind.node):
-                self._recheck_pod(preparation, now_ns)
+        """Check the pods that a change can affect: those that use the claim, or those that go to the node."""
+        for state in list(self._core.binds.prebinding.values()):
+            uses = claim is None or any(use.claim == claim for use in state.in_flight_bind.pod.pod.claims)
+            if uses and node in (None, state.in_flight_bind.node):
+                self._recheck_pod(state, now_ns)
 
     def device_claim_changed(self, claim: ResourceClaimKey, now_ns: int) -> None:
-        """A claim for devices is another than before."""
-        for preparation in list(self._core.prebinding.values()):
-            if claim in preparation.prebind_work.devices.awaiting_binding:
-                self._recheck_pod(preparation, now_ns)
+        """Check the pods that wait for this device claim."""
+        for state in list(self._core.binds.prebinding.values()):
+            if claim in state.prebind_work.devices.awaiting_binding:
+                self._recheck_pod(state, now_ns)
 
     def advance(self, now_ns: int) -> None:
-        while (ends_ns := self._deadlines.first_key()) is not None and ends_ns <= now_ns:
+        while (deadline_ns := self._deadlines.first_key()) is not None and deadline_ns <= now_ns:
             uid = self._deadlines.first()
             assert uid is not None
-            preparation = self._core.prebinding[uid]
-            if _has_unanswered_device_writes(preparation):
-                self._deadlines.discard(uid)  # what is under way may land: its answer comes first
+            state = self._core.binds.prebinding[uid]
+            if _has_unanswered_device_writes(state):
+                self._deadlines.discard(uid)  # the writes may still succeed: wait for their answer
                 continue
-            self._recheck_pod(preparation, now_ns)  # which may know better words
-            if uid in self._core.prebinding:
-                self._time_out(preparation, now_ns)
+            self._recheck_pod(state, now_ns)  # this may find a more exact reason
+            if uid in self._core.binds.prebinding:
+                self._time_out(state, now_ns)
 
-    def _time_out(self, preparation: PrebindState, now_ns: int) -> None:
-        if preparation.prebind_work.volumes is None:
-            self._fail(preparation, f"device binding timeout: {_TIMEOUT_MESSAGE}", now_ns, _DEVICE_PLUGIN)
+    def _time_out(self, state: PrebindState, now_ns: int) -> None:
+        if state.prebind_work.volumes is None:
+            self._fail(state, f"device binding timeout: {_TIMEOUT_MESSAGE}", now_ns, _DEVICE_PLUGIN)
         else:
-            self._fail(preparation, f"binding volumes: {_TIMEOUT_MESSAGE}", now_ns)
+            self._fail(state, f"binding volumes: {_TIMEOUT_MESSAGE}", now_ns)
 
     def next_time_ns(self) -> int | None:
         return self._deadlines.first_key()
 
     def abort(self, uid: PodUid, now_ns: int) -> None:
-        """The pod is gone, ends, or is on a node already."""
-        preparation = self._core.prebinding.get(uid)
-        if preparation is not None:
-            if _has_unanswered_device_writes(preparation):
-                self._core.unconfirmed_device_writes[uid] = preparation.prebind_work.devices
-            self._finish(preparation, now_ns)
+        """The pod was deleted, is terminating, or is on a node already."""
+        state = self._core.binds.prebinding.get(uid)
+        if state is not None:
+            if _has_unanswered_device_writes(state):
+                self._core.binds.unconfirmed_device_writes[uid] = state.prebind_work.devices
+            self._finish(state, now_ns)
             self._bind_tracker.lost(uid, "the pod is gone or bound while its volumes are being bound", now_ns)
 
-    def _record_written(self, preparation: PrebindState, versions: WrittenVersions, now_ns: int) -> None:
-        core, uid, devices = self._core, preparation.in_flight_bind.pod.uid, preparation.prebind_work.devices
-        core.cache.volumes.mark_written(uid, _volume_choice(preparation.prebind_work), versions)
+    def _record_written(self, state: PrebindState, versions: WrittenVersions, now_ns: int) -> None:
+        core, uid, devices = self._core, state.in_flight_bind.pod.uid, state.prebind_work.devices
+        core.cache.volumes.mark_written(uid, _volume_choice(state.prebind_work), versions)
         core.queue.requeue(core.cache.devices.mark_written(uid, devices, versions), now_ns)
         claims = [*(claim for claim, _ in devices.allocated if claim.uid), *devices.reserved]
         reserved = tuple((claim.key, claim.uid) for claim in claims if claim.key in versions)
         if reserved:
-            core.reserved_claims[uid] = reserved
+            core.binds.reserved_claims[uid] = reserved
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _recheck_pod(self, preparation: PrebindState, now_ns: int) -> None:
-        if preparation.written_versions is None:
+    def _recheck_pod(self, state: PrebindState, now_ns: int) -> None:
+        if state.written_versions is None:
             return
         try:
-            ready = self._volumes_bound(preparation, preparation.written_versions)
+            ready = self._volumes_bound(state, state.written_versions)
         except _PrebindImpossible as undone:
-            self._fail(preparation, f"binding volumes: {undone}", now_ns)
+            self._fail(state, f"binding volumes: {undone}", now_ns)
             return
         try:
-            ready &= self._devices_bound(preparation, preparation.written_versions, now_ns)
+            ready &= self._devices_bound(state, state.written_versions, now_ns)
         except DeviceBindingFailed as failed:
-            self._fail(preparation, str(failed), now_ns, _DEVICE_PLUGIN)
+            self._fail(state, str(failed), now_ns, _DEVICE_PLUGIN)
             return
         if ready:
-            flight = preparation.in_flight_bind
-            self._finish(preparation, now_ns)
-            self._core.cache.mark_prebound(flight.pod.uid)
-            self._core.commands.append(bind_command(flight))
+            bind = state.in_flight_bind
+            self._finish(state, now_ns)
+            self._core.cache.mark_prebound(bind.pod.uid)
+            self._core.commands.append(bind_command(bind))
 
-    def _volumes_bound(self, preparation: PrebindState, versions: WrittenVersions) -> bool:
-        """Whether the pod can be bound. Raises _Undone where it never will."""
-        node_name = preparation.in_flight_bind.node
+    def _volumes_bound(self, state: PrebindState, versions: WrittenVersions) -> bool:
+        """Whether the pod can be bound. Raises _PrebindImpossible if it never can be."""
+        node_name = state.in_flight_bind.node
         node = self._core.cache.nodes.get(node_name)
         if node is None:
             raise _PrebindImpossible(
                 f'failed to get node "{node_name}": {not_found_message("node", node_name)}'
             )
-        choice = _volume_choice(preparation.prebind_work)
+        choice = _volume_choice(state.prebind_work)
         return all(
             [
                 *(self._is_bound(claim, volume, node, versions) for claim, volume in choice.static_bindings),
@@ -220,24 +222,24 @@ class Prebinder:
             ]
         )
 
-    def _devices_bound(self, preparation: PrebindState, versions: WrittenVersions, now_ns: int) -> bool:
-        """Whether all devices that wait for it are bound. Raises BindingFailed where one never will, or not in time."""
-        uid, needs, found = preparation.in_flight_bind.pod.uid, preparation.prebind_work, True
-        for key in needs.devices.awaiting_binding:
+    def _devices_bound(self, state: PrebindState, versions: WrittenVersions, now_ns: int) -> bool:
+        """Whether all device claims are ready. Raises DeviceBindingFailed if one failed or timed out."""
+        uid, requirements, ready = state.in_flight_bind.pod.uid, state.prebind_work, True
+        for key in requirements.devices.awaiting_binding:
             claim = self._core.cache.devices.claims.get(key)
             if claim is None and key not in versions:
                 raise DeviceBindingFailed(f'could not find ResourceClaim "{key}"')
             if claim is None or claim.version < versions.get(key, 0):
-                found = False
+                ready = False
             elif not is_ready_for_binding(claim):
-                found = False
-                over_ns = binding_deadline_ns(claim, needs.devices_timeout_s)
-                if over_ns is not None and over_ns <= now_ns:
+                ready = False
+                deadline_ns = binding_deadline_ns(claim, requirements.devices_timeout_s)
+                if deadline_ns is not None and deadline_ns <= now_ns:
                     raise DeviceBindingFailed(f"device binding timeout: claim={key.name}")
-                if over_ns is not None and over_ns < preparation.deadline_ns:
-                    preparation.deadline_ns = over_ns
-                    self._deadlines.put(uid, preparation.deadline_ns)
-        return found
+                if deadline_ns is not None and deadline_ns < state.deadline_ns:
+                    state.deadline_ns = deadline_ns
+                    self._deadlines.put(uid, state.deadline_ns)
+        return ready
 
     def _is_bound(
         self,
@@ -279,45 +281,43 @@ class Prebinder:
             _check_affinity(volume, node)
         return claim.fully_bound
 
-    def _fail(self, preparation: PrebindState, words: str, now_ns: int, plugin: str = _VOLUME_PLUGIN) -> None:
-        self._finish(preparation, now_ns)
+    def _fail(self, state: PrebindState, message: str, now_ns: int, plugin: str = _VOLUME_PLUGIN) -> None:
+        self._finish(state, now_ns)
         self._bind_tracker.failed(
-            preparation.in_flight_bind.pod.uid, f'running PreBind plugin "{plugin}": {words}', now_ns
+            state.in_flight_bind.pod.uid, f'running PreBind plugin "{plugin}": {message}', now_ns
         )
 
-    def _finish(self, preparation: PrebindState, now_ns: int) -> None:
-        uid = preparation.in_flight_bind.pod.uid
-        del self._core.prebinding[uid]
+    def _finish(self, state: PrebindState, now_ns: int) -> None:
+        uid = state.in_flight_bind.pod.uid
+        del self._core.binds.prebinding[uid]
         self._deadlines.discard(uid)
         cache = self._core.cache
-        self._core.queue.requeue(
-            cache.volumes.unreserve(uid, _volume_choice(preparation.prebind_work)), now_ns
-        )
-        if uid not in self._core.unconfirmed_device_writes:
-            self._core.queue.requeue(cache.devices.unreserve(uid, preparation.prebind_work.devices), now_ns)
+        self._core.queue.requeue(cache.volumes.unreserve(uid, _volume_choice(state.prebind_work)), now_ns)
+        if uid not in self._core.binds.unconfirmed_device_writes:
+            self._core.queue.requeue(cache.devices.unreserve(uid, state.prebind_work.devices), now_ns)
 
     def _release_unconfirmed(self, uid: PodUid, versions: WrittenVersions, now_ns: int) -> None:
-        """What was to be written for a pod that was given up meanwhile is written or never will be."""
-        choice = self._core.unconfirmed_device_writes.pop(uid, None)
+        """The device writes for a pod that is gone are answered: release its devices."""
+        choice = self._core.binds.unconfirmed_device_writes.pop(uid, None)
         if choice is not None:
             devices = self._core.cache.devices
             freed = devices.mark_written(uid, choice, versions) | devices.unreserve(uid, choice)
             self._core.queue.requeue(freed, now_ns)
 
 
-def _has_unanswered_device_writes(preparation: PrebindState) -> bool:
-    """Whether its writes are not answered yet, and devices among them."""
-    return preparation.written_versions is None and bool(preparation.prebind_work.devices.allocated)
+def _has_unanswered_device_writes(state: PrebindState) -> bool:
+    """Whether the writes include devices and are not answered yet."""
+    return state.written_versions is None and bool(state.prebind_work.devices.allocated)
 
 
-def _volume_choice(needs: PrebindRequirements) -> VolumeChoice:
-    return VolumeChoice() if needs.volumes is None else needs.volumes.choice
+def _volume_choice(requirements: PrebindRequirements) -> VolumeChoice:
+    return VolumeChoice() if requirements.volumes is None else requirements.volumes.choice
 
 
-def _timeout_s(needs: PrebindRequirements) -> int:
-    """How long the pod may take to get what it needs. Claims for devices are written at least, which takes the time of a few answers."""
-    volumes_s = 0 if needs.volumes is None else needs.volumes.timeout_s
-    return max(volumes_s, needs.devices_timeout_s if needs.devices else 0)
+def _timeout_s(requirements: PrebindRequirements) -> int:
+    """How long PreBind may take: the longer of the timeouts that apply."""
+    volumes_s = 0 if requirements.volumes is None else requirements.volumes.timeout_s
+    return max(volumes_s, requirements.devices_timeout_s if requirements.devices else 0)
 
 
 def _claim_to_reserve(claim: ResourceClaim, given: DeviceAllocation | None, at_ns: int) -> ClaimToReserve:
@@ -340,13 +340,13 @@ def _claim_to_create(devices: DeviceChoice, at_ns: int) -> ClaimToCreate | None:
     return ClaimToCreate(claim.key, claim.requests, given, devices.extended_resource_mappings, at_ns)
 
 
-def bind_command(flight: InFlightBind) -> Bind:
-    pod = flight.pod.pod
-    return Bind(pod.uid, pod.namespace, pod.name, flight.node, flight.pod.policy, flight.policy_sha256)
+def bind_command(bind: InFlightBind) -> Bind:
+    pod = bind.pod.pod
+    return Bind(pod.uid, pod.namespace, pod.name, bind.node, bind.pod.policy, bind.policy_sha256)
 
 
 def _volume_to_bind(claim: PersistentVolumeClaim, volume: PersistentVolume) -> VolumeToBind | None:
-    """None where the volume says so already."""
+    """The volume to write; None if it already refers to the claim."""
     mark = not volume.belongs_to(claim, volume.claim_ref) and not volume.bound_by_controller
     if not mark and volume.claim_ref is not None and volume.claim_ref.uid == claim.uid:
         return None

@@ -1,4 +1,4 @@
-"""What the core can say of itself afterwards: decision records, and the numbers behind the metrics."""
+"""Decision records, and the counters behind the metrics."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -13,8 +13,8 @@ AttemptResult = Literal["scheduled", "unschedulable", "error"]
 
 @dataclass(frozen=True, slots=True)
 class DecisionSample:
-    """What a decision knew of one metric: the chosen node's sample and how old it was (None where there was none, or no
-    node), and how long ago the metric was polled well (None: never)."""
+    """One metric as a decision read it: the chosen node's sample and its age (None: no sample, or no node), and the time
+    since the metric's last successful poll (None: never polled)."""
 
     value: float | None
     age_ns: int | None
@@ -25,9 +25,9 @@ class DecisionSample:
 class Decision:
     """One attempt for one pod, with the policy that made it.
 
-    `node` None: none was found, and `message` says why in the event's words; `counts` has nodes by the text that
-    refused them. `score` is the total of the chosen node. `node_count` were looked at, `feasible_count` of them passed. `gang`
-    is `namespace/key`. `samples` has every metric that the policy declares. Times in ns since 1970.
+    `node` None: no node was found; `message` is the event's reason, and `counts` has the number of nodes by reason.
+    `score` is the total of the chosen node. `node_count` nodes were evaluated, `feasible_count` of them were feasible.
+    `gang` is `namespace/key`. `samples` has every metric that the policy declares. Times in ns since 1970.
     """
 
     id: int
@@ -52,7 +52,7 @@ class Decision:
 def decision_samples(
     metrics: Iterable[str], samples: Samples, node: NodeName | None, now_ns: int
 ) -> Mapping[str, DecisionSample]:
-    """Of these metrics, as of now. A sample that is stale by now is shown with its age: it did not count."""
+    """The samples of these metrics as of now. A stale sample did not count; its age shows that."""
     found: dict[str, DecisionSample] = {}
     for name in metrics:
         polled = samples.get(name)
@@ -67,17 +67,17 @@ def decision_samples(
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedBind:
-    """A pod whose bind was confirmed: what the histograms observe."""
+    """A confirmed bind, as the histograms observe it."""
 
     policy: str
     attempts: int
-    waited_ns: int  # from its first sight to the confirmation
+    waited_ns: int  # from when it was queued first to the confirmation
     duration_ns: int  # from the decision to the confirmation
 
 
 @dataclass(frozen=True, slots=True)
 class FailedBind:
-    """A pod whose bind was refused, or found it gone: how long after the decision."""
+    """A bind that was refused or found its pod gone. `duration_ns` is from the decision to the answer."""
 
     policy: str
     duration_ns: int
@@ -85,10 +85,15 @@ class FailedBind:
 
 @dataclass(slots=True)
 class SchedulerCounters:
-    """Ever growing. `attempts` by (result, policy), `preemption_attempts` pods for which making room was thought of;
-    `kubelet_rejections` pods of ours that a kubelet did not take, by (reason, policy); `overcommits` how often a pod that we did
-    not place brought a node over what it has;
-    `confirmed_binds`, `failed_binds` and `victim_counts` (how many of each eviction) are drained by the reader, and keep the latest 10,000."""
+    """Monotonic counters, and the observations of histograms.
+
+    attempts: by (result, policy).
+    preemption_attempts: pods for which preemption was tried.
+    kubelet_rejections: pods of running policies that a kubelet rejected, by (reason, policy).
+    overcommits: how often another scheduler's pod exceeded the allocatable of its node.
+    confirmed_binds, failed_binds, victim_counts (victims of each eviction): the latest 10,000 that the reader
+        has not drained.
+    """
 
     attempts: dict[tuple[AttemptResult, str], int] = field(default_factory=dict)
     confirmed_binds: deque[ConfirmedBind] = field(default_factory=lambda: deque(maxlen=10_000))
@@ -106,19 +111,37 @@ class SchedulerCounters:
         self.kubelet_rejections[label] = self.kubelet_rejections.get(label, 0) + 1
 
     def drain_confirmed_binds(self) -> list[ConfirmedBind]:
-        """The confirmations since the last call, oldest first (the latest 10,000 where nobody asks)."""
-        found = list(self.confirmed_binds)
+        """The confirmed binds since the last call, oldest first."""
+        drained = list(self.confirmed_binds)
         self.confirmed_binds.clear()
-        return found
+        return drained
 
     def drain_failed_binds(self) -> list[FailedBind]:
-        """The binds that came to nothing since the last call."""
-        found = list(self.failed_binds)
+        """The failed binds since the last call, oldest first."""
+        drained = list(self.failed_binds)
         self.failed_binds.clear()
-        return found
+        return drained
 
     def drain_victim_counts(self) -> list[int]:
-        """How many victims each eviction since the last call had."""
-        found = list(self.victim_counts)
+        """The number of victims of each eviction since the last call."""
+        drained = list(self.victim_counts)
         self.victim_counts.clear()
-        return found
+        return drained
+
+
+class DecisionRecords:
+    """The latest decisions, oldest first, and the counters."""
+
+    def __init__(self, decisions_kept: int) -> None:
+        self.counters = SchedulerCounters()
+        self.decisions: deque[Decision] = deque(maxlen=decisions_kept)
+        self._count = 0
+
+    @property
+    def next_id(self) -> int:
+        """Decisions are numbered from 1."""
+        return self._count + 1
+
+    def add(self, decision: Decision) -> None:
+        self._count += 1
+        self.decisions.append(decision)

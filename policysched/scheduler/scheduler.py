@@ -1,17 +1,18 @@
-"""The state machine: `handle` applies what happened, `decide` takes one pod, or one gang whole.
+"""The scheduler as a state machine: `handle` applies an event, `decide` makes one attempt.
 
-Neither waits and neither knows a clock; what is to be done comes back as commands, and what became of it as events. The
-caller applies what arrived, then calls `decide` while `ready` says so, in slices of a few milliseconds:
+Neither blocks and neither reads a clock. What has to be done is returned as commands, and its outcome comes back as
+events. The caller applies the events that arrived, then calls `decide` while `ready` is true, for a few milliseconds
+at a time:
 
     commands = scheduler.handle(event, now_ns)
-    while scheduler.ready(now_ns) and the slice lasts:
+    while scheduler.ready(now_ns) and the time slice lasts:
         commands += scheduler.decide(now_ns)
 
-A decision that has to look at much (a gang's, or who makes room on a large cluster) is carried on by the next call of `decide`; as
-long as it is `attempt_in_progress` events are better left where they are, for the first of them has it finished at once.
+A long attempt (of a gang, or with preemption on a large cluster) continues in the next call of `decide`. While it is
+`attempt_in_progress`, events are better held back: the first one makes `handle` finish the attempt at once.
 
-Nothing is decided before the first whole lists are in (`Synced`), while no policy is active, or while more binds wait
-for their answer than `SchedulerLimits` allows.
+There is no attempt before the first lists are complete (`Synced`), while no policy is active, or while more binds
+than `SchedulerLimits` allows are without an answer.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,60 +28,56 @@ from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
-from policysched.model.pod_status import ObservedPod
-from policysched.model.pods import Placement
 from policysched.scheduler import events as e
+from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.commands import Command, SetTimer
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.extenders.calls import ExtenderCalls
-from policysched.scheduler.extenders.capabilities import ExtendersByName
 from policysched.scheduler.gangs.attempt import GangAttempts
-from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.invariants import check_invariants
-from policysched.scheduler.kubelet_rejections import KubeletRejections, overcommits_node
+from policysched.scheduler.kubelet_rejections import KubeletRejections
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.metric_outages import MetricOutages
 from policysched.scheduler.pending_status import (
     PendingPodStatus,
     not_pending_reason,
     pending_status,
 )
+from policysched.scheduler.pod_events import PodEvents
+from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.first_samples import SourceNameOf
-from policysched.scheduler.policies.metric_outages import MetricOutages
 from policysched.scheduler.policies.policy_states import StateCounts
 from policysched.scheduler.policies.registry import PolicyStatus, ReloadResult
-from policysched.scheduler.policies.reload import PolicyReload
-from policysched.scheduler.policies.sample_wait_reports import SampleWaitReports
 from policysched.scheduler.policy_membership import PolicyMembership
+from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
-from policysched.scheduler.questions import AttemptEvaluator
-from policysched.scheduler.queue.admission import QueueAdmission
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
+from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.records import Decision, SchedulerCounters
-from policysched.scheduler.settlement import AttemptCommit
+from policysched.scheduler.sample_wait_reports import SampleWaitReports
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.storage_events import StorageEvents
+from policysched.scheduler.timers import DeferredReports, FirstSampleTimeouts, PolicyStateSaves, Timers
 
 __all__ = ["Scheduler", "SchedulerLimits"]
-
-_OWN_POD_EVENTS = frozenset({ClusterEvent.UNSCHEDULED_POD_ADD, ClusterEvent.UNSCHEDULED_POD_UPDATE})
-"""What concerns this one pod (and its gang), which `PolicyMembership` sees to; nobody else is woken for it."""
-
-_MESSAGES_PER_CALL_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
 class _AttemptInProgress:
-    """A decision that is not through yet, and whom it is about."""
+    """The pod or gang, and the steps that are left."""
 
     entry: QueueEntry
     steps: Steps[None]
 
 
 class Scheduler:
-    """Pods, nodes and policies in; binds and reports out. See `units` and `policies` for the states of each."""
+    """Events of pods, nodes and policies in; binds and reports out.
+
+    `queue.entries` draws the states of a pod, `policies.registry` those of a policy.
+    """
 
     def __init__(
         self,
@@ -90,42 +87,50 @@ class Scheduler:
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
     ) -> None:
-        """`extenders` are those that policies may ask, by name. `first_samples_s`: how long at the most a policy waits for each of its
-        metrics to be asked for once (0: not at all; then nobody needs to say what was asked in vain). `source_name_of` names the source that
-        a metric is asked of, for words."""
+        """`extenders`: those that policies may call, by name. `first_samples_s`: how long a policy waits at most for
+        the first poll of each of its metrics (0: not at all, and `SamplesFailed` events are not needed).
+        `source_name_of`: the name of a metric's source, for messages."""
         self._core = core = SchedulerCore(
             limits or SchedulerLimits(),
             extenders,
             first_samples_s=first_samples_s,
             source_name_of=source_name_of,
         )
-        self._admission = QueueAdmission(core)
-        self._bind_tracker = BindTracker(core, self._admission)
-        self._membership = PolicyMembership(core, self._admission)
+        admission = QueueAdmission(core)
+        self._bind_tracker = BindTracker(core, admission)
+        self._membership = PolicyMembership(core, admission)
         self._preemption = DefaultPreemption(core)
         self._extender_calls = ExtenderCalls(core)
         self._prebinder = Prebinder(core, self._bind_tracker)
-        self._storage_events = StorageEvents(core, self._prebinder)
-        questions = AttemptEvaluator(core)
-        settlement = AttemptCommit(core, self._admission, self._prebinder)
-        self._pod_attempts = PodAttempts(
-            core, questions, settlement, self._admission, self._preemption, self._extender_calls
-        )
-        self._gang_attempts = GangAttempts(core, questions, settlement, self._admission, self._preemption)
-        self._outages = MetricOutages(core)
         self._kubelet_rejections = KubeletRejections(core)
+        self._outages = MetricOutages(core)
         self._reload = PolicyReload(core, self._membership)
-        self._sample_wait_reports = SampleWaitReports(core)
-        self._timed_parts = (
-            core.queue,
-            self._admission,
-            self._outages,
-            core.first_samples,
-            self._sample_wait_reports,
-            core.reports,
-            self._kubelet_rejections,
+        self._storage_events = StorageEvents(core, self._prebinder)
+        self._pod_events = PodEvents(
+            core,
+            self._membership,
+            self._bind_tracker,
             self._prebinder,
-            core.policy_states,
+            self._preemption,
+            self._extender_calls,
+            self._kubelet_rejections,
+        )
+        self._pod_attempts = PodAttempts(
+            core, admission, self._preemption, self._extender_calls, self._prebinder
+        )
+        self._gang_attempts = GangAttempts(core, self._pod_attempts, admission, self._preemption)
+        self._timers = Timers(
+            (
+                core.queue,
+                admission,
+                self._outages,
+                FirstSampleTimeouts(core),
+                SampleWaitReports(core),
+                self._kubelet_rejections,
+                self._prebinder,
+                PolicyStateSaves(core),
+                DeferredReports(core),
+            )
         )
         self._synced = False
         self._has_attempted = False
@@ -135,17 +140,17 @@ class Scheduler:
     # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, event: e.Event, now_ns: int) -> list[Command]:
-        """Apply one event. Decides nothing, but for what is under way: that is finished first, on the cluster that it began on.
+        """Apply one event. Makes no attempt, but finishes one in progress first, on the cluster that it began on.
 
-        One flat table, longer than a screen: an event, and who sees to it.
+        A flat table, longer than a screen: each event and its handler.
         """
         if self._current_attempt is not None:
             self._run_attempt(self._current_attempt, None)
         match event:
             case e.PodUpdated(pod):
-                self._pod_updated(pod, now_ns)
+                self._pod_events.updated(pod, now_ns, synced=self._synced)
             case e.PodDeleted(uid):
-                self._pod_deleted(uid, now_ns)
+                self._pod_events.deleted(uid, now_ns, synced=self._synced)
             case e.NodeUpdated(node):
                 self._node_updated(node, now_ns)
             case e.NodeDeleted(name):
@@ -166,8 +171,8 @@ class Scheduler:
                 self._core.queue.requeue(self._core.cache.put_pod_set(pod_set), now_ns)
             case e.PodSetDeleted(kind, namespace_name, name):
                 self._core.queue.requeue(self._core.cache.drop_pod_set(kind, namespace_name, name), now_ns)
-            case e.StorageObjectUpdated(seen):
-                self._storage_events.storage_updated(seen, now_ns)
+            case e.StorageObjectUpdated(storage_object):
+                self._storage_events.storage_updated(storage_object, now_ns)
             case e.StorageObjectDeleted(kind, namespace_name, name):
                 self._storage_events.storage_deleted(kind, namespace_name, name, now_ns)
             case e.DeviceObjectUpdated(device_object):
@@ -191,7 +196,7 @@ class Scheduler:
             case e.SavedPolicyStatesLoaded(texts):
                 self._core.restore_states(texts)
             case e.SamplesArrived(policy, metric, samples):
-                self._core.put_samples(policy, metric, samples)
+                self._core.samples.put(policy, metric, samples)
                 self._metric_polled(policy, metric, now_ns)
                 self._core.queue.requeue({ClusterEvent.SAMPLES}, now_ns, policy=policy)
             case e.SamplesFailed(policy, metric):
@@ -219,74 +224,6 @@ class Scheduler:
         for name in list(self._core.policies.running):
             self._membership.readmit_pods(name, now_ns)
 
-    def _pod_updated(self, seen: ObservedPod, now_ns: int) -> None:
-        core, uid = self._core, seen.pod.uid
-        if seen.finished:
-            self._bind_tracker.finished(uid, seen.node, now_ns)
-        nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
-        core.update_states(seen, now_ns)
-        counted, ended = core.cache.active_pods.version, core.cache.ended_pods.version
-        events = set(core.cache.put_pod(seen) - _OWN_POD_EVENTS)
-        self._add_count_events(events, counted, ended)
-        current = core.cache.pods.get(uid)
-        if current is None:
-            self._membership.remove(seen.pod)
-        else:
-            self._membership.add(seen.pod)
-        if current is None or current.deleting:
-            self._preemption.forget(uid)
-            self._extender_calls.forget(uid)
-        if nominated is not None and (current is None or current.node is None):
-            after = core.cache.nominated.get(uid)
-            if after is None or after.nominated_node != nominated.nominated_node:
-                events.add(ClusterEvent.ASSIGNED_POD_DELETE)  # the room that was kept for it is free
-        if self._synced:
-            core.update_assumed_load(uid, before, now_ns)
-            self._membership.update(seen.pod, current, now_ns)
-        if current is None or current.node is not None or current.deleting:
-            self._prebinder.abort(uid, now_ns)
-        core.queue.requeue(events, now_ns)
-        self._track_kubelet_rejections(seen, before, now_ns)
-
-    def _track_kubelet_rejections(self, seen: ObservedPod, before: Placement | None, now_ns: int) -> None:
-        """What a pod that others put on a node, or one that its kubelet did not take, says of that node's room."""
-        core = self._core
-        after = core.cache.ledger.placement(seen.pod.uid)
-        if seen.rejection is not None and before is not None and after is None:
-            self._kubelet_rejections.pod_rejected(seen, seen.rejection, before, now_ns)
-        elif self._synced and before is None and after is not None:
-            self._kubelet_rejections.external_pod_placed(after.pod, after.node, now_ns)
-            core.counters.overcommits += overcommits_node(core.cache, after)
-
-    def _pod_deleted(self, uid: PodUid, now_ns: int) -> None:
-        core = self._core
-        core.policy_states.pod_deleted(uid)
-        known, was_nominated = core.cache.pods.get(uid), uid in core.cache.nominated
-        counted, ended = core.cache.active_pods.version, core.cache.ended_pods.version
-        events = set(core.cache.drop_pod(uid))
-        self._add_count_events(events, counted, ended)
-        self._preemption.forget(uid)
-        self._extender_calls.forget(uid)
-        core.assumed_load.pod_removed(uid)
-        if known is not None:
-            self._membership.remove(known.pod)
-            if was_nominated:
-                events.add(ClusterEvent.ASSIGNED_POD_DELETE)
-            if self._synced:
-                self._membership.update(known.pod, None, now_ns)
-        self._prebinder.abort(uid, now_ns)
-        core.delete_unseen_claims(uid)
-        core.reports.forget(uid)
-        core.queue.requeue(events, now_ns)
-
-    def _add_count_events(self, events: set[ClusterEvent], counted: int, ended: int) -> None:
-        """Add to the events that the counts of pods, and of pods that ended, have moved since these versions."""
-        cache = self._core.cache
-        if cache.active_pods.version != counted:
-            events.add(ClusterEvent.POD_COUNT)
-        if cache.ended_pods.version != ended:
-            events.add(ClusterEvent.FINISHED_POD)
-
     def _node_updated(self, node: Node, now_ns: int) -> None:
         self._kubelet_rejections.node_updated(node, now_ns)
         self._core.queue.requeue(self._core.cache.put_node(node), now_ns)
@@ -298,17 +235,17 @@ class Scheduler:
         self._prebinder.recheck(now_ns, node=name)
 
     def _metric_polled(self, policy: str, metric: str, now_ns: int) -> None:
-        """A metric was asked for, whatever came of it."""
+        """A poll of the metric ended, with samples or without."""
         self._reload.metric_polled(policy, metric)
         self._outages.recount(policy, now_ns)
 
     def _namespace_changed(self, name: str, events: frozenset[ClusterEvent], now_ns: int) -> None:
         if events and self._synced:
             self._membership.namespace_changed(name, now_ns)
-        # Pods elsewhere may have been refused by a term that selects namespaces by their labels.
+        # Terms of pods in other namespaces may select this one by its labels.
         self._core.queue.requeue(events, now_ns)
 
-    # ── decisions ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── attempts ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def ready(self, now_ns: int) -> bool:
         """Whether `decide` has something to do."""
@@ -321,109 +258,86 @@ class Scheduler:
             return False
         if core.queue.can_pop or self._reload.busy:
             return True
-        next_ns = self._next_time_ns()
+        next_ns = self._timers.next_time_ns()
         return next_ns is not None and next_ns <= now_ns
 
     def decide(self, now_ns: int) -> list[Command]:
-        """Go on with the decision that is under way. Where none is, do what time has made due, prepare one slice of a policy that
-        is to replace another, and take the first of the queue. Does nothing when not `ready`."""
-        most = self._core.limits.attempt_step_cost_max
+        """Continue the attempt in progress. If there is none: do what is due, prepare one slice of a policy that is
+        about to replace another, and attempt the first entry of the queue. Does nothing when not `ready`."""
+        cost_max = self._core.limits.attempt_step_cost_max
         if self._current_attempt is not None:
-            self._run_attempt(self._current_attempt, most)
+            self._run_attempt(self._current_attempt, cost_max)
             return self._take_commands()
         if not self.ready(now_ns):
             return self._take_commands()
-        self._advance(now_ns)
+        self._timers.advance(now_ns)
         self._reload.step(now_ns)
-        unit = self._core.queue.pop()
-        self._has_attempted = self._has_attempted or unit is not None
-        match unit:
+        entry = self._core.queue.pop()
+        self._has_attempted = self._has_attempted or entry is not None
+        match entry:
             case PendingPod():
-                self._run_attempt(
-                    _AttemptInProgress(unit, self._pod_attempts.attempt_pod(unit, now_ns)), most
-                )
+                steps = self._pod_attempts.attempt_pod(entry, now_ns)
+                self._run_attempt(_AttemptInProgress(entry, steps), cost_max)
             case QueuedGang():
-                self._run_attempt(
-                    _AttemptInProgress(unit, self._gang_attempts.attempt_gang(unit, now_ns)), most
-                )
+                steps = self._gang_attempts.attempt_gang(entry, now_ns)
+                self._run_attempt(_AttemptInProgress(entry, steps), cost_max)
             case None:
                 pass
             case QueueEntry():
-                raise AssertionError(f"{unit} is neither a pod nor a gang")
+                raise AssertionError(f"{entry} is neither a pod nor a gang")
         return self._take_commands()
 
-    def _run_attempt(self, thought: _AttemptInProgress, most: int | None) -> None:
-        """Until it is through, or has cost so much. None: until it is through."""
-        self._current_attempt, thought.entry.state = None, QueueState.DETACHED
+    def _run_attempt(self, attempt: _AttemptInProgress, cost_max: int | None) -> None:
+        """Run the attempt until it ends, or until its steps have cost this much (None: no limit)."""
+        self._current_attempt, attempt.entry.state = None, QueueState.DETACHED
         cost = 0
-        for one in thought.steps:
-            cost += one
-            if most is not None and cost >= most:
-                self._current_attempt, thought.entry.state = thought, QueueState.ATTEMPTING
+        for step_cost in attempt.steps:
+            cost += step_cost
+            if cost_max is not None and cost >= cost_max:
+                self._current_attempt, attempt.entry.state = attempt, QueueState.ATTEMPTING
                 return
 
     @property
     def attempt_in_progress(self) -> bool:
-        """Whether a decision is under way. Nothing of it is in effect yet."""
+        """Whether an attempt has steps left. Nothing of it is in effect yet."""
         return self._current_attempt is not None
 
     def requeue_current_attempt(self, now_ns: int) -> list[Command]:
-        """Whoever is being decided for stands in the queue again: nothing may be decided any more."""
+        """Give up the attempt in progress and requeue its pod or gang: this process may make no more attempts."""
         if self._current_attempt is not None:
-            unit, self._current_attempt = self._current_attempt.entry, None
-            unit.state = QueueState.DETACHED
-            for one in (unit, *unit.pending_members.values()) if isinstance(unit, QueuedGang) else (unit,):
-                one.attempts -= 1
-            self._core.queue.enqueue(unit, now_ns, "ScheduleAttemptFailure")
+            entry, self._current_attempt = self._current_attempt.entry, None
+            entry.state = QueueState.DETACHED
+            members = entry.pending_members.values() if isinstance(entry, QueuedGang) else ()
+            for attempted in (entry, *members):
+                attempted.attempts -= 1
+            self._core.queue.enqueue(entry, now_ns, "ScheduleAttemptFailure")
         return self._take_commands()
-
-    def _advance(self, now_ns: int) -> None:
-        self._core.queue.advance(now_ns)
-        self._admission.advance(now_ns)
-        self._outages.advance(now_ns)
-        self._core.commands += self._core.first_samples.advance(now_ns)
-        self._sample_wait_reports.advance(now_ns)
-        self._kubelet_rejections.advance(now_ns)
-        self._prebinder.advance(now_ns)
-        self._core.save_states(now_ns)
-        for unit, room in self._core.queue.due_messages(now_ns, _MESSAGES_PER_CALL_MAX):
-            if isinstance(unit, PendingPod):
-                self._core.report_pending(unit, room.reason, room.message, now_ns)
-        self._core.commands += self._core.reports.due_reports(now_ns)
-
-    def _next_time_ns(self) -> int | None:
-        soonest_ns = None
-        for part in self._timed_parts:
-            time_ns = part.next_time_ns()
-            if time_ns is not None and (soonest_ns is None or time_ns < soonest_ns):
-                soonest_ns = time_ns
-        return soonest_ns
 
     def _take_commands(self) -> list[Command]:
         core = self._core
-        out, core.commands = core.commands, []
-        next_ns = self._next_time_ns()
+        commands, core.commands = core.commands, []
+        next_ns = self._timers.next_time_ns()
         if next_ns != self._timer_at_ns:
             self._timer_at_ns = next_ns
             if next_ns is not None:
-                out.append(SetTimer(next_ns))
-        return out
+                commands.append(SetTimer(next_ns))
+        return commands
 
-    # ── looking in ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── inspection ────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def startup_error(self) -> str | None:
-        """Why this process has nothing to run at all; it is to end with an exit code that is not zero."""
+        """Why no policy can run; the process must exit with a non-zero code. None: there is no such error."""
         return self._core.policies.startup_error
 
     @property
     def binds_in_flight(self) -> int:
-        return len(self._core.in_flight_binds) - len(self._core.prebinding)
+        return self._core.binds.sent_count
 
     @property
     def prebinding_count(self) -> int:
-        """Pods that have their node and are bound once their claims are."""
-        return len(self._core.prebinding)
+        """Pods that are assumed and wait for their claims to be bound."""
+        return len(self._core.binds.prebinding)
 
     @property
     def synced(self) -> bool:
@@ -431,44 +345,44 @@ class Scheduler:
 
     @property
     def counters(self) -> SchedulerCounters:
-        return self._core.counters
+        return self._core.records.counters
 
     def state_counts(self) -> Mapping[tuple[str, str], StateCounts]:
-        """By policy and state: how many values it has, and how many were let go."""
-        return self._core.policy_states.counts()
+        """By policy and state: how many values it has, and how many were dropped."""
+        return self._core.samples.policy_states.counts()
 
     @property
     def nodes_with_capacity_holds(self) -> list[NodeName]:
-        """Nodes of which room is held back, for their kubelets said that they have less than we count."""
+        """Nodes with capacity held back because their kubelets rejected pods that fit by our count."""
         return self._kubelet_rejections.nodes_with_holds
 
     @property
     def decisions(self) -> list[Decision]:
         """The latest decisions, oldest first."""
-        return list(self._core.decisions)
+        return list(self._core.records.decisions)
 
     @property
     def cache(self) -> ClusterCache:
-        """The cluster as last seen; to be looked at, not to be changed."""
+        """The cluster as last observed. Read-only."""
         return self._core.cache
 
     def samples(self, policy: str) -> Samples:
-        """What is known of a policy's metrics now, with what is assumed on top."""
-        return self._core.samples.get(policy, {})
+        """The samples of a policy's metrics, with the assumed load."""
+        return self._core.samples.of_policy(policy)
 
     def programs(self) -> dict[str, Program]:
-        """The programs that decide now, by policy."""
+        """The running programs, by policy."""
         return {name: running.program for name, running in self._core.policies.running.items()}
 
     def metrics(self) -> dict[str, Mapping[str, Metric]]:
-        """What samples are wanted of, by policy and metric."""
+        """The metrics to poll, by policy and name."""
         return self._reload.metrics()
 
     def policies(self) -> list[PolicyStatus]:
         return self._core.policies.status()
 
     def reloads(self) -> dict[ReloadResult, int]:
-        """Offers of the ConfigMap by what became of them."""
+        """Policy texts that the ConfigMap offered, by result."""
         return dict(self._core.policies.reloads)
 
     @property
@@ -484,23 +398,25 @@ class Scheduler:
         return self._core.queue.counts()
 
     def pending_status(self, uid: PodUid) -> PendingPodStatus | None:
-        """What is known of a pending pod of ours and what it waits for; None where it is not one."""
+        """The state of a pending pod and what it waits for; None if it is not pending under a running policy."""
         return pending_status(self._core, uid)
 
     def pending_status_by_name(self, pod: str) -> PendingPodStatus | None:
-        """The same of `namespace/name`."""
-        uids = [uid for uid, one in self._core.pods.items() if one.pod.full_name == pod]
+        """As `pending_status`, for `namespace/name`."""
+        uids = [uid for uid, pending in self._core.pods.items() if pending.pod.full_name == pod]
         return pending_status(self._core, uids[-1]) if uids else None
 
     def not_pending_reason(self, pod: str) -> str:
-        """Why `namespace/name`, of which `pending_status_by_name` knows nothing, does not wait for a policy."""
+        """Why `pending_status_by_name` returns None for `namespace/name`."""
         return not_pending_reason(self._core, pod)
 
     def explain(
         self, uid: PodUid, now_ns: int, *, node_names: Collection[NodeName] | None = None
     ) -> PlacementExplanation | None:
-        """Every node's verdict for a pending pod of ours, as of now, with the nodes that are not `node_names` these set aside; None where
-        it is not one. Extenders are not asked."""
+        """Every node's verdict for a pending pod as of now; None if it is not pending under a running policy.
+
+        Nodes outside `node_names` are left out. Extenders are not called.
+        """
         core = self._core
         pod = core.pods.get(uid)
         if pod is None or pod.state is QueueState.BINDING:
@@ -513,8 +429,8 @@ class Scheduler:
         )
 
     def check(self) -> list[str]:
-        """One sentence for each thing inside that does not agree with another; none when all is well."""
+        """One sentence for each inconsistency inside; empty when all is well."""
         if not self._synced:
             return self._core.cache.ledger.check()
         parts = (self._preemption, self._extender_calls, self._kubelet_rejections)
-        return [*check_invariants(self._core), *(words for part in parts for words in part.check())]
+        return [*check_invariants(self._core), *(problem for part in parts for problem in part.check())]

@@ -1,9 +1,9 @@
-"""Long thinking in steps, so that a decision that looks at many nodes does not hold up everything else.
+"""Long computations in steps, so that an attempt over many nodes does not delay everything else.
 
-Whoever thinks long is a generator: it yields, after each piece of work, what that piece has cost, and returns what it found. How
-much is done at a time is for `Scheduler.decide` to say; nothing of the cluster may change until it is through. Costs are estimates
-that come from counts, not from a clock, so that the same cluster gives the same steps. The unit is about 10 µs: what it takes to
-lift one pod off an overlay or to lay it back, and to look at what that changes.
+A long computation is a generator. It yields the cost of each piece of work, and returns its result. `Scheduler.decide`
+limits the cost of one call; the cluster must not change before the generator ends. Costs are estimated from counts, not
+measured, so that the same cluster gives the same steps. The unit is about 10 µs: removing a pod from an overlay or adding
+it back, and evaluating what that changes.
 """
 
 from collections.abc import Generator
@@ -16,15 +16,15 @@ _NODES_PER_COST_UNIT = 50
 
 
 def evaluation_cost(node_count: int) -> int:
-    """What it costs to ask about a pod on every node."""
+    """The cost of evaluating a pod on every node."""
     return 1 + node_count // _NODES_PER_COST_UNIT
 
 
 def run_to_completion(steps: Steps[Value]) -> Value:
-    """For whoever has the time."""
+    """Run all steps at once. Returns the result."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            found: Value = end.value
-            return found
+            result: Value = end.value
+            return result

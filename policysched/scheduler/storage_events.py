@@ -1,4 +1,4 @@
-"""Volumes, devices, claims and their kin as events: into the cache, to the pods that they wake, to the pods that wait for them."""
+"""Storage and device events: into the cache, to the parked pods that they can help, and to the pods in PreBind."""
 
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import DeviceKind, DeviceObject, ResourceClaim
@@ -17,27 +17,27 @@ _GLOBAL_EVENTS = frozenset({ClusterEvent.DEVICES_FREED})
 
 
 class StorageEvents:
-    def __init__(self, core: SchedulerCore, preparing: Prebinder) -> None:
+    def __init__(self, core: SchedulerCore, prebinder: Prebinder) -> None:
         self._core = core
-        self._prebinder = preparing
+        self._prebinder = prebinder
 
-    def storage_updated(self, one: StorageObject | CsiNode, now_ns: int) -> None:
-        events = self._core.cache.put_storage(one)
-        match one:
+    def storage_updated(self, storage_object: StorageObject | CsiNode, now_ns: int) -> None:
+        events = self._core.cache.put_storage(storage_object)
+        match storage_object:
             case PersistentVolume():
                 self._core.queue.requeue(events, now_ns)
                 self._prebinder.recheck(now_ns)
             case PersistentVolumeClaim():
-                self._core.queue.requeue(events, now_ns, claim=one.key)
-                self._prebinder.recheck(now_ns, claim=one.key)
+                self._core.queue.requeue(events, now_ns, claim=storage_object.key)
+                self._prebinder.recheck(now_ns, claim=storage_object.key)
             case _:
                 self._core.queue.requeue(events, now_ns)
 
-    def device_updated(self, one: DeviceObject, now_ns: int) -> None:
-        events = self._core.cache.put_device_object(one)
-        self._requeue(events, one.key if isinstance(one, ResourceClaim) else None, now_ns)
-        if isinstance(one, ResourceClaim):
-            self._prebinder.device_claim_changed(one.key, now_ns)
+    def device_updated(self, device_object: DeviceObject, now_ns: int) -> None:
+        events = self._core.cache.put_device_object(device_object)
+        self._requeue(events, device_object.key if isinstance(device_object, ResourceClaim) else None, now_ns)
+        if isinstance(device_object, ResourceClaim):
+            self._prebinder.device_claim_changed(device_object.key, now_ns)
 
     def device_deleted(self, kind: DeviceKind, namespace: str, name: str, now_ns: int) -> None:
         self._requeue(self._core.cache.drop_device_object(kind, namespace, name), None, now_ns)
@@ -55,7 +55,7 @@ class StorageEvents:
         self._requeue(self._core.cache.devices.mark_claim_deleted(claim), None, now_ns)
 
     def _requeue(self, events: frozenset[ClusterEvent], claim: ResourceClaimKey | None, now_ns: int) -> None:
-        """What happens to a claim helps those who use it, devices that are free help all."""
+        """A change of a claim can help the pods that use it, freed devices every pod."""
         queue = self._core.queue
         queue.requeue(events & _GLOBAL_EVENTS, now_ns)
         queue.requeue(events - _GLOBAL_EVENTS, now_ns, claim=claim)

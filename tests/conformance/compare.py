@@ -32,7 +32,7 @@ from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName
 from policysched.model.messages import pod_refused_message
 from policysched.model.pods import QueuedPodInfo
-from policysched.scheduler.preemption.default_preemption import message_after_rejection
+from policysched.scheduler.preemption.post_filter_messages import message_after_rejection
 from tests.conformance.cluster_case import BadLine, Decision, read, replay
 from tests.conformance.devices_given import compare_devices
 from tests.conformance.kube_default import kube_default

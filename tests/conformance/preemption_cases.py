@@ -17,14 +17,14 @@ from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.messages import unavailable_message
 from policysched.model.pods import Pod, QueuedPodInfo
-from policysched.scheduler.gangs.placement import PREEMPTION_NEVER
 from policysched.scheduler.preemption.candidates import (
     Candidate,
     CandidateSearchResult,
     PreemptionInputs,
     find_candidates,
 )
-from policysched.scheduler.preemption.default_preemption import claim_message, preemption_message
+from policysched.scheduler.preemption.default_preemption import PREEMPTION_NEVER
+from policysched.scheduler.preemption.post_filter_messages import claim_message, preemption_message
 from policysched.scheduler.steps import run_to_completion
 from tests.conformance.cluster_case import Decision
 

@@ -59,7 +59,7 @@ def test_a_pod_that_waits_for_no_policy_says_why_not() -> None:
     notes = {name: page(rig, f"default/{name}")["note"] for name in ("foreign", "leaving", "there", "done")}
 
     assert notes == {
-        "foreign": "its schedulerName is `else`, and no policy of that name runs here; those that run: test",
+        "foreign": "its schedulerName is `else`, and no policy of that name runs here; running policies: test",
         "leaving": "it is being deleted",
         "there": "it is on a",
         "done": "no pod default/done is known that has not finished",

@@ -25,7 +25,7 @@ from policysched.lang.check import check_text
 from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS
 from policysched.lang.ir.attributes import ATTRIBUTES
 from policysched.runtime.scheduler_app import ExitReason
-from policysched.scheduler.pending_reports import PendingReason
+from policysched.scheduler.commands import PendingReason
 from policysched.schemas import schema
 from policysched.text import Severity
 from tests.house import coverage_doc, docs, metrics_doc, settings_doc

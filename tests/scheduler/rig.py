@@ -12,8 +12,8 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.extenders.capabilities import ExtendersByName
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import pending
 
@@ -130,7 +130,7 @@ class Rig:
     # ── what is the case ───────────────────────────────────────────────────────────────────────────────────────────
 
     def unanswered(self) -> list[c.Bind]:
-        in_flight = self.scheduler._core.in_flight_binds
+        in_flight = self.scheduler._core.binds.in_flight
         latest = {bind.uid: bind for bind in self.of(c.Bind)}
         return [latest[uid] for uid in in_flight]
 

@@ -10,8 +10,8 @@ from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.policies.assumed_load import AssumedLoadTracker
+from policysched.scheduler.policies.sample_state import SampleState
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 
@@ -54,7 +54,7 @@ def burst(count: int = 6, **more: object) -> list[Pod]:
 
 
 def assumed(rig: Rig, policy: str = "test") -> dict[str, float]:
-    return dict(rig.scheduler._core.samples[policy]["rx"].assumed)
+    return dict(rig.scheduler._core.samples.by_policy[policy]["rx"].assumed)
 
 
 def spread(rig: Rig) -> dict[str, int]:
@@ -237,7 +237,7 @@ def test_what_is_assumed_can_refuse_a_node() -> None:
 BUGS: dict[str, tuple[type, str, Callable[[], None]]] = {
     "what lands is not counted": (AssumedLoadTracker, "pod_placed", a_burst_spreads),
     "what goes is not taken back": (AssumedLoadTracker, "pod_removed", a_withdrawn_pod_is_taken_back),
-    "what others place is overlooked": (SchedulerCore, "update_assumed_load", pods_of_others_count),
+    "what others place is overlooked": (SampleState, "update_assumed_load", pods_of_others_count),
 }
 
 

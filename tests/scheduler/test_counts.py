@@ -8,7 +8,7 @@ from policysched.evaluate.columns.pod_counter import _CountQuery
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e
-from policysched.scheduler.scheduler import Scheduler
+from policysched.scheduler.pod_events import PodEvents
 from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import Rig
 
@@ -161,15 +161,15 @@ def test_a_pod_is_evaluated_when_it_changes_and_not_at_every_attempt(
 
 
 def test_parked_pods_that_are_never_requeued_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = Scheduler._pod_updated
+    updated = PodEvents.updated
 
-    def unnoticed(self: Scheduler, one: ObservedPod, now_ns: int) -> None:
-        wake = self._core.queue.requeue
+    def without_requeue(self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool) -> None:
+        requeue = self._core.queue.requeue
         monkeypatch.setattr(self._core.queue, "requeue", lambda *_: None)
-        seen(self, one, now_ns)
-        monkeypatch.setattr(self._core.queue, "requeue", wake)
+        updated(self, observed, now_ns, synced=synced)
+        monkeypatch.setattr(self._core.queue, "requeue", requeue)
 
-    monkeypatch.setattr(Scheduler, "_pod_updated", unnoticed)
+    monkeypatch.setattr(PodEvents, "updated", without_requeue)
 
     with pytest.raises(AssertionError):
         test_members_wait_until_enough_of_them_are_there_and_then_all_go()

@@ -12,7 +12,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.extenders.calls import ExtenderCalls
-from policysched.scheduler.extenders.capabilities import ExtenderCapabilities
+from policysched.scheduler.policies.extender_capabilities import ExtenderCapabilities
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 
@@ -162,7 +162,7 @@ def test_a_node_that_the_extender_rejects_is_not_used_and_its_reason_is_reported
     assert rig.where() == {}
     assert rig.words("web") == (
         "0/3 nodes are available: 1 Insufficient cpu, 1 no GPU, 1 no GPU memory. "
-        "preemption: not tried, for extender gpu has a say about this pod."
+        "preemption: not tried, because extender gpu applies to this pod."
     )
 
 
@@ -318,7 +318,7 @@ def test_a_pod_that_an_extender_applies_to_does_not_preempt_and_others_of_the_po
     rig.settle()
 
     assert nobody == []
-    assert (rig.words("asks") or "").endswith("not tried, for extender gpu has a say about this pod.")
+    assert (rig.words("asks") or "").endswith("not tried, because extender gpu applies to this pod.")
     assert [eviction.name for eviction in rig.of(c.Evict)] == ["plain"]
 
 

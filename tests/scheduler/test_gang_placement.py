@@ -18,6 +18,7 @@ from policysched.scheduler.gangs import placement
 from policysched.scheduler.preemption import nominations as nominated
 from policysched.scheduler.preemption.candidates import PreemptionInputs
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from policysched.scheduler.preemption.gang_placement import GangPlacement
 from policysched.scheduler.preemption.lazy_candidates import LazyCandidates
 from policysched.scheduler.steps import Steps
 from tests.builders import node, placed, pod
@@ -341,7 +342,7 @@ def test_a_gang_that_preempts_in_part_is_noticed(monkeypatch: pytest.MonkeyPatch
 
     def in_part(self: placement._GangSearch) -> Steps[object]:
         found = yield from search(self)
-        return placement.GangPlacement(tuple(self.placements)) if self.placements else found
+        return GangPlacement(tuple(self.placements)) if self.placements else found
 
     monkeypatch.setattr(placement._GangSearch, "run", in_part)
 

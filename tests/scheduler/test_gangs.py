@@ -238,7 +238,7 @@ def test_a_gang_that_timed_out_is_requeued_behind_others() -> None:
     rig.see(node("b", cpu="1"))
     rig.settle()
 
-    assert event.message == "gang default/train was not placed within 5m; it starts anew behind others"
+    assert event.message == "gang default/train was not placed within 5m; it is requeued behind all others"
     assert len(rig.where()) == 3
 
 

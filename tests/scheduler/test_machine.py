@@ -26,9 +26,9 @@ from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.bind_tracker import BindTracker
-from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.policies.registry import PolicyRegistry
 from policysched.scheduler.policy_membership import PolicyMembership
+from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.queue.queue import SchedulingQueue
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import node, pending, placed, pod
@@ -434,7 +434,7 @@ def forgets_its_status(policies: PolicyRegistry, name: str, *_more: object) -> N
 
 
 def accepts_every_confirmation(binding: BindTracker, uid: PodUid, node_name: NodeName, now_ns: int) -> None:
-    flight = binding._core.in_flight_binds.pop(uid)
+    flight = binding._core.binds.in_flight.pop(uid)
     binding._core.cache.confirm(flight.pod.pod, node_name)
     binding._admission.remove(flight.pod, now_ns)
 

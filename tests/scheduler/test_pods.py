@@ -499,7 +499,7 @@ def test_an_assumed_pod_without_a_bind_is_found_by_the_invariants(monkeypatch: p
     rig = Rig(FIT, node("a"), web := pod("web"))
     rig.settle()
 
-    del rig.scheduler._core.in_flight_binds[web.uid]
+    del rig.scheduler._core.binds.in_flight[web.uid]
 
     assert any("no bind is in flight" in one for one in rig.scheduler.check())
 

@@ -70,7 +70,7 @@ def test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_
     rig.tell(e.PodDeleted(whole.pod.uid))
 
     assert values(rig) == {("web", "a"): 0.75}
-    assert rig.scheduler._core.policy_states._policies["test"].events_by_pod == {}
+    assert rig.scheduler._core.samples.policy_states._policies["test"].events_by_pod == {}
 
 
 def test_only_placed_pods_of_the_policy_update_its_state() -> None:
@@ -300,7 +300,7 @@ def test_values_beyond_the_size_of_a_config_map_are_cut_latest_first() -> None:
     for number in range(800):
         rig.see(shown(f"p{number}", "a", ended("run-1"), app=f"{number:03}{'x' * 1000}"))
 
-    (text,) = rig.scheduler._core.policy_states.texts().values()
+    (text,) = rig.scheduler._core.samples.policy_states.texts().values()
 
     keys = [key[:3] for key, _, _ in json.loads(text)["values"]["reward"]]
     assert len(text.encode()) <= policy_states.TEXTS_BYTES_MAX

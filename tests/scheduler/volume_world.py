@@ -199,7 +199,7 @@ class World:
                 # A pod that is gone, or whose time was over, leaves its command behind: of two that write one version only
                 # the first comes through.
                 self.latest[command.uid] = command
-                for uid in self.scheduler._core.prebinding:
+                for uid in self.scheduler._core.binds.prebinding:
                     other = self.latest.get(uid)
                     if other is not None and any(one is other for one in self.to_do):
                         self.wrong += _both(command, other)

@@ -49,8 +49,8 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import BindConfirmed, BindRefused, PodUpdated
 from policysched.scheduler.extenders import calls
 from policysched.scheduler.gangs import placement as gang_room
-from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.kubelet_rejections import KubeletRejections
+from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.policies.assumed_load import AssumedLoadTracker
 from policysched.scheduler.policies.policy_states import PolicyStates
 from policysched.scheduler.policies.recovery_tracker import RecoveryTracker
@@ -59,9 +59,10 @@ from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption import candidates
 from policysched.scheduler.preemption.candidates import Candidate
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from policysched.scheduler.preemption.gang_placement import GangPlacement, MemberPlacement, NoGangPlacement
+from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.queue.ordered_queue import FairShareQueue
 from policysched.scheduler.queue.queue import SchedulingQueue
-from policysched.scheduler.scheduler import Scheduler
 from policysched.scheduler.steps import Steps
 from tests.reference.builtins import FILTERS as ORACLE_FILTERS
 from tests.simulation import world
@@ -324,16 +325,16 @@ def pods_of_nobody_are_told_why_they_wait() -> AbstractContextManager[Any]:
 
 
 def pods_of_nobody_have_events() -> AbstractContextManager[Any]:
-    pod_seen = Scheduler._pod_updated
+    updated = PodEvents.updated
 
-    def greet(self: Scheduler, seen: ObservedPod, now_ns: int) -> None:
-        pod_seen(self, seen, now_ns)
-        pod = seen.pod
+    def updated_with_event(self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool) -> None:
+        updated(self, observed, now_ns, synced=synced)
+        pod = observed.pod
         if pod.scheduler == UNKNOWN_SCHEDULER:
             about = (pod.uid, pod.namespace, pod.name, "beta")
             self._core.commands.append(ReportPodEvent(*about, "Normal", "Seen", "is nobody's"))
 
-    return patch.object(Scheduler, "_pod_updated", greet)
+    return patch.object(PodEvents, "updated", updated_with_event)
 
 
 # ── what is said ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -441,15 +442,15 @@ def who_has_made_room_does_not_come() -> AbstractContextManager[Any]:
 def room_is_made_for_a_part_of_a_gang() -> AbstractContextManager[Any]:
     run = gang_room._GangSearch.run
 
-    def content(self: gang_room._GangSearch) -> Steps[gang_room.GangPlacement | gang_room.NoGangPlacement]:
+    def content(self: gang_room._GangSearch) -> Steps[GangPlacement | NoGangPlacement]:
         found = yield from run(self)
-        return gang_room.GangPlacement(tuple(self.placements)) if self.placements else found
+        return GangPlacement(tuple(self.placements)) if self.placements else found
 
     return patch.object(gang_room._GangSearch, "run", content)
 
 
 def room_for_a_member_is_thought_of_without_those_before_it() -> AbstractContextManager[Any]:
-    def take(self: gang_room._GangSearch, seat: gang_room.MemberPlacement) -> None:
+    def take(self: gang_room._GangSearch, seat: MemberPlacement) -> None:
         self.placements.append(seat)
 
     return patch.object(gang_room._GangSearch, "_apply_placement", take)

@@ -222,7 +222,7 @@ class LivenessChecker:
             cache,
             now_ns=self._now_ns,
             facts=self._facts(seen.pod.uid),
-            samples=self._core.samples.get(program.name, {}),
+            samples=self._core.samples.of_policy(program.name),
         )
 
     def _facts(self, uid: PodUid) -> QueuedPodInfo:

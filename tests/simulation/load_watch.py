@@ -62,7 +62,7 @@ class LoadWatch:
 
     def _see_to(self, bind: Bind) -> None:
         running, now_ns = self._core.policies.running[POLICY], self._now_ns()
-        program, samples = running.program, self._core.samples.get(POLICY, {}).get(METRIC)
+        program, samples = running.program, self._core.samples.of_policy(POLICY).get(METRIC)
         metric = program.metrics[METRIC]
         true_ns = known_from_ns(samples, metric, bind.node, now_ns)
         if program.outage is not None:
@@ -99,7 +99,7 @@ class LoadWatch:
     def _is_on_its_way(self, sent: _Sent) -> bool:
         """Whether its bind is not answered yet, and the pod is alive for all that is known: a bind may outlive it."""
         seen = self._core.cache.pods.get(sent.pod.uid)
-        return sent.pod.uid in self._core.in_flight_binds and seen is not None and not seen.deleting
+        return sent.pod.uid in self._core.binds.in_flight and seen is not None and not seen.deleting
 
     def _is_there(self, sent: _Sent) -> bool:
         found = self._local.get("pods", sent.pod.namespace, sent.pod.name)
@@ -125,7 +125,7 @@ def loads_wrong_at_rest(scheduler: Scheduler, local: LocalClient, now_ns: int) -
     running = scheduler._core.policies.running.get(POLICY)
     if running is None or METRIC not in running.program.metrics:
         return []
-    metric, samples = running.program.metrics[METRIC], scheduler._core.samples.get(POLICY, {}).get(METRIC)
+    metric, samples = running.program.metrics[METRIC], scheduler._core.samples.of_policy(POLICY).get(METRIC)
     names = [NodeName(node["metadata"]["name"]) for node in local.list("nodes")]
     return [
         f"the load of {name} is answered and not known"

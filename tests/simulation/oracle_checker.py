@@ -22,10 +22,10 @@ from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Placement, Pod
 from policysched.scheduler.commands import Evict
-from policysched.scheduler.gangs.placement import GangPlacement
-from policysched.scheduler.gangs.registry import QueuedGang
+from policysched.scheduler.preemption.gang_placement import GangPlacement
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
+from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference import evaluate, order_key, select_node
 from tests.simulation.churn import PROTECTED_LABEL
@@ -64,8 +64,8 @@ class OracleChecker:
         ]
         if overlay is None:
             self.comparisons += 1
-            asked.pop("nominated")
-            assert asked.pop("within") is None, f"{pod.full_name} is asked for alone, within a domain"
+            asked.pop("nominated_node")
+            assert asked.pop("domain") is None, f"{pod.full_name} is attempted alone, within a domain"
             said = self._prefer_nominated_node(pod, evaluate(plan.program, pod, self._core.cache, **asked))
             self._compare(pod, verdict, said)
             if said.selected is not None:
@@ -136,18 +136,18 @@ class OracleChecker:
         ]
         for other, place in kept:
             core.cache.ledger.assume(other, place)
-            core.assumed_load.pod_placed(other, core.namespace_of(other), place, self._now_ns)
+            core.samples.assumed_load.pod_placed(other, core.namespace_of(other), place, self._now_ns)
         said = evaluate(
             core.policies.running[pod.scheduler].program,
             pod,
             core.cache,
             now_ns=self._now_ns,
             facts=core.pods[pod.uid].facts,
-            samples=core.samples.get(pod.scheduler, {}),
+            samples=core.samples.of_policy(pod.scheduler),
         )
         for other, _ in kept:
             core.cache.ledger.withdraw(other.uid)
-            core.assumed_load.pod_removed(other.uid)
+            core.samples.assumed_load.pod_removed(other.uid)
         self.comparisons += 1
         if core.policies.running[pod.scheduler].program.extenders and node in said.feasible:
             return  # the extenders had their say about which of these it is
@@ -200,7 +200,7 @@ class OracleChecker:
                 self._core.cache,
                 now_ns=self._now_ns,
                 facts=seat.pod.facts,
-                samples=self._core.samples.get(gang.policy, {}),
+                samples=self._core.samples.of_policy(gang.policy),
             )
             if seat.node not in said.feasible:
                 why = said.pod_refusal or said.refusals.get(seat.node)
@@ -306,7 +306,7 @@ class OracleChecker:
             cache,
             now_ns=self._now_ns,
             facts=core.pods[pod.uid].facts,
-            samples=core.samples.get(pod.scheduler, {}),
+            samples=core.samples.of_policy(pod.scheduler),
         )
         return [NodeName(node) for node in said.feasible]
 

@@ -240,7 +240,7 @@ class Replica:
 
     def _mourn(self, app: SchedulerApp) -> None:
         """Binds of this life may be carried out or not: nobody is left to see to it."""
-        for flight in app.scheduler._core.in_flight_binds.values():
+        for flight in app.scheduler._core.binds.in_flight.values():
             self._world.watchman.mark_disturbed(flight.pod.pod)
 
 

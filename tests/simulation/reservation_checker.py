@@ -23,7 +23,7 @@ def duplicate_reservations(scheduler: Scheduler) -> list[str]:
 
 
 def _reservations(scheduler: Scheduler) -> Iterator[tuple[str, str]]:
-    for preparation in scheduler._core.prebinding.values():
+    for preparation in scheduler._core.binds.prebinding.values():
         needs = preparation.prebind_work
         if needs.volumes is not None:
             for claim, volume in needs.volumes.choice.static_bindings:

@@ -25,8 +25,8 @@ from policysched.runtime import scheduler_app
 from policysched.sandbox.kubelet import RUN_SECONDS
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindRefused, PodUpdated
+from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.queue.queue import SchedulingQueue
-from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.bugs import a_restart_forgets_what_its_states_were_fed, gangs_are_placed_in_part
 from tests.simulation.stories import Told
 from tests.simulation.stories_volumes import two_claims_and_two_disks
@@ -174,13 +174,13 @@ def a_bind_is_told_twice() -> AbstractContextManager[Any]:
 
 
 def a_pod_that_waits_is_overlooked() -> AbstractContextManager[Any]:
-    pod_seen = Scheduler._pod_updated
+    updated = PodEvents.updated
 
-    def overlook(self: Scheduler, seen: ObservedPod, now_ns: int) -> None:
-        if seen.node is not None:
-            pod_seen(self, seen, now_ns)
+    def only_placed(self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool) -> None:
+        if observed.node is not None:
+            updated(self, observed, now_ns, synced=synced)
 
-    return patch.object(Scheduler, "_pod_updated", overlook)
+    return patch.object(PodEvents, "updated", only_placed)
 
 
 def conditions_are_not_written() -> AbstractContextManager[Any]:

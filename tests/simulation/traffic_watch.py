@@ -36,7 +36,7 @@ class TrafficWatch:
 
     def _see_to(self, bind: Bind, seen: ObservedPod) -> None:
         program = self._core.policies.running[bind.policy].program
-        samples = self._core.samples.get(bind.policy, {}).get(METRIC)
+        samples = self._core.samples.of_policy(bind.policy).get(METRIC)
         metric = program.metrics.get(METRIC)
         if metric is None or samples is None or self._now_ns() - samples.polled_ns > metric.stale_after_ns:
             return
@@ -59,7 +59,7 @@ class TrafficWatch:
                 yield other
 
     def _is_on_its_way(self, uid: PodUid, node: NodeName) -> bool:
-        return uid in self._core.in_flight_binds and self._sent.get(uid) == node
+        return uid in self._core.binds.in_flight and self._sent.get(uid) == node
 
     def _is_there(self, seen: ObservedPod, node: NodeName) -> bool:
         found = self._local.get("pods", seen.pod.namespace, seen.pod.name)

@@ -323,7 +323,7 @@ class World:
         ]
 
     def _states_at_rest(self, scheduler: Scheduler) -> list[str]:
-        kept = scheduler._core.policy_states._policies.get("epsilon")
+        kept = scheduler._core.samples.policy_states._policies.get("epsilon")
         if kept is None:
             return ["the policy with a state does not run yet"]
         return self._state_watch.problems(kept.tables["ended"].values)

@@ -27,9 +27,9 @@ from policysched.model.messages import pod_refused_message, unavailable_message
 from policysched.model.pods import Pod
 from policysched.scheduler.commands import CallExtenders, Log
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.extenders.capabilities import applicable_extenders
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
+from policysched.scheduler.policies.extender_capabilities import applicable_extenders
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 
@@ -70,7 +70,9 @@ class ExtenderCalls:
     def applicable_extenders(self, pod: PendingPod) -> tuple[Extender, ...]:
         """The extenders that apply to the pod."""
         program = self._core.policies.running[pod.policy].program
-        return applicable_extenders(program, pod.pod, self._core.extenders) if program.extenders else ()
+        return (
+            applicable_extenders(program, pod.pod, self._core.policies.extenders) if program.extenders else ()
+        )
 
     def take_answer(self, uid: PodUid) -> AnsweredExtenderCall | None:
         """Pop the answer for the pod, if any: it is used in this attempt only."""
@@ -181,7 +183,8 @@ class ExtenderCalls:
 
     def _have_free_slot(self, names: list[str]) -> bool:
         return all(
-            self._in_flight_count[name] < self._core.extenders[name].concurrent_calls_max for name in names
+            self._in_flight_count[name] < self._core.policies.extenders[name].concurrent_calls_max
+            for name in names
         )
 
     def _send(self, pod: PendingPod, call: _ExtenderCall) -> None:
@@ -228,7 +231,7 @@ class ExtenderCalls:
             self._answered[uid] = AnsweredExtenderCall(call, answers, now_ns)
             core.queue.enqueue(pod, now_ns, "ExtenderAnswered")
             return
-        core.counters.count_attempt("error", pod.policy)
+        core.records.counters.count_attempt("error", pod.policy)
         pod.in_error_backoff = True
         core.queue.apply_backoff(pod, now_ns)
         core.queue.enqueue(pod, now_ns, "ScheduleAttemptFailure")

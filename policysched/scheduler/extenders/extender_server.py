@@ -31,10 +31,10 @@ from policysched.scheduler import events as e
 from policysched.scheduler.commands import Bind, Command
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.metric_outages import MetricOutages
 from policysched.scheduler.policies.first_samples import SourceNameOf
-from policysched.scheduler.policies.metric_outages import MetricOutages
 from policysched.scheduler.policies.registry import PolicyStatus, ReloadResult
-from policysched.scheduler.policies.reload import PolicyReload
+from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult
 
@@ -93,8 +93,8 @@ class _NoPendingPods:
         del program, plan, now_ns
         return iter(())
 
-    def readmit_pods(self, policy: str, now_ns: int) -> None:
-        del policy, now_ns
+    def readmit_pods(self, policy: str, now_ns: int, precomputed: object = None) -> None:
+        del policy, now_ns, precomputed
 
 
 class ExtenderServer:
@@ -127,8 +127,8 @@ class ExtenderServer:
                 self._pod_updated(pod, now_ns)
             case e.PodDeleted(uid):
                 cache.drop_pod(uid)
-                core.policy_states.pod_deleted(uid)
-                core.assumed_load.pod_removed(uid)
+                core.samples.policy_states.pod_deleted(uid)
+                core.samples.assumed_load.pod_removed(uid)
             case e.NodeUpdated(node):
                 cache.put_node(node)
             case e.NodeDeleted(name):
@@ -158,7 +158,7 @@ class ExtenderServer:
             case e.SavedPolicyStatesLoaded(texts):
                 core.restore_states(texts)
             case e.SamplesArrived(policy, metric, samples):
-                core.put_samples(policy, metric, samples)
+                core.samples.put(policy, metric, samples)
                 self._reload.metric_polled(policy, metric)
                 self._outages.recount(policy, now_ns)
             case e.SamplesFailed(policy, metric):
@@ -180,7 +180,7 @@ class ExtenderServer:
     def advance(self, now_ns: int) -> list[Command]:
         """Handle what is due, and run one slice of preparation while `busy`."""
         self._outages.advance(now_ns)
-        self._core.commands += self._core.first_samples.advance(now_ns)
+        self._core.commands += self._core.samples.first_samples.advance(now_ns)
         self._core.save_states(now_ns)
         if self._reload.busy:
             self._reload.step(now_ns)
@@ -196,7 +196,7 @@ class ExtenderServer:
         core.update_states(observed, now_ns)
         core.cache.put_pod(observed)
         if self._synced:
-            core.update_assumed_load(uid, before, now_ns)
+            core.samples.update_assumed_load(uid, before, now_ns)
 
     # ── filter and prioritize ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -235,7 +235,7 @@ class ExtenderServer:
                 query.node_names,
                 now_ns=now_ns,
                 facts=_facts(pod, now_ns),
-                samples=core.samples.get(query.policy, {}),
+                samples=core.samples.of_policy(query.policy),
                 overlay=self._overlay(pod),
                 nominated_pods=competing_nominations(core, pod),
             )
@@ -288,7 +288,7 @@ class ExtenderServer:
             pod,
             now_ns=now_ns,
             facts=facts,
-            samples=core.samples.get(policy, {}),
+            samples=core.samples.of_policy(policy),
             overlay=self._overlay(pod),
             nominated_pods=competing_nominations(core, pod),
         )
@@ -330,7 +330,7 @@ class ExtenderServer:
         observed, before = core.cache.pods.get(uid), core.cache.ledger.placement(uid)
         if observed is not None and before is None:
             core.cache.assume(observed.pod, node)
-            core.update_assumed_load(uid, None, now_ns)
+            core.samples.update_assumed_load(uid, None, now_ns)
         return Bind(uid, namespace, name, node, policy, plan.program.sha256)
 
     def _bind_confirmed(self, uid: PodUid, node: NodeName, now_ns: int) -> None:
@@ -341,13 +341,13 @@ class ExtenderServer:
             return  # not cached yet, or the watch shows it as bound
         before = core.cache.ledger.placement(uid)
         core.cache.confirm(observed.pod, node)
-        core.update_assumed_load(uid, before, now_ns)
+        core.samples.update_assumed_load(uid, before, now_ns)
 
     def _bind_failed(self, uid: PodUid) -> None:
         self._in_flight_binds.pop(uid, None)
         if self._core.cache.ledger.state(uid) is PlacementState.ASSUMED:
             self._core.cache.withdraw(uid)
-            self._core.assumed_load.pod_removed(uid)
+            self._core.samples.assumed_load.pod_removed(uid)
 
     # ── status ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -402,9 +402,9 @@ class ExtenderServer:
         if running is None:
             active = ", ".join(sorted(self._core.policies.running))
             raise ExtenderServerError(f"unknown policy `{policy}` (active: {active})", ready=True)
-        if policy in self._core.first_samples.held_policies:
+        if policy in self._core.samples.first_samples.held_policies:
             raise ExtenderServerError(
-                f"policy `{policy}` {self._core.first_samples.message(policy)}", ready=False
+                f"policy `{policy}` {self._core.samples.first_samples.message(policy)}", ready=False
             )
         self._has_answered = True
         return running.plan

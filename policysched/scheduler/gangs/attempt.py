@@ -13,21 +13,24 @@ from dataclasses import dataclass, field, replace
 from policysched.evaluate import TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.messages import unavailable_message
+from policysched.scheduler.admission import QueueAdmission
+from policysched.scheduler.attempt import PodAttempts
+from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.placement import gang_overlay, members_in_attempt_order
-from policysched.scheduler.gangs.registry import QueuedGang
+from policysched.scheduler.gangs.placement import (
+    find_gang_placement,
+    gang_overlay,
+    members_in_attempt_order,
+)
 from policysched.scheduler.gangs.topology import candidate_domains
 from policysched.scheduler.outcome import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess
-from policysched.scheduler.pending_reports import PendingReason
 from policysched.scheduler.preemption.default_preemption import (
     DefaultPreemption,
     NoPreemption,
     PreemptionStarted,
 )
-from policysched.scheduler.questions import AttemptEvaluator
-from policysched.scheduler.queue.admission import QueueAdmission
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.settlement import AttemptCommit
+from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps, evaluation_cost
 
 
@@ -49,14 +52,12 @@ class GangAttempts:
     def __init__(
         self,
         core: SchedulerCore,
-        questions: AttemptEvaluator,
-        settlement: AttemptCommit,
+        pod_attempts: PodAttempts,
         admission: QueueAdmission,
         preemption: DefaultPreemption,
     ) -> None:
         self._core = core
-        self._evaluator = questions
-        self._commit = settlement
+        self._pod_attempts = pod_attempts
         self._admission = admission
         self._preemption = preemption
 
@@ -73,7 +74,7 @@ class GangAttempts:
         search = yield from self._search(gang, now_ns)
         placed = search.fits if len(search.fits) >= needed else []
         for pod, success in placed:
-            self._commit.assume(pod, success, now_ns)
+            self._pod_attempts.assume(pod, success, now_ns)
         if placed:
             gang.attempts, gang.overdue = 0, False
         if not gang.pending_members:
@@ -99,7 +100,7 @@ class GangAttempts:
         if gang.topology is None:
             return (yield from self._search_domain(gang, None, now_ns))
         searches = []
-        equivalence_keys = self._evaluator.gang_equivalence_keys(gang.members_in_order())
+        equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
         for domain in candidate_domains(self._core, gang, gang.topology, equivalence_keys, now_ns):
             search = yield from self._search_domain(gang, domain, now_ns)
             if search.fits and len(search.fits) >= gang.needed_count:
@@ -120,7 +121,7 @@ class GangAttempts:
     ) -> Steps[_GangSearchResult]:
         core, search = self._core, _GangSearchResult(domain=domain)
         members, vacancies, needed = members_in_attempt_order(core, gang), gang.vacancies, gang.needed_count
-        equivalence_keys = self._evaluator.gang_equivalence_keys(members)
+        equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
         pending_by_class = Counter(equivalence_keys.values())
         possible = len(members)
         overlay = gang_overlay(core, gang)
@@ -132,10 +133,10 @@ class GangAttempts:
             if equivalence_keys[pod.uid] in search.failures:
                 continue
             yield evaluation_cost(len(core.cache.nodes))
-            result = self._evaluator.evaluate(pod, overlay, now_ns, domain)
+            result = self._pod_attempts.evaluate(pod, overlay, now_ns, domain)
             if isinstance(result, AttemptSuccess):
                 result = replace(
-                    result, prebind_work=self._evaluator.add_to_overlay(pod, result.node, overlay, now_ns)
+                    result, prebind_work=self._pod_attempts.add_to_overlay(pod, result.node, overlay, now_ns)
                 )
                 search.fits.append((pod, result))
                 pending_by_class[equivalence_keys[pod.uid]] -= 1
@@ -152,9 +153,10 @@ class GangAttempts:
             return None
         preemption = yield from self._preemption.preempt_for_gang(
             gang,
-            self._evaluator.gang_equivalence_keys(gang.members_in_order()),
-            lambda pod, overlay, domain: self._evaluator.evaluate(pod, overlay, now_ns, domain),
-            lambda pod, node, overlay: self._evaluator.add_to_overlay(pod, node, overlay, now_ns),
+            self._pod_attempts.gang_equivalence_keys(gang.members_in_order()),
+            lambda pod, overlay, domain: self._pod_attempts.evaluate(pod, overlay, now_ns, domain),
+            lambda pod, node, overlay: self._pod_attempts.add_to_overlay(pod, node, overlay, now_ns),
+            find_gang_placement,
             now_ns,
         )
         return preemption
@@ -219,7 +221,7 @@ class GangAttempts:
                 reason, message, failures[0].node_count, failures[0].counts, frozenset(), None
             )
         for pod in gang.pending_members.values():
-            self._commit.record_failure(pod, failure, now_ns)
+            self._pod_attempts.record_failure(pod, failure, now_ns)
             core.report_pending(pod, reason, message, now_ns)
 
 

@@ -12,7 +12,7 @@ a topology key the domains are tried one by one, and the least disruptive placem
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from policysched.cluster.budgets import budgets_after_evicting
@@ -22,9 +22,8 @@ from policysched.model.messages import unavailable_message
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.gangs.topology import preemption_domains
-from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
+from policysched.scheduler.outcome import AttemptSuccess
 from policysched.scheduler.preemption.candidates import (
     CANDIDATES_MIN,
     Candidate,
@@ -34,6 +33,14 @@ from policysched.scheduler.preemption.candidates import (
     least_disruptive,
     no_evictable_pods,
 )
+from policysched.scheduler.preemption.gang_placement import (
+    PREEMPTION_NEVER,
+    VICTIMS_TERMINATING,
+    GangPlacement,
+    GangSearchContext,
+    MemberPlacement,
+    NoGangPlacement,
+)
 from policysched.scheduler.preemption.lazy_candidates import (
     LazyCandidates,
     find_best_candidate,
@@ -41,68 +48,11 @@ from policysched.scheduler.preemption.lazy_candidates import (
 )
 from policysched.scheduler.preemption.nominations import nominated_overlay
 from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps, evaluation_cost
 
-PREEMPTION_NEVER = "not eligible due to preemptionPolicy=Never."
-VICTIMS_TERMINATING = "not eligible due to a terminating pod on the nominated node."
 _DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
 """Limits of the search over domains: how many are tried at most, and how many placements suffice."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberPlacement:
-    """A node for a member, and the victims to evict there (none if it fits now)."""
-
-    pod: PendingPod
-    candidate: Candidate
-
-    @property
-    def node(self) -> NodeName:
-        return self.candidate.node
-
-
-@dataclass(frozen=True, slots=True)
-class GangPlacement:
-    """One placement for each needed member, in the order in which they were added."""
-
-    members: tuple[MemberPlacement, ...]
-
-    @property
-    def disruption(self) -> tuple[int, int, int]:
-        """Sort key, least first: violated budgets, highest victim priority, number of victims."""
-        victims = [victim for member in self.members for victim in member.candidate.victims]
-        return (
-            sum(member.candidate.violations for member in self.members),
-            max((victim.priority for victim in victims), default=0),
-            len(victims),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class NoGangPlacement:
-    """Why there is no placement: kube-scheduler's message for the first member without one.
-
-    `victims_terminating`: victims of an earlier attempt are still terminating; decide after that.
-    """
-
-    message: str
-    victims_terminating: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class GangSearchContext:
-    """Callbacks of the gang search: eviction rules, state of victims, and evaluation of a member.
-
-    Members with the same entry in `equivalence_keys` get the same verdict.
-    """
-
-    equivalence_keys: Mapping[PodUid, Hashable]
-    may_evict_for: Callable[[PendingPod], VictimPredicate]
-    eviction_blocked: Callable[[Pod], bool]
-    is_terminating: Callable[[PodUid], bool]
-    started_ns: Callable[[PodUid], int | None]
-    evaluate: Callable[[PendingPod, Overlay, TopologyDomain | None], AttemptSuccess | AttemptFailure]
-    add_to_overlay: Callable[[PendingPod, NodeName, Overlay], object]
 
 
 def members_in_attempt_order(core: SchedulerCore, gang: QueuedGang) -> list[PendingPod]:

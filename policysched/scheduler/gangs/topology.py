@@ -9,21 +9,10 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 
 from policysched.evaluate import TopologyDomain
-from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.preemption.nominations import nominated_overlay
-
-DOMAIN_CHANGE_EVENTS = frozenset(
-    {
-        ClusterEvent.NODE_LABEL,
-        ClusterEvent.NODE_ALLOCATABLE,
-        ClusterEvent.ASSIGNED_POD_DELETE,
-        ClusterEvent.ASSIGNED_POD_UPDATE,
-    }
-)
-"""Events that can create a domain or make one large enough, whatever rejected the nodes that were tried."""
+from policysched.scheduler.queue.gangs import QueuedGang
 
 
 def candidate_domains(
@@ -101,10 +90,3 @@ def _placed_domain(core: SchedulerCore, gang: QueuedGang, key: str) -> str | Non
         if node is not None and key in node.labels:
             domains[node.labels[key]] += 1
     return max(domains, key=lambda value: (domains[value], value), default=None)
-
-
-def outside_domain_reason(domain: TopologyDomain) -> str:
-    """Reason for nodes that are feasible but outside the domain of the gang."""
-    if domain.value is None:
-        return f"node(s) in no {domain.key} domain with enough capacity for the gang"
-    return f"node(s) outside {domain.key}={domain.value}"

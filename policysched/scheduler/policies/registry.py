@@ -26,11 +26,12 @@ from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Program
 from policysched.scheduler.commands import Command, Log, ReportPolicyEvent, SavePolicyTexts
 from policysched.scheduler.events import PoliciesUpdated
-from policysched.scheduler.extenders.capabilities import ExtendersByName, unusable_extenders
+from policysched.scheduler.policies.extender_capabilities import ExtendersByName, unusable_extenders
 from policysched.scheduler.policies.rejection_message import (
     errors_of,
     format_duration,
     header_name,
+    no_policy_message,
     rejection_message,
     short_sha,
 )
@@ -80,7 +81,7 @@ class PolicyRegistry:
     """
 
     def __init__(self, extenders: ExtendersByName) -> None:
-        self._extenders = extenders
+        self.extenders = extenders
         self.running: dict[str, RunningPolicy] = {}
         self.resource_version: str | None = None
         self.reloads: dict[ReloadResult, int] = {}
@@ -135,7 +136,7 @@ class PolicyRegistry:
             del self._reported[key]  # the key is deleted, so its report is obsolete
         self._count(broken, changed, event.bundle)
         if self._first_offer and not wanted:
-            self.startup_error = _no_policy_message(broken, event)
+            self.startup_error = no_policy_message(broken, event)
             out.append(Log("error", self.startup_error, {}))
         self.resource_version, self._first_offer = event.resource_version, False
         return out, changed
@@ -309,9 +310,7 @@ class PolicyRegistry:
         """Replace programs that use an unusable extender by the diagnostics about it."""
         sources = dict(offered)
         for key, source in offered.items():
-            diagnostics = (
-                () if source.program is None else unusable_extenders(source.program, self._extenders)
-            )
+            diagnostics = () if source.program is None else unusable_extenders(source.program, self.extenders)
             if diagnostics:
                 assert source.program is not None
                 sources[key] = replace(
@@ -439,17 +438,3 @@ def _reload_result(code: str) -> ReloadResult:
             return "cost"
         case _:
             return "type"
-
-
-def _no_policy_message(broken: Mapping[str, CheckedSource], event: PoliciesUpdated) -> str:
-    none_saved = (
-        f"{event.last_good_source_name} has no last known good policy"
-        if event.last_good_source_name
-        else "no last known good policy is saved"
-    )
-    if event.bundle is None:
-        return f"no policy to run: {event.source_name} does not exist, and {none_saved}"
-    if not broken:
-        return f"no policy to run: {event.source_name} has no key named NAME.policy, and {none_saved}"
-    first = "; ".join(rejection_message(source) for source in broken.values())
-    return f"no policy to run: no policy in {event.source_name} is valid, and {none_saved}. {first}"

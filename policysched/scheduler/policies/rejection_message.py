@@ -1,8 +1,10 @@
 """Messages about rejected policy texts: short enough for an event, with the exact position."""
 
 import re
+from collections.abc import Mapping
 
 from policysched.lang.check.bundle import CheckedSource
+from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.limits import SECOND_NS
 from policysched.text import Diagnostic, Severity
 
@@ -59,3 +61,17 @@ def _location(key: str, diagnostic: Diagnostic) -> str:
     place = source.position(diagnostic.span.start)
     name = key if source.name.endswith(key) else source.name
     return f"{name}:{place.line}:{place.column}"
+
+
+def no_policy_message(broken: Mapping[str, CheckedSource], event: PoliciesUpdated) -> str:
+    none_saved = (
+        f"{event.last_good_source_name} has no last known good policy"
+        if event.last_good_source_name
+        else "no last known good policy is saved"
+    )
+    if event.bundle is None:
+        return f"no policy to run: {event.source_name} does not exist, and {none_saved}"
+    if not broken:
+        return f"no policy to run: {event.source_name} has no key named NAME.policy, and {none_saved}"
+    first = "; ".join(rejection_message(source) for source in broken.values())
+    return f"no policy to run: no policy in {event.source_name} is valid, and {none_saved}. {first}"

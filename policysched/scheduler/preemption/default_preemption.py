@@ -13,31 +13,16 @@ Source: DefaultPreemption of kube-scheduler 1.36.
 
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-from policysched.builtins.registry import BUILTINS, KUBE_SCHEDULER_RELEASES
-from policysched.cluster.devices.availability import AvailableDevices
 from policysched.evaluate import DryRun, Overlay, TopologyDomain, VictimPredicate
-from policysched.lang.ir.program import Program
-from policysched.lang.ir.rules import BuiltinFilter
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.messages import unavailable_message
 from policysched.model.pods import Pod
 from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, ReportPreempted, Victim
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.placement import (
-    PREEMPTION_NEVER,
-    VICTIMS_TERMINATING,
-    GangPlacement,
-    GangSearchContext,
-    NoGangPlacement,
-    find_gang_placement,
-)
-from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.preemption.candidates import (
-    NOT_HELPFUL,
     Candidate,
     PreemptionInputs,
     find_candidates,
@@ -45,26 +30,25 @@ from policysched.scheduler.preemption.candidates import (
     no_evictable_pods,
 )
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
+from policysched.scheduler.preemption.gang_placement import (
+    PREEMPTION_NEVER,
+    VICTIMS_TERMINATING,
+    GangPlacement,
+    GangSearchContext,
+    NoGangPlacement,
+)
 from policysched.scheduler.preemption.lazy_candidates import find_best_candidate, rejection_reasons
 from policysched.scheduler.preemption.nominations import competing_nominations
+from policysched.scheduler.preemption.post_filter_messages import ClaimPostFilterMessage, preemption_message
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
+from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps
 
 EvaluateMember = Callable[[PendingPod, Overlay, TopologyDomain | None], AttemptSuccess | AttemptFailure]
 AddToOverlay = Callable[[PendingPod, NodeName, Overlay], object]
-
-
-class ClaimPostFilterMessage(StrEnum):
-    """PostFilter message of kube-scheduler's DynamicResources, which precedes that of preemption."""
-
-    NONE = "no new claims to deallocate"
-    STILL_UNSCHEDULABLE = "still not schedulable"
-    DEALLOCATED = "deallocation of ResourceClaim completed"
-    DELETED = "deletion of ResourceClaim completed"
-
-
-NO_CLAIM_STATE = "not found"
-"""PostFilter message of kube-scheduler's DynamicResources for a pod rejected before its PreFilter ran."""
+FindGangPlacement = Callable[
+    [SchedulerCore, QueuedGang, GangSearchContext, int], Steps[GangPlacement | NoGangPlacement]
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +117,7 @@ class DefaultPreemption:
         plan = core.plan(pod.policy)
         if not plan.allows_preemption:
             return None
-        core.counters.preemption_attempts += 1
+        core.records.counters.preemption_attempts += 1
         if value.preemption_policy == "Never":
             return self._no_preemption(pod.policy, PREEMPTION_NEVER, claims=claims)
         if now_ns < self._forbidden_until_ns:
@@ -181,6 +165,7 @@ class DefaultPreemption:
         equivalence_keys: Mapping[PodUid, Hashable],
         evaluate: EvaluateMember,
         add_to_overlay: AddToOverlay,
+        find_placement: FindGangPlacement,
         now_ns: int,
     ) -> Steps[PreemptionStarted | NoPreemption | None]:
         """Preempt for a whole gang that does not fit. None: the policy does not allow preemption."""
@@ -189,7 +174,7 @@ class DefaultPreemption:
         if not plan.allows_preemption:
             self.clear_gang_nominations(gang, now_ns)
             return None
-        core.counters.preemption_attempts += 1
+        core.records.counters.preemption_attempts += 1
         if now_ns < self._forbidden_until_ns:
             return self._no_gang_preemption(gang, self._forbidden_message, self._forbidden_until_ns, now_ns)
         context = GangSearchContext(
@@ -202,7 +187,7 @@ class DefaultPreemption:
             add_to_overlay=add_to_overlay,
         )
         blocked_until_ns = self._breaker.next_time_ns()
-        outcome = yield from find_gang_placement(core, gang, context, now_ns)
+        outcome = yield from find_placement(core, gang, context, now_ns)
         match outcome:
             case NoGangPlacement(message, victims_terminating=True):
                 return self._no_preemption(gang.policy, message)
@@ -267,7 +252,7 @@ class DefaultPreemption:
             if victim not in terminating
         ]
         if chosen.victims:
-            core.counters.victim_counts.append(len(chosen.victims))
+            core.records.counters.victim_counts.append(len(chosen.victims))
         for victim in chosen.victims:
             warning = None if victim in terminating else self._breaker.record(victim, now_ns)
             if warning is not None:
@@ -422,47 +407,3 @@ class DefaultPreemption:
 
 def _names(pods: tuple[Pod, ...]) -> str:
     return ", ".join(pod.full_name for pod in pods)
-
-
-def preemption_message(
-    program: Program, message: str, claims: ClaimPostFilterMessage = ClaimPostFilterMessage.NONE
-) -> str:
-    """The message that follows the filters' reasons, in kube-scheduler's format."""
-    return f"{f'{claims}, ' if _has_default_filters(program) else ''}preemption: {message}"
-
-
-def claim_message(pod: Pod, devices: AvailableDevices) -> ClaimPostFilterMessage:
-    """The message for a pod with device claims, or with extended resources of a device class."""
-    has_device_resources = any(
-        devices.class_of_resource(request.resource) is not None for request in pod.extended
-    )
-    return (
-        ClaimPostFilterMessage.STILL_UNSCHEDULABLE
-        if pod.device_claims or has_device_resources
-        else ClaimPostFilterMessage.NONE
-    )
-
-
-def message_after_rejection(program: Program, node_count: int, refused_by: str | None = None) -> str:
-    """The message that follows a filter's reason for rejecting a pod on every node.
-
-    With kube-scheduler's default profile preemption does not run then, except after a rejection by
-    DynamicResources. With fewer filters it runs, and helps nowhere.
-    """
-    if _has_default_filters(program) and refused_by != "dynamic_resources":
-        return NO_CLAIM_STATE
-    if program.preemption.mode == "never":
-        return ""
-    return preemption_message(program, unavailable_message(node_count, {NOT_HELPFUL: node_count}))
-
-
-def _has_default_filters(program: Program) -> bool:
-    """Whether the policy has all filters of the default profile of a kube-scheduler release.
-
-    If so, messages include that of the profile's DynamicResources.
-    """
-    active_filters = {rule.builtin for rule in program.rules.filters if isinstance(rule, BuiltinFilter)}
-    filters = {name for name, builtin in BUILTINS.items() if builtin.filters}
-    return any(
-        filters - release.missing_builtins <= active_filters for release in KUBE_SCHEDULER_RELEASES.values()
-    )

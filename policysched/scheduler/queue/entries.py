@@ -1,12 +1,12 @@
-"""What stands in the queue: a pod by itself, or a gang whole.
+"""The entries of the scheduling queue: a pod, or a gang as a whole.
 
-new ──► gated | waiting ──► active ◄──► backing off
-                              │ ▲           ▲
-                     no node  ▼ │ woken     │ woken too soon, or its bind was refused
-                          unschedulable ────┘
-                              active ──a node──► binding ──refused──► backing off
+    new ──► gated ──► active ◄──► backing off
+                        │ ▲           ▲
+               no node  ▼ │ requeued  │ requeued during its backoff, or its bind was refused
+                    unschedulable ────┘
+                        active ──a node──► binding ──refused──► backing off
 
-On its way out of `active` it is being decided, where that takes more than one step.
+An attempt of more than one step is ATTEMPTING between its steps.
 """
 
 from abc import ABC, abstractmethod
@@ -20,21 +20,21 @@ from policysched.model.pods import Pod, QueuedPodInfo
 
 
 class QueueState(Enum):
-    """Where a pending pod of ours, or a gang, is. A pod that its gang decides for is MEMBER."""
+    """The state of a pending pod or of a gang. The values are shown by `/decisions`."""
 
     ACTIVE = "active"
     BACKING_OFF = "backing off"
     UNSCHEDULABLE = "unschedulable"
-    GATED = "gated"  # scheduling gates, or a gang that still gathers
-    BINDING = "binding"  # assumed, and its volumes are not bound yet, or the bind is not answered
-    BIND_LOST = "lost"  # its bind was answered with "gone or elsewhere": the watch will say which
-    ATTEMPTING = "being decided"  # by steps: it goes on with the next one
-    GANG_MEMBER = "member"
-    DETACHED = "nowhere"  # between two places, never between two events
+    GATED = "gated"  # scheduling gates, or a gang with too few members
+    BINDING = "binding"  # assumed; its claims are not bound yet, or its bind is not answered
+    BIND_LOST = "lost"  # its bind found the pod gone or on another node: the watch will show which
+    ATTEMPTING = "being decided"  # an attempt has steps left
+    GANG_MEMBER = "member"  # attempted with its gang
+    DETACHED = "nowhere"  # between two states, never between two events
 
 
 class QueueEntry(ABC):
-    """A place in the queue's order. Changed only by `Queue` and by whoever holds it between two places."""
+    """A pod or gang in the order of the queue. Changed by `SchedulingQueue`, and by its owner while it is DETACHED."""
 
     __slots__ = (
         "attempts",
@@ -55,23 +55,21 @@ class QueueEntry(ABC):
         self.queued_ns = queued_ns
         self.attempts = 0
         self.backoff_until_ns = 0
-        self.in_error_backoff = (
-            False  # backing off after an error: not taken early when nothing else is to do
-        )
-        self.ordered_last = False  # a gang that timed out: once behind all others
+        self.in_error_backoff = False  # backing off after an error: not popped early
+        self.ordered_last = False  # a gang that timed out: behind all others for one attempt
         self.order_key: tuple[Any, ...] = ()
         self.state = QueueState.DETACHED
-        self.represented_key: Hashable = None  # the parked kin that it was sent out for
+        self.represented_key: Hashable = None  # the equivalence class that it represents
 
     @property
     def pod_count(self) -> int:
-        """How many pods stand here."""
+        """How many pods the entry stands for."""
         return 1
 
     @property
     @abstractmethod
     def representative_pod(self) -> Pod:
-        """The pod whose place it stands at."""
+        """The pod that determines the place in the order."""
 
     @property
     def namespace(self) -> str:
@@ -79,7 +77,7 @@ class QueueEntry(ABC):
 
     @property
     def claims(self) -> frozenset[AnyClaim]:
-        """The claims of its pods' volumes."""
+        """The volume and device claims of its pods."""
         return frozenset()
 
     @property
@@ -88,7 +86,7 @@ class QueueEntry(ABC):
 
 
 class PendingPod(QueueEntry):
-    """A pod that names one of our policies and has no node yet."""
+    """A pod of a running policy without a node."""
 
     __slots__ = (
         "admission_rejected",
@@ -100,17 +98,17 @@ class PendingPod(QueueEntry):
         "pending_message",
     )
 
-    def __init__(self, seen: ObservedPod, *, queued_ns: int) -> None:
-        super().__init__(seen.pod.scheduler, priority=seen.pod.priority, queued_ns=queued_ns)
-        self.observed = seen
-        self.equivalence_key: Hashable = None  # pods that agree on all that the policy reads of them
-        self.node: NodeName | None = None  # where it is being bound
-        self.pending_message = ""  # why it waits, in the words last found
-        self.gang_failure = ""  # its gang failed, in these words: never tried again under this UID
+    def __init__(self, observed: ObservedPod, *, queued_ns: int) -> None:
+        super().__init__(observed.pod.scheduler, priority=observed.pod.priority, queued_ns=queued_ns)
+        self.observed = observed
+        self.equivalence_key: Hashable = None  # shared by pods that agree on all that the policy reads
+        self.node: NodeName | None = None  # the node that it is being bound to
+        self.pending_message = ""  # why it is pending, as of its last attempt
+        self.gang_failure = ""  # why its gang failed; the pod is never tried again under this UID
         self.admission_rejected = (
-            False  # no trial would help: it waits for its policy, its namespace or itself to change
+            False  # rejected without an attempt until the pod, its namespace or its policy changes
         )
-        self.input_warnings: tuple[str, ...] = ()  # what was said of inputs that counted as their defaults
+        self.input_warnings: tuple[str, ...] = ()  # reported inputs that were replaced by their defaults
 
     @property
     def pod(self) -> Pod:

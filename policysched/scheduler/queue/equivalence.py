@@ -1,7 +1,8 @@
-"""Which pods share one verdict.
+"""Equivalence classes: the pods that share one verdict.
 
-Pods whose read keys agree, and who may evict the same pods, get the same answer on the same cluster, unless the policy reads what only the queue knows of
-a pod: when it came, how long it has waited, how often it was tried. Where a rule does, each pod is its own kin.
+Pods with equal read keys that may evict the same pods get the same verdict on the same cluster, unless the policy
+reads what only the queue knows of a pod: when it was queued, how long it has waited, how often it was tried. If a rule
+does, each pod is a class of its own.
 """
 
 from collections.abc import Hashable, Iterator
@@ -19,7 +20,7 @@ _QUEUE_ATTRIBUTES = frozenset({("queued",), ("waited",), ("attempts",)})
 def compute_equivalence_key(
     plan: Plan, pod: Pod, namespace: Namespace | None, *, reads_queue: bool
 ) -> Hashable:
-    """What pods must have in common to fail together. `reads_queue` as `program_reads_queue` says of the plan's program."""
+    """What pods have in common that fail together. `reads_queue`: `program_reads_queue` of the plan's program."""
     if reads_queue:
         return plan.program.name, pod.uid
     return plan.program.name, plan.read_key(pod, namespace), plan.victims_key(pod, namespace)
@@ -27,28 +28,28 @@ def compute_equivalence_key(
 
 def program_reads_queue(program: Program) -> bool:
     """Whether any rule, the condition of any layer or the preemption clause reads `pod.queued`, `pod.waited` or
-    `pod.attempts`. Where it stands in a layer that does not apply to a pod, sharing is given up all the same."""
+    `pod.attempts`. A layer counts even if it does not apply to a pod."""
     return any(
-        one.owner == "pod" and one.path in _QUEUE_ATTRIBUTES
+        attribute.owner == "pod" and attribute.path in _QUEUE_ATTRIBUTES
         for part in (program.rules, program.layers, program.preemption)
-        for one in _attributes(part, set())
+        for attribute in _attributes(part, set())
     )
 
 
-def _attributes(value: object, seen: set[int]) -> Iterator[Attr]:
-    """What stands in several places as one object is looked into once."""
-    if id(value) in seen:
+def _attributes(value: object, visited: set[int]) -> Iterator[Attr]:
+    """The attributes inside a value. An object that occurs several times is visited once."""
+    if id(value) in visited:
         return
-    seen.add(id(value))
+    visited.add(id(value))
     match value:
         case Attr():
             yield value
         case tuple():
             for item in value:
-                yield from _attributes(item, seen)
+                yield from _attributes(item, visited)
         case _ if is_dataclass(value):
-            for one in fields(value):
-                if one.compare:  # spans are left out of it
-                    yield from _attributes(getattr(value, one.name), seen)
+            for field in fields(value):
+                if field.compare:  # not spans
+                    yield from _attributes(getattr(value, field.name), visited)
         case _:
             pass

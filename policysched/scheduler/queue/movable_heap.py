@@ -1,7 +1,7 @@
-"""A priority queue whose items can move and leave.
+"""A priority queue whose items can be moved and removed.
 
-`heapq` can do neither; here an entry that was moved or removed stays in the heap as a ghost, is skipped when it comes
-to the top, and all ghosts are swept out once they outnumber the living.
+`heapq` supports neither. A moved or removed item leaves a stale entry in the heap, which is skipped when it reaches the
+top. The heap is rebuilt when stale entries outnumber the live ones.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -55,15 +55,15 @@ class MovableHeap(Generic[Item]):
         return self._live[item][0]
 
     def first(self) -> Item | None:
-        """The least item, which stays."""
+        """The least item, without removing it."""
         if not self._live:
             self._heap.clear()
             return None
         heap = self._heap
         while heap:
             _, serial, item = heap[0]
-            living = self._live.get(item)
-            if living is not None and living[1] == serial:
+            live = self._live.get(item)
+            if live is not None and live[1] == serial:
                 return item
             heappop(heap)
         return None
@@ -86,7 +86,7 @@ class MovableHeap(Generic[Item]):
         self._live.clear()
 
     def _compact(self) -> None:
-        """After a burst that is over, too: what has left must not be held for as long as nobody comes."""
+        """Drop stale entries. Removals call this too, so that removed items are released without further puts."""
         if len(self._heap) > 2 * len(self._live) + _STALE_ENTRIES_MAX:
             self._rebuild()
 

@@ -1,9 +1,9 @@
-"""A waiting line: the units of one policy, first in its order first.
+"""The queue of one policy, first in its order first.
 
-Mostly a heap does. Where the order reads what namespaces hold, a single placement moves all pods of a namespace at
-once, perhaps thousands; but they move together, and keep their order among themselves. So each namespace has a heap of
-its own, and the namespaces stand in a heap by the place of their first unit, which is worked out again for those alone
-that moved: a placement costs one key and not one for every pod that waits.
+Usually a heap is enough. If the order reads what namespaces use, one placement moves all pods of a namespace, perhaps
+thousands, but they keep their order among themselves. So each namespace has its own heap, and a heap of namespaces is
+ordered by the key of their first entries. Only namespaces whose share changed get a new key: a placement costs one key,
+not one for every queued pod.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,7 @@ from policysched.scheduler.queue.movable_heap import Key, MovableHeap
 
 
 class OrderedQueue(Protocol):
-    """As a `MovableHeap` of units."""
+    """What `SchedulingQueue` needs of a `MovableHeap` of entries."""
 
     def __len__(self) -> int: ...
 
@@ -35,12 +35,12 @@ class OrderedQueue(Protocol):
 
 
 class FairShareQueue:
-    """`key_now` gives a unit's place among all namespaces, from what its namespace holds at this moment; the keys that
-    are put compare within a namespace only."""
+    """`current_key` is an entry's key among all namespaces, from what its namespace uses now. The keys that are put
+    compare within a namespace only."""
 
-    def __init__(self, shares: NamespaceShares, key_now: Callable[[QueueEntry], Key]) -> None:
+    def __init__(self, shares: NamespaceShares, current_key: Callable[[QueueEntry], Key]) -> None:
         self._shares = shares
-        self._current_key = key_now
+        self._current_key = current_key
         self._version = shares.version
         self._heaps: dict[str, MovableHeap[QueueEntry]] = {}
         self._heads: MovableHeap[str] = MovableHeap()
@@ -50,18 +50,18 @@ class FairShareQueue:
         return self._count
 
     def __contains__(self, item: QueueEntry) -> bool:
-        line = self._heaps.get(item.namespace)
-        return line is not None and item in line
+        heap = self._heaps.get(item.namespace)
+        return heap is not None and item in heap
 
     def __iter__(self) -> Iterator[QueueEntry]:
-        for line in self._heaps.values():
-            yield from line
+        for heap in self._heaps.values():
+            yield from heap
 
     def put(self, item: QueueEntry, key: Key) -> None:
-        line = self._heaps.setdefault(item.namespace, MovableHeap())
-        before = len(line)
-        line.put(item, key)
-        self._count += len(line) - before
+        heap = self._heaps.setdefault(item.namespace, MovableHeap())
+        before = len(heap)
+        heap.put(item, key)
+        self._count += len(heap) - before
         self._reposition(item.namespace)
 
     def fill(self, entries: Iterable[tuple[QueueEntry, Key]]) -> None:
@@ -69,11 +69,11 @@ class FairShareQueue:
         by_namespace: dict[str, list[tuple[QueueEntry, Key]]] = {}
         for item, key in entries:
             by_namespace.setdefault(item.namespace, []).append((item, key))
-        for namespace, some in by_namespace.items():
-            line = self._heaps.setdefault(namespace, MovableHeap())
-            before = len(line)
-            line.fill(some)
-            self._count += len(line) - before
+        for namespace, added in by_namespace.items():
+            heap = self._heaps.setdefault(namespace, MovableHeap())
+            before = len(heap)
+            heap.fill(added)
+            self._count += len(heap) - before
             self._reposition(namespace)
 
     def discard(self, item: QueueEntry) -> None:
@@ -94,7 +94,7 @@ class FairShareQueue:
         return item
 
     def _reposition_changed(self) -> None:
-        """Let the namespaces whose share has changed stand where they now belong."""
+        """Update the keys of the namespaces whose share has changed."""
         if self._version == self._shares.version:
             return
         moved = self._shares.changed_since(self._version)

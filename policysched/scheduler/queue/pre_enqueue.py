@@ -1,11 +1,14 @@
-"""What a policy says of a pod before any node is looked at: whether it may try, its place in the order, its kin, its
-gang. Worked out when the pod comes or changes, and for all pods in slices while another text of the policy gets ready.
+"""What a policy decides about a pod before it looks at nodes: admission, order key, equivalence key and gang terms.
+
+Evaluated when the pod is created or changed, and for all pods in slices while another text of the policy is prepared.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from policysched.evaluate import GangTerms, Plan
+from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler.queue.equivalence import compute_equivalence_key
@@ -13,8 +16,8 @@ from policysched.scheduler.queue.equivalence import compute_equivalence_key
 
 @dataclass(slots=True)
 class PreEnqueueResult:
-    """`refusal`: the text for which the pod is held; everything after it is then empty. `order_key_expires_ns`: when the key
-    changes by the mere passing of time. The first three fields are what it was worked out from."""
+    """`pod`, `namespace` and `attempts` are what it was evaluated from. `refusal`: why the pod is rejected; the fields
+    after it are then empty. `order_key_expires_ns`: when the key may change by time alone."""
 
     pod: Pod
     namespace: Namespace | None
@@ -27,8 +30,11 @@ class PreEnqueueResult:
     gang_terms: GangTerms | None
 
     def is_current(self, pod: Pod, namespace: Namespace | None, attempts: int) -> bool:
-        """Whether nothing that it was worked out from has changed since."""
+        """Whether it was evaluated from these values."""
         return self.pod is pod and self.namespace is namespace and self.attempts == attempts
+
+
+NO_RESULTS: Mapping[PodUid, PreEnqueueResult] = MappingProxyType({})
 
 
 def evaluate_pre_enqueue(
@@ -37,7 +43,7 @@ def evaluate_pre_enqueue(
     refusal = plan.admission(pod, namespace)
     if refusal is not None:
         return PreEnqueueResult(pod, namespace, facts.attempts, refusal, (), (), None, None, None)
-    key, flip_ns = plan.order_key(pod, namespace, facts, now_ns)
+    key, expires_ns = plan.order_key(pod, namespace, facts, now_ns)
     return PreEnqueueResult(
         pod,
         namespace,
@@ -45,7 +51,7 @@ def evaluate_pre_enqueue(
         None,
         plan.warnings(pod, namespace),
         key,
-        flip_ns,
+        expires_ns,
         compute_equivalence_key(plan, pod, namespace, reads_queue=reads_queue),
         plan.gang(pod, namespace),
     )

@@ -12,7 +12,7 @@ from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.extenders.capabilities import ExtendersByName
+from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.policy_states import state_text
 from policysched.scheduler.scheduler import Scheduler
 from tests.conformance.seed_systems.worlds import START_NS, node_with, pod_with

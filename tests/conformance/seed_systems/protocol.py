@@ -17,7 +17,7 @@ from policysched.daemon.extender_chain import call_extenders
 from policysched.kube.extender.client import ExtenderCallFailed, ExtenderClient, ExtenderEndpoint
 from policysched.scheduler.commands import CallExtenders
 from policysched.scheduler.events import ExtendersAnswered
-from policysched.scheduler.extenders.capabilities import unusable_extenders
+from policysched.scheduler.policies.extender_capabilities import unusable_extenders
 from policysched.serve.health import Health
 from policysched.serve.server import HttpThread, ListenAddress, StatusEndpoints
 from tests.conformance.seed_systems.lives import Life

@@ -56,7 +56,7 @@ def gangs_one_by_one() -> None:
 
 def gangs_are_never_complete() -> None:
     """There are never members enough."""
-    from policysched.scheduler.gangs.registry import QueuedGang
+    from policysched.scheduler.queue.gangs import QueuedGang
 
     QueuedGang.needed_count = property(lambda _: 99)  # type: ignore[assignment, method-assign]
 

@@ -6,7 +6,7 @@ from policysched.builtins.registry import BUILTINS, KUBE_SCHEDULER_RELEASES
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore
-from policysched.scheduler.preemption.default_preemption import preemption_message
+from policysched.scheduler.preemption.post_filter_messages import preemption_message
 
 
 def default_of(include: str) -> Program:

@@ -62,7 +62,7 @@ class MetricOutages:
         )
 
     def _fresh_until_ns(self, policy: str, metric: Metric) -> dict[str, int]:
-        samples = self._core.samples.get(policy, {}).get(metric.name)
+        samples = self._core.samples.of_policy(policy).get(metric.name)
         if samples is None:
             return {}
         polled_until = samples.polled_ns + metric.stale_after_ns
@@ -75,7 +75,9 @@ class MetricOutages:
 
     def _update(self, policy: str, metric: str, lacking: int, outage: OutageSpec) -> None:
         nodes = len(self._core.cache.nodes)
-        source = self._core.source_name_of(self._core.policies.running[policy].program.metrics[metric])
+        source = self._core.samples.source_name_of(
+            self._core.policies.running[policy].program.metrics[metric]
+        )
         begins = lacking > outage.missing_ratio_max * nodes
         key = (policy, metric)
         if begins and key not in self._in_outage:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from policysched.model.messages import pod_refused_message
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.registry import QueuedGang
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
+from policysched.scheduler.queue.gangs import QueuedGang
 
 FIRST_REPORT_DELAY_NS = 3 * SECOND_NS
 """How long a policy waits before its pods are reported."""
@@ -28,13 +28,15 @@ class SampleWaitReports:
         self._due_ns: dict[str, int] = {}
 
     def next_time_ns(self) -> int | None:
-        return min(map(self._next_ns, self._core.first_samples.held_policies), default=None)
+        return min(map(self._next_ns, self._core.samples.first_samples.held_policies), default=None)
 
     def _next_ns(self, policy: str) -> int:
-        return self._due_ns.get(policy, self._core.first_samples.since_ns(policy) + FIRST_REPORT_DELAY_NS)
+        return self._due_ns.get(
+            policy, self._core.samples.first_samples.since_ns(policy) + FIRST_REPORT_DELAY_NS
+        )
 
     def advance(self, now_ns: int) -> None:
-        held_policies = self._core.first_samples.held_policies
+        held_policies = self._core.samples.first_samples.held_policies
         self._due_ns = {policy: due_ns for policy, due_ns in self._due_ns.items() if policy in held_policies}
         for policy in sorted(held_policies):
             if self._next_ns(policy) <= now_ns:
@@ -43,7 +45,7 @@ class SampleWaitReports:
 
     def _report(self, policy: str, now_ns: int) -> None:
         core, remaining = self._core, PODS_PER_REPORT_MAX
-        why = f"policy {policy} {core.first_samples.message(policy)}"
+        why = f"policy {policy} {core.samples.first_samples.message(policy)}"
         message = pod_refused_message(len(core.cache.nodes), why)
         for entry in core.queue.active_entries(policy):
             for pod in _pods_of(entry):

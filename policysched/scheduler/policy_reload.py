@@ -19,7 +19,7 @@ from policysched.model.identifiers import PodUid
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.first_samples import same_query
-from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult
+from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult
 
 
 class PolicyPods(Protocol):
@@ -28,7 +28,9 @@ class PolicyPods(Protocol):
     def precompute_pre_enqueue(
         self, program: Program, plan: Plan, now_ns: int
     ) -> Iterator[dict[PodUid, PreEnqueueResult]]: ...
-    def readmit_pods(self, policy: str, now_ns: int) -> None: ...
+    def readmit_pods(
+        self, policy: str, now_ns: int, precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
+    ) -> None: ...
 
 
 _DONE = object()
@@ -58,7 +60,7 @@ class PolicyReload:
     def busy(self) -> bool:
         """Whether a plan is being prepared."""
         return bool(self._swaps) or any(
-            not self._core.first_samples.missing(name) for name in self._awaiting_samples
+            not self._core.samples.first_samples.missing(name) for name in self._awaiting_samples
         )
 
     def metrics(self) -> dict[str, Mapping[str, Metric]]:
@@ -73,7 +75,7 @@ class PolicyReload:
 
     def metric_polled(self, policy: str, metric: str) -> None:
         """The metric was polled, with or without success."""
-        self._core.first_samples.metric_polled(policy, metric, self.metrics().get(policy, {}))
+        self._core.samples.first_samples.metric_polled(policy, metric, self.metrics().get(policy, {}))
 
     def apply_update(self, event: PoliciesUpdated, now_ns: int, *, synced: bool, has_attempted: bool) -> None:
         """Apply the current content of the ConfigMap."""
@@ -90,7 +92,7 @@ class PolicyReload:
             if not core.policies.still_wanted(program)
         ]:
             del self._awaiting_samples[name]
-            core.first_samples.cancel(name)
+            core.samples.first_samples.cancel(name)
         for program in programs:
             swap, awaiting = self._swaps.get(program.name), self._awaiting_samples.get(program.name)
             waiting = swap.program if swap is not None else None if awaiting is None else awaiting[0]
@@ -98,7 +100,7 @@ class PolicyReload:
                 self._start(program, now_ns, synced=synced, decided=has_attempted)
 
         if core.policies.running:
-            core.policy_states.stop_buffering()
+            core.samples.policy_states.stop_buffering()
         if not core.policies.running and not self._swaps and core.policies.startup_error is None:
             core.policies.startup_error = (
                 f"no policy to run: no policy in {event.source_name} could be compiled"
@@ -106,7 +108,9 @@ class PolicyReload:
 
     def step(self, now_ns: int) -> None:
         """Run one slice of preparation; activate the plan after the last one."""
-        for name in [name for name in self._awaiting_samples if not self._core.first_samples.missing(name)]:
+        for name in [
+            name for name in self._awaiting_samples if not self._core.samples.first_samples.missing(name)
+        ]:
             self._start_swap(*self._awaiting_samples.pop(name), now_ns)
         for name, swap in list(self._swaps.items()):
             if next(swap.columns, _DONE) is not _DONE:
@@ -116,9 +120,7 @@ class PolicyReload:
                 swap.precomputed = prepared
                 return
             del self._swaps[name]
-            self._core.precomputed = swap.precomputed
-            self._activate(swap.program, swap.plan, now_ns, synced=True)
-            self._core.precomputed = {}
+            self._activate(swap.program, swap.plan, now_ns, synced=True, precomputed=swap.precomputed)
             return
 
     def _start(self, program: Program, now_ns: int, *, synced: bool, decided: bool) -> None:
@@ -132,8 +134,10 @@ class PolicyReload:
             return
         if decided:
             running = core.policies.running.get(program.name)
-            if running is not None and program.name not in core.first_samples.held_policies:
-                must_wait, commands = core.first_samples.await_new_metrics(running.program, program, now_ns)
+            if running is not None and program.name not in core.samples.first_samples.held_policies:
+                must_wait, commands = core.samples.first_samples.await_new_metrics(
+                    running.program, program, now_ns
+                )
                 core.commands += commands
                 if must_wait:
                     self._awaiting_samples[program.name] = program, plan
@@ -148,25 +152,33 @@ class PolicyReload:
         pods = self._membership.precompute_pre_enqueue(program, plan, now_ns)
         self._swaps[program.name] = _Swap(program, plan, columns, pods, {})
 
-    def _activate(self, program: Program, plan: Plan, now_ns: int, *, synced: bool) -> None:
+    def _activate(
+        self,
+        program: Program,
+        plan: Plan,
+        now_ns: int,
+        *,
+        synced: bool,
+        precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS,
+    ) -> None:
         core = self._core
         before = core.policies.running.get(program.name)
         previous_metrics = {} if before is None else before.program.metrics
         core.commands += core.policies.activate(program, plan, now_ns)
-        core.commands += core.first_samples.hold_policy(program, now_ns)
+        core.commands += core.samples.first_samples.hold_policy(program, now_ns)
         active_plans = {running.plan for running in core.policies.running.values()}
         core.evaluator.retain_only(active_plans | {swap.plan for swap in self._swaps.values()})
-        core.assumed_load.activate(plan)
-        core.recovery_tracker.activate(program)
-        core.samples[program.name] = {
-            metric: core.adjust_samples(program.name, metric, samples)
-            for metric, samples in core.samples.get(program.name, {}).items()
+        core.samples.assumed_load.activate(plan)
+        core.samples.recovery_tracker.activate(program)
+        core.samples.by_policy[program.name] = {
+            metric: core.samples.adjust(program.name, metric, samples)
+            for metric, samples in core.samples.of_policy(program.name).items()
             if metric in program.metrics
             and (
                 metric not in previous_metrics
                 or same_query(previous_metrics[metric], program.metrics[metric])
             )
         }
-        core.activate_states(program, now_ns)
+        core.samples.activate_states(program, now_ns)
         if synced:
-            self._membership.readmit_pods(program.name, now_ns)
+            self._membership.readmit_pods(program.name, now_ns, precomputed)

@@ -1,0 +1,58 @@
+"""The binds that are not answered yet, and what was reserved for their pods."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from policysched.cluster.devices.reservations import DeviceChoice
+from policysched.evaluate import PrebindRequirements
+from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey
+from policysched.scheduler.queue.entries import PendingPod
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightBind:
+    """A bind without an answer: its pod and node, the policy text that decided it, and when."""
+
+    pod: PendingPod
+    node: NodeName
+    policy_sha256: str
+    decided_ns: int
+
+
+@dataclass(slots=True)
+class PrebindState:
+    """An assumed pod whose claims are not bound yet. `written_versions` is None until its writes are answered."""
+
+    in_flight_bind: InFlightBind
+    prebind_work: PrebindRequirements
+    deadline_ns: int
+    written_versions: Mapping[PrebindTarget, int] | None = None
+
+
+class InFlightBinds:
+    """Binds by pod UID, from the assumption to the answer.
+
+    in_flight: every bind without an answer. A bind outlives a pod that is deleted meanwhile.
+    prebinding: those of `in_flight` that are not sent yet, because the pod's claims are not bound.
+    reserved_claims: the resource claims, by key and UID, that are reserved for the pod.
+    created_claims: the claim that is created for the pod's extended resources.
+    unconfirmed_device_writes: device allocations written for pods that are gone. They stay reserved
+        until the API server answers, because the write may still succeed.
+    """
+
+    def __init__(self) -> None:
+        self.in_flight: dict[PodUid, InFlightBind] = {}
+        self.prebinding: dict[PodUid, PrebindState] = {}
+        self.reserved_claims: dict[PodUid, tuple[tuple[ResourceClaimKey, str], ...]] = {}
+        self.created_claims: dict[PodUid, ResourceClaimKey] = {}
+        self.unconfirmed_device_writes: dict[PodUid, DeviceChoice] = {}
+
+    @property
+    def sent_count(self) -> int:
+        """Binds that were sent and are not answered."""
+        return len(self.in_flight) - len(self.prebinding)
+
+    def remove(self, uid: PodUid) -> tuple[InFlightBind | None, ResourceClaimKey | None]:
+        """Forget the pod's bind. Returns it, and the claim that was created for the pod."""
+        self.reserved_claims.pop(uid, None)
+        return self.in_flight.pop(uid, None), self.created_claims.pop(uid, None)

@@ -1,0 +1,108 @@
+"""Pod events: into the cache, to every part that follows pods, and to the pods that they can help."""
+
+from policysched.model.cluster_events import ClusterEvent
+from policysched.model.identifiers import PodUid
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Placement
+from policysched.scheduler.bind_tracker import BindTracker
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.extenders.calls import ExtenderCalls
+from policysched.scheduler.kubelet_rejections import KubeletRejections, overcommits_node
+from policysched.scheduler.policy_membership import PolicyMembership
+from policysched.scheduler.prebind import Prebinder
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+
+_OWN_POD_EVENTS = frozenset({ClusterEvent.UNSCHEDULED_POD_ADD, ClusterEvent.UNSCHEDULED_POD_UPDATE})
+"""Events that concern the pod itself and its gang. `PolicyMembership` handles them; no other pod is requeued."""
+
+
+class PodEvents:
+    """`synced` is passed in: before it, nothing is known of the pods' standing, and they are only stored."""
+
+    def __init__(
+        self,
+        core: SchedulerCore,
+        membership: PolicyMembership,
+        bind_tracker: BindTracker,
+        prebinder: Prebinder,
+        preemption: DefaultPreemption,
+        extender_calls: ExtenderCalls,
+        kubelet_rejections: KubeletRejections,
+    ) -> None:
+        self._core = core
+        self._membership = membership
+        self._bind_tracker = bind_tracker
+        self._prebinder = prebinder
+        self._preemption = preemption
+        self._extender_calls = extender_calls
+        self._kubelet_rejections = kubelet_rejections
+
+    def updated(self, observed: ObservedPod, now_ns: int, *, synced: bool) -> None:
+        core, uid = self._core, observed.pod.uid
+        if observed.finished:
+            self._bind_tracker.finished(uid, observed.node, now_ns)
+        nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
+        core.update_states(observed, now_ns)
+        active, ended = core.cache.active_pods.version, core.cache.ended_pods.version
+        events = set(core.cache.put_pod(observed) - _OWN_POD_EVENTS)
+        self._add_count_events(events, active, ended)
+        current = core.cache.pods.get(uid)
+        if current is None:
+            self._membership.remove(observed.pod)
+        else:
+            self._membership.add(observed.pod)
+        if current is None or current.deleting:
+            self._preemption.forget(uid)
+            self._extender_calls.forget(uid)
+        if nominated is not None and (current is None or current.node is None):
+            after = core.cache.nominated.get(uid)
+            if after is None or after.nominated_node != nominated.nominated_node:
+                events.add(ClusterEvent.ASSIGNED_POD_DELETE)  # the room that was kept for it is free
+        if synced:
+            core.samples.update_assumed_load(uid, before, now_ns)
+            self._membership.update(observed.pod, current, now_ns)
+        if current is None or current.node is not None or current.deleting:
+            self._prebinder.abort(uid, now_ns)
+        core.queue.requeue(events, now_ns)
+        self._track_kubelet_rejections(observed, before, now_ns, synced=synced)
+
+    def deleted(self, uid: PodUid, now_ns: int, *, synced: bool) -> None:
+        core = self._core
+        core.samples.policy_states.pod_deleted(uid)
+        known, was_nominated = core.cache.pods.get(uid), uid in core.cache.nominated
+        active, ended = core.cache.active_pods.version, core.cache.ended_pods.version
+        events = set(core.cache.drop_pod(uid))
+        self._add_count_events(events, active, ended)
+        self._preemption.forget(uid)
+        self._extender_calls.forget(uid)
+        core.samples.assumed_load.pod_removed(uid)
+        if known is not None:
+            self._membership.remove(known.pod)
+            if was_nominated:
+                events.add(ClusterEvent.ASSIGNED_POD_DELETE)
+            if synced:
+                self._membership.update(known.pod, None, now_ns)
+        self._prebinder.abort(uid, now_ns)
+        core.delete_unseen_claims(uid)
+        core.reports.forget(uid)
+        core.queue.requeue(events, now_ns)
+
+    def _track_kubelet_rejections(
+        self, observed: ObservedPod, before: Placement | None, now_ns: int, *, synced: bool
+    ) -> None:
+        """A pod that its kubelet rejected, or that another scheduler placed, tells how much room the node really has."""
+        core = self._core
+        after = core.cache.ledger.placement(observed.pod.uid)
+        if observed.rejection is not None and before is not None and after is None:
+            self._kubelet_rejections.pod_rejected(observed, observed.rejection, before, now_ns)
+        elif synced and before is None and after is not None:
+            self._kubelet_rejections.external_pod_placed(after.pod, after.node, now_ns)
+            core.records.counters.overcommits += overcommits_node(core.cache, after)
+
+    def _add_count_events(self, events: set[ClusterEvent], active: int, ended: int) -> None:
+        """Add the events of pod counts that changed since these versions."""
+        cache = self._core.cache
+        if cache.active_pods.version != active:
+            events.add(ClusterEvent.POD_COUNT)
+        if cache.ended_pods.version != ended:
+            events.add(ClusterEvent.FINISHED_POD)

@@ -1,0 +1,83 @@
+"""What time makes due, in the order in which it is done.
+
+Each part keeps its own deadlines in a heap, because it moves and cancels them by its own keys. `Timers` has the
+parts in the order in which they advance, and finds the earliest deadline of all.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.queue.entries import PendingPod
+
+_MESSAGES_PER_ADVANCE_MAX = 500
+
+
+class TimedPart(Protocol):
+    def next_time_ns(self) -> int | None:
+        """When `advance` has work next; None: not before something else happens."""
+
+    def advance(self, now_ns: int) -> None:
+        """Do everything that is due."""
+
+
+class Timers:
+    """`parts` advance in this order, whatever their deadlines are."""
+
+    def __init__(self, parts: Iterable[TimedPart]) -> None:
+        self._parts = tuple(parts)
+
+    def next_time_ns(self) -> int | None:
+        earliest_ns = None
+        for part in self._parts:
+            time_ns = part.next_time_ns()
+            if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
+                earliest_ns = time_ns
+        return earliest_ns
+
+    def advance(self, now_ns: int) -> None:
+        for part in self._parts:
+            part.advance(now_ns)
+
+
+class FirstSampleTimeouts:
+    """Releases policies that have waited long enough for their first samples."""
+
+    def __init__(self, core: SchedulerCore) -> None:
+        self._core = core
+
+    def next_time_ns(self) -> int | None:
+        return self._core.samples.first_samples.next_time_ns()
+
+    def advance(self, now_ns: int) -> None:
+        self._core.commands += self._core.samples.first_samples.advance(now_ns)
+
+
+class PolicyStateSaves:
+    """Saves the values of policy states."""
+
+    def __init__(self, core: SchedulerCore) -> None:
+        self._core = core
+
+    def next_time_ns(self) -> int | None:
+        return self._core.samples.policy_states.next_time_ns()
+
+    def advance(self, now_ns: int) -> None:
+        self._core.save_states(now_ns)
+
+
+class DeferredReports:
+    """Reports changed messages of parked pods, then the reports that were deferred."""
+
+    def __init__(self, core: SchedulerCore) -> None:
+        self._core = core
+
+    def next_time_ns(self) -> int | None:
+        return self._core.reports.next_time_ns()  # the queue counts its own messages
+
+    def advance(self, now_ns: int) -> None:
+        core = self._core
+        for entry, group in core.queue.due_messages(now_ns, _MESSAGES_PER_ADVANCE_MAX):
+            if isinstance(entry, PendingPod):
+                core.report_pending(entry, group.reason, group.message, now_ns)
+        core.commands += core.reports.due_reports(now_ns)
