@@ -20,13 +20,8 @@ from policysched.kube.extender.protocol import BadExtenderArgs, NodeDecodeCache
 from policysched.kube.write.bind import Binder, BindOutcome
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed
-from policysched.scheduler.extenders.extender_server import (
-    ExtenderQuery,
-    ExtenderServer,
-    ExtenderServerError,
-    NodeVictims,
-    ScoreScale,
-)
+from policysched.scheduler.extenders.extender_server import ExtenderServer, ScoreScale
+from policysched.scheduler.extenders.queries import ExtenderQuery, ExtenderServerError, NodeVictims
 from policysched.serve.extender_routes import ExtenderHttpCall, ExtenderResponse, PendingResponse
 
 RecordRequest = Callable[[str, str, str, float], None]

@@ -12,13 +12,8 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e
 from policysched.scheduler.commands import Bind
-from policysched.scheduler.extenders.extender_server import (
-    UNKNOWN_NODE,
-    ExtenderQuery,
-    ExtenderServer,
-    ExtenderServerError,
-    NodeVictims,
-)
+from policysched.scheduler.extenders.extender_server import UNKNOWN_NODE, ExtenderServer
+from policysched.scheduler.extenders.queries import ExtenderQuery, ExtenderServerError, NodeVictims
 from tests.builders import node, placed, pod, service
 from tests.scheduler.rig import START_NS, bundle
 

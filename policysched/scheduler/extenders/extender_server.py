@@ -13,7 +13,7 @@ late, unless it is bound through this server: then `assume` counts it at once.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Literal
 
@@ -30,6 +30,12 @@ from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler import events as e
 from policysched.scheduler.commands import Bind, Command
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.extenders.queries import (
+    ExtenderQuery,
+    ExtenderServerError,
+    FilterResponse,
+    NodeVictims,
+)
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.metric_outages import MetricOutages
 from policysched.scheduler.policies.first_samples import SourceNameOf
@@ -43,45 +49,6 @@ UNKNOWN_NODE = "node(s) not yet in the extender's cache"
 
 ScoreScale = Literal["policy", "candidates"]
 """What the maximum score stands for: the policy's highest possible total, or the best queried node."""
-
-
-class ExtenderServerError(Exception):
-    """Why there is no answer, as a message for the client. `ready` False: retry in a moment."""
-
-    def __init__(self, why: str, *, ready: bool) -> None:
-        super().__init__(why)
-        self.ready = ready
-
-
-@dataclass(frozen=True, slots=True)
-class ExtenderQuery:
-    """A pod and the nodes to evaluate. `nodes` None: only names were sent."""
-
-    policy: str
-    pod: Pod
-    node_names: tuple[NodeName, ...]
-    nodes: tuple[Node, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class FilterResponse:
-    """Each queried node is in one of the three fields. `unresolvable`: preemption would not help.
-
-    The messages equal those of the scheduler's own events, which show values that differ from node
-    to node as `…`.
-    """
-
-    passed: tuple[NodeName, ...]
-    failed: Mapping[NodeName, str]
-    unresolvable: Mapping[NodeName, str]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeVictims:
-    """Victims on one node; `pods` holds those that were sent as full objects."""
-
-    uids: tuple[PodUid, ...]
-    pods: Mapping[PodUid, Pod]
 
 
 class _NoPendingPods:
