@@ -10,7 +10,8 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.samples import Samples
 from policysched.cluster.volumes.availability import AvailableVolumes
-from policysched.lang.ir.expr import Expr, depends_on_node
+from policysched.lang.ir.expr import Expr
+from policysched.lang.ir.expr_analysis import depends_on_node
 from policysched.lang.ir.program import Program, handles_resource_claims, handles_volume_claims, rules_for
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, RuleSet, ScoreRule
 from policysched.lang.ir.verdict import NodeRuleScore, PlacementExplanation

@@ -15,6 +15,7 @@ from policysched.cluster.samples import ALL_NODES
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.distributions import beta_cdf, normal_cdf
+from policysched.lang.ir.expr_analysis import is_floating, type_of
 from policysched.lang.ir.program import Program
 from policysched.lang.types.kinds import FLOAT64_MAX
 from policysched.model.namespaces import Namespace
@@ -139,7 +140,7 @@ def _compare(expr: e.Compare, context: ExpressionContext) -> Value:
     left, right = value(expr.left, context), value(expr.right, context)
     if left is MISSING or right is MISSING:
         return MISSING
-    if e.is_floating(expr.left) or e.is_floating(expr.right):
+    if is_floating(expr.left) or is_floating(expr.right):
         left, right = float(_number(left)), float(_number(right))
     match expr.op:
         case "==":
@@ -163,8 +164,8 @@ def _contains(expr: e.In, context: ExpressionContext) -> Value:
     if item is MISSING or options is MISSING:
         return MISSING
     assert isinstance(options, tuple), f"`in` needs a list, not {options!r}"
-    element = e.type_of(expr.options).element
-    if e.is_floating(expr.item) or (element is not None and element.is_float64):
+    element = type_of(expr.options).element
+    if is_floating(expr.item) or (element is not None and element.is_float64):
         return float(_number(item)) in [float(_number(option)) for option in options]
     return item in options
 

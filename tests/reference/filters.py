@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.expr_analysis import stage_of, type_of, walk
 from policysched.lang.ir.recovery import split_recovery_condition
 from policysched.lang.ir.rules import BuiltinFilter, FilterRule, MessageTemplate, RuleSet
 from policysched.lang.ir.verdict import NodeRefusal
@@ -47,7 +48,7 @@ def prefilter_refusal(rules: RuleSet, context: ExpressionContext) -> tuple[str, 
     assert context.cluster_facts is not None, "prefilters need the facts of the cluster"
     for rule in rules.filters:
         if isinstance(rule, BuiltinFilter) and rule.builtin in PREFILTERS:
-            of_the_node = rule.when is not None and e.Stage.NODE in e.stage_of(rule.when)
+            of_the_node = rule.when is not None and e.Stage.NODE in stage_of(rule.when)
             if not of_the_node and holds(rule.when, context):
                 message = PREFILTERS[rule.builtin](context.pod, context.cluster_facts)
                 if message is not None:
@@ -126,14 +127,14 @@ def _render_group(template: MessageTemplate, context: ExpressionContext) -> str:
     return "".join(
         part
         if isinstance(part, str)
-        else (NODE_VALUE_PLACEHOLDER if e.Stage.NODE in e.stage_of(part) else _text(part, context))
+        else (NODE_VALUE_PLACEHOLDER if e.Stage.NODE in stage_of(part) else _text(part, context))
         for part in template.parts
     )
 
 
 def _text(part: e.Expr, context: ExpressionContext) -> str:
     part_value = value(part, context)
-    return MISSING_TEXT if part_value is MISSING else format_value(part_value, e.type_of(part))
+    return MISSING_TEXT if part_value is MISSING else format_value(part_value, type_of(part))
 
 
 def is_resolvable_by_eviction(rule: FilterRule) -> bool:
@@ -145,5 +146,5 @@ def is_resolvable_by_eviction(rule: FilterRule) -> bool:
             and part.owner == "node"
             and part.path[0] in ("free", "requested", "pods")
         )
-        for part in e.walk(rule.condition)
+        for part in walk(rule.condition)
     )

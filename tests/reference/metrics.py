@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from policysched.cluster.samples import MetricSamples
 from policysched.lang.ir.declarations import Metric, is_node_metric
-from policysched.lang.ir.expr import Expr, GangTraffic, MetricRef, RecoveryCondition, walk
+from policysched.lang.ir.expr import Expr, GangTraffic, MetricRef, RecoveryCondition
+from policysched.lang.ir.expr_analysis import walk
 from policysched.model.nodes import Node
 from tests.reference.context import ExpressionContext
 from tests.reference.values import MISSING, Value, arithmetic, saturated

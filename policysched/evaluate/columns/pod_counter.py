@@ -23,6 +23,7 @@ from policysched.evaluate.scalar.eval_context import (
 )
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.expr_analysis import is_floating, walk
 from policysched.lang.ir.reads import expr_reads
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
@@ -153,7 +154,7 @@ def _equality_operands(item: e.Expr) -> tuple[e.Expr, e.Expr] | None:
     """The counted pod's side of an equality and the other side; None: not an equality that an index can serve."""
     if not isinstance(item, e.Compare) or item.op != "==":
         return None
-    if e.is_floating(item.left) or e.is_floating(item.right):
+    if is_floating(item.left) or is_floating(item.right):
         return None
     match _reads_only_other(item.left), _reads_only_other(item.right):
         case True, False:
@@ -167,7 +168,7 @@ def _equality_operands(item: e.Expr) -> tuple[e.Expr, e.Expr] | None:
 def _reads_only_other(expr: e.Expr) -> bool | None:
     """True: reads the counted pod alone; False: does not read it; None: reads both pods."""
     reads_other = set[bool]()
-    for part in e.walk(expr):
+    for part in walk(expr):
         match part:
             case e.Attr(owner=owner) | e.InputRef(owner=owner):
                 reads_other.add(owner == "other")

@@ -7,6 +7,7 @@ from policysched.evaluate.plan.plan import Plan
 from policysched.lang.format.clauses import RenderedClause, describe_outage, render_clauses
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.declarations import Parameter
+from policysched.lang.ir.expr_analysis import stage_of, walk
 from policysched.lang.ir.program import Program, rules_for
 from policysched.lang.ir.reads import Reads, RuleCost, program_reads, rule_cost, rule_reads, stage_text
 from policysched.lang.ir.recovery import split_recovery_condition
@@ -151,7 +152,7 @@ def _row(rule: AnyRule, program: Program) -> RuleRow:
     stage = e.Stage.CONSTANT
     for expr in rule_expressions(rule):
         if expr is not None:
-            stage |= e.stage_of(expr)
+            stage |= stage_of(expr)
     built_in = isinstance(rule, BuiltinFilter | BuiltinScore)
     if built_in:
         stage |= e.Stage.POD | e.Stage.NODE
@@ -212,7 +213,7 @@ def _source_path(owner: str, path: tuple[str, ...]) -> str:
 def _steps(variant: Variant) -> tuple[StepRow, ...]:
     users: dict[e.Expr, list[str]] = {}
     for rule in [*(step.rule for step in variant.filters), *(step.rule for step in variant.scores)]:
-        parts = {part for expr in rule_expressions(rule) if expr is not None for part in e.walk(expr)}
+        parts = {part for expr in rule_expressions(rule) if expr is not None for part in walk(expr)}
         for part in parts:
             users.setdefault(part, []).append(rule.name)
     return tuple(
@@ -220,7 +221,7 @@ def _steps(variant: Variant) -> tuple[StepRow, ...]:
             number,
             type(expr).__name__,
             expr.span.text,
-            stage_text(e.stage_of(expr)),
+            stage_text(stage_of(expr)),
             tuple(users.get(expr, ())),
         )
         for number, expr in enumerate(variant.machine.exprs)

@@ -17,6 +17,7 @@ from policysched.evaluate.vector.step_builders import build_machine as machine_o
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.declarations import Input
+from policysched.lang.ir.expr_analysis import stage_of, walk
 from policysched.lang.ir.program import Program, rules_for
 from policysched.lang.ir.reads import CLAIMS_FIELD, rule_reads
 from policysched.lang.ir.recovery import split_recovery_condition
@@ -136,10 +137,10 @@ def _clock_reads(rules: Iterable[AnyRule], machine: VectorMachine) -> ClockReads
             for part in rule.template.parts:
                 if isinstance(part, str):
                     continue
-                message_stages |= e.stage_of(part)
+                message_stages |= stage_of(part)
                 counts += [
                     compile_scalar(node, machine.program)
-                    for node in e.walk(part)
+                    for node in walk(part)
                     if isinstance(node, e.CountPodsInCluster)
                 ]
     return ClockReads(
@@ -237,7 +238,7 @@ def evicting_could_help(condition: e.Expr) -> bool:
             and node.owner == "node"
             and node.path[0] in ("free", "requested", "pods")
         )
-        for node in e.walk(condition)
+        for node in walk(condition)
     )
 
 
@@ -258,7 +259,7 @@ def metrics_read(exprs: Iterable[e.Expr | None]) -> tuple[str, ...]:
         node.name
         for expr in exprs
         if expr is not None
-        for node in e.walk(expr)
+        for node in walk(expr)
         if isinstance(node, e.MetricRef | e.GangTraffic)
     )
     return tuple(dict.fromkeys(names))

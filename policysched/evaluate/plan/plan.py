@@ -18,7 +18,8 @@ from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.declarations import PairJoinSpec
-from policysched.lang.ir.expr import VOLATILE_STAGES, Stage, stage_of
+from policysched.lang.ir.expr import VOLATILE_STAGES, Stage
+from policysched.lang.ir.expr_analysis import stage_of
 from policysched.lang.ir.program import (
     Program,
     device_binding_timeout_s,

@@ -27,6 +27,7 @@ from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
 from policysched.evaluate.vector.traffic import traffic_fingerprint
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.declarations import Input
+from policysched.lang.ir.expr_analysis import stage_of, type_of
 from policysched.lang.ir.reads import expr_reads
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, MessageTemplate
 from policysched.lang.types.kinds import Type
@@ -179,7 +180,7 @@ def _message_function(rule: FilterRule, step: LoweredFilter) -> Callable[[EvalCo
 
     def text(context: EvalContext) -> str:
         return "".join(
-            part if isinstance(part, str) else _format_value_or_missing(function(context), e.type_of(part))
+            part if isinstance(part, str) else _format_value_or_missing(function(context), type_of(part))
             for part, function in zip(template.parts, parts, strict=True)
         )
 
@@ -196,8 +197,8 @@ def _reason_group(template: MessageTemplate, step: LoweredFilter, context: EvalC
         if isinstance(part, str)
         else (
             NODE_VALUE_PLACEHOLDER
-            if e.Stage.NODE in e.stage_of(part)
-            else _format_value_or_missing(function(context), e.type_of(part))
+            if e.Stage.NODE in stage_of(part)
+            else _format_value_or_missing(function(context), type_of(part))
         )
         for part, function in zip(template.parts, step.template, strict=True)
     )
@@ -225,6 +226,6 @@ def _specialize_score(
         missing_score=rule.missing if rule.missing is not None else 0,
         metrics=step.metrics,
         has_raw=rule.normalize is not None,
-        over_candidates=e.Stage.CANDIDATES in e.stage_of(rule.value),
+        over_candidates=e.Stage.CANDIDATES in stage_of(rule.value),
         fingerprint=traffic_fingerprint(activation.machine, rule.value),
     )

@@ -12,6 +12,7 @@ from policysched.cluster.shares import NamespaceShares, ShareLookup
 from policysched.cluster.usage import NodeUsage
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.declarations import Input, Metric
+from policysched.lang.ir.expr_analysis import walk
 from policysched.lang.types.records import RecordValue
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
@@ -94,7 +95,7 @@ class InputDeclarations:
 
 def inputs_read(declarations: ExprDeclarations, *exprs: e.Expr) -> tuple[Input, ...]:
     """The inputs that the expressions read, in the order of their first use."""
-    parts = (part for expr in exprs for part in e.walk(expr))
+    parts = (part for expr in exprs for part in walk(expr))
     names = dict.fromkeys(part.name for part in parts if isinstance(part, e.InputRef))
     return tuple(declarations.inputs[name] for name in names)
 

@@ -10,6 +10,7 @@ from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.operations import minute_of_week
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.expr_analysis import children, is_floating, stage_of, type_of
 from policysched.lang.ir.program import Program
 
 _SECOND_NS = 10**9
@@ -26,7 +27,7 @@ def next_change_ns(
     `running` False ignores a bare clock (`pod.waited`, `now + 5m`), which changes all the time and
     equally for all pods.
     """
-    if e.Stage.TIME not in e.stage_of(expr):
+    if e.Stage.TIME not in stage_of(expr):
         return None
     if slope(expr) is not None and not isinstance(expr, e.Compare):
         return context.now_ns + 1 if running else None
@@ -45,8 +46,8 @@ def next_change_ns(
         case e.WeeklyWindow(minute_ranges=spans, time_zone=zone):
             return _next_edge_ns(spans, ZoneInfo(zone), context.now_ns)
         case e.Not() | e.And() | e.Or() | e.Has() | e.Else() | e.If():
-            changes = [next_change_ns(child, context, program, running=running) for child in e.children(expr)]
-            if not running and any(slope(child) for child in e.children(expr)):
+            changes = [next_change_ns(child, context, program, running=running) for child in children(expr)]
+            if not running and any(slope(child) for child in children(expr)):
                 # A choice can give the clock to one pod and a constant to another.
                 changes.append(context.now_ns + _SECOND_NS)
             return min((change for change in changes if change is not None), default=None)
@@ -56,8 +57,8 @@ def next_change_ns(
 
 def slope(expr: e.Expr) -> int | None:
     """By how many ns an integer value grows per ns; None where the value is not linear in time."""
-    if e.Stage.TIME not in e.stage_of(expr):
-        return None if e.is_floating(expr) or not e.type_of(expr).is_numeric else 0
+    if e.Stage.TIME not in stage_of(expr):
+        return None if is_floating(expr) or not type_of(expr).is_numeric else 0
     match expr:
         case e.Now() | e.Attr(owner="pod", path=("waited",)):
             return 1
@@ -104,10 +105,10 @@ def time_dependent_parts(expr: e.Expr) -> tuple[list[e.Compare], bool]:
     """The parts of an expression of the node that depend on the clock: the comparisons whose
     crossing can be computed, and whether there are other parts. Conditions of the pod alone are
     left out."""
-    if e.Stage.TIME not in e.stage_of(expr):
+    if e.Stage.TIME not in stage_of(expr):
         return [], False
     match expr:
-        case _ if e.Stage.NODE not in e.stage_of(expr):
+        case _ if e.Stage.NODE not in stage_of(expr):
             return [], not isinstance(expr, e.Compare | e.WeeklyWindow | e.Not | e.And | e.Or | e.Has)
         case e.Compare(left=left, right=right) if slope(left) is not None and slope(right) is not None:
             return [expr], False
@@ -115,7 +116,7 @@ def time_dependent_parts(expr: e.Expr) -> tuple[list[e.Compare], bool]:
             return [], True
         case _:
             comparisons, has_others = [], False
-            for child in e.children(expr):
+            for child in children(expr):
                 child_comparisons, child_has_others = time_dependent_parts(child)
                 comparisons += child_comparisons
                 has_others |= child_has_others

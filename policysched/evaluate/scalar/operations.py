@@ -27,6 +27,7 @@ from policysched.lang.ir.arithmetic import (
     saturate,
     whole_total,
 )
+from policysched.lang.ir.expr_analysis import is_floating, type_of
 
 
 def logical_not(operand: ScalarFunction) -> ScalarFunction:
@@ -54,7 +55,7 @@ def logical_connective(items: list[ScalarFunction], *, decisive: bool) -> Scalar
 
 
 def comparison(expr: e.Compare, left: ScalarFunction, right: ScalarFunction) -> ScalarFunction:
-    floating = e.is_floating(expr.left) or e.is_floating(expr.right)
+    floating = is_floating(expr.left) or is_floating(expr.right)
 
     def evaluate(context: EvalContext) -> EvalValue:
         first, second = left(context), right(context)
@@ -69,8 +70,8 @@ def comparison(expr: e.Compare, left: ScalarFunction, right: ScalarFunction) -> 
 
 
 def membership(expr: e.In, item: ScalarFunction, options: ScalarFunction) -> ScalarFunction:
-    element = e.type_of(expr.options).element
-    floating = e.is_floating(expr.item) or (element is not None and element.is_float64)
+    element = type_of(expr.options).element
+    floating = is_floating(expr.item) or (element is not None and element.is_float64)
 
     def evaluate(context: EvalContext) -> EvalValue:
         value, choices = item(context), options(context)

@@ -28,6 +28,7 @@ from policysched.lang.ir.aggregates import (
     nested_aggregates,
 )
 from policysched.lang.ir.expr import Aggregate
+from policysched.lang.ir.expr_analysis import children, walk
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 
 _INT64_SAFE_MAX = 2**62
@@ -130,10 +131,10 @@ _SPLITTABLE = (e.Arith, e.Call, e.Negate, e.If, e.Else, e.Compare, e.And, e.Or, 
 def _aggregate_free_parts(*exprs: e.Expr) -> Iterator[e.Expr]:
     """The largest parts without an aggregate, which are equal for every group."""
     for expr in exprs:
-        if not any(isinstance(part, Aggregate) for part in e.walk(expr)):
+        if not any(isinstance(part, Aggregate) for part in walk(expr)):
             yield expr
         elif isinstance(expr, _SPLITTABLE):
-            yield from _aggregate_free_parts(*e.children(expr))
+            yield from _aggregate_free_parts(*children(expr))
 
 
 def _candidate_groups(

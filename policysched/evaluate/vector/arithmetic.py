@@ -22,6 +22,7 @@ from policysched.evaluate.vector.machine import (
     both_known,
 )
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.expr_analysis import is_floating
 
 _INTEGER: dict[str, Callable[[Array, Array], Array]] = {
     "+": saturating_add,
@@ -55,7 +56,7 @@ def binary_arithmetic(machine: VectorMachine, expr: e.Arith) -> VectorStep:
 
 
 def arithmetic_negation(machine: VectorMachine, expr: e.Negate) -> VectorStep:
-    operand, floating = machine.operand(expr.operand), e.is_floating(expr.operand)
+    operand, floating = machine.operand(expr.operand), is_floating(expr.operand)
 
     def run(frame: EvalFrame) -> ValueVector:
         vector = operand(frame)

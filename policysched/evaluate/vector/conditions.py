@@ -18,6 +18,7 @@ from policysched.evaluate.vector.machine import (
     is_leaf,
 )
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.expr_analysis import is_floating, type_of
 from policysched.lang.types.kinds import TypeKind
 
 
@@ -74,7 +75,7 @@ _COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
 def comparison(machine: VectorMachine, expr: e.Compare) -> VectorStep:
     compare = _COMPARISONS[expr.op]
     left, right = _text_operand(machine, expr.left, expr.right), _text_operand(machine, expr.right, expr.left)
-    floating = e.is_floating(expr.left) or e.is_floating(expr.right)
+    floating = is_floating(expr.left) or is_floating(expr.right)
     right_first = is_leaf(expr.left)
 
     def run(frame: EvalFrame) -> ValueVector:
@@ -95,7 +96,7 @@ def _text_operand(machine: VectorMachine, expr: e.Expr, other: e.Expr) -> Vector
     """A text of the pod that is compared with a column is not interned: if no row has it, it equals
     none."""
     other_is_column = isinstance(other, e.Attr | e.InputRef | e.ElementField)
-    if e.type_of(expr).kind is not TypeKind.STRING or not is_leaf(expr) or not other_is_column:
+    if type_of(expr).kind is not TypeKind.STRING or not is_leaf(expr) or not other_is_column:
         return machine.operand(expr)
     number = machine.leaf_index(expr)
 
@@ -116,9 +117,9 @@ def membership(machine: VectorMachine, expr: e.In) -> VectorStep:
 
 def _in_leaf_list(machine: VectorMachine, expr: e.In) -> VectorStep:
     item, number = machine.operand(expr.item), machine.leaf_index(expr.options)
-    element = e.type_of(expr.options).element
-    floating = e.is_floating(expr.item) or (element is not None and element.is_float64)
-    texts = e.type_of(expr.item).kind is TypeKind.STRING
+    element = type_of(expr.options).element
+    floating = is_floating(expr.item) or (element is not None and element.is_float64)
+    texts = type_of(expr.item).kind is TypeKind.STRING
 
     def run(frame: EvalFrame) -> ValueVector:
         vector, options = item(frame), frame.leaf_values[number]

@@ -20,6 +20,14 @@ from policysched.evaluate.scalar.compiler import compile_scalar, compile_state_r
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, ScalarFunction
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.attributes import find_attribute
+from policysched.lang.ir.expr_analysis import (
+    children,
+    depends_on_element,
+    depends_on_node,
+    is_floating,
+    stage_of,
+    type_of,
+)
 from policysched.lang.ir.program import Program
 from policysched.lang.types.kinds import TypeKind
 
@@ -119,12 +127,12 @@ class VectorMachine:
     def leaf_index(self, expr: e.Expr) -> int:
         if self._share and expr in self._leaf_by_expr:
             return self._leaf_by_expr[expr]
-        reads_time = e.Stage.TIME in e.stage_of(expr)
-        condition = e.type_of(expr).kind is TypeKind.BOOL
+        reads_time = e.Stage.TIME in stage_of(expr)
+        condition = type_of(expr).kind is TypeKind.BOOL
         leaf = ScalarLeaf(
             expr,
             compile_scalar(expr, self._program),
-            in_cache_key=(reads_time and condition) or bool(e.VOLATILE_STAGES & e.stage_of(expr)),
+            in_cache_key=(reads_time and condition) or bool(e.VOLATILE_STAGES & stage_of(expr)),
             time_dependent=reads_time and not condition,
         )
         self.leaves.append(leaf)
@@ -150,8 +158,8 @@ class VectorMachine:
         return self._program
 
     def _leaf_step(self, expr: e.Expr) -> VectorStep:
-        number, kind = self.leaf_index(expr), e.type_of(expr).kind
-        floating = e.is_floating(expr)
+        number, kind = self.leaf_index(expr), type_of(expr).kind
+        floating = is_floating(expr)
         dtype = np.float64 if floating else dtype_of(kind)
 
         def run(frame: EvalFrame) -> ValueVector:
@@ -174,7 +182,7 @@ class VectorMachine:
         cached = self._dependency_cache.get(id(expr))
         if cached is None:
             dependency = self._own_depends_on(expr)
-            for child in e.children(expr):
+            for child in children(expr):
                 dependency |= self._nested_depends_on(child)
             cached = self._dependency_cache[id(expr)] = expr, dependency
         return cached[1]
@@ -212,16 +220,16 @@ class VectorMachine:
             if is_leaf(expr):
                 time_dependent = self.leaves[self.leaf_index(expr)].time_dependent
             elif isinstance(expr, e.CountPodsOnNode | e.SumPodsOnNode | e.ListFold):
-                time_dependent = e.Stage.TIME in e.stage_of(expr)
+                time_dependent = e.Stage.TIME in stage_of(expr)
             else:
-                time_dependent = any(self._is_time_dependent(child) for child in e.children(expr))
+                time_dependent = any(self._is_time_dependent(child) for child in children(expr))
             cached = self._time_dependent_cache[id(expr)] = expr, time_dependent
         return cached[1]
 
 
 def is_leaf(expr: e.Expr) -> bool:
     """Whether the expression depends neither on the node nor on the element of a list."""
-    return not e.depends_on_node(expr) and not e.depends_on_element(expr)
+    return not depends_on_node(expr) and not depends_on_element(expr)
 
 
 def both_known(left: KnownMask, right: KnownMask) -> KnownMask:

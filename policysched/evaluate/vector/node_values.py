@@ -25,6 +25,7 @@ from policysched.evaluate.scalar.eval_context import ScalarFunction, inputs_read
 from policysched.evaluate.vector.machine import EvalFrame, ValueVector, VectorMachine, VectorStep
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.attributes import find_attribute
+from policysched.lang.ir.expr_analysis import walk
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.reads import expr_reads
 
@@ -32,7 +33,7 @@ from policysched.lang.ir.reads import expr_reads
 def columns_read_by(expr: e.Expr, program: Program) -> list[ColumnKind]:
     """Every column that the expression reads."""
     columns: list[ColumnKind] = []
-    for part in e.walk(expr):
+    for part in walk(expr):
         match part:
             case e.Attr(owner="node", path=("free", resource)):
                 columns += _free_amount_columns(resource)

@@ -17,6 +17,7 @@ from policysched.evaluate.scalar.eval_context import inputs_read
 from policysched.evaluate.vector.machine import EvalFrame, Fingerprint, ValueVector, VectorMachine, VectorStep
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import Number, exact_total
+from policysched.lang.ir.expr_analysis import walk
 from policysched.lang.ir.program import Program
 
 
@@ -67,7 +68,7 @@ def traffic_fingerprint(machine: VectorMachine, expr: e.Expr | None) -> Fingerpr
     """The fingerprint of what the value reads of other rows; None: it reads none."""
     parts = [
         _members_fingerprint(machine, part)
-        for part in (() if expr is None else e.walk(expr))
+        for part in (() if expr is None else walk(expr))
         if isinstance(part, e.GangTraffic) and part.topology_key is not None
     ]
     return (lambda frame: tuple([part(frame) for part in parts])) if parts else None

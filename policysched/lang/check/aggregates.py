@@ -8,6 +8,7 @@ from policysched.lang.check.expression_checker import ExpressionChecker
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.after_placement import expr_after_placement, place_pod_in_aggregates
 from policysched.lang.ir.aggregates import nested_aggregates
+from policysched.lang.ir.expr_analysis import is_floating, type_of
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import Type, TypeKind
@@ -34,7 +35,7 @@ def check_aggregate(
     body = checker.require_numeric(body, f"`{function} of`")
     if body is None:
         return None
-    kind = e.type_of(body)
+    kind = type_of(body)
     if kind.kind is TypeKind.TIMESTAMP:
         checker.scope.report(
             "PS204",
@@ -46,7 +47,7 @@ def check_aggregate(
         return None
     is_float = function in ("mean", "stddev")
     type_ = t.FLOAT if is_float and kind.kind is TypeKind.INT else kind.as_required()
-    aggregate = e.Aggregate(function, body, None, type_, is_float or e.is_floating(body), node.span)
+    aggregate = e.Aggregate(function, body, None, type_, is_float or is_floating(body), node.span)
     return _aggregate_after_placement(checker, aggregate) if node.after_placement else aggregate
 
 

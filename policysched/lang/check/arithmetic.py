@@ -5,6 +5,7 @@ from typing import Literal, cast
 from policysched.lang.check.dimensions import DIMENSIONLESS, product_type, same_dimension, sum_type
 from policysched.lang.check.expression_checker import ExpressionChecker
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.expr_analysis import is_floating, type_of
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import Type, TypeKind
@@ -14,7 +15,7 @@ def check_minus(checker: ExpressionChecker, node: s.UnaryExpr, expected: Type | 
     operand = checker.require_numeric(checker.check(node.operand, expected), "`-`")
     if operand is None:
         return None
-    if e.type_of(operand).kind is TypeKind.TIMESTAMP:
+    if type_of(operand).kind is TypeKind.TIMESTAMP:
         checker.scope.report("PS204", "a point in time cannot be negated", node.span)
         return None
     return e.Negate(operand, node.span)
@@ -32,10 +33,10 @@ def check_sum(checker: ExpressionChecker, node: s.BinaryExpr, expected: Type | N
     )
     if left is None or right is None:
         return None
-    result = sum_type(node.op, e.type_of(left), e.type_of(right))
+    result = sum_type(node.op, type_of(left), type_of(right))
     if result is None:
         verb = "added to" if node.op == "+" else "subtracted from"
-        first, second = e.type_of(left), e.type_of(right)
+        first, second = type_of(left), type_of(right)
         return checker.report_incompatible(
             node, verb, *((first, second) if node.op == "+" else (second, first))
         )
@@ -48,15 +49,15 @@ def _operands_with_timestamp(checker: ExpressionChecker, node: s.BinaryExpr) -> 
         left = checker.check(node.left, None)
         if left is None:
             return None
-        kind = e.type_of(left)
+        kind = type_of(left)
         right = checker.check(node.right, t.DURATION if kind.kind is TypeKind.TIMESTAMP else kind)
         return None if right is None else (left, right)
     return checker.check_operands(node)
 
 
 def _arithmetic_node(node: s.BinaryExpr, left: e.Expr, right: e.Expr, result: Type) -> e.Expr:
-    ratio = node.op == "/" and same_dimension(e.type_of(left), e.type_of(right))
-    floating = ratio or e.is_floating(left) or e.is_floating(right)
+    ratio = node.op == "/" and same_dimension(type_of(left), type_of(right))
+    floating = ratio or is_floating(left) or is_floating(right)
     return e.Arith(
         cast(Literal["+", "-", "*", "/"], node.op), left, right, result.as_required(), floating, node.span
     )
@@ -71,12 +72,12 @@ def check_product(checker: ExpressionChecker, node: s.BinaryExpr, expected: Type
         and not checker.needs_expected_type(node.left)
     ):
         left = checker.check(node.left, dimension)
-        known = None if left is None else e.type_of(left)
+        known = None if left is None else type_of(left)
         right = checker.check(node.right, known if _has_unit_suffix(node.right) else None)
     else:
         left = checker.check(node.left, dimension if _has_unit_suffix(node.left) else None)
         divides = node.op == "/" and left is not None and _has_unit_suffix(node.right)
-        known = e.type_of(left) if divides and left is not None else dimension
+        known = type_of(left) if divides and left is not None else dimension
         right = checker.check(node.right, known if _has_unit_suffix(node.right) else None)
     left, right = (
         checker.require_numeric(left, f"`{node.op}`"),
@@ -84,10 +85,10 @@ def check_product(checker: ExpressionChecker, node: s.BinaryExpr, expected: Type
     )
     if left is None or right is None:
         return None
-    result = product_type(node.op, e.type_of(left), e.type_of(right))
+    result = product_type(node.op, type_of(left), type_of(right))
     if result is None:
         verb = "multiplied by" if node.op == "*" else "divided by"
-        return checker.report_incompatible(node, verb, e.type_of(left), e.type_of(right))
+        return checker.report_incompatible(node, verb, type_of(left), type_of(right))
     return _arithmetic_node(node, left, right, result)
 
 

@@ -7,6 +7,7 @@ from policysched.lang.check.dimensions import (
 )
 from policysched.lang.check.expression_checker import ExpressionChecker
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.expr_analysis import is_floating, type_of
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import Type, TypeKind
 
@@ -16,10 +17,10 @@ def check_else(checker: ExpressionChecker, node: s.ElseExpr, expected: Type | No
     if value is None:
         checker.check_independent(node.fallback)
         return None
-    fallback = checker.check(node.fallback, e.type_of(value).as_required())
+    fallback = checker.check(node.fallback, type_of(value).as_required())
     if fallback is None:
         return None
-    left, right = e.type_of(value), e.type_of(fallback)
+    left, right = type_of(value), type_of(fallback)
     if not same_dimension(left, right) or left.kind is TypeKind.LIST:
         checker.scope.report(
             "PS204" if left.is_numeric and right.is_numeric else "PS202",
@@ -28,7 +29,7 @@ def check_else(checker: ExpressionChecker, node: s.ElseExpr, expected: Type | No
             label=f"expected {describe_type(left)}",
         )
         return None
-    floating = e.is_floating(value) or e.is_floating(fallback)
+    floating = is_floating(value) or is_floating(fallback)
     result = common_type([left, right])
     return e.Else(value, fallback, result if left.is_numeric else left.as_required(), floating, node.span)
 
@@ -38,7 +39,7 @@ def check_if(checker: ExpressionChecker, node: s.IfExpr, expected: Type | None) 
     then, other = checker.check_same_type((node.then, node.otherwise), expected)
     if condition is None or then is None or other is None:
         return None
-    left, right = e.type_of(then), e.type_of(other)
+    left, right = type_of(then), type_of(other)
     if left.kind is TypeKind.LIST or not same_dimension(left, right):
         if left.kind is TypeKind.LIST:
             message, label = "an `if` cannot yield a list", "not allowed"
@@ -52,6 +53,6 @@ def check_if(checker: ExpressionChecker, node: s.IfExpr, expected: Type | None) 
             label=label,
         )
         return None
-    floating = e.is_floating(then) or e.is_floating(other)
+    floating = is_floating(then) or is_floating(other)
     result = common_type([left, right]) if left.is_numeric else left.as_required()
     return e.If(condition, then, other, result, floating, node.span)

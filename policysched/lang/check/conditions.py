@@ -5,6 +5,7 @@ from typing import cast
 from policysched.lang.check.dimensions import describe_type, same_dimension
 from policysched.lang.check.expression_checker import ExpressionChecker
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.expr_analysis import type_of
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import TypeKind
@@ -35,7 +36,7 @@ def check_comparison(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr |
     if pair is None:
         return None
     left, right = pair
-    left_type, right_type = e.type_of(left), e.type_of(right)
+    left_type, right_type = type_of(left), type_of(right)
     op = cast(e.CompareOp, node.op)
     if not same_dimension(left_type, right_type):
         return checker.report_incompatible(node, "compared with", left_type, right_type)
@@ -67,7 +68,7 @@ def check_has(checker: ExpressionChecker, node: s.HasExpr) -> e.Expr | None:
     target = checker.check(node.target, None)
     if target is None:
         return None
-    absent = isinstance(target, e.MetricRef) or e.type_of(target).optional
+    absent = isinstance(target, e.MetricRef) or type_of(target).optional
     if isinstance(target, e.Attr | e.InputRef | e.MetricRef | e.ElementField) and absent:
         return e.Has(target, node.span)
     if isinstance(target, e.Attr | e.InputRef | e.ElementField | e.Const):

@@ -6,7 +6,8 @@ from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import CONSTANT, Scope
 from policysched.lang.ir.arithmetic import Number, arithmetic, call, negate
 from policysched.lang.ir.constant_folding import fold_constants
-from policysched.lang.ir.expr import Arith, Call, Const, Else, Expr, If, Negate, type_of
+from policysched.lang.ir.expr import Arith, Call, Const, Else, Expr, If, Negate
+from policysched.lang.ir.expr_analysis import type_of
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import Type
 

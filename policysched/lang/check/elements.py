@@ -12,6 +12,7 @@ from policysched.lang.check.names import check_name
 from policysched.lang.check.scope import did_you_mean
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.declarations import CONTAINER_RECORD
+from policysched.lang.ir.expr_analysis import is_floating, type_of, walk
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import RecordType, TypeKind
@@ -42,9 +43,9 @@ def check_fold(checker: ExpressionChecker, node: s.ListFoldExpr) -> e.Expr | Non
     if record is None or not isinstance(items, e.InputRef):
         checker.scope.report(
             "PS202",
-            f"`{name}` expects a list of records, found {describe_type(e.type_of(items))}",
+            f"`{name}` expects a list of records, found {describe_type(type_of(items))}",
             node.items.span,
-            label=describe_type(e.type_of(items)),
+            label=describe_type(type_of(items)),
             help="declare it as `input NAME: list<RECORD> = ...`",
         )
         return None
@@ -58,14 +59,14 @@ def check_fold(checker: ExpressionChecker, node: s.ListFoldExpr) -> e.Expr | Non
     value = inside.require_numeric(inside.check(node.value, None), f"`{name}`")
     if value is None:
         return None
-    if e.Stage.NODE not in items.stage and any(isinstance(part, e.Aggregate) for part in e.walk(value)):
+    if e.Stage.NODE not in items.stage and any(isinstance(part, e.Aggregate) for part in walk(value)):
         return checker.report_not_readable(node.span, "an aggregate over the candidates")
-    if name == "sum" and e.type_of(value).kind is TypeKind.TIMESTAMP:
+    if name == "sum" and type_of(value).kind is TypeKind.TIMESTAMP:
         checker.scope.report("PS204", "points in time cannot be added", value.span)
         return None
-    type_ = e.type_of(value).as_required()
+    type_ = type_of(value).as_required()
     return e.ListFold(
-        cast(e.ListFoldFunction, name), items, value, where, type_, e.is_floating(value), node.span
+        cast(e.ListFoldFunction, name), items, value, where, type_, is_floating(value), node.span
     )
 
 
@@ -117,7 +118,7 @@ def check_record_field(checker: ExpressionChecker, node: s.AttributeExpr) -> e.E
 
 
 def _record_of(items: e.Expr) -> RecordType | None:
-    element_type = e.type_of(items).element
+    element_type = type_of(items).element
     return None if element_type is None else element_type.record
 
 

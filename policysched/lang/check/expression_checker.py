@@ -16,6 +16,7 @@ from policysched.lang.check.dimensions import (
 )
 from policysched.lang.check.scope import DeclaredName, ExpressionContext, Scope, declared_here
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.expr_analysis import type_of
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import Type, TypeKind
@@ -41,16 +42,16 @@ class ExpressionChecker:
 
     def check_condition(self, node: s.Expression, keyword: str) -> e.Expr | None:
         expr = self.check(node, t.BOOL)
-        if expr is None or e.type_of(expr).kind is TypeKind.BOOL:
+        if expr is None or type_of(expr).kind is TypeKind.BOOL:
             return expr
-        have = describe_type(e.type_of(expr))
+        have = describe_type(type_of(expr))
         self.scope.report("PS202", f"`{keyword}` expects a condition, found {have}", expr.span, label=have)
         return None
 
     def require_numeric(self, expr: e.Expr | None, operation: str) -> e.Expr | None:
         if expr is None:
             return None
-        have = e.type_of(expr)
+        have = type_of(expr)
         if have.is_numeric:
             return expr
         self.scope.report(
@@ -65,11 +66,11 @@ class ExpressionChecker:
         """Both operands; a literal is read by the type of the other operand."""
         if self.needs_expected_type(node.left) and not self.needs_expected_type(node.right):
             right = self.check(node.right, None)
-            left = None if right is None else self.check(node.left, e.type_of(right))
+            left = None if right is None else self.check(node.left, type_of(right))
         else:
             left = self.check(node.left, None)
             right = (
-                self.check(node.right, e.type_of(left))
+                self.check(node.right, type_of(left))
                 if left is not None
                 else self.check_independent(node.right)
             )
@@ -88,7 +89,7 @@ class ExpressionChecker:
         }
         for expr in typed.values():
             if expr is not None:
-                expected = e.type_of(expr)
+                expected = type_of(expr)
                 break
         return [typed[at] if at in typed else self.check(node, expected) for at, node in enumerate(nodes)]
 
@@ -140,7 +141,7 @@ class ExpressionChecker:
 
 def conform(scope: Scope, expr: e.Expr, wanted: Type) -> e.Expr | None:
     """The expression if it has the type (plain numbers are converted); None after a diagnostic."""
-    have = e.type_of(expr)
+    have = type_of(expr)
     if have.kind is wanted.kind:
         if have.kind is TypeKind.LIST and have.element != wanted.element:
             return report_type_mismatch(scope, expr, wanted)
@@ -154,7 +155,7 @@ def conform(scope: Scope, expr: e.Expr, wanted: Type) -> e.Expr | None:
 
 def report_type_mismatch(scope: Scope, expr: e.Expr, wanted: Type) -> e.Expr | None:
     """Report an expression of the wrong type."""
-    have = e.type_of(expr)
+    have = type_of(expr)
     code = "PS204" if have.is_numeric and wanted.is_numeric else "PS202"
     scope.report(
         code,

@@ -20,6 +20,7 @@ from policysched.lang.check.names import check_name
 from policysched.lang.check.resource_amounts import check_resource_amount, is_resource_amount
 from policysched.lang.check.scope import ExpressionContext, Scope
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.expr_analysis import type_of
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import Type, TypeKind
@@ -38,13 +39,13 @@ def check_expression(
 
 def check_condition(scope: Scope, node: s.Expression, context: ExpressionContext) -> e.Expr | None:
     expr = check_expression(scope, node, context, t.BOOL)
-    if expr is None or e.type_of(expr).kind is TypeKind.BOOL:
+    if expr is None or type_of(expr).kind is TypeKind.BOOL:
         return expr
     scope.report(
         "PS202",
-        f"expected a condition, found {describe_type(e.type_of(expr))}",
+        f"expected a condition, found {describe_type(type_of(expr))}",
         expr.span,
-        label=describe_type(e.type_of(expr)),
+        label=describe_type(type_of(expr)),
         help="compare it with a value, for example `== 1`",
     )
     return None

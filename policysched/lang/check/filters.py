@@ -23,6 +23,7 @@ from policysched.lang.check.shared_clauses import (
 from policysched.lang.check.templates import check_template
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants, is_constant
+from policysched.lang.ir.expr_analysis import walk
 from policysched.lang.ir.rules import FilterRule
 from policysched.lang.syntax import tree as s
 
@@ -49,7 +50,7 @@ def check_filter(
     if (
         not open_metrics
         and clauses.missing is not None
-        and not any(isinstance(part, e.MetricRef | e.GangTraffic) for part in e.walk(expr))
+        and not any(isinstance(part, e.MetricRef | e.GangTraffic) for part in walk(expr))
     ):
         report_unused_missing_clause(scope, clauses.missing)
     whole = check_recovery(scope, clauses.require, expr)

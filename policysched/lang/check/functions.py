@@ -7,6 +7,7 @@ from policysched.lang.check.scope import COUNTED_IN_CLUSTER, COUNTED_ON_NODE, di
 from policysched.lang.check.traffic import check_traffic_to
 from policysched.lang.check.windows import check_window
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.expr_analysis import is_floating, type_of
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import Type, TypeKind
@@ -74,7 +75,7 @@ def _check_selection(
     known = [arg for arg in args if checker.require_numeric(arg, f"`{name}`") is not None and arg is not None]
     if len(known) < len(args):
         return None
-    kinds = [e.type_of(arg) for arg in known]
+    kinds = [type_of(arg) for arg in known]
     for arg, kind in zip(known, kinds, strict=True):
         if not same_dimension(kind, kinds[0]):
             checker.scope.report(
@@ -87,7 +88,7 @@ def _check_selection(
     if name == "abs" and kinds[0].kind is TypeKind.TIMESTAMP:
         checker.scope.report("PS204", "`abs` expects an amount, found a point in time", node.span)
         return None
-    return e.Call(name, tuple(known), common_type(kinds), any(map(e.is_floating, known)), node.span)
+    return e.Call(name, tuple(known), common_type(kinds), any(map(is_floating, known)), node.span)
 
 
 def _check_plain_number_call(
@@ -123,9 +124,9 @@ def _check_normal_cdf(checker: ExpressionChecker, node: s.CallExpr) -> e.Expr | 
     known = [arg for arg in args if arg is not None]
     if len(known) < len(args):
         return None
-    first = e.type_of(known[0])
+    first = type_of(known[0])
     for arg in known:
-        kind = e.type_of(arg)
+        kind = type_of(arg)
         if kind.kind is TypeKind.TIMESTAMP or not same_dimension(kind, first):
             message = (
                 "`normal_cdf` expects an amount, found a point in time"
@@ -150,7 +151,7 @@ def _check_plain_number(checker: ExpressionChecker, node: s.CallExpr, written: s
     arg = checker.require_numeric(checker.check(written, None), f"`{name}`")
     if arg is None:
         return None
-    have = e.type_of(arg)
+    have = type_of(arg)
     if have.kind not in DIMENSIONLESS:
         checker.scope.report(
             "PS204",
@@ -170,7 +171,7 @@ def _check_rank(checker: ExpressionChecker, node: s.CallExpr) -> e.Expr | None:
     order = checker.check(node.args[1], Type(TypeKind.LIST, element=t.STRING))
     if item is None or order is None:
         return None
-    if e.type_of(item).kind is not TypeKind.STRING:
+    if type_of(item).kind is not TypeKind.STRING:
         return report_type_mismatch(checker.scope, item, t.STRING)
     if not isinstance(order, e.Const) or order.type.element != t.STRING or not isinstance(order.value, tuple):
         checker.scope.report(

@@ -5,6 +5,7 @@ from typing import cast
 from policysched.lang.check.dimensions import describe_type, same_dimension
 from policysched.lang.check.expression_checker import ExpressionChecker, conform
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.expr_analysis import type_of
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import Type, TypeKind
@@ -16,14 +17,14 @@ def check_membership(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr |
         item = checker.check(node.left, None)
         options = None
         if item is not None:
-            options = check_list_literal(checker, node.right, e.type_of(item).as_required())
+            options = check_list_literal(checker, node.right, type_of(item).as_required())
     else:
         options = checker.check(node.right, None)
-        expected = None if options is None else e.type_of(options).element
+        expected = None if options is None else type_of(options).element
         item = checker.check(node.left, expected)
     if item is None or options is None:
         return None
-    options_type = e.type_of(options)
+    options_type = type_of(options)
     if options_type.kind is not TypeKind.LIST or options_type.element is None:
         checker.scope.report(
             "PS202",
@@ -33,8 +34,8 @@ def check_membership(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr |
             help='for example `["a", "b"]`',
         )
         return None
-    if not same_dimension(e.type_of(item), options_type.element):
-        return checker.report_incompatible(node, "in", e.type_of(item), options_type)
+    if not same_dimension(type_of(item), options_type.element):
+        return checker.report_incompatible(node, "in", type_of(item), options_type)
     expr = e.In(item, options, node.span)
     return expr if node.op == "in" else e.Not(expr, node.span)
 

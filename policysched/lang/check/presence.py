@@ -32,10 +32,8 @@ from policysched.lang.ir.expr import (
     Or,
     Stage,
     SumPodsOnNode,
-    children,
-    stage_of,
-    type_of,
 )
+from policysched.lang.ir.expr_analysis import children, stage_of, type_of
 
 PresentReads = frozenset[Expr]
 """Reads that are known to be present."""

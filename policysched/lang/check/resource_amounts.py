@@ -10,6 +10,7 @@ from policysched.lang.check.scope import ExpressionContext, Scope, declared_here
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.attributes import OWNERS
 from policysched.lang.ir.declarations import ResourceSpec
+from policysched.lang.ir.expr_analysis import is_floating, walk
 from policysched.lang.ir.transform import with_owner, with_span
 from policysched.lang.syntax import tree as s
 
@@ -24,7 +25,7 @@ def check_resource_amount(scope: Scope, node: s.AttributeExpr, context: Expressi
     if resource is None:
         return None
     expr = with_span(_amount_expression(resource, node), node.span)
-    if not context.metrics and any(isinstance(part, e.MetricRef) for part in e.walk(expr)):
+    if not context.metrics and any(isinstance(part, e.MetricRef) for part in walk(expr)):
         scope.report(
             "PS220",
             f"{context.description} cannot read `{node.span.text}`",
@@ -63,7 +64,7 @@ def _amount_expression(resource: ResourceSpec, node: s.AttributeExpr) -> e.Expr:
         case _, "requested":
             return _requested_sum(resource)
         case _:
-            floating = resource.type.is_float64 or e.is_floating(resource.capacity)
+            floating = resource.type.is_float64 or is_floating(resource.capacity)
             return e.Arith(
                 "-", resource.capacity, _requested_sum(resource), resource.type, floating, resource.span
             )

@@ -8,6 +8,7 @@ from policysched.lang.check.scope import CAPACITY, REQUEST, DeclaredResource, Sc
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.declarations import ResourceSpec
+from policysched.lang.ir.expr_analysis import type_of, walk
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import Type, TypeKind
 
@@ -43,10 +44,10 @@ def _resource(scope: Scope, node: s.ResourceDecl) -> ResourceSpec | None:
     owner = f"the resource `{node.name.text}`"
     params = check_block_params(scope, owner, node.name.span, node.params, ("capacity", "request"))
     capacity = _capacity(scope, params, owner)
-    request = _request(scope, params, owner, None if capacity is None else e.type_of(capacity))
+    request = _request(scope, params, owner, None if capacity is None else type_of(capacity))
     if capacity is None or request is None or scope.error_count() > errors:
         return None
-    kind = e.type_of(capacity).as_required()
+    kind = type_of(capacity).as_required()
     return ResourceSpec(
         node.name.text, kind, fold_constants(capacity), fold_constants(request), node.name.span
     )
@@ -62,7 +63,7 @@ def _capacity(scope: Scope, params: BlockParams, owner: str) -> e.Expr | None:
     expr = check_expression(scope, node, CAPACITY)
     if expr is None:
         return None
-    kind = e.type_of(expr)
+    kind = type_of(expr)
     if kind.kind not in _RESOURCE_KINDS:
         scope.report(
             "PS202",
@@ -85,7 +86,7 @@ def _request(scope: Scope, params: BlockParams, owner: str, kind: Type | None) -
     if expr is None or not check_always_present(scope, expr):
         return None
     inputs = scope.inputs()
-    for part in e.walk(expr):
+    for part in walk(expr):
         match part:
             case e.Attr(owner="namespace"):
                 pass

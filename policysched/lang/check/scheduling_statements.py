@@ -15,6 +15,7 @@ from policysched.lang.check.scope import CONSTANT, GANG_TERM, QUEUE_KEY, VICTIM_
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.expr import Stage
+from policysched.lang.ir.expr_analysis import stage_of, type_of, walk
 from policysched.lang.ir.program import GangMode, GangSpec, OnTimeout, OrderKey, PreemptionSpec
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
@@ -39,7 +40,7 @@ def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> OrderKey | None:
     expr = check_expression(scope, node.value, QUEUE_KEY)
     if expr is None:
         return None
-    kind = e.type_of(expr)
+    kind = type_of(expr)
     if kind.kind is TypeKind.LIST:
         scope.report(
             "PS202",
@@ -52,7 +53,7 @@ def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> OrderKey | None:
         if not isinstance(hole, e.Attr | e.InputRef):
             # An absent attribute sorts last; an undefined operation is an error.
             report_possibly_missing(scope, hole)
-    if Stage.NAMESPACE_SHARES in e.stage_of(expr) and not _reads_only_namespace(scope, expr):
+    if Stage.NAMESPACE_SHARES in stage_of(expr) and not _reads_only_namespace(scope, expr):
         scope.report(
             "PS215",
             "a queue key cannot combine a namespace share with other values",
@@ -69,7 +70,7 @@ def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> OrderKey | None:
 def _reads_only_namespace(scope: Scope, key: e.Expr) -> bool:
     """Whether the key is the same for all pods of a namespace and independent of the time."""
     inputs = scope.inputs()
-    for part in e.walk(key):
+    for part in walk(key):
         match part:
             case e.Attr(owner=owner) if owner != "namespace":
                 return False
@@ -90,7 +91,7 @@ def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
     key = check_expression(scope, node.key, GANG_TERM, t.STRING)
     known: PresentReads = frozenset()
     if key is not None:
-        kind = e.type_of(key)
+        kind = type_of(key)
         if kind.kind is not TypeKind.STRING:
             scope.report(
                 "PS202",

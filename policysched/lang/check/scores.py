@@ -28,6 +28,7 @@ from policysched.lang.check.shared_clauses import (
 )
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
+from policysched.lang.ir.expr_analysis import type_of, walk
 from policysched.lang.ir.rules import (
     Direction,
     MaxNormalize,
@@ -73,7 +74,7 @@ def check_score(
     if (
         not open_metrics
         and clauses.missing is not None
-        and not any(isinstance(part, e.MetricRef | e.GangTraffic) for part in e.walk(expr))
+        and not any(isinstance(part, e.MetricRef | e.GangTraffic) for part in walk(expr))
     ):
         report_unused_missing_clause(scope, clauses.missing)
     _lint_relative_normalize(scope, clauses.normalize, normalize, expr)
@@ -96,7 +97,7 @@ def _score_value(scope: Scope, clause: s.ScoreValueClause, direction: Direction)
     expr = check_expression(scope, clause.value, SCORE_VALUE)
     if expr is None:
         return None
-    have = e.type_of(expr)
+    have = type_of(expr)
     if have.is_numeric:
         return expr
     hint = (
@@ -230,11 +231,11 @@ def _check_range(scope: Scope, clause: s.NormalizeClause, value: e.Expr) -> Rang
 
 
 def _check_bound(scope: Scope, node: s.Expression, value: e.Expr) -> int | float | None:
-    wanted = e.type_of(value).as_required()
+    wanted = type_of(value).as_required()
     expr = check_expression(scope, node, CONSTANT, wanted)
     if expr is None or not check_always_present(scope, expr):
         return None
-    plain = e.type_of(expr).kind in (TypeKind.INT, TypeKind.FLOAT, TypeKind.RATIO)
+    plain = type_of(expr).kind in (TypeKind.INT, TypeKind.FLOAT, TypeKind.RATIO)
     if (
         not (plain and wanted.kind in (TypeKind.INT, TypeKind.FLOAT, TypeKind.RATIO))
         and conform(scope, expr, wanted) is None
@@ -248,7 +249,7 @@ def _lint_relative_normalize(
 ) -> None:
     if clause is None or not isinstance(normalize, MaxNormalize | MinMaxNormalize):
         return
-    if any(isinstance(part, e.MetricRef | e.GangTraffic) for part in e.walk(value)):
+    if any(isinstance(part, e.MetricRef | e.GangTraffic) for part in walk(value)):
         scope.report(
             "PS413",
             f"`{clause.method.text}` amplifies the noise of idle nodes",

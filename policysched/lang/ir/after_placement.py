@@ -10,6 +10,7 @@ from dataclasses import replace
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.aggregates import outermost_aggregates
 from policysched.lang.ir.declarations import Metric
+from policysched.lang.ir.expr_analysis import is_floating, type_of
 from policysched.lang.ir.transform import transform
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import Type
@@ -65,7 +66,7 @@ def _plus(value: e.Expr, amount: e.Expr, type_: Type, span: Span) -> e.Expr:
 
 def _else_zero(amount: e.Expr, type_: Type, span: Span) -> e.Expr:
     """0 where the amount is missing for this pod."""
-    floating = e.is_floating(amount)
+    floating = is_floating(amount)
     return e.Else(amount, e.Const(0.0 if floating else 0, type_, span), type_, floating, span)
 
 
@@ -79,8 +80,8 @@ def _counted_for_placed_pod(where: e.Expr | None, span: Span) -> e.Expr:
 def _plus_assumed_load(metric_ref: e.MetricRef, metric: Metric) -> e.Expr:
     assume, type_, span = metric.assumed_load, metric_ref.type, metric_ref.span
     assert assume is not None, f"{metric.name} has no assumed load"
-    amount = _else_zero(assume, e.type_of(assume), span)
-    if not type_.is_float64 and e.is_floating(amount):
+    amount = _else_zero(assume, type_of(assume), span)
+    if not type_.is_float64 and is_floating(amount):
         amount = e.Call("trunc", (amount,), type_, False, span)
     return _plus(metric_ref, amount, type_, span)
 

@@ -13,6 +13,7 @@ a grid as well (`grid_step_exponent`).
 import math
 
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.expr_analysis import children
 
 GRID_BITS = 45
 """For sums and means: one part in 35,000,000,000,000 of the largest value."""
@@ -36,7 +37,7 @@ def outermost_aggregates(*exprs: e.Expr) -> tuple[e.Aggregate, ...]:
         if isinstance(expr, e.Aggregate):
             aggregates[expr] = None
         else:
-            pending.extend(reversed(e.children(expr)))
+            pending.extend(reversed(children(expr)))
     return tuple(aggregates)
 
 

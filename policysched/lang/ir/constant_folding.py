@@ -38,8 +38,8 @@ from policysched.lang.ir.expr import (
     StateRef,
     SumPodsOnNode,
     WeeklyWindow,
-    is_floating,
 )
+from policysched.lang.ir.expr_analysis import is_floating
 from policysched.lang.types.kinds import BOOL, INT, Type
 from policysched.text import Span
 

@@ -37,10 +37,8 @@ from policysched.lang.ir.expr import (
     StateRef,
     SumPodsOnNode,
     WeeklyWindow,
-    children,
-    stage_of,
-    walk,
 )
+from policysched.lang.ir.expr_analysis import children, stage_of, walk
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import (
     BuiltinFilter,

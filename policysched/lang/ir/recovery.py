@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import compare
+from policysched.lang.ir.expr_analysis import walk
 from policysched.lang.ir.layers import AmendRule, SetRule
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import FilterRule
@@ -35,7 +36,7 @@ def recovery_conditions(program: Program) -> tuple[e.RecoveryCondition, ...]:
     conditions = [
         part.condition
         for expr in _filter_conditions(program)
-        for part in e.walk(expr)
+        for part in walk(expr)
         if isinstance(part, e.NotRecovered)
     ]
     return tuple(dict.fromkeys(conditions))

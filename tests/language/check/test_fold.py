@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policysched.lang.ir.arithmetic import arithmetic, call, compare, negate
-from policysched.lang.ir.expr import And, Arith, Compare, Const, is_floating
+from policysched.lang.ir.expr import And, Arith, Compare, Const
+from policysched.lang.ir.expr_analysis import is_floating
 from policysched.lang.ir.rules import FilterRule, RangeNormalize, ScoreRule
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import FLOAT64_MAX

@@ -3,7 +3,8 @@
 from hypothesis import HealthCheck, Phase, find, given, settings
 
 from policysched.lang.check import check_text
-from policysched.lang.ir.expr import Else, Has, MetricRef, walk
+from policysched.lang.ir.expr import Else, Has, MetricRef
+from policysched.lang.ir.expr_analysis import walk
 from policysched.lang.ir.rules import FilterRule
 from policysched.text import Severity
 from tests.strategies import policies, program

@@ -1,0 +1,196 @@
+"""What an expression is made of: its parts, its type, its stage, and what it depends on."""
+
+from collections.abc import Iterator
+
+from policysched.lang.ir.expr import (
+    Aggregate,
+    And,
+    Arith,
+    Attr,
+    Call,
+    Compare,
+    Const,
+    CountPodsInCluster,
+    CountPodsOnNode,
+    ElementField,
+    Else,
+    Expr,
+    GangTraffic,
+    Has,
+    If,
+    In,
+    InputRef,
+    ListFold,
+    MetricRef,
+    Negate,
+    Not,
+    NotRecovered,
+    Now,
+    Or,
+    Rank,
+    Stage,
+    StateRef,
+    SumPodsOnNode,
+    WeeklyWindow,
+)
+from policysched.lang.types import kinds
+from policysched.lang.types.kinds import Type
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct operands, in source order."""
+    match expr:
+        case Has(target=operand) | Not(operand=operand) | Negate(operand=operand) | Rank(item=operand):
+            return (operand,)
+        case And(items=items) | Or(items=items):
+            return items
+        case Compare(left=left, right=right) | Arith(left=left, right=right):
+            return (left, right)
+        case In(item=item, options=options):
+            return (item, options)
+        case Call(args=args):
+            return args
+        case Else(value=value, fallback=fallback):
+            return (value, fallback)
+        case If(condition=condition, then=then, otherwise=otherwise):
+            return (condition, then, otherwise)
+        case Aggregate(body=body, body_after_placement=after):
+            return (body,) if after is None else (body, after)
+        case CountPodsOnNode(where=where):
+            return () if where is None else (where,)
+        case CountPodsInCluster(where=where):
+            return (where,)
+        case SumPodsOnNode(value=value):
+            return (value,)
+        case StateRef(key=key):
+            return (key,)
+        case GangTraffic(pod_key=pod_key, gang_key=gang_key, assume=assume):
+            return (pod_key, *(part for part in (gang_key, assume) if part is not None))
+        case ListFold(items=items, value=value, where=where):
+            return (items, *(part for part in (value, where) if part is not None))
+        case _:
+            return ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and all its sub-expressions in pre-order. A shared object is visited once: every use of a `let` is
+    the same object, and nested `let`s would otherwise grow exponentially."""
+    pending, visited = [expr], {id(expr)}
+    while pending:
+        node = pending.pop()
+        yield node
+        for child in reversed(children(node)):
+            if id(child) not in visited:
+                visited.add(id(child))
+                pending.append(child)
+
+
+def depends_on_element(expr: Expr) -> bool:
+    """Whether the value depends on the current element of the enclosing `ListFold`."""
+    pending, visited = [expr], {id(expr)}
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ElementField):
+            return True
+        if not isinstance(node, ListFold):
+            for child in children(node):
+                if id(child) not in visited:
+                    visited.add(id(child))
+                    pending.append(child)
+    return False
+
+
+def type_of(expr: Expr) -> Type:
+    """The type of the value, also for the expressions without a `type` field."""
+    match expr:
+        case (
+            Const()
+            | Attr()
+            | InputRef()
+            | MetricRef()
+            | GangTraffic()
+            | StateRef()
+            | Arith()
+            | Call()
+            | Else()
+            | If()
+            | ElementField()
+            | ListFold()
+            | SumPodsOnNode()
+            | Aggregate()
+        ):
+            return expr.type
+        case Negate(operand=operand):
+            return type_of(operand)
+        case Rank() | CountPodsOnNode() | CountPodsInCluster():
+            return kinds.INT
+        case Now():
+            return kinds.TIMESTAMP
+        case _:
+            return kinds.BOOL
+
+
+def is_floating(expr: Expr) -> bool:
+    """Whether the value is a float64."""
+    match expr:
+        case Arith() | Call() | Else() | If() | ListFold() | Aggregate():
+            return expr.floating
+        case Negate(operand=operand):
+            return is_floating(operand)
+        case _:
+            return type_of(expr).is_float64
+
+
+def depends_on_node(expr: Expr) -> bool:
+    """Whether `stage_of` includes `Stage.NODE`; stops at the first such sub-expression."""
+    for node in walk(expr):
+        match node:
+            case (
+                Attr(owner="node")
+                | MetricRef()
+                | GangTraffic()
+                | StateRef()
+                | CountPodsOnNode()
+                | SumPodsOnNode()
+                | NotRecovered()
+                | Aggregate()
+            ):
+                return True
+            case InputRef(stage=stage) if Stage.NODE in stage:
+                return True
+            case _:
+                pass
+    return False
+
+
+def stage_of(expr: Expr) -> Stage:
+    """The union of the stages of all sub-expressions."""
+    stage = Stage.CONSTANT
+    for node in walk(expr):
+        match node:
+            case Attr(owner="namespace", path=("share", _)):
+                stage |= Stage.POD | Stage.NAMESPACE_SHARES
+            case Attr(owner="pod" | "namespace", path=path):
+                stage |= Stage.POD | (Stage.TIME if path == ("waited",) else Stage.CONSTANT)
+            case (
+                Attr(owner="node")
+                | MetricRef()
+                | StateRef()
+                | CountPodsOnNode()
+                | SumPodsOnNode()
+                | NotRecovered()
+            ):
+                stage |= Stage.NODE
+            case GangTraffic():
+                stage |= Stage.POD | Stage.NODE
+            case CountPodsInCluster():
+                stage |= Stage.POD | Stage.CLUSTER_PODS
+            case InputRef():
+                stage |= node.stage
+            case Aggregate():
+                stage |= Stage.NODE | Stage.CANDIDATES
+            case Now() | WeeklyWindow():
+                stage |= Stage.TIME
+            case _:
+                pass
+    return stage
