@@ -166,3 +166,12 @@ def test_the_reference_implementation_does_not_use_what_it_checks() -> None:
 
     assert len(used) > 20
     assert {name: found for name, found in used.items() if found} == {}
+
+
+def test_every_module_that_the_architecture_names_exists() -> None:
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+
+    named = set(re.findall(r"`(\w+(?:/\w+)+\.py)`", page))
+
+    assert len(named) > 8
+    assert {path for path in named if not (ROOT / "policysched" / path).is_file()} == set()
