@@ -195,7 +195,7 @@ def test_a_flag_that_is_not_there_would_be_noticed() -> None:
 
 def test_the_exit_codes_of_the_scheduler_are_those_that_its_page_lists() -> None:
     page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
-    table = page[page.index("| exit code | |") :].split("\n\n")[0]
+    table = page[page.index("| exit code |") :].split("\n\n")[0]
 
     listed = [int(code) for code in re.findall(r"^\| (\d+) \|", table, flags=re.MULTILINE)]
 
