@@ -12,18 +12,19 @@ ABORTED = 130
 _HEAD = f"""\
 # Commands
 
-Every command with its flags, as `policysched COMMAND --help` has them. `policysched --version` says the version.
+Every command with its flags, as in `policysched COMMAND --help`. `policysched --version` prints the version.
 
-| exit code | |
+| exit code | meaning |
 |---|---|
-| 0 | done, with nothing to say |
-| 1 | findings, or a result that the command was asked to report so |
-| 2 | could not run: a line on standard error says what is wrong with the command line, a file or the settings |
+| 0 | success |
+| 1 | findings, or a result that a flag turns into a failure |
+| 2 | could not run: standard error names the problem of the command line, a file or the settings |
 | {ABORTED} | Ctrl-C |
-| {closed_output.EXIT_CODE} | nobody reads the output any more, as behind `\\| head` |
+| {closed_output.EXIT_CODE} | the reader of the output has closed it, for example `\\| head` |
 
-Answers go to standard output, everything else to standard error. `run` and `extender` end with [codes of their own](running.md#start). Colours are for
-terminals; `NO_COLOR` and `FORCE_COLOR` are heeded. `-h` is `--help`.
+Results are written to standard output, everything else to standard error. `run` and `extender` have
+[further exit codes](running.md#start). Output to terminals is coloured; `NO_COLOR` and `FORCE_COLOR` are respected.
+`-h` is `--help`.
 """
 
 

@@ -1,4 +1,4 @@
-"""The tables of what must hold name every planted bug, and no other; and every sentence that a watcher can say has one."""
+"""The tables of properties name every planted bug and no other, and every message of a checker has a bug."""
 
 import ast
 import re
@@ -20,12 +20,12 @@ WATCHERS = sorted(
         *(HERE / f"{name}.py" for name in ("listening", "replica", "world")),
     }
 )
-CHAOS_WATCHERS = [REPOSITORY / "tests/e2e/chaos/watchman.py"]
+CHAOS_WATCHERS = [REPOSITORY / "tests/e2e/chaos/safety_checker.py"]
 
 PASSED_ON = {f"at rest: {GAP}", f"{GAP}: {GAP}", f"{GAP} s after the last fault: {GAP}"}
 """Who said it, or when, and then what another has said."""
 TOLD_DIRECTLY = {f"{GAP} was on {GAP} and is on {GAP}"}
-"""What no API server lets happen: `tests/e2e/test_chaos.py` tells the watchman of it."""
+"""What no API server lets happen: `tests/e2e/test_chaos.py` reports it to the checker."""
 
 
 def test_each_planted_bug_stands_in_the_tables_and_no_other() -> None:
@@ -91,4 +91,4 @@ def _whose(whose: str) -> str:
 
 def _lines(table: str) -> list[list[str]]:
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
-    return [row for row in rows if row[0] != "what must hold"]
+    return [row for row in rows if row[0] != "property"]
