@@ -14,21 +14,21 @@ What a policy can read without declaring anything. Each has its owner in front: 
 - **Type** as in [language.md](language.md#types); a `?` says that it can be absent. A map is read by a quoted key
   (`pod.labels["app"]`); an absent key of labels, annotations or conditions is *missing* (ask with `has`), an absent
   resource is 0. Resources with a plain name can also be written with a dot: `pod.requests.cpu`.
-- **Stage**: *pod*: known before any node is looked at; such conditions are evaluated once a pod. *node*: evaluated for
-  all nodes at once. *time*: reads the clock, so a verdict that rests on it expires.
-- **Changed by**: the events after which a pod that a rule refused for this value is tried again. *never* means that the
+- **Stage**: *pod*: known before any node is evaluated; such conditions are evaluated once per pod. *node*: evaluated for
+  all nodes at once. *time*: reads the clock, so a verdict that depends on it expires.
+- **Changed by**: the events that requeue a pod which a rule rejected for this value. *never* means that the
   value cannot change while the pod waits, or that the change is a new pod.
 
 An input gives a label or annotation a type: see [language.md](language.md#input).
 
-This page is made from `policysched/lang/attributes.py`: `python -m tests.house.docs --update`.
+This page is made from `policysched/lang/ir/attributes.py`: `python -m tests.house.docs --update`.
 """
 
 _SAID_OF: dict[Owner, str] = {
-    "pod": "The pod that is to be placed.",
-    "node": "The node that is looked at. In `filter`, `score` and texts.",
-    "namespace": "The namespace of the pod that is to be placed. What a platform team writes, as against the pod's labels.",
-    "victim": "A pod that preemption would evict. Only in `preemption { victims = ... }`, beside the `pod` that is to have the room.",
+    "pod": "The pod to be placed.",
+    "node": "The node being evaluated. In `filter`, `score` and texts.",
+    "namespace": "The namespace of the pod to be placed. The platform team writes its labels, unlike the pod's.",
+    "victim": "A pod that preemption would evict. Only in `preemption { victims = ... }`, with the preempting `pod`.",
     "other": "The counted pod in `count(pods on node where ...)`.",
 }
 

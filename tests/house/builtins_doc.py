@@ -21,10 +21,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "builtins.md"
 _INTRODUCTION = f"""# Built-in filters and scores
 
 What kube-scheduler's default plugins do, in its own integer arithmetic (release {KUBE_DEFAULT_VERSION}). `include kube_default`
-brings all of them in this order and with these weights; each can also be written alone, as below. The tests compare
+adds all of them in this order and with these weights; each can also be written alone, as below. The tests compare
 them with recorded decisions of a kube-scheduler.
 
-This page is made from the declarations in `policysched/lang/builtins` and the plain meanings in
+This page is generated from the declarations in `policysched/builtins` and the reference implementation in
 `tests/reference/builtins`: `python -m tests.house.builtins_doc --update`.
 """
 
@@ -37,7 +37,7 @@ def _releases() -> str:
     """What `include kube_default "1.35"` brings instead."""
     lines = [
         "## Older releases\n",
-        f"`include kube_default` is that of {KUBE_DEFAULT_VERSION}. With the number of an older release it brings what that one did. Filters and their "
+        f"`include kube_default` is that of {KUBE_DEFAULT_VERSION}. With the number of an older release it adds what that one did. Filters and their "
         "reasons, scores and weights are otherwise the same in these releases.\n",
         "| `include kube_default` | brings |",
         "|---|---|",

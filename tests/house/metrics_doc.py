@@ -9,7 +9,7 @@ KUBE_SCHEDULERS = "scheduler_"
 NOT_HERE: Mapping[str, str] = {
     "async_api_call_execution_duration_seconds": "binds: `policysched_bind_duration_seconds`",
     "async_api_call_execution_total": "`policysched_binds_total`, `policysched_reports_total`, `policysched_evictions_total`",
-    "batch_attempts_total": "pods that read alike always share a verdict; nothing is batched",
+    "batch_attempts_total": "pods of one equivalence class always share a verdict; there are no batches",
     "batch_cache_flushed_total": "as above",
     "dra_bindingconditions_allocations_total": "pods whose devices could not be bound count as `error` in `scheduler_schedule_attempts_total`",
     "dra_bindingconditions_wait_duration_seconds": "part of `scheduler_scheduling_attempt_duration_seconds`",
@@ -17,9 +17,9 @@ NOT_HERE: Mapping[str, str] = {
     "framework_extension_point_duration_seconds": "a decision is one evaluation of the policy: `scheduler_scheduling_algorithm_duration_seconds`",
     "get_node_hint_duration_seconds": "no batches, no hints",
     "goroutines": "one thread decides",
-    "inflight_events": "no event comes in while a pod is looked at",
+    "inflight_events": "no event is applied during a decision",
     "pending_async_api_calls": "`policysched_binds_in_flight`, `policysched_reports_waiting`",
-    "permit_wait_duration_seconds": "nothing is held while it waits; a gang's pods are `gated` in `scheduler_pending_pods`",
+    "permit_wait_duration_seconds": "nothing is held while a gang waits; its pods are `gated` in `scheduler_pending_pods`",
     "plugin_evaluation_total": "`policysched show` says which rules apply to which pods",
     "plugin_execution_duration_seconds": "rules are evaluated together; `policysched show` has the cost of each",
     "pod_scheduled_after_flush_total": "there is no flush: it would be 0",
@@ -28,10 +28,10 @@ NOT_HERE: Mapping[str, str] = {
     "podgroup_scheduling_attempt_duration_seconds": "members count in `scheduler_scheduling_attempt_duration_seconds`",
     "preemption_goroutines_duration_seconds": "no goroutines",
     "preemption_goroutines_execution_total": "`policysched_evictions_total`",
-    "queueing_hint_execution_duration_seconds": "what wakes a pod follows from its policy and costs a look-up",
-    "resourceclaim_creates_total": "claims of extended resources are not made",
+    "queueing_hint_execution_duration_seconds": "requeue events follow from the policy and cost one look-up",
+    "resourceclaim_creates_total": "claims for extended resources are not counted separately",
     "store_schedule_results_duration_seconds": "no batches",
-    "unschedulable_pods": "`/decisions` and the event say which rules; `scheduler_pending_pods` how many wait",
+    "unschedulable_pods": "`/decisions` and the event name the rules; `scheduler_pending_pods` counts the pods",
 }
 """kube-scheduler 1.36's metrics that this one does not have, without their prefix: what there is in their place, or why
 not. Source: `pkg/scheduler/metrics/metrics.go`."""
