@@ -11,7 +11,7 @@ from policysched.cli import CommandError
 kubeconfig_option = click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False),
-    help="How to reach the cluster; in a pod its service account.",
+    help="The kubeconfig file. Default in a pod: its service account.",
 )
 context_option = click.option(
     "--context", metavar="NAME", help="A context of the kubeconfig other than the current one."
@@ -29,7 +29,7 @@ metrics_option = click.option(
     "--metrics", type=click.Path(dir_okay=False), help="A file with samples of metrics."
 )
 log_format_option = click.option(
-    "--log-format", type=click.Choice(["text", "json"]), help="One line an occurrence, for people or as JSON."
+    "--log-format", type=click.Choice(["text", "json"]), help="The log format."
 )
 log_level_option = click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
 
