@@ -133,7 +133,9 @@ class ExtenderHandlers:
 
     def _preempt(self, call: ExtenderHttpCall, args: protocol.ExtenderPreemptionArgs) -> PendingResponse:
         async def work() -> ExtenderResponse:
-            victims = {node: NodeVictims(on_node.uids, on_node.pods) for node, on_node in args.victims.items()}
+            victims = {
+                node: NodeVictims(on_node.uids, on_node.pods) for node, on_node in args.victims.items()
+            }
             kept = self._extender_server.preempt(call.policy, args.pod, victims, self._now_ns())
             return _success_reply(protocol.preemption_result(args, kept))
 
@@ -149,7 +151,9 @@ class ExtenderHandlers:
                     outcome = await self._binder.bind_now(bind)
             except (TimeoutError, asyncio.CancelledError):
                 self._resolve_unknown_bind(bind)
-                message = f"no response of the API server within {self.budget_s:g} s; the pod may be bound or not"
+                message = (
+                    f"no response of the API server within {self.budget_s:g} s; the pod may be bound or not"
+                )
                 return _failure_reply(call, 503, "late", message)
             self._post(outcome)
             if isinstance(outcome, BindConfirmed):

@@ -63,9 +63,7 @@ def read_extender_settings(
             "no policies are configured: give --policies NAMESPACE/CONFIGMAP or --policy-files PATH"
         )
     if layers.is_missing("http"):
-        layers.problems.append(
-            "no listen address: give --http HOST:PORT, or `http` in the settings file"
-        )
+        layers.problems.append("no listen address: give --http HOST:PORT, or `http` in the settings file")
     layers.add_problems(common_problems(layers))
     layers.add_problems(_tls_problems(layers))
     layers.raise_problems()

@@ -104,7 +104,10 @@ async def _run(settings: Settings) -> int:
 async def _run_app(app: SchedulerApp, compiler: WorkerCompiler, clock: SteadyClock) -> ExitReason:
     """Runs the app and its background tasks."""
     warm_up = asyncio.create_task(compiler.warm_up())
-    background = [asyncio.create_task(_tune_gc_when_synced(app)), asyncio.create_task(_watch_clock(clock, app))]
+    background = [
+        asyncio.create_task(_tune_gc_when_synced(app)),
+        asyncio.create_task(_watch_clock(clock, app)),
+    ]
     try:
         return await app.run()
     finally:

@@ -303,7 +303,9 @@ class SchedulerApp:
         for task in tasks:
             error = task.exception() if task.done() and not task.cancelled() else None
             if error is None:
-                assert not task.done() or self._exit_reason is not None, f"{task.get_name()} ended unexpectedly"
+                assert not task.done() or self._exit_reason is not None, (
+                    f"{task.get_name()} ended unexpectedly"
+                )
                 continue
             if isinstance(error, BaseExceptionGroup) and error.split(LostLeadership)[1] is None:
                 self._request_end(ExitReason.LOST_LEASE)
@@ -323,11 +325,7 @@ class SchedulerApp:
 
     def _cached_version(self, uid: str) -> UnboundPodVersion | None:
         pod = self.scheduler.cache.pods.get(PodUid(uid))
-        return (
-            None
-            if pod is None or pod.node is not None
-            else UnboundPodVersion(pod.version, pod.generation)
-        )
+        return None if pod is None or pod.node is not None else UnboundPodVersion(pod.version, pod.generation)
 
     # ── handle and decide ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -30,7 +30,8 @@ async def compare_with_server(scheduler: Scheduler, api: ApiClient) -> list[str]
         "binds_in_flight": scheduler.binds_in_flight,
     }
     log.info(
-        "cache summary", extra={**counts, **{f"pending_{q}": n for q, n in scheduler.pending_counts().items()}}
+        "cache summary",
+        extra={**counts, **{f"pending_{q}": n for q, n in scheduler.pending_counts().items()}},
     )
     try:
         first = set(await _differences(scheduler, api))

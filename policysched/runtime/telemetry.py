@@ -164,7 +164,9 @@ def _scheduling_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
         },
     )
     yield gauge_family(
-        "policysched_binds_in_flight", "Binds whose outcome is not known yet.", {(): scheduler.binds_in_flight}
+        "policysched_binds_in_flight",
+        "Binds whose outcome is not known yet.",
+        {(): scheduler.binds_in_flight},
     )
     yield gauge_family(
         "policysched_pods_waiting_for_volumes",
