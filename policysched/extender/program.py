@@ -107,7 +107,10 @@ async def _until_stopped(
         log.info("stopping")
         return EXIT_CLOCK_SET_BACK if set_back.done() else 0
     except NothingToRun as error:
-        log.error("exiting: there is no valid policy and no last known good one", extra={"why": str(error)})
+        log.error(
+            "no policy to run: neither a valid one nor a last known good one; exiting",
+            extra={"why": str(error)},
+        )
         return 3
     finally:
         for task in (*work, stop, set_back):

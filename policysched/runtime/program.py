@@ -231,6 +231,6 @@ def _exit_code(outcome: ExitReason) -> int:
         case ExitReason.LOST_LEASE:
             log.error("lost leadership; exiting so that the process is restarted")
         case ExitReason.NOTHING_TO_RUN:
-            log.error("exiting: there is no valid policy and no last known good one")
+            log.error("no policy to run: neither a valid one nor a last known good one; exiting")
     code: int = outcome.value
     return code
