@@ -72,7 +72,7 @@ class PolicyTestRun:
 
     def not_reached(self) -> list[Diagnostic]:
         return [
-            make_diagnostic("PS701", f"no test reaches `{one.rule}`: {_outcome_text(one.kind)}", span)
+            make_diagnostic("PS701", f"untested outcome of `{one.rule}`: {_outcome_text(one.kind)}", span)
             for coverage in self.coverages.values()
             for one, span in coverage.not_reached()
         ]

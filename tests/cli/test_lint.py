@@ -443,8 +443,8 @@ def test_help_imports_no_command() -> None:
     light = [
         "policysched.cli",
         "policysched.cli.closed_output",
-        "policysched.gc_tuning",
         "policysched.data_files",
+        "policysched.gc_tuning",
     ]
     assert done.stdout.splitlines()[-1] == str(light)
     assert "lint" in done.stdout
@@ -494,7 +494,7 @@ def test_a_policy_that_kubectl_put_under_binary_data_is_no_clean_configmap(tmp_p
 
     assert told.code == 2
     assert told.err == (
-        f"policysched: {path}:8:3: key b.policy of ConfigMap policies stands under binaryData, "
+        f"policysched: {path}:8:3: key b.policy of ConfigMap policies is under binaryData, "
         "where kubectl puts files that are not UTF-8\n"
     )
 

@@ -144,7 +144,7 @@ def test_a_bound_pod_is_explained_as_if_its_own_room_were_free(files: Path) -> N
     record = answer(run(files, "explain", "holder", "--output-format", "json"), "explain")
 
     assert "full" in record["feasible"]
-    assert any("is on full already" in note for note in record["notes"])
+    assert any("is already on full" in note for note in record["notes"])
 
 
 def test_simulate_places_what_names_the_policy_and_leaves_the_rest_alone(files: Path) -> None:
@@ -466,7 +466,7 @@ def test_what_containers_in_a_cluster_file_did_moves_no_value_of_a_question(file
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[]", "it is no map of states"),
+        ("[]", "not a map of states"),
         ("{", "expected the node content"),
         ("reward: 3", "reward: expected a map of keys"),
         ("reward: {web: 3}", "reward.web: expected a map of nodes"),

@@ -119,7 +119,7 @@ def test_order_is_that_of_the_decisions(folder: Path) -> None:
     wrong = play_tests(folder, one_test(pods, "order: [one, first]"))
 
     assert right.code == 0, right.out
-    assert "expected the order default/one, default/first; it was default/first, default/one" in wrong.out
+    assert "expected the order default/one, default/first, found default/first, default/one" in wrong.out
 
 
 def test_a_pod_that_finds_no_node_waits_with_the_words_of_its_event(folder: Path) -> None:
@@ -341,7 +341,7 @@ def test_an_answer_that_is_not_heeded_is_noticed(folder: Path, monkeypatch: pyte
     (folder / "test.policy").write_text(ASKING)
     monkeypatch.setattr(
         "policysched.policytest.scenario_runner.call_canned_extenders",
-        lambda command, _: ExtendersAnswered(command.number, {}),
+        lambda command, _: ExtendersAnswered(command.call_id, {}),
     )
 
     found = play_tests(
@@ -499,12 +499,16 @@ def test_without_looking_names_up_a_renamed_rule_would_not_be_told_from_a_failur
         ("- {name: a, metrics: {net_tx: {calm: 1}}, expect: {evicted: []}}\n", "unknown metric `net_tx`", 8),
         (
             "- {name: a, metrics: {net_rx: {calm: fast}}, expect: {evicted: []}}\n",
-            "`fast` is no bandwidth",
+            "`fast` is not a value of type bandwidth",
             8,
         ),
         ("- {name: a, metrics: {net_rx: {clam: 1}}, expect: {evicted: []}}\n", "unknown node `clam`", 8),
         ("- {name: a, cluster: none.yaml, expect: {evicted: []}}\n", "none.yaml: no such file", 8),
-        ("- {name: a, pods: [{name: p, labels: {1: x}}], expect: {evicted: []}}\n", "`1` is no text", 8),
+        (
+            "- {name: a, pods: [{name: p, labels: {1: x}}], expect: {evicted: []}}\n",
+            "the key `1` is not a string",
+            8,
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_said_with_line_and_column(
@@ -571,13 +575,13 @@ def test_coverage_counts_both_outcomes_of_every_filter_when_and_layer(folder: Pa
     found = play_tests(folder, one_test(WEB, "node: {p: calm}"), "--coverage")
 
     assert found.code == 0
-    left = [line.partition("no test has ")[2] for line in found.out.splitlines() if "PS701" in line]
+    left = [line.partition("untested outcome of ")[2] for line in found.out.splitlines() if "PS701" in line]
     assert left == [
-        "`filter fits` where it refuses",
+        "`filter fits`: refuses",
         "`filter link_cool`: `when` does not hold",
-        "`layer urgent` where it applies",
-        "`filter link_cool (layer urgent)` where it passes",
-        "`filter link_cool (layer urgent)` where it refuses",
+        "`layer urgent`: applies",
+        "`filter link_cool (layer urgent)`: passes",
+        "`filter link_cool (layer urgent)`: refuses",
         "`filter link_cool (layer urgent)`: `when` holds",
         "`filter link_cool (layer urgent)`: `when` does not hold",
     ]

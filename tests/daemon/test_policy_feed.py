@@ -111,7 +111,7 @@ def test_a_check_that_takes_long_is_said_to_be_under_way(caplog: pytest.LogCaptu
         async def compile_for(_texts: Mapping[str, str], _place: str) -> PolicyBundle:
             for seconds in (4.0, 2.0, 10.0):
                 await asyncio.sleep(seconds)
-                said.append([one.message for one in caplog.records if "still being" in one.message])
+                said.append([one.message for one in caplog.records if "still checking" in one.message])
             return PolicyBundle({})
 
         async def nothing_kept() -> Mapping[str, str]:
