@@ -72,7 +72,7 @@ def _files(
     paths: tuple[str, ...], stdin_filename: str, passed_over: list[UnusableFile]
 ) -> Iterator[tuple[str, str]]:
     """Each file once, by its name; those that cannot be used are added to `passed_over`."""
-    sets = load_policy_sources([path for path in paths if path != "-"], passed_over=passed_over)
+    sets = load_policy_sources([path for path in paths if path != "-"], unusable=passed_over)
     names = [source.name for one in sets for key, source in one.sources.items() if key in one.requested]
     for name in dict.fromkeys(names):
         with Path(name).open(encoding="utf-8", newline="") as file:

@@ -108,7 +108,7 @@ def lint(
     passed_over: list[UnusableFile] = []
     try:
         sets = load_policy_sources(
-            paths, stdin=partial(read_text, "-"), stdin_name=stdin_filename, passed_over=passed_over
+            paths, stdin=partial(read_text, "-"), stdin_name=stdin_filename, unusable=passed_over
         )
         for one in passed_over:
             click.echo(f"policysched: {one}", err=True)

@@ -1,10 +1,10 @@
-"""The clock that decisions go by: the wall clock, but it never goes back.
+"""The clock that decisions use: the wall clock, but it never goes back.
 
-Backing off, gangs' deadlines and the age of samples are differences of its times. A wall clock that is set back by an
-hour would leave pods backing off, and samples fresh, for that hour. So a small step back is slept off: time goes at
-half its speed until the wall clock has caught up. After a large one (a machine that booted with a wrong clock) the
-process ends in good order and is started again with the right time, for nothing inside is comparable with it any more.
-A step forward is followed at once: the time may well have passed, as in a virtual machine that was suspended.
+Backoff, gang deadlines and the age of samples are differences of its times. A wall clock that is set back by an hour
+would leave pods in backoff, and samples fresh, for that hour. A small step back is therefore absorbed: the clock runs at
+half speed until the wall clock has caught up. After a large one (a machine that booted with a wrong clock) no time in
+memory is comparable any more, and the process exits cleanly to be restarted. A step forward is followed at once: the
+time may really have passed, as in a virtual machine that was suspended.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from threading import Lock
 log = logging.getLogger(__name__)
 
 SET_BACK_MAX_S = 60.0
-"""What is slept off, in twice that time."""
+"""The largest step back that is absorbed; that takes twice its length."""
 
 CHECK_INTERVAL_S = 1.0
 
 
 class SteadyClock:
-    """May be asked from any thread."""
+    """Thread-safe."""
 
     def __init__(
         self,
@@ -44,24 +44,24 @@ class SteadyClock:
             return self._last_ns
 
     def offset_s(self) -> float:
-        """By how much it is ahead of the wall clock, in seconds; 0 as long as nobody sets that back."""
+        """How far it is ahead of the wall clock, in seconds; 0 unless the wall clock was set back."""
         return max(0.0, (self.now_ns() - self._wall_ns()) / 1e9)
 
 
 async def wait_until_set_back(clock: SteadyClock) -> float:
-    """Return once the wall clock was set back by more than can be slept off, in seconds by how much."""
-    said = False
+    """Returns once the wall clock was set back by more than can be absorbed: by how many seconds."""
+    warned = False
     while (ahead_s := clock.offset_s()) <= SET_BACK_MAX_S:
         # An adjustment of a second or less is what time daemons do.
-        if ahead_s > 1.0 and not said:
+        if ahead_s > 1.0 and not warned:
             log.warning(
-                "the wall clock was set back; time goes at half its speed until that is slept off",
+                "the wall clock was set back; the clock of decisions runs at half speed until it has caught up",
                 extra={"by_s": round(ahead_s, 1)},
             )
-        said = ahead_s > 1.0
+        warned = ahead_s > 1.0
         await asyncio.sleep(CHECK_INTERVAL_S)
     log.error(
-        "ending, for the wall clock was set back by too much: to be started again with the right time",
+        "the wall clock was set back too far; exiting so that the process is restarted",
         extra={"by_s": round(ahead_s, 1)},
     )
     return ahead_s

@@ -1,4 +1,4 @@
-"""The process that checks policies: one pickled job on standard input, one pickled bundle on standard output."""
+"""The worker process that checks policies: reads one pickled job on stdin, writes one pickled bundle to stdout."""
 
 import contextlib
 import pickle
@@ -6,15 +6,15 @@ import resource
 import signal
 import sys
 
-import policysched.lang.check  # noqa: F401 - imported before the job comes, which is what a spare worker is for
+import policysched.lang.check  # noqa: F401 - imported before the job arrives, so that a spare worker is warm
 from policysched.daemon.compiling import compile_sync
 
 MEMORY_MAX_BYTES = 2**30
 
 
 def main() -> None:
-    """Ends without a job when the pipe is closed: the scheduler is gone. Of the processor's time it takes as much as the job
-    says, in seconds; SIGPROF ends it then."""
+    """Exits without a job when the pipe is closed: the scheduler is gone. SIGPROF ends the process after the CPU
+    time that the job allows, in seconds."""
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX_BYTES, MEMORY_MAX_BYTES))
     job = sys.stdin.buffer.read()

@@ -1,11 +1,11 @@
-"""From a ConfigMap's texts to a checked bundle, off the decision thread.
+"""Compiles the texts of a ConfigMap into a checked bundle, off the decision thread.
 
-Checking a long policy takes tenths of seconds, so it happens in a process of its own, with a limit on time and memory
-that no text can cross: one that does costs its worker, not the scheduler. A spare worker has everything imported and
-waits, so that an edit takes effect at once; each does one job. In a simulation the same is done in line.
+Checking a long policy takes tenths of a second, so it runs in a worker process with limits on time and memory. A text
+that exceeds them costs its worker, not the scheduler. Each worker does one job; a spare one has everything imported, so
+that an edit takes effect at once. A simulation compiles inline.
 
-The limit is on the processor's time. A clock on the wall would refuse good policies, and at the start end the scheduler,
-where the node is busy with others; it is only there for a worker that hangs.
+The time limit is on CPU time. A limit on wall time would reject good policies while the node is busy with other work,
+and at startup end the scheduler; it only catches workers that hang.
 """
 
 import asyncio
@@ -33,14 +33,13 @@ log = logging.getLogger(__name__)
 
 POLICY_SUFFIX = ".policy"
 PolicyTexts = Mapping[str, str]
-"""By key. A byte that is no part of UTF-8 is a half surrogate in it (`decode_text`), which no text from the API server has."""
+"""By key. An invalid UTF-8 byte is a lone surrogate (`decode_text`), which no text from the API server contains."""
 Compile = Callable[[PolicyTexts, str], Awaitable[PolicyBundle]]
-"""Texts by key and what they stand in (`ConfigMap kube-system/policies`), to a bundle. Never raises for its input."""
+"""Compiles texts by key and their location (`ConfigMap kube-system/policies`). Never raises because of its input."""
 
 
 def policy_texts(data: PolicyTexts) -> dict[str, str]:
-    """The keys of a ConfigMap that are policies, libraries, and values for parameters; whatever else stands in it is not
-    ours."""
+    """The keys of a ConfigMap that are policies, libraries or parameter values. Other keys are ignored."""
     return {key: data[key] for key in sorted(data) if key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX))}
 
 
@@ -54,13 +53,13 @@ def compile_sync(texts: PolicyTexts, place: str) -> PolicyBundle:
 
 
 async def compile_inline(texts: PolicyTexts, place: str) -> PolicyBundle:
-    """For simulations, whose clock stands still meanwhile."""
+    """Compiles on the calling thread, for simulations: their clock does not advance meanwhile."""
     return compile_sync(texts, place)
 
 
 def _sources(texts: PolicyTexts, place: str) -> dict[str, Source]:
-    """Of the policies and libraries, as `lint` reads them from files: kubectl takes a file into a ConfigMap with its byte order mark
-    and its line ends."""
+    """The policies and libraries, normalized as `lint` reads them from files: kubectl copies a file into a ConfigMap
+    with its byte order mark and line endings."""
     return {
         key: Source(f"{place} key {key}", normalize_text(text))
         for key, text in texts.items()
@@ -69,7 +68,7 @@ def _sources(texts: PolicyTexts, place: str) -> dict[str, Source]:
 
 
 def _with_missing_texts(checked: Mapping[str, CheckedSource], texts: PolicyTexts, place: str) -> PolicyBundle:
-    """With the keys that are to be policies and hold no text."""
+    """Adds the policy keys whose value is not text."""
     no_texts = {
         key: CheckedSource(key, False, None, (_missing_text(f"{place} key {key}", at),), policy_name_in(text))
         for key, text in texts.items()
@@ -83,7 +82,7 @@ def _missing_text(name: str, at: int) -> Diagnostic:
         "PS907",
         f"not UTF-8 text (byte {at})",
         Span(Source(name, ""), 0, 0),
-        help="save the file as UTF-8; kubectl put it under `binaryData`, for a ConfigMap's `data` is text",
+        help="save the file as UTF-8; kubectl stores files in other encodings under `binaryData`",
     )
 
 
@@ -96,15 +95,15 @@ def _parameter_sources(texts: PolicyTexts, place: str) -> dict[str, Source]:
 
 
 HANG_TIMEOUT_FACTOR, HANG_TIMEOUT_MIN_S = 15, 60.0
-"""A worker that has not answered after so many times its limit, by the clock on the wall and no sooner than that, hangs."""
+"""A worker hangs if it has not answered after this many times its CPU limit in wall time, and at least the minimum."""
 
 
 class WorkerFailed(Exception):
-    """The worker did not answer: killed for its time or memory, or broken otherwise."""
+    """The worker returned no bundle: it exceeded its time or memory, or crashed."""
 
 
 class WorkerCompiler:
-    """A `Compile` with a spare worker process. `close` ends it. `timeout_s` is of the processor's time."""
+    """A `Compile` with a spare worker process; `close` ends it. `timeout_s` is CPU time."""
 
     def __init__(self, *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -122,7 +121,7 @@ class WorkerCompiler:
                 self._spare_worker = await self._start()
 
     async def warm_up(self) -> None:
-        """Start the spare ahead of the first job."""
+        """Starts the spare worker before the first job."""
         async with self._lock:
             self._spare_worker = self._spare_worker or await self._start()
 
@@ -140,19 +139,19 @@ class WorkerCompiler:
         hangs_after_s = max(HANG_TIMEOUT_MIN_S, HANG_TIMEOUT_FACTOR * self._timeout_s)
         try:
             async with asyncio.timeout(hangs_after_s):
-                answer, complaint = await worker.communicate(job)
+                output, stderr = await worker.communicate(job)
         except TimeoutError:
-            raise WorkerFailed(f"no answer within {hangs_after_s:g} s") from None
+            raise WorkerFailed(f"no result within {hangs_after_s:g} s") from None
         finally:
             await _terminate(worker)
         if worker.returncode in (-signal.SIGPROF, -signal.SIGXCPU):
             raise WorkerFailed(f"checking took longer than {self._timeout_s:g} s")
-        if worker.returncode != 0 or not answer:
-            last = complaint.decode(errors="replace").strip().splitlines()[-1:]
-            raise WorkerFailed(f"the checking process ended with {worker.returncode}: {''.join(last)}")
-        # A pickle from our own child, over a pipe that nobody else has.
-        bundle = pickle.loads(answer)
-        assert isinstance(bundle, PolicyBundle), f"the worker answered with {type(bundle)}"
+        if worker.returncode != 0 or not output:
+            last = stderr.decode(errors="replace").strip().splitlines()[-1:]
+            raise WorkerFailed(f"the checking process exited with {worker.returncode}: {''.join(last)}")
+        # A pickle from our own child process, over a private pipe.
+        bundle = pickle.loads(output)
+        assert isinstance(bundle, PolicyBundle), f"the worker returned {type(bundle)}"
         return bundle
 
     async def _start(self) -> asyncio.subprocess.Process:
@@ -174,11 +173,11 @@ async def _terminate(worker: asyncio.subprocess.Process) -> None:
 
 
 def _unchecked_bundle(texts: PolicyTexts, place: str, why: str) -> PolicyBundle:
-    """Nobody knows which text is to blame, so none of them is accepted: what runs, runs on."""
+    """Rejects every text, since the faulty one is not known: the active policies are unchanged."""
     sources = _sources(texts, place)
     unchecked = {
-        key: CheckedSource(key, False, None, (_unchecked_diagnostic(one, why),))
-        for key, one in sources.items()
+        key: CheckedSource(key, False, None, (_unchecked_diagnostic(source, why),))
+        for key, source in sources.items()
     }
     return _with_missing_texts(unchecked, texts, place)
 
@@ -188,5 +187,5 @@ def _unchecked_diagnostic(source: Source, why: str) -> Diagnostic:
         "PS901",
         f"the texts of this ConfigMap could not be checked: {why}",
         Span(source, 0, 0),
-        help="the key that was edited last is the likely cause; make it smaller or take it out",
+        help="the key that was edited last is the likely cause; shorten or remove it",
     )

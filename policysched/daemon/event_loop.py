@@ -1,4 +1,4 @@
-"""The event loop of the long-running programs: libuv's, where there is one."""
+"""The event loop of the long-running programs: uvloop where it is installed."""
 
 import asyncio
 import socket
@@ -9,24 +9,24 @@ Result = TypeVar("Result")
 
 
 def run_event_loop(main: Coroutine[Any, Any, Result]) -> Result:
-    """As `asyncio.run`. Each bind and each event is a request, and a third of what one costs us is the loop's work."""
+    """Like `asyncio.run`. Every bind and event is a request, and a third of its cost is the event loop."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Makes libuv's loop; None, asyncio's own, where libuv is not."""
+    """The uvloop factory; None (asyncio's own loop) where uvloop is not installed."""
     try:
         import uvloop
-    except ImportError:  # there is none for Windows
+    except ImportError:  # not available on Windows
         return None
 
     class Loop(uvloop.Loop):
-        """uvloop's, but a socket that was handed over is let go of.
+        """uvloop's loop, but detaches a socket that was passed in.
 
-        libuv closes its descriptor. Where a connection breaks before uvloop has noted whose socket it was (the server
-        resets it as the handshake begins), the socket still holds the number, and whenever it is freed it closes that
-        descriptor once more: by then another connection's, and requests on it fail without any fault of their own.
+        libuv closes the descriptor. If a connection breaks before uvloop has recorded the socket (the server resets
+        it as the handshake begins), the socket object keeps the number and closes that descriptor again when it is
+        freed. By then it may belong to another connection, whose requests would fail.
         """
 
         async def create_connection(self, *args: Any, sock: socket.socket | None = None, **more: Any) -> Any:

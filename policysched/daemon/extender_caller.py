@@ -1,5 +1,5 @@
-"""Carries out `CallExtenders`, off the decision loop: reads the pod as it is now, asks its extenders (`daemon.extender_chain`), and delivers
-what they say."""
+"""Executes `CallExtenders` off the decision loop: reads the current pod, calls its extenders (`daemon.extender_chain`)
+and delivers their results."""
 
 import asyncio
 import logging
@@ -24,43 +24,43 @@ Json = Mapping[str, Any]
 
 @dataclass(slots=True)
 class NodeObjectCache:
-    """The nodes' JSON as the watch last showed it, for extenders that want whole nodes."""
+    """The latest JSON of each node from the watch, for extenders that take whole nodes."""
 
     nodes: dict[str, Json] = field(default_factory=dict)
 
     def wrap_resource(
         self, resource: WatchedResource[NodeUpdated | NodeDeleted]
     ) -> WatchedResource[NodeUpdated | NodeDeleted]:
-        """The same resource, kept here too."""
+        """The same resource, whose objects are also cached here."""
 
-        def seen(obj: Json) -> NodeUpdated | NodeDeleted:
+        def updated(obj: Json) -> NodeUpdated | NodeDeleted:
             event = resource.updated_event(obj)
             self.nodes[str(obj["metadata"]["name"])] = obj
             return event
 
-        def gone(key: str) -> NodeUpdated | NodeDeleted:
+        def deleted(key: str) -> NodeUpdated | NodeDeleted:
             self.nodes.pop(key, None)
             return resource.deleted_event(key)
 
-        return replace(resource, updated_event=seen, deleted_event=gone)
+        return replace(resource, updated_event=updated, deleted_event=deleted)
 
 
-def extender_capabilities(peers: Mapping[str, ExtenderEndpoint]) -> dict[str, ExtenderCapabilities]:
-    """What the core is to know of them."""
+def extender_capabilities(endpoints: Mapping[str, ExtenderEndpoint]) -> dict[str, ExtenderCapabilities]:
+    """The facts about each extender that the scheduler core needs."""
     return {
         name: ExtenderCapabilities(
-            filters=one.filter is not None,
-            scores=one.prioritize is not None,
-            resources=one.resources,
-            concurrent_calls_max=one.at_once,
+            filters=endpoint.filter is not None,
+            scores=endpoint.prioritize is not None,
+            resources=endpoint.resources,
+            concurrent_calls_max=endpoint.at_once,
         )
-        for name, one in peers.items()
+        for name, endpoint in endpoints.items()
     }
 
 
 class ExtenderCaller:
-    """`submit` never waits; `deliver` gets exactly one answer for each. `calls` counts by (extender, verb, outcome):
-    `answered` or `failed`."""
+    """`submit` never blocks; `deliver` gets exactly one event for each command. `calls` counts by (extender, verb,
+    outcome); the outcome is `answered` or `failed`."""
 
     def __init__(
         self,
@@ -73,19 +73,19 @@ class ExtenderCaller:
         self._deliver = deliver
         self.calls: ExtenderCallCounts = Counter()
         self._pending: asyncio.Queue[CallExtenders] = asyncio.Queue()
-        whole = any(one.endpoint.whole_nodes for one in clients.values())
-        self._node_cache = NodeObjectCache() if whole else None
+        needs_nodes = any(client.endpoint.whole_nodes for client in clients.values())
+        self._node_cache = NodeObjectCache() if needs_nodes else None
 
     @property
     def node_resource(self) -> WatchedResource[NodeUpdated | NodeDeleted]:
-        """What the mirror is to follow, so that whole nodes are at hand where somebody wants them."""
+        """The resource for the node reflector. It fills the cache of whole nodes if an extender takes them."""
         return NODES if self._node_cache is None else self._node_cache.wrap_resource(NODES)
 
     def submit(self, command: CallExtenders) -> None:
         self._pending.put_nowait(command)
 
     async def run(self) -> None:
-        """Until cancelled. The core does not ask more at once than the settings allow."""
+        """Runs until cancelled. The core limits the calls in flight to what the settings allow."""
         async with asyncio.TaskGroup() as group:
             while True:
                 group.create_task(self._handle(await self._pending.get()))
@@ -96,8 +96,8 @@ class ExtenderCaller:
         except ExtenderCallFailed as error:
             self._deliver(ExtendersAnswered(command.call_id, {}, str(error)))
         except ApiErrors as error:
-            words = f"the pod cannot be read for its extenders: {error}"
-            self._deliver(ExtendersAnswered(command.call_id, {}, words))
+            message = f"cannot read the pod for its extenders: {error}"
+            self._deliver(ExtendersAnswered(command.call_id, {}, message))
         else:
             self._deliver(ExtendersAnswered(command.call_id, answers))
 

@@ -1,9 +1,9 @@
-"""One pod, and what its extenders say of it: they are asked one after the other, as kube-scheduler asks them.
+"""Calls the extenders of one pod one after the other, as kube-scheduler does.
 
     filter of the first ──survivors──► filter of the next ... ──survivors──► prioritize of all at once
 
-Those that may be left out (`ignorable`) are asked last. Where one that must not be left out gives no answer, that is the
-answer. Scores are not asked for a single node that is left, and an extender that gives none scores nobody.
+Ignorable extenders are called last. If another one fails, the whole call fails. No scores are requested when a single
+node remains. An extender that fails to score counts as having scored no node.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ ExtenderCallCounts = Counter[tuple[str, str, str]]
 
 
 class CallableExtender(Protocol):
-    """Whoever answers. Both raise NoExtenderAnswer."""
+    """An extender client. Both methods raise ExtenderCallFailed."""
 
     @property
     def endpoint(self) -> ExtenderEndpoint: ...
@@ -47,21 +47,21 @@ async def call_extenders(
     whole: Mapping[str, Json],
     calls: ExtenderCallCounts,
 ) -> dict[str, ExtenderResult]:
-    """With each extender whether its scores are wanted. `node_objects` are nodes as JSON, for those that want them.
-    Raises NoExtenderAnswer."""
-    talk = _ExtenderChain(pod, tuple(nodes), whole, calls)
-    for extender, _ in sorted(extenders, key=lambda one: one[0].endpoint.ignorable):
-        if talk.remaining_nodes:
-            await talk.filter(extender)
-    if len(talk.remaining_nodes) > 1:
-        await asyncio.gather(*(talk.score(extender) for extender, wanted in extenders if wanted))
+    """`extenders` are pairs of an extender and whether its scores are needed. `whole` are the JSON objects of the nodes,
+    for extenders that take them. Raises ExtenderCallFailed."""
+    chain = _ExtenderChain(pod, tuple(nodes), whole, calls)
+    for extender, _ in sorted(extenders, key=lambda pair: pair[0].endpoint.ignorable):
+        if chain.remaining_nodes:
+            await chain.filter(extender)
+    if len(chain.remaining_nodes) > 1:
+        await asyncio.gather(*(chain.score(extender) for extender, wanted in extenders if wanted))
     names = [extender.endpoint.name for extender, _ in extenders]
-    return {name: ExtenderResult(talk.refusals.get(name, {}), talk.scores.get(name, {})) for name in names}
+    return {name: ExtenderResult(chain.refusals.get(name, {}), chain.scores.get(name, {})) for name in names}
 
 
 @dataclass(slots=True)
 class _ExtenderChain:
-    """How far asking about one pod has come."""
+    """The progress of the calls for one pod."""
 
     pod: Json
     remaining_nodes: tuple[str, ...]
@@ -71,20 +71,23 @@ class _ExtenderChain:
     scores: dict[str, dict[str, int]] = field(default_factory=dict)
 
     async def filter(self, extender: CallableExtender) -> None:
-        peer = extender.endpoint
-        if peer.filter is None:
+        endpoint = extender.endpoint
+        if endpoint.filter is None:
             return
         try:
-            found = await extender.filter(self.pod, self.remaining_nodes, self.node_objects)
+            result = await extender.filter(self.pod, self.remaining_nodes, self.node_objects)
         except ExtenderCallFailed as error:
-            self.calls[peer.name, "filter", "failed"] += 1
-            if not peer.ignorable:
+            self.calls[endpoint.name, "filter", "failed"] += 1
+            if not endpoint.ignorable:
                 raise
-            log.warning("an extender was left out", extra={"extender": peer.name, "why": str(error)})
+            log.warning(
+                "skipped an ignorable extender that failed",
+                extra={"extender": endpoint.name, "why": str(error)},
+            )
             return
-        self.calls[peer.name, "filter", "answered"] += 1
-        self.refusals[peer.name] = dict(found.refused)
-        self.remaining_nodes = tuple(NodeName(node) for node in found.passed)
+        self.calls[endpoint.name, "filter", "answered"] += 1
+        self.refusals[endpoint.name] = dict(result.refused)
+        self.remaining_nodes = tuple(NodeName(node) for node in result.passed)
 
     async def score(self, extender: CallableExtender) -> None:
         name = extender.endpoint.name
@@ -92,6 +95,6 @@ class _ExtenderChain:
             self.scores[name] = await extender.prioritize(self.pod, self.remaining_nodes, self.node_objects)
         except ExtenderCallFailed as error:
             self.calls[name, "prioritize", "failed"] += 1
-            log.warning("an extender gave no scores", extra={"extender": name, "why": str(error)})
+            log.warning("an extender returned no scores", extra={"extender": name, "why": str(error)})
         else:
             self.calls[name, "prioritize", "answered"] += 1

@@ -1,5 +1,4 @@
-"""Metrics that `policysched run` and `policysched extender` have in common: the policies, their samples, the road to the API
-server, the process itself."""
+"""Metrics that `policysched run` and `policysched extender` share: policies, samples, the API server, the process."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
@@ -15,7 +14,7 @@ from policysched.text import Severity
 
 
 class HasPolicies(Protocol):
-    """What runs policies: the scheduler, or who answers for another one."""
+    """What runs policies: the scheduler or the extender server."""
 
     def policies(self) -> list[PolicyStatus]: ...
     def programs(self) -> Mapping[str, Program]: ...
@@ -29,12 +28,12 @@ def policy_families(source: HasPolicies) -> Iterator[MetricFamily]:
     named = [(one.name or one.key or "", one) for one in statuses]
     yield gauge_family(
         "policysched_policy_last_reload_successful",
-        "1: the text in the ConfigMap is the one that decides. 0: it is broken or gone.",
+        "1: the text in the ConfigMap is the active policy. 0: it is invalid or deleted.",
         {(("policy", name),): float(one.phase == "active") for name, one in named},
     )
     yield gauge_family(
         "policysched_policy_last_reload_success_timestamp_seconds",
-        "When another text became active last; only a real change moves it.",
+        "When the active text last changed.",
         {
             (("policy", name),): one.last_success_ns / 1e9
             for name, one in named
@@ -52,20 +51,20 @@ def policy_families(source: HasPolicies) -> Iterator[MetricFamily]:
         for name, one in named
         if one.sha256 is not None
     }
-    yield gauge_family("policysched_policy_info", "The policies that decide.", infos)
+    yield gauge_family("policysched_policy_info", "The active policies.", infos)
     yield counter_family(
         "policysched_policy_reload_total",
-        "States of the ConfigMap that were taken in, by what became of them.",
+        "Versions of the ConfigMap that were processed, by result.",
         {(("result", result),): n for result, n in source.reloads().items()},
     )
     counts: dict[Labels, float] = {
         (("policy", name), ("severity", severity.label)): 0.0 for name, _ in named for severity in Severity
     }
     for name, one in named:
-        for found in one.diagnostics:
-            counts[("policy", name), ("severity", found.severity.label)] += 1
+        for diagnostic in one.diagnostics:
+            counts[("policy", name), ("severity", diagnostic.severity.label)] += 1
     yield gauge_family(
-        "policysched_policy_diagnostics", "Findings in the text that is in the ConfigMap now.", counts
+        "policysched_policy_diagnostics", "Diagnostics of the current text in the ConfigMap.", counts
     )
 
 
@@ -78,23 +77,23 @@ def sample_families(sampler: Sampler) -> Iterator[MetricFamily]:
 
     yield counter_family(
         "policysched_sample_polls_total",
-        "Polls of samples by how they ended: ok, or the kind of trouble.",
+        "Polls of samples by result: ok, or the kind of error.",
         {(("source", source), ("result", kind)): n for source, kind, n in sampler.polls()},
     )
     yield gauge_family(
         "policysched_sample_last_good_poll_timestamp_seconds",
-        "When samples of the metric were last polled well; absent before the first time.",
+        "Time of the last successful poll of the metric; absent before the first one.",
         {labels(one): poll.polled_ns / 1e9 for one, poll in good},
     )
     yield gauge_family(
         "policysched_sample_nodes",
-        "Nodes with a usable sample of the metric in the last good poll.",
+        "Nodes with a usable sample of the metric in the last successful poll.",
         {labels(one): poll.nodes for one, poll in good},
     )
     yield gauge_family(
         "policysched_sample_left_out",
-        "What the last good poll had and could not be used: unmatched (no such node), doubled (two series for a node), "
-        "invalid (no value of the type).",
+        "Series of the last successful poll that were not usable: unmatched (no such node), doubled (two series for a "
+        "node), invalid (not a value of the type).",
         {
             (*labels(one), ("why", why)): count
             for one, poll in good
@@ -107,7 +106,7 @@ def sample_families(sampler: Sampler) -> Iterator[MetricFamily]:
     )
     yield gauge_family(
         "policysched_sample_unserved",
-        "1: a running policy declares the metric, and no source brings its samples.",
+        "1: an active policy declares the metric, and no source serves it.",
         {labels(one): 1.0 for one in statuses if one.unserved_reason is not None},
     )
 
@@ -115,10 +114,10 @@ def sample_families(sampler: Sampler) -> Iterator[MetricFamily]:
 def api_connection_families(
     connectivity: Connectivity, reflectors: Iterable[Reflector[object]], malformed: Mapping[str, int]
 ) -> Iterator[MetricFamily]:
-    """`malformed` counts by kind the versions of objects that were left out."""
+    """`malformed` counts the skipped object versions by kind."""
     yield counter_family(
         "policysched_api_failures_total",
-        "Requests that the API server did not answer well.",
+        "Requests to the API server that failed.",
         {(): connectivity.failures_total},
     )
     yield gauge_family(
@@ -128,7 +127,7 @@ def api_connection_families(
     )
     yield counter_family(
         "policysched_lists_total",
-        "Whole lists of a kind, the first included.",
+        "Full lists of a kind, including the first.",
         {(("kind", one.kind),): one.lists_total for one in reflectors},
     )
     yield counter_family(
@@ -138,11 +137,11 @@ def api_connection_families(
     )
     yield counter_family(
         "policysched_malformed_objects_total",
-        "Object versions left out, for they could not be understood.",
+        "Object versions that were skipped because they are malformed.",
         {(("kind", kind),): n for kind, n in malformed.items()},
     )
 
 
 def process_families(now_ns: int) -> Iterator[MetricFamily]:
-    yield gauge_family("policysched_build_info", "The version that runs.", {(("version", __version__),): 1})
-    yield gauge_family("policysched_time_seconds", "The clock that decides go by.", {(): now_ns / 1e9})
+    yield gauge_family("policysched_build_info", "The running version.", {(("version", __version__),): 1})
+    yield gauge_family("policysched_time_seconds", "The clock that decisions use.", {(): now_ns / 1e9})

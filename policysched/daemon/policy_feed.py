@@ -1,11 +1,11 @@
-"""From the policies' ConfigMap to `PoliciesUpdated`, and from `SavePolicyTexts` back into a ConfigMap of ours.
+"""Compiles the policies' ConfigMap into `PoliciesUpdated`, and stores the last known good texts in a second ConfigMap.
 
-    ConfigMap seen or gone ──► newest one wins ──► compile ──► PoliciesOffered
-                                                     ▲
-    last known good, read once before the first ─────┘
+    ConfigMap updated or deleted ──► newest wins ──► compile ──► PoliciesUpdated
+                                                       ▲
+    last known good, read once before the first ───────┘
 
-Of the edits that come while one is being compiled only the newest is compiled next. What has been compiled is always offered:
-else whoever writes to the ConfigMap more often than compiling takes would keep every edit from taking effect.
+Of the edits that arrive during a compilation only the newest is compiled next. Every compiled bundle is delivered;
+otherwise writing to the ConfigMap more often than compiling takes would keep every edit from taking effect.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from policysched.scheduler.events import PoliciesUpdated
 
 STATE_SUFFIX = ".state.json"
 SLOW_COMPILE_WARNING_S = 5.0
-"""A check that takes longer is said to be under way, for an edit seems to have no effect meanwhile."""
+"""A longer check is logged, since the edit seems to have no effect meanwhile."""
 
 log = logging.getLogger(__name__)
 
 
 class PolicyFeed:
-    """`on_config_map` is told what the ConfigMap says by its reflector, `on_listed` when its first list is through; `run` compiles
-    and delivers. `place` is where the texts stand and `kept_in` where the last known good ones do (empty: nowhere), for words
-    about them; `params` are the settings' values for parameters, by policy; `uid` is the ConfigMap's, for events about it."""
+    """The reflector calls `on_config_map` for each version, and `on_listed` after its first list; `run` compiles and
+    delivers. `place` and `kept_in` name the location of the texts and of the last known good ones (empty: none) in
+    messages; `params` are the settings' parameter values by policy; `uid` is the ConfigMap's, for events."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class PolicyFeed:
         self._changed.set()
 
     def on_listed(self) -> None:
-        """The first list is through: what it did not show is not there."""
+        """The first list is complete: a ConfigMap that it did not contain does not exist."""
         if self._latest_event is None:
             self.on_config_map(ConfigMapDeleted())
 
@@ -76,7 +76,7 @@ class PolicyFeed:
             await self._changed.wait()
             self._changed.clear()
             newest = self._latest_event
-            assert newest is not None, "woken with nothing to compile"
+            assert newest is not None, "nothing to compile"
             self._deliver(await self._offer(newest, last_good))
             last_good = None
 
@@ -94,16 +94,16 @@ class PolicyFeed:
         unused = parameters_without_policy(texts)
         if unused != self._reported_unused and unused:
             log.warning(
-                "parameters are set for policies that are not there", extra={"policies": ", ".join(unused)}
+                "parameters are set for policies that do not exist", extra={"policies": ", ".join(unused)}
             )
         self._reported_unused = unused
-        passed_over = sorted(there.keys() - texts.keys())
-        if passed_over != self._reported_ignored and passed_over:
+        ignored = sorted(there.keys() - texts.keys())
+        if ignored != self._reported_ignored and ignored:
             log.info(
-                "keys that are not called NAME.policy or NAME.params.yaml are passed over",
-                extra={"place": self._place, "keys": ", ".join(passed_over)},
+                "ignoring keys that are not named NAME.policy or NAME.params.yaml",
+                extra={"place": self._place, "keys": ", ".join(ignored)},
             )
-        self._reported_ignored = passed_over
+        self._reported_ignored = ignored
         log.debug("compiling", extra={"place": self._place, "keys": len(texts)})
         slow = asyncio.get_running_loop().call_later(SLOW_COMPILE_WARNING_S, self._warn_slow_compile)
         try:
@@ -113,13 +113,13 @@ class PolicyFeed:
         return PoliciesUpdated(bundle, newest.resource_version, last_good, self._place, self._kept_in)
 
     def _warn_slow_compile(self) -> None:
-        log.info("the texts are still being checked; what runs, runs on", extra={"place": self._place})
+        log.info("still checking the edit; the active policies are unchanged", extra={"place": self._place})
 
 
 class LastGoodStore:
-    """Our own ConfigMap with the texts that last checked, a key a policy, `NAME.policy`; and beside them the values of
-    policies' states, `NAME.state.json`. `states` are those that `read` found. Each write says which version it is to replace, so that
-    one which was given up and arrives late changes nothing."""
+    """The ConfigMap with the last known good texts, one key `NAME.policy` per policy, and the values of policies' states
+    under `NAME.state.json`. `states` are those that `read` returned. Each write names the version that it replaces, so
+    that a late one changes nothing."""
 
     def __init__(
         self, api: ApiClient, place: NamespacedName, *, random: Random, connectivity: Connectivity
@@ -131,7 +131,7 @@ class LastGoodStore:
         self._path = f"/api/v1/namespaces/{place.namespace}/configmaps"
         self._pending_data: Mapping[str, str] | None = None
         self._texts: Mapping[str, str] = {}
-        self._version: str | None = None  # None: to be asked for
+        self._version: str | None = None  # None: not known
         self.states: Mapping[str, str] = {}
         self._changed = asyncio.Event()
 
@@ -140,18 +140,18 @@ class LastGoodStore:
         return self._pending_data is not None
 
     async def read(self) -> Mapping[str, str]:
-        """Empty where there is none. Tries until the server answers."""
+        """Empty where there is none. Retries until the server responds."""
         backoff = Backoff(self._random)
         activity = "reading the last known good policies"
         while True:
             try:
-                found = decode_config_map(await self._api.get(f"{self._path}/{self._place.name}"))
+                config_map = decode_config_map(await self._api.get(f"{self._path}/{self._place.name}"))
             except NotFound:
                 self._connectivity.record_success(activity)
                 return {}
             except (Forbidden, Malformed) as error:
                 log.warning(
-                    "the last known good policies cannot be read",
+                    "cannot read the last known good policies",
                     extra={"configmap": str(self._place), "why": str(error)},
                 )
                 return {}
@@ -160,20 +160,23 @@ class LastGoodStore:
                 await asyncio.sleep(backoff.next_delay_s(error))
             else:
                 self._connectivity.record_success(activity)
-                self._texts, self._version = policy_texts(found.data), found.resource_version or None
+                self._texts, self._version = (
+                    policy_texts(config_map.data),
+                    config_map.resource_version or None,
+                )
                 self.states = {
                     key.removesuffix(STATE_SUFFIX): text
-                    for key, text in found.data.items()
+                    for key, text in config_map.data.items()
                     if key.endswith(STATE_SUFFIX)
                 }
                 return self._texts
 
     def save_policies(self, texts: Mapping[str, str]) -> None:
-        """Write them, in place of what waits to be written."""
+        """Requests a write, which replaces a pending one."""
         self._request_write({f"{name}{POLICY_SUFFIX}": text for name, text in texts.items()}, self.states)
 
     def save_states(self, texts: Mapping[str, str]) -> None:
-        """Write them beside the policies."""
+        """Requests a write of the policies' states beside the texts."""
         self._request_write(self._texts, texts)
 
     def _request_write(self, texts: Mapping[str, str], states: Mapping[str, str]) -> None:
@@ -194,7 +197,7 @@ class LastGoodStore:
                 await self._write(wanted)
             except Forbidden as error:
                 log.warning(
-                    "the last known good policies are not kept: a restart with a broken policy would find none",
+                    "cannot save the last known good policies; a restart with an invalid policy would have none to run",
                     extra={"configmap": str(self._place), "why": error.message},
                 )
                 backoff.reset()
@@ -208,8 +211,8 @@ class LastGoodStore:
                 self._pending_data = None
 
     async def _write(self, data: Mapping[str, str]) -> None:
-        """Replaces all of the data of the version that was seen last; after anything that went wrong that is asked for anew.
-        Created only where the manifests did not make it: RBAC cannot limit a create by name, so the shipped role does without."""
+        """Replaces all data of the last known version, which is read again after any error. Creates the ConfigMap only where
+        the manifests did not: RBAC cannot limit `create` by name, so the shipped role does not allow it."""
         path = f"{self._path}/{self._place.name}"
         version, self._version = self._version, None
         try:
@@ -231,7 +234,7 @@ class LastGoodStore:
 
 
 def _resource_version(config_map: Mapping[str, Any]) -> str | None:
-    """Of an object as the server gave it; None where it does not say."""
+    """The resourceVersion of an object, or None."""
     metadata = config_map.get("metadata")
     version = metadata.get("resourceVersion") if isinstance(metadata, Mapping) else None
     return version if isinstance(version, str) and version else None

@@ -1,4 +1,4 @@
-"""The API server's objects as events: one reflector a kind, and `Synced` once each has its first whole list."""
+"""Objects of the API server as events: one reflector per kind, and `Synced` once each has its first full list."""
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class ReflectorSet:
-    """`malformed` counts by kind the versions of objects that were left out."""
+    """`malformed` counts the skipped object versions by kind."""
 
     def __init__(
         self,
@@ -39,16 +39,17 @@ class ReflectorSet:
     def add_cluster_reflectors(
         self, resources: Sequence[WatchedResource[Any]]
     ) -> dict[str, Coroutine[Any, Any, None]]:
-        """What is to be run, by kind; everything seen is posted. Once: afterwards the cluster is known."""
+        """The coroutines to run, by kind; they post every object. Call once: `Synced` follows when all are listed."""
         self._pending_lists = len(resources)
         return {
-            one.kind: self.add_reflector(one, self._post, self._first_list_callback()) for one in resources
+            resource.kind: self.add_reflector(resource, self._post, self._first_list_callback())
+            for resource in resources
         }
 
     def add_reflector(
         self, resource: WatchedResource[Any], emit: Callable[[Any], None], on_listed: Callable[[], None]
     ) -> Coroutine[Any, Any, None]:
-        """Another kind, for somebody else."""
+        """The coroutine of one more reflector, which `Synced` does not wait for."""
         reflector: Reflector[Any] = Reflector(
             self._api,
             resource,

@@ -1,7 +1,7 @@
-"""Samples for whoever runs policies: the sources at work, and how each metric of the running policies fares.
+"""Runs the metric sources and tracks the poll status of each metric of the active policies.
 
-The scheduler and the extender have one each. A metric that no source serves is named once, in the log and as an event
-where whoever edits the policies looks.
+The scheduler and the extender have one sampler each. A metric that no source serves is reported once, in the log and as
+an event on the ConfigMap of the policies.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 _CHECK_INTERVAL_S = 1.0
 
 FIRST_SAMPLES_TIMEOUT_S = 10.0
-"""How long a policy waits at the most for its metrics to be asked for once. A source that fails is known sooner, by its own time-out;
-this is for one that hangs."""
+"""The longest time a policy waits for the first poll of its metrics. A source that fails is known earlier, by its own
+timeout; this covers one that hangs."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricStatus:
-    """`unserved_reason`: why nobody brings samples at all (None: somebody does). `last_failure`: what the last poll ended with, where
-    it was not good."""
+    """`unserved_reason`: why no source serves the metric (None: one does). `last_failure`: the error of the last poll, if
+    it failed."""
 
     policy: str
     metric: Metric
@@ -39,7 +39,7 @@ class MetricStatus:
 
 
 class Sampler:
-    """`wanted_metrics` and `nodes` are asked anew each time."""
+    """`wanted` and `nodes` are called each time their value is needed."""
 
     def __init__(
         self,
@@ -64,44 +64,44 @@ class Sampler:
             )
 
     def statuses(self) -> Iterator[MetricStatus]:
-        """In the order of the policies' names and of the metrics in the text."""
+        """Ordered by policy name, then as declared in the text."""
         for policy, metrics in sorted(self.wanted_metrics().items()):
             for name, metric in metrics.items():
                 key = policy, name
-                book = self._sources.status_of(key)
+                status = self._sources.status_of(key)
                 yield MetricStatus(
                     policy,
                     metric,
-                    self._sources.source_name_for(metric) if book is None else book.source,
+                    self._sources.source_name_for(metric) if status is None else status.source,
                     self._sources.unserved_reason(metric),
-                    None if book is None else book.last_good.get(key),
-                    None if book is None else book.failures.get(key),
+                    None if status is None else status.last_good.get(key),
+                    None if status is None else status.failures.get(key),
                 )
 
     def polls(self) -> Iterator[tuple[str, str, int]]:
-        """(source, how they ended, how many): all polls until now."""
-        for book in self._sources.statuses():
-            yield from ((book.source, kind, count) for kind, count in book.polls_by_outcome.items())
+        """(source, outcome, count) of all polls until now."""
+        for status in self._sources.statuses():
+            yield from ((status.source, kind, count) for kind, count in status.polls_by_outcome.items())
 
     async def _report_missing_samples(self) -> None:
-        """What has no source, to people; what was asked in vain or will not be asked, to whoever waits for it."""
-        said: dict[MetricKey, str] = {}
-        in_vain: set[MetricKey] = set()
+        """Reports unserved metrics as events, and tells the core about metrics that failed or are unserved."""
+        reported: dict[MetricKey, str] = {}
+        delivered: set[MetricKey] = set()
         while True:
-            lacking = unserved_metrics(self.wanted_metrics(), self._sources.unserved_reason)
-            for (policy, metric), why in lacking.items():
-                if said.get((policy, metric)) == why:
+            unserved = unserved_metrics(self.wanted_metrics(), self._sources.unserved_reason)
+            for (policy, metric), why in unserved.items():
+                if reported.get((policy, metric)) == why:
                     continue
-                words = f"policy `{policy}`: metric `{metric}` is missing for every node: {why}"
-                self._report(ReportPolicyEvent("Warning", "MetricWithoutSource", words))
-            said = lacking
+                message = f"policy `{policy}`: metric `{metric}` is missing for every node: {why}"
+                self._report(ReportPolicyEvent("Warning", "MetricWithoutSource", message))
+            reported = unserved
             wanted = {(policy, name) for policy, metrics in self.wanted_metrics().items() for name in metrics}
-            failed = {key for key in wanted if key in lacking or self._is_failing(key)}
-            for policy, metric in sorted(failed - in_vain):
+            failed = {key for key in wanted if key in unserved or self._is_failing(key)}
+            for policy, metric in sorted(failed - delivered):
                 self._deliver(SamplesFailed(policy, metric))
-            in_vain = failed
+            delivered = failed
             await asyncio.sleep(_CHECK_INTERVAL_S)
 
     def _is_failing(self, key: MetricKey) -> bool:
-        book = self._sources.status_of(key)
-        return book is not None and key in book.failures
+        status = self._sources.status_of(key)
+        return status is not None and key in status.failures

@@ -1,11 +1,11 @@
-"""Which signals ask a program of ours to end in good order: nothing more is begun, what is under way is answered."""
+"""The signals that request a graceful shutdown: nothing new is started, requests in flight are completed."""
 
 import signal
 
 
 def shutdown_signals() -> tuple[signal.Signals, ...]:
-    """SIGHUP is among them, for a terminal that closes would else cut off binds in the midst and keep the Lease from the next one;
-    not under `nohup`, where the process is to outlive its terminal."""
-    outlives = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    usual = (signal.SIGTERM, signal.SIGINT)
-    return usual if outlives else (*usual, signal.SIGHUP)
+    """SIGHUP is included, since closing the terminal would otherwise cut off binds and leave the Lease held. Not under
+    `nohup`, where the process must outlive its terminal."""
+    ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    signals = (signal.SIGTERM, signal.SIGINT)
+    return signals if ignores_hangup else (*signals, signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""What `/policy`, `/decisions` and `/configz` answer. The forms are in `schemas/policy.json` and `schemas/decisions.json`."""
+"""The responses of `/policy`, `/decisions` and `/configz`; schemas: `schemas/policy.json`, `schemas/decisions.json`."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -27,8 +27,8 @@ def policy_page(
     *,
     note: str | None = None,
 ) -> Json:
-    """`place` is `namespace/name` of the ConfigMap; `metrics` are how those of the running texts fare as of `now_ns`; `note` is why
-    this process has little to say."""
+    """`place` is `namespace/name` of the ConfigMap; `metrics` is the status of the active policies' metrics at `now_ns`;
+    `note` is why this process has no data."""
     parameters = {name: parameter_values(program) for name, program in source.programs().items()}
     of_policy: dict[str, Json] = {}
     for one in metrics:
@@ -48,8 +48,8 @@ def policy_page(
 
 
 def decisions_page(scheduler: Scheduler, limit: int, pod: str, *, note: str | None = None) -> Json:
-    """Newest first; `pod` is `namespace/name`, or empty for all. Of one pod it also says what it waits for now, decided upon
-    or not; `note` says why it does not, or, as given, why this process has little to say."""
+    """Newest first; `pod` is `namespace/name`, or empty for all. For one pod it includes its pending status; `note` says
+    why there is none, or, if given, why this process has no data."""
     newest_first = reversed(scheduler.decisions)
     wanted = (one for one in newest_first if not pod or one.pod == pod)
     decisions = [_decision(one) for one in islice(wanted, limit)]
@@ -62,7 +62,7 @@ def decisions_page(scheduler: Scheduler, limit: int, pod: str, *, note: str | No
 
 
 def configz_page(settings: Settings) -> Json:
-    """What was set, as it was given; everything else has its default."""
+    """The settings as given; all others have their default."""
     return {"policysched": {**redact_secrets(settings.configured), "policies": str(settings.policies)}}
 
 

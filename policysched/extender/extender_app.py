@@ -1,11 +1,11 @@
-"""`policysched extender`, put together: the cluster and the policies are followed as by the scheduler, and asked.
+"""`policysched extender` composed from its parts: watches cluster and policies, and serves the extender protocol.
 
     reflectors ─┐
-    policies   ─┼─► inbox ─► Answering.handle         kube-scheduler ──POST──► HTTP thread ──► ExtenderDesk ─┐
-    samples    ─┘                  ▲                                                                          │
-                                   └──────────────── one question at a time, between two events ◄─────────────┘
+    policies   ─┼─► inbox ─► ExtenderServer.handle    kube-scheduler ──POST──► HTTP thread ──► ExtenderHandlers ─┐
+    samples    ─┘                  ▲                                                                              │
+                                   └────────────────── one request at a time, between two events ◄───────────────┘
 
-Every replica answers: nothing is decided here, so there is no Lease. What differs in a test is in `ExtenderRuntime`.
+Every replica serves: nothing is decided here, so there is no Lease. What differs in a test is in `ExtenderRuntime`.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ from policysched.scheduler.extenders.extender_server import ExtenderServer
 log = logging.getLogger(__name__)
 
 EVENTS_PER_SLICE = 64
-"""How many events are applied before a question may be answered."""
+"""How many events are handled before the next request."""
 
 EVENT_COMPONENT = "policysched-extender"
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderRuntime:
-    """What the world is made of, as `scheduler_app.Runtime`."""
+    """The environment of the app; see `scheduler_app.Runtime`."""
 
     transport: Transport
     compile_texts: Compile
@@ -59,11 +59,11 @@ class ExtenderRuntime:
 
 
 class NothingToRun(Exception):
-    """No policy can be used, neither of those that were given nor a last known good one."""
+    """There is no valid policy and no last known good one."""
 
 
 class ExtenderApp:
-    """`run` until cancelled. Raises UnusableFile where policy files are given that cannot be read."""
+    """`run` until cancelled. Raises UnusableFile for policy files that cannot be read."""
 
     def __init__(self, settings: ExtenderSettings, runtime: ExtenderRuntime) -> None:
         self.settings = settings
@@ -87,13 +87,13 @@ class ExtenderApp:
             now_ns=runtime.now_ns,
             random=runtime.random("report"),
             queued_binds=lambda: 0,
-            unbound_version=lambda _: None,  # conditions of pods are kube-scheduler's
+            unbound_version=lambda _: None,  # kube-scheduler writes the conditions of pods
             settings=settings.reporting,
         )
         self._last_good: LastGoodStore | None = None
         self._folder: PolicyFolder | None = None
         if isinstance(settings.source, NamespacedName):
-            assert settings.last_good is not None, "a ConfigMap has its last known good"
+            assert settings.last_good is not None, "a ConfigMap source needs a last known good ConfigMap"
             self._last_good = LastGoodStore(
                 api, settings.last_good, random=runtime.random("last good"), connectivity=self.connectivity
             )
@@ -118,12 +118,12 @@ class ExtenderApp:
         self._wake = asyncio.Event()
 
     def post(self, event: Event) -> None:
-        """Something happened. In the loop's own thread."""
+        """Queues an event. Call on the loop's thread."""
         self._inbox.append(event)
         self._wake.set()
 
     async def run(self) -> None:
-        """Raises NothingToRun, and what is a bug of ours."""
+        """Raises NothingToRun; any other exception is a bug."""
         try:
             async with asyncio.TaskGroup() as group:
                 for name, work in self._background_tasks().items():
@@ -159,17 +159,17 @@ class ExtenderApp:
         return texts
 
     async def _process_events(self) -> None:
-        answering, now_ns = self.extender_server, self.runtime.now_ns
+        server, now_ns = self.extender_server, self.runtime.now_ns
         while True:
             self._wake.clear()
             self.runtime.beat()
             for _ in range(min(EVENTS_PER_SLICE, len(self._inbox))):
-                self._dispatch(answering.handle(self._inbox.popleft(), now_ns()))
-            self._dispatch(answering.advance(now_ns()))
-            if answering.startup_error is not None:
-                raise NothingToRun(answering.startup_error)
-            if self._inbox or answering.busy:
-                await asyncio.sleep(0)  # questions and watches first
+                self._dispatch(server.handle(self._inbox.popleft(), now_ns()))
+            self._dispatch(server.advance(now_ns()))
+            if server.startup_error is not None:
+                raise NothingToRun(server.startup_error)
+            if self._inbox or server.busy:
+                await asyncio.sleep(0)  # requests and watches first
                 continue
             try:
                 async with asyncio.timeout(1.0):
@@ -193,7 +193,7 @@ class ExtenderApp:
                     if self._last_good is not None:
                         self._last_good.save_states(texts)
                 case _:
-                    raise AssertionError(f"nothing here asks for {command}")
+                    raise AssertionError(f"the extender cannot execute {command}")
 
     def _report(self, event_type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         source = self.settings.source

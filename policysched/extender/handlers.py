@@ -1,12 +1,12 @@
-"""Requests of the extender protocol to questions of the policies, and back: which status, which field, which words.
+"""Handlers of the extender protocol: requests to the extender server, results and errors to HTTP responses.
 
-    filter       200 with Error where there is no answer: kube-scheduler puts those words into the pod's event
-    prioritize   400 what cannot be read, 404 no such policy, 503 not ready or too late: kube-scheduler goes on without
+    filter       200 with Error if there is no result: kube-scheduler shows the message in the pod's event
+    prioritize   400 malformed, 404 no such policy, 503 not ready or too late: kube-scheduler continues without
     preempt      the same
     bind         200 with Error
 
-A bind is repeated, unchanged, as long as the caller waits. Given up without an answer it may still be carried out, so
-the pod goes on counting on the node until the server, asked later, says what became of it.
+A bind is retried unchanged while the caller waits. An abandoned one may still be executed, so the pod stays assumed on
+the node until the API server confirms or denies it.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ RecordRequest = Callable[[str, str, str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class ExtenderLimits:
-    """`budget_s`: an answer that would come later is none (kube-scheduler's `httpTimeout` should be longer).
-    `body_bytes_max`: whole node lists are large, about 10 kB a node. `requests_max`: so many at a time; kube-scheduler filters and
-    scores one pod at a time, but binds many at once."""
+    """`budget_s`: the time limit of a response (kube-scheduler's `httpTimeout` should be longer). `body_bytes_max`: full
+    node lists are large, about 10 kB per node. `requests_max`: concurrent requests; kube-scheduler filters and scores
+    one pod at a time, but binds many at once."""
 
     budget_s: float = 4.0
     body_bytes_max: int = 256 * 2**20
@@ -40,11 +40,11 @@ class ExtenderLimits:
 
 
 _REPLY_MARGIN_S = 0.1
-"""How long before the end of the budget a bind is given up, so that what is known of it can still be said."""
+"""A bind is abandoned this long before the end of the budget, which leaves time to send the response."""
 
 
 class ExtenderHandlers:
-    """A `serve.extender_routes.Desk`. `post` takes what became of binds; `record` is called in the main loop."""
+    """Handlers for `serve.extender_routes`. `post` gets the outcomes of binds; `note` is called on the main loop."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ExtenderHandlers:
         self.budget_s = limits.budget_s
         self.requests_max = limits.requests_max
 
-    # ── in the thread that serves ──────────────────────────────────────────────────────────────────────────────────
+    # ── on the HTTP thread ──────────────────────────────────────────────────────────────────────────────────
 
     def parse(self, call: ExtenderHttpCall) -> PendingResponse | ExtenderResponse:
         try:
@@ -78,8 +78,8 @@ class ExtenderHandlers:
                         call, self._filter(call, protocol.parse_args(call.body, self._node_reader))
                     )
                 case "prioritize":
-                    asked = protocol.parse_args(call.body, self._node_reader)
-                    return self._with_deadline(call, self._prioritize(call, asked, _scale(call)))
+                    args = protocol.parse_args(call.body, self._node_reader)
+                    return self._with_deadline(call, self._prioritize(call, args, _scale(call)))
                 case "preempt":
                     return self._with_deadline(
                         call, self._preempt(call, protocol.parse_preemption_args(call.body))
@@ -87,12 +87,12 @@ class ExtenderHandlers:
                 case "bind":
                     return self._with_deadline(call, self._bind(call, protocol.parse_binding_args(call.body)))
                 case verb:
-                    raise AssertionError(f"a route for {verb}")
+                    raise AssertionError(f"unknown verb {verb}")
         except BadExtenderArgs as error:
             return _failure_reply(call, 400, "bad", str(error))
 
     def timeout_response(self, call: ExtenderHttpCall) -> ExtenderResponse:
-        return _failure_reply(call, 503, "late", f"no answer within {self.budget_s:g} s")
+        return _failure_reply(call, 503, "late", f"no response within {self.budget_s:g} s")
 
     def record(self, call: ExtenderHttpCall, reply: ExtenderResponse, seconds: float) -> None:
         if not self._main_loop.is_closed():
@@ -100,7 +100,7 @@ class ExtenderHandlers:
                 self._record_request, call.policy, call.verb, reply.outcome, seconds
             )
 
-    # ── in the main loop ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── on the main loop ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _with_deadline(self, call: ExtenderHttpCall, work: PendingResponse) -> PendingResponse:
         async def timely() -> ExtenderResponse:
@@ -113,44 +113,48 @@ class ExtenderHandlers:
 
         return timely
 
-    def _filter(self, call: ExtenderHttpCall, asked: protocol.ExtenderArgs) -> PendingResponse:
+    def _filter(self, call: ExtenderHttpCall, args: protocol.ExtenderArgs) -> PendingResponse:
         async def work() -> ExtenderResponse:
-            found = self._extender_server.filter(_extender_request(call, asked), self._now_ns())
+            result = self._extender_server.filter(_extender_request(call, args), self._now_ns())
             return _success_reply(
-                protocol.filter_result(asked, found.passed, found.failed, found.unresolvable)
+                protocol.filter_result(args, result.passed, result.failed, result.unresolvable)
             )
 
         return work
 
     def _prioritize(
-        self, call: ExtenderHttpCall, asked: protocol.ExtenderArgs, scale: ScoreScale
+        self, call: ExtenderHttpCall, args: protocol.ExtenderArgs, scale: ScoreScale
     ) -> PendingResponse:
         async def work() -> ExtenderResponse:
-            scores = self._extender_server.scores(_extender_request(call, asked), scale, self._now_ns())
+            scores = self._extender_server.scores(_extender_request(call, args), scale, self._now_ns())
             return _success_reply(protocol.host_priority_list(scores))
 
         return work
 
-    def _preempt(self, call: ExtenderHttpCall, asked: protocol.ExtenderPreemptionArgs) -> PendingResponse:
+    def _preempt(self, call: ExtenderHttpCall, args: protocol.ExtenderPreemptionArgs) -> PendingResponse:
         async def work() -> ExtenderResponse:
-            victims = {node: NodeVictims(one.uids, one.pods) for node, one in asked.victims.items()}
-            kept = self._extender_server.preempt(call.policy, asked.pod, victims, self._now_ns())
-            return _success_reply(protocol.preemption_result(asked, kept))
+            victims = {
+                node: NodeVictims(on_node.uids, on_node.pods) for node, on_node in args.victims.items()
+            }
+            kept = self._extender_server.preempt(call.policy, args.pod, victims, self._now_ns())
+            return _success_reply(protocol.preemption_result(args, kept))
 
         return work
 
-    def _bind(self, call: ExtenderHttpCall, asked: protocol.ExtenderBindingArgs) -> PendingResponse:
+    def _bind(self, call: ExtenderHttpCall, args: protocol.ExtenderBindingArgs) -> PendingResponse:
         async def work() -> ExtenderResponse:
             bind = self._extender_server.assume(
-                call.policy, asked.uid, asked.namespace, asked.name, asked.node, self._now_ns()
+                call.policy, args.uid, args.namespace, args.name, args.node, self._now_ns()
             )
             try:
                 async with asyncio.timeout(call.deadline_s - time.monotonic() - _REPLY_MARGIN_S):
                     outcome = await self._binder.bind_now(bind)
             except (TimeoutError, asyncio.CancelledError):
                 self._resolve_unknown_bind(bind)
-                words = f"the API server did not answer within {self.budget_s:g} s; whether the pod is bound is not known"
-                return _failure_reply(call, 503, "late", words)
+                message = (
+                    f"no response of the API server within {self.budget_s:g} s; the pod may be bound or not"
+                )
+                return _failure_reply(call, 503, "late", message)
             self._post(outcome)
             if isinstance(outcome, BindConfirmed):
                 return _success_reply(protocol.binding_result(""))
@@ -159,24 +163,24 @@ class ExtenderHandlers:
         return work
 
     def _resolve_unknown_bind(self, bind: Bind) -> None:
-        """Find out later, whoever waits."""
+        """Finds out later whether the bind was executed."""
 
-        async def settle() -> None:
+        async def resolve() -> None:
             self._post(await self._binder.resolve_abandoned_bind(bind))
 
-        task = asyncio.get_running_loop().create_task(settle(), name=f"settle {bind.namespace}/{bind.name}")
+        task = asyncio.get_running_loop().create_task(resolve(), name=f"resolve {bind.namespace}/{bind.name}")
         self._unresolved_binds.add(task)
         task.add_done_callback(self._unresolved_binds.discard)
 
     async def close(self) -> None:
-        """End what is still being found out: another process will see it by its watch."""
+        """Cancels the checks of abandoned binds: the watch of the next process shows their outcome."""
         for task in list(self._unresolved_binds):
             task.cancel()
         await asyncio.gather(*self._unresolved_binds, return_exceptions=True)
 
 
-def _extender_request(call: ExtenderHttpCall, asked: protocol.ExtenderArgs) -> ExtenderQuery:
-    return ExtenderQuery(call.policy, asked.pod, asked.names, asked.nodes)
+def _extender_request(call: ExtenderHttpCall, args: protocol.ExtenderArgs) -> ExtenderQuery:
+    return ExtenderQuery(call.policy, args.pod, args.names, args.nodes)
 
 
 def _scale(call: ExtenderHttpCall) -> ScoreScale:
@@ -185,20 +189,20 @@ def _scale(call: ExtenderHttpCall) -> ScoreScale:
             return "policy"
         case "candidates":
             return "candidates"
-        case other:
-            raise BadExtenderArgs(f"scale is `policy` or `candidates`, not `{other}`")
+        case scale:
+            raise BadExtenderArgs(f"scale must be `policy` or `candidates`, not `{scale}`")
 
 
 def _success_reply(value: Any) -> ExtenderResponse:
     return ExtenderResponse(200, value, "answered")
 
 
-def _failure_reply(call: ExtenderHttpCall, status: int, outcome: str, words: str) -> ExtenderResponse:
-    words = f"policysched extender, policy {call.policy}: {words}"
+def _failure_reply(call: ExtenderHttpCall, status: int, outcome: str, reason: str) -> ExtenderResponse:
+    message = f"policysched extender, policy {call.policy}: {reason}"
     match call.verb:
         case "filter":
-            return ExtenderResponse(200, protocol.filter_error(words), outcome)
+            return ExtenderResponse(200, protocol.filter_error(message), outcome)
         case "bind":
-            return ExtenderResponse(200, protocol.binding_result(words), outcome)
+            return ExtenderResponse(200, protocol.binding_result(message), outcome)
         case _:
-            return ExtenderResponse(status, f"{words}\n", outcome)
+            return ExtenderResponse(status, f"{message}\n", outcome)

@@ -1,4 +1,4 @@
-"""`policysched extender` in the real world: real clocks, a real connection, signals, threads and exit codes."""
+"""`policysched extender` as a process: clocks, connections, signals, threads and exit codes."""
 
 import asyncio
 import contextlib
@@ -34,17 +34,17 @@ log = logging.getLogger(__name__)
 
 STUCK_TIMEOUT_S = 60.0
 EXIT_CLOCK_SET_BACK = 4
-"""The exit code, as of `policysched run`."""
+"""The same exit code as of `policysched run`."""
 
 
 def run_extender(settings: ExtenderSettings) -> int:
-    """Until a signal; the exit code. Raises BadConfiguration, BadSamples, BadCertificate, UnusableFile and
-    CannotListen before anything is answered."""
+    """Runs until a signal; returns the exit code. Raises errors of the configuration, samples files, certificates, policy
+    files and of listening before it serves."""
     return run_event_loop(_run(settings))
 
 
 async def _run(settings: ExtenderSettings) -> int:
-    where = ConnectionSettings(
+    connection = ConnectionSettings(
         settings.kubeconfig,
         settings.context,
         settings.connections_max,
@@ -54,11 +54,11 @@ async def _run(settings: ExtenderSettings) -> int:
     pulse, telemetry, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), ExtenderTelemetry(), SteadyClock()
     tls = ServerTls(settings.tls) if settings.tls is not None else None
     async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(await connect(where))
+        session = await stack.enter_async_context(await connect(connection))
         compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
         stack.push_async_callback(compiler.close)
 
-        def dice(name: str) -> random.Random:
+        def random_stream(name: str) -> random.Random:
             return random.Random(f"{identity}/{name}")
 
         runtime = ExtenderRuntime(
@@ -66,10 +66,10 @@ async def _run(settings: ExtenderSettings) -> int:
             compile_texts=compiler,
             now_ns=clock.now_ns,
             monotonic_s=time.monotonic,
-            random=dice,
+            random=random_stream,
             identity=identity,
             samples=make_sources(
-                settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=dice
+                settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=random_stream
             ),
             beat=pulse.beat,
         )
@@ -107,7 +107,10 @@ async def _until_stopped(
         log.info("stopping")
         return EXIT_CLOCK_SET_BACK if set_back.done() else 0
     except NothingToRun as error:
-        log.error("ending, for there is no policy to answer by", extra={"why": str(error)})
+        log.error(
+            "no policy to run: neither a valid one nor a last known good one; exiting",
+            extra={"why": str(error)},
+        )
         return 3
     finally:
         for task in (*work, stop, set_back):
@@ -127,7 +130,7 @@ async def _serve(
     stack: AsyncExitStack,
 ) -> None:
     loop = asyncio.get_running_loop()
-    desk = ExtenderHandlers(
+    handlers = ExtenderHandlers(
         app.extender_server,
         app.binder,
         app.post,
@@ -136,12 +139,12 @@ async def _serve(
         now_ns=clock.now_ns,
         limits=settings.limits,
     )
-    stack.push_async_callback(desk.close)
+    stack.push_async_callback(handlers.close)
     health = Health(
         live={"loop": pulse.check},
         ready={
             "shutdown": lambda: "stopping" if stopping.is_set() else "",
-            "sync": lambda: "" if app.extender_server.synced else "the first lists are not in yet",
+            "sync": lambda: "" if app.extender_server.synced else "the first lists are not complete yet",
             "policies": lambda: "" if app.extender_server.programs() else "no policy is active",
             "api": lambda: app.connectivity.problem,
         },
@@ -153,18 +156,18 @@ async def _serve(
         decisions=None,
         configz=lambda: {"policysched": redact_secrets(settings.configured)},
     )
-    extras = HttpServerOptions(
+    options = HttpServerOptions(
         routes=extender_routes(
-            desk,
+            handlers,
             loop,
             require_client_certificate=settings.tls is not None and settings.tls.client_ca is not None,
         ),
         tls=None if tls is None else tls.context,
         body_bytes_max=settings.limits.body_bytes_max,
     )
-    server = HttpThread(settings.http, health, pages, loop, extras)
+    server = HttpThread(settings.http, health, pages, loop, options)
     port = server.start()
-    # In a thread, for the server may be waiting for an answer of this very loop.
+    # In a thread: the server may be waiting for a response of this loop.
     stack.push_async_callback(asyncio.to_thread, server.stop)
     scheme = "http" if tls is None else "https"
-    log.info("answering", extra={"address": f"{scheme}://{settings.http.host}:{port}"})
+    log.info("listening", extra={"address": f"{scheme}://{settings.http.host}:{port}"})

@@ -1,6 +1,6 @@
 """The settings of `policysched extender`: the same file, variables and precedence as those of `run`.
 
-One file may serve both; what only the other one reads is checked all the same, and left alone.
+Both programs can use one file; sections of the other program are validated and ignored.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ from policysched.serve.tls import ServerTlsFiles
 
 @dataclass(frozen=True, slots=True)
 class ExtenderSettings:
-    """`source` is the policies' ConfigMap, or files and folders; `last_good` goes with a ConfigMap."""
+    """`source` is the policies' ConfigMap, or files and folders; `last_good` is set for a ConfigMap only."""
 
     source: NamespacedName | tuple[Path, ...]
     last_good: NamespacedName | None
@@ -45,7 +45,7 @@ class ExtenderSettings:
 
     @property
     def source_name(self) -> str:
-        """Where the policies stand, for words about them."""
+        """The location of the policies, for messages."""
         if isinstance(self.source, NamespacedName):
             return f"ConfigMap {self.source}"
         return f"files {', '.join(map(str, self.source))}"
@@ -54,18 +54,16 @@ class ExtenderSettings:
 def read_extender_settings(
     file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]
 ) -> ExtenderSettings:
-    """`flags` has the form of the file, without what was not given. Raises BadSettings."""
+    """`flags` has the structure of the file and only the given keys. Raises BadSettings."""
     layers = LayeredSettings(file, environment, flags)
-    # A flag for the one wins over the other in the file.
+    # A flag for one source overrides the other source in the file.
     from_files = "policy_files" in flags or ("policy_files" in layers.value and "policies" not in flags)
     if not from_files and layers.is_missing("policies"):
         layers.problems.append(
             "no policies are configured: give --policies NAMESPACE/CONFIGMAP or --policy-files PATH"
         )
     if layers.is_missing("http"):
-        layers.problems.append(
-            "nothing says where to listen: give --http HOST:PORT, or `http` in the settings file"
-        )
+        layers.problems.append("no listen address: give --http HOST:PORT, or `http` in the settings file")
     layers.add_problems(common_problems(layers))
     layers.add_problems(_tls_problems(layers))
     layers.raise_problems()
@@ -75,7 +73,7 @@ def read_extender_settings(
 def _tls_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
     tls = given.valid("extender_server", "tls")
     if tls is not None and not {"certificate", "key"} <= tls.keys():
-        yield ("extender_server", "tls"), "a certificate and its key belong together: give both"
+        yield ("extender_server", "tls"), "a certificate requires its key and the reverse: give both"
 
 
 def _settings(given: Mapping[str, Any], *, from_files: bool) -> ExtenderSettings:
@@ -83,7 +81,7 @@ def _settings(given: Mapping[str, Any], *, from_files: bool) -> ExtenderSettings
     api, log = given.get("api", {}), given.get("log", {})
     source: NamespacedName | tuple[Path, ...]
     if from_files:
-        source, last_good = tuple(expand_home(one) for one in given["policy_files"]), None
+        source, last_good = tuple(expand_home(path) for path in given["policy_files"]), None
     else:
         source = NamespacedName.parse(given["policies"])
         last_good = NamespacedName.parse(given.get("last_good", f"{source}-last-good"))
@@ -91,7 +89,7 @@ def _settings(given: Mapping[str, Any], *, from_files: bool) -> ExtenderSettings
         source=source,
         last_good=last_good,
         http=ListenAddress.parse(given["http"]),
-        limits=with_overrides(ExtenderLimits, {name: one for name, one in own.items() if name != "tls"}),
+        limits=with_overrides(ExtenderLimits, {name: value for name, value in own.items() if name != "tls"}),
         tls=_tls(own.get("tls")),
         kubeconfig=expand_home(given["kubeconfig"]) if "kubeconfig" in given else None,
         context=given.get("context"),

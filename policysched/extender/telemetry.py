@@ -1,4 +1,4 @@
-"""What `policysched extender` says of itself in numbers. The policies' metrics are those of the scheduler."""
+"""The metrics of `policysched extender`. Those about policies are the same as the scheduler's."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,24 +12,24 @@ from policysched.extender.extender_app import ExtenderApp
 from policysched.serve.metrics import MetricFamily, MetricRegistry, exponential_buckets, gauge_family
 
 OTHER_LABEL = "(other)"
-"""For the name of a policy that there is none of: whoever calls must not fill the memory with names."""
+"""Replaces unknown policy names: a caller must not be able to fill the memory with names."""
 
 
 class ExtenderTelemetry:
-    """The registry and what feeds it."""
+    """The metric registry and its observers."""
 
     def __init__(self) -> None:
         self.registry = MetricRegistry()
         self._app: ExtenderApp | None = None
         self._requests = self.registry.counter(
             "policysched_extender_requests_total",
-            "Requests of the extender protocol, by what became of them: answered, unanswered (no such policy, not "
-            "ready), bad, late, busy (too many at a time), refused (a bind).",
+            "Requests of the extender protocol by outcome: answered, unanswered (no such policy, not ready), bad, "
+            "late, busy (too many at a time), refused (a bind).",
             ("policy", "verb", "outcome"),
         )
         self._seconds = self.registry.histogram(
             "policysched_extender_request_duration_seconds",
-            "From the whole request to the answer.",
+            "From the complete request to the response.",
             exponential_buckets(0.0005, 2, 15),
             ("verb",),
         )
@@ -40,7 +40,7 @@ class ExtenderTelemetry:
         self._seconds.observe(seconds, verb)
 
     def attach(self, app: ExtenderApp, now_ns: Callable[[], int]) -> None:
-        """Show what this app says of itself."""
+        """Collects the metrics of this app."""
         self._app = app
         self.registry.collectors.append(lambda: _collect(app, now_ns()))
 
@@ -49,7 +49,7 @@ def _collect(app: ExtenderApp, now_ns: int) -> Iterator[MetricFamily]:
     yield from policy_families(app.extender_server)
     yield from sample_families(app.sampler)
     yield gauge_family(
-        "policysched_extender_nodes", "Nodes that are known.", {(): app.extender_server.node_count()}
+        "policysched_extender_nodes", "Nodes in the cache.", {(): app.extender_server.node_count()}
     )
     yield gauge_family(
         "policysched_extender_binds_under_way",

@@ -1,7 +1,7 @@
-"""A cluster from files: any stream of Kubernetes objects, such as `kubectl get nodes,pods,namespaces -A -o yaml` prints.
+"""Reads a cluster from files: Kubernetes objects as printed by `kubectl get nodes,pods,namespaces -A -o yaml`.
 
-YAML or JSON, one document or many, single objects or Lists of them in any mixture. What scheduling does not read is
-passed over and counted by kind; an object that cannot be understood is reported and left out, as in a live cluster.
+YAML or JSON, one document or many, single objects and Lists mixed. Kinds that scheduling does not read are ignored and
+counted; a malformed object is reported and skipped, as in a live cluster.
 """
 
 import json
@@ -36,7 +36,7 @@ from policysched.text.quote_value import quote_value
 
 @dataclass(slots=True)
 class ClusterFiles:
-    """What the files held, in their order; pods in the order in which they stand."""
+    """The objects of the files, in their order."""
 
     nodes: list[Node] = field(default_factory=list)
     pods: list[ObservedPod] = field(default_factory=list)
@@ -50,7 +50,7 @@ class ClusterFiles:
     ignored: Counter[str] = field(default_factory=Counter)
 
     def add(self, obj: dict[str, Any] | Malformed) -> None:
-        """One more object, as the API server or a manifest has it."""
+        """Adds an object from the API server or a manifest."""
         if isinstance(obj, Malformed):
             self.malformed.append(obj)
             return
@@ -87,7 +87,7 @@ class ClusterFiles:
         return frozenset(node.name for node in self.nodes)
 
     def build_cache(self) -> ClusterCache:
-        """All of it as the scheduler would have seen it. A pod's namespace exists even where the files leave it out."""
+        """The cache that the scheduler would have. Namespaces of pods exist even if the files omit them."""
         cache = ClusterCache()
         for name in sorted({seen.pod.namespace for seen in self.pods}):
             cache.put_namespace(Namespace(name, {}, {}))
@@ -119,25 +119,25 @@ def _is_cluster_scoped_custom_resource(obj: Mapping[str, Any]) -> bool:
 
 
 def read_cluster_files(paths: Iterable[str]) -> ClusterFiles:
-    """Read every file (`-` is standard input). Raises UnusableFile."""
-    found = ClusterFiles()
+    """Reads every file (`-` is standard input). Raises UnusableFile."""
+    files = ClusterFiles()
     for path in paths:
         for obj in read_objects(path):
-            found.add(obj)
-    return found
+            files.add(obj)
+    return files
 
 
 def read_objects(path: str) -> Iterator[dict[str, Any] | Malformed]:
-    """Every object of a file, Lists taken apart; for an item of a List that is none, what to say of it. Raises
-    UnusableFile with the place of the fault."""
+    """Every object of a file, with Lists flattened; Malformed for an invalid item of a List. Raises UnusableFile with the
+    location of the error."""
     text = _read(path)
     documents = [document for document in _documents(path, text) if document is not None]
     if not documents:
-        raise UnusableFile(f"{path}: holds no Kubernetes object")
+        raise UnusableFile(f"{path}: contains no Kubernetes object")
     for number, document in enumerate(documents, start=1):
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
             raise UnusableFile(
-                f"{path}: document {number} is no Kubernetes object: it has no `kind` (expected what "
+                f"{path}: document {number} is not a Kubernetes object: it has no `kind` (expected what "
                 "`kubectl get nodes,pods,namespaces -A -o yaml` prints)"
             )
         yield from _flatten_lists(path, document)
@@ -149,7 +149,7 @@ def _flatten_lists(path: str, document: dict[str, Any]) -> Iterator[dict[str, An
         yield document
         return
     if not isinstance(items, list):
-        raise UnusableFile(f"{path}: the items of a {document['kind']} are no list")
+        raise UnusableFile(f"{path}: the items of a {document['kind']} are not a list")
     for index, item in enumerate(items):
         if not isinstance(item, dict):
             why = f"is {quote_value(item)}, expected a map"
@@ -178,14 +178,14 @@ def _documents(path: str, text: bytes) -> Iterator[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise UnusableFile(f"{path}{place}: is no YAML: {error.problem}") from error
-    # ValueError and RecursionError: a date such as 2026-99-99, a number of thousands of digits, brackets without end.
+        raise UnusableFile(f"{path}{place}: not YAML: {error.problem}") from error
+    # ValueError and RecursionError: a date such as 2026-99-99, a number of thousands of digits, endless brackets.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UnusableFile(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
+        raise UnusableFile(f"{path}: not YAML: {' '.join(str(error).split())}") from error
 
 
 def _json_documents(path: str, text: bytes) -> Iterator[Any]:
-    """One JSON value by the fast parser; several in a row (JSON lines) by the one that says where it stopped."""
+    """One JSON value by the fast parser; several in a row (JSON lines) by one that reports where it stopped."""
     try:
         yield orjson.loads(text)
         return
@@ -194,13 +194,13 @@ def _json_documents(path: str, text: bytes) -> Iterator[Any]:
     try:
         rest = text.decode()
     except UnicodeDecodeError as error:
-        raise UnusableFile(f"{path}: is no JSON: {error}") from error
+        raise UnusableFile(f"{path}: not JSON: {error}") from error
     decoder, at = json.JSONDecoder(), 0
     while at < len(rest):
         try:
             value, at = decoder.raw_decode(rest, at)
         except json.JSONDecodeError as error:
-            raise UnusableFile(f"{path}:{error.lineno}:{error.colno}: is no JSON: {error.msg}") from error
+            raise UnusableFile(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
         yield value
         while at < len(rest) and rest[at].isspace():
             at += 1

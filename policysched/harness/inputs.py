@@ -1,4 +1,4 @@
-"""What the offline commands ask with: one checked policy, a cluster and samples, all from files."""
+"""The inputs of the offline commands: one checked policy, a cluster and samples, all from files."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ _NAMES_SHOWN_MAX = 3
 
 
 class PolicyHasErrors(Exception):
-    """The chosen policy does not check. `diagnostics` are its errors."""
+    """The chosen policy has errors: `diagnostics`."""
 
     def __init__(self, diagnostics: tuple[Diagnostic, ...]) -> None:
         super().__init__(f"the policy has {len(diagnostics)} error(s)")
@@ -27,20 +27,20 @@ class PolicyHasErrors(Exception):
 
 
 def choose_policy(path: str, name: str | None, flags: Sequence[str] = ()) -> Program:
-    """The one policy of a file (`-` is standard input), or of a ConfigMap or folder with several the one by that name. `flags` are values for
-    its parameters, `NAME=VALUE`.
+    """The policy of a file (`-` is standard input), or the named one of a ConfigMap or folder with several. `flags` are
+    parameter values, `NAME=VALUE`.
 
-    Raises UnusableFile where there is none or more than one to choose from, PolicyHasErrors where it does not check.
+    Raises UnusableFile if there is none or the choice is ambiguous, PolicyHasErrors if it has errors.
     """
     programs: dict[str, Program] = {}
     errors: list[Diagnostic] = []
     bundles: list[PolicyBundle] = []
-    for one in load_policy_sources([path], stdin=partial(read_text, STANDARD_INPUT)):
-        bundles.append(check_source_set(one, flags))
+    for sources in load_policy_sources([path], stdin=partial(read_text, STANDARD_INPUT)):
+        bundles.append(check_source_set(sources, flags))
         for key, checked in bundles[-1].sources.items():
-            if key not in one.requested:
+            if key not in sources.requested:
                 continue
-            errors += [found for found in checked.diagnostics if found.severity >= Severity.ERROR]
+            errors += [one for one in checked.diagnostics if one.severity >= Severity.ERROR]
             if checked.program is not None:
                 programs[checked.program.name] = checked.program
     reject_unused_parameters(flags, bundles)
@@ -51,18 +51,18 @@ def choose_policy(path: str, name: str | None, flags: Sequence[str] = ()) -> Pro
         raise PolicyHasErrors(tuple(errors))
     if wanted:
         raise UnusableFile(
-            f"{path}: has several policies; choose one by --name: {', '.join(sorted(programs))}"
+            f"{path}: has several policies; choose one with --name: {', '.join(sorted(programs))}"
         )
     if programs:
         raise UnusableFile(f"{path}: has no policy `{name}`; there is {', '.join(sorted(programs))}")
-    raise UnusableFile(f"{path}: holds libraries only, and a library is no policy by itself")
+    raise UnusableFile(f"{path}: contains only libraries, no policy")
 
 
 def load_samples(
     path: Path | None, program: Program, nodes: Collection[NodeName], *, now_ns: int
 ) -> tuple[Mapping[str, MetricSamples], list[str]]:
-    """The samples that the policy's metrics have in the file, counted as measured now, and notes for the user about
-    metrics without samples, samples without a metric or a node, and what is no value. Raises BadSamples."""
+    """The samples of the policy's metrics in the file, as measured now, and notes for the user about metrics without
+    samples, samples without a metric or a node, and invalid values. Raises an error for an invalid file."""
     table = read_samples_file(path) if path is not None else {}
     source = path if path is not None else "no --metrics file was given"
     samples, notes = dict[str, MetricSamples](), list[str]()
@@ -70,13 +70,13 @@ def load_samples(
         if name not in table:
             notes.append(f"metric {name} has no samples ({source})")
             continue
-        found = convert_file_metric(metric, table[name], nodes, now_ns)
-        samples[name] = found.samples
-        if found.invalid_message is not None:
-            notes.append(f"{path}: {found.invalid_message}")
-        if found.unknown_nodes:
-            names = abbreviate_names(found.unknown_nodes)
-            notes.append(f"{path}: metric {name} has samples of nodes that are not there: {names}")
+        converted = convert_file_metric(metric, table[name], nodes, now_ns)
+        samples[name] = converted.samples
+        if converted.invalid_message is not None:
+            notes.append(f"{path}: {converted.invalid_message}")
+        if converted.unknown_nodes:
+            names = abbreviate_names(converted.unknown_nodes)
+            notes.append(f"{path}: metric {name} has samples of unknown nodes: {names}")
     notes += [
         f"{path}: the policy declares no metric {name}" for name in table if name not in program.metrics
     ]
@@ -84,6 +84,6 @@ def load_samples(
 
 
 def abbreviate_names(names: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
+    """The first names, and the number of the others."""
     more = f" and {len(names) - _NAMES_SHOWN_MAX} more" if len(names) > _NAMES_SHOWN_MAX else ""
     return f"{', '.join(names[:_NAMES_SHOWN_MAX])}{more}"

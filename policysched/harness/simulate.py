@@ -1,8 +1,8 @@
-"""Where the pending pods of a cluster file would go: the scheduler itself, with every bind answered at once.
+"""Simulates the placement of the pending pods of a cluster file: the real scheduler, with every bind confirmed at once.
 
-Nothing is added to the core for this: the objects are shown to it as a watch would show them, it decides until nothing
-is left to decide, and no time passes meanwhile. A pod that finds no node stays pending with the words of its event. Who
-is evicted is gone at once, and is not made anew by any controller; a pod placed here may be evicted for a later one.
+The scheduler core gets the objects as watch events and decides until nothing is left, while the clock stands still. A
+pod without a feasible node stays pending with the message of its event. Evicted pods disappear at once and no controller
+recreates them; a pod placed here may be evicted for a later one.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,9 +37,8 @@ class SimulatedPlacement:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """`placements` in the order in which they were decided; `pending` sorted by pod, with the event's message;
-    `preempted` in the order in which they were evicted; `first_messages` what was first said of each pod that had to wait,
-    those included that went somewhere afterwards."""
+    """`placements` in decision order; `pending` sorted by pod, with the event's message; `preempted` in eviction order;
+    `first_messages` is the first message of each pod that had to wait, even if it was placed later."""
 
     program: Program
     placements: tuple[SimulatedPlacement, ...]
@@ -49,7 +48,7 @@ class SimulationResult:
     first_messages: Mapping[str, str] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """As `schemas/simulate.json` describes it."""
+        """The JSON output; schema: `schemas/simulate.json`."""
         return {
             "format_version": 1,
             "policy": {"name": self.program.name, "sha256": self.program.sha256},
@@ -64,8 +63,7 @@ class SimulationResult:
 
 
 def choose_scope(files: ClusterFiles, policy: str) -> Scope:
-    """Pods that name the policy in `schedulerName`; where no pending pod does, every pending pod, since the question
-    is then what the policy would do with them."""
+    """`named` if a pending pod has the policy as its `schedulerName`, otherwise `all` pending pods."""
     return (
         "named" if any(_is_pending(seen) and seen.pod.scheduler == policy for seen in files.pods) else "all"
     )
@@ -81,14 +79,14 @@ def simulate(
     now_ns: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> SimulationResult:
-    """Decide for every pending pod in the scope. `kept` are the values of the policy's states as a scheduler keeps them (None: all are
-    as they start); what the files say of containers moves none. `progress` is told how many of how many are decided."""
+    """Decides every pending pod in the scope. `kept` are saved values of the policy's states (None: their start values);
+    container events in the files do not change them. `progress` gets the decided and the total number of pods."""
     scheduler = Scheduler(SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX))
     pods = [_with_policy(seen, program.name, scope) for seen in files.pods]
     waiting = {
         seen.pod.uid: seen for seen in pods if _is_pending(seen) and seen.pod.scheduler == program.name
     }
-    alone = replace(program, extenders=())  # there is nobody to ask; who shows the answer says so
+    alone = replace(program, extenders=())  # not called offline; callers note this
     if kept is not None:
         scheduler.handle(e.SavedPolicyStatesLoaded({program.name: kept}), now_ns)
     for event in _initial_events(files, pods, alone, samples):
@@ -97,7 +95,7 @@ def simulate(
     messages: dict[PodUid, str] = {}
     binds: list[c.Bind] = []
     preempted: list[str] = []
-    first_words: dict[str, str] = {}
+    first_messages: dict[str, str] = {}
     while scheduler.ready(now_ns):
         commands = scheduler.decide(now_ns)
         while commands:
@@ -106,18 +104,18 @@ def simulate(
                     del waiting[uid]
                     binds.append(bind)
                     commands += scheduler.handle(e.BindConfirmed(uid, node), now_ns)
-                case c.Prebind() as prepare:
-                    for happened in simulate_prebind(prepare, scheduler.cache):
-                        commands += scheduler.handle(happened, now_ns)
+                case c.Prebind() as prebind:
+                    for event in simulate_prebind(prebind, scheduler.cache):
+                        commands += scheduler.handle(event, now_ns)
                 case c.Evict(uid=uid, victims=victims):
                     preempted += [f"{one.namespace}/{one.name}" for one in victims]
-                    told = tuple(one.uid for one in victims)
-                    for one in told:
-                        commands += scheduler.handle(e.PodDeleted(one), now_ns)
-                    commands += scheduler.handle(e.Evicted(uid, told), now_ns)
-                case c.ReportPending(uid=uid, message=message) as words:
+                    victim_uids = tuple(victim.uid for victim in victims)
+                    for victim_uid in victim_uids:
+                        commands += scheduler.handle(e.PodDeleted(victim_uid), now_ns)
+                    commands += scheduler.handle(e.Evicted(uid, victim_uids), now_ns)
+                case c.ReportPending(uid=uid, message=message) as report:
                     messages[uid] = message
-                    first_words.setdefault(f"{words.namespace}/{words.name}", message)
+                    first_messages.setdefault(f"{report.namespace}/{report.name}", message)
                 case _:
                     pass
         progress(len(binds), len(binds) + len(waiting))
@@ -129,7 +127,9 @@ def simulate(
     pending = sorted(
         (seen.pod.full_name, pending_message(scheduler, seen, messages)) for seen in waiting.values()
     )
-    return SimulationResult(program, tuple(placements), tuple(pending), tuple(preempted), scope, first_words)
+    return SimulationResult(
+        program, tuple(placements), tuple(pending), tuple(preempted), scope, first_messages
+    )
 
 
 def _initial_events(
@@ -167,10 +167,10 @@ def _with_policy(seen: ObservedPod, policy: str, scope: Scope) -> ObservedPod:
 
 
 def pending_message(scheduler: Scheduler, seen: ObservedPod, messages: Mapping[PodUid, str]) -> str:
-    """What was last said of it, or what it waits for where nothing was said (gated, a gang still gathering)."""
+    """The last reported message of a pod, or the reason it waits if there is none (gated, an incomplete gang)."""
     if seen.pod.uid in messages:
         return messages[seen.pod.uid]
     if seen.pod.gates:
         return f"Scheduling is blocked due to non-empty scheduling gates: {', '.join(seen.pod.gates)}"
-    why = scheduler.pending_status(seen.pod.uid)
-    return why.message if why is not None and why.message else "waiting"
+    status = scheduler.pending_status(seen.pod.uid)
+    return status.message if status is not None and status.message else "waiting"

@@ -1,7 +1,6 @@
-"""What a cluster would do about a pod's claims, where there is none: every one is bound, or gets its devices, at once.
+"""Simulates prebind without a cluster: every claim is bound, or gets its devices, at once.
 
-A volume that is made belongs to the pod's node alone, as a local one does: how far others could reach it only its
-driver knows.
+A provisioned volume is reachable only from the pod's node, like a local one: only its driver knows its real topology.
 """
 
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 
 def simulate_prebind(command: Prebind, cache: ClusterCache) -> Iterator[e.Event]:
-    """What happens then, in order. Each event is to be handled before the next is asked for."""
+    """The resulting events, in order. The caller handles each before it takes the next."""
     versions: dict[PrebindTarget, int] = {}
     for one in command.volumes_to_bind:
         volume = cache.volumes.volumes[one.volume]
@@ -84,7 +83,7 @@ def _create_claim(wanted: ClaimToCreate, command: Prebind) -> ResourceClaim:
 
 
 def _ready_devices(given: DeviceAllocation | None) -> tuple[DeviceStatus, ...]:
-    """Every condition that devices wait for is met."""
+    """Statuses in which every binding condition of the devices is met."""
     return tuple(
         DeviceStatus(
             one.device,
@@ -97,7 +96,7 @@ def _ready_devices(given: DeviceAllocation | None) -> tuple[DeviceStatus, ...]:
 def simulate_unreserve(
     command: Unreserve | Deallocate | DeleteExtendedClaim, cache: ClusterCache
 ) -> Iterator[e.Event]:
-    """What the claims are then."""
+    """The events of the released claims."""
     if isinstance(command, DeleteExtendedClaim):
         yield e.ExtendedClaimDeleted(command.claim)
         return

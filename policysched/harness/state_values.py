@@ -1,11 +1,11 @@
-"""Values of a policy's states that somebody gives, in a test or in a file: the tables that a scheduler would have learned.
+"""Parses values of a policy's states from a test or a file: the tables that a scheduler would have learned.
 
     reward:           {D: {n1: 0.43, n2: 1.0}}      of a state with a `key`: key, node, value
     reward_of_node:   {n1: 0.9}                     without a key: node, value
     reward_of_type:   {D: 0.81}                     `per = cluster`: key, value
 
-They are handed to the scheduler as what an earlier process kept, so what comes of them is what would come of that. A file may
-also hold just that, as it stands in the ConfigMap of the last known good policies (`POLICY.state.json`).
+The scheduler restores them like the values saved by an earlier process. A file may also have the saved form, as in the
+ConfigMap of the last known good policies (`POLICY.state.json`).
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -33,7 +33,7 @@ from policysched.scheduler.policies.policy_states import (
 
 
 class BadStateValues(Exception):
-    """What stands at `path` is no value, or no table, of the state."""
+    """The value at `path` is not a value or table of the state."""
 
     def __init__(self, message: str, path: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class BadStateValues(Exception):
 
 
 def parse_state_entries(state: StateSpec, values: Any) -> list[StateEntry]:
-    """Raises BadValues."""
+    """Raises BadStateValues."""
     return list(_entries(state, values))
 
 
@@ -57,28 +57,28 @@ def _entries(state: StateSpec, values: Any) -> Iterator[StateEntry]:
 
 def _map_items(values: Any, path: tuple[str, ...], what: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
     if not isinstance(values, dict):
-        raise BadStateValues(f"here stands a map of {what}", path)
+        raise BadStateValues(f"expected a map of {what}", path)
     for name, value in values.items():
         if not isinstance(name, str):
-            raise BadStateValues(f"`{name}` is no text; put it in quotes", path)
+            raise BadStateValues(f"the key `{name}` is not a string; put it in quotes", path)
         yield name, value, (*path, name)
 
 
 def _number(state: StateSpec, value: Any, path: tuple[str, ...]) -> float:
     found = parse_value(str(value), state.type, None) if isinstance(value, str | int | float) else None
     if not isinstance(found, int | float) or isinstance(value, bool) or clamp_finite(float(found)) != found:
-        raise BadStateValues(f"`{value}` is no {state.type}", path)
+        raise BadStateValues(f"`{value}` is not a value of type {state.type}", path)
     return float(found)
 
 
 def load_state_values(
     path: Path | None, program: Program, nodes: Collection[NodeName], *, now_ns: int
 ) -> tuple[str | None, list[str]]:
-    """What the file says of the policy's states, as a scheduler keeps it, and notes for the user about states without values
-    and values without a state or a node. What happened before `now_ns` is in the values. Raises UnusableFile."""
+    """The values of the policy's states in the saved form as of `now_ns`, and notes for the user about states without
+    values and values without a state or a node. Raises UnusableFile."""
     if path is None:
         starts = ", ".join(f"{name} {one.start:g}" for name, one in program.states.items())
-        notes = [f"states are as they start: {starts} (no --state file was given)"] if starts else []
+        notes = [f"states have their start values: {starts} (no --state file was given)"] if starts else []
         return None, notes
     document = _document(path)
     if document.keys() == {"fed_ns", "values"}:
@@ -99,10 +99,10 @@ def load_state_values(
     notes = [f"state {name} has no values ({path})" for name in program.states if name not in given]
     notes += [f"{path}: the policy declares no state {name}" for name in given if name not in program.states]
     for name, entries in tables.items():
-        strange = dict.fromkeys(node for _, node, _ in entries if node != ALL_NODES and node not in nodes)
-        if strange:
+        unknown = dict.fromkeys(node for _, node, _ in entries if node != ALL_NODES and node not in nodes)
+        if unknown:
             notes.append(
-                f"{path}: state {name} has values of nodes that are not there: {abbreviate_names(list(strange))}"
+                f"{path}: state {name} has values of unknown nodes: {abbreviate_names(list(unknown))}"
             )
     return state_text(now_ns, tables), notes
 
@@ -117,16 +117,16 @@ def _document(path: Path) -> dict[str, Any]:
         text = read_text(path)
         if nests_too_deep(text.encode()):
             raise UnusableFile(f"{path}: nests more than {NESTING_MAX} levels deep")
-        found = parse_yaml(text)
+        document = parse_yaml(text)
     except UnreadableFile as error:
         raise UnusableFile(f"{path}: {error}") from None
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise UnusableFile(f"{path}: it is no map of states")
-    return found
+    if not isinstance(document, dict) or not all(isinstance(name, str) for name in document):
+        raise UnusableFile(f"{path}: not a map of states")
+    return document
 
 
 def state_tables(program: Program, kept: str | None, *, now_ns: int) -> Mapping[str, MetricSamples]:
-    """The tables that rules see of what was kept."""
+    """The state tables that rules read, restored from saved values."""
     states = PolicyStates(lambda seen: Namespace(seen.pod.namespace, {}, {}))
     if kept is not None:
         problems = states.restore({program.name: kept})

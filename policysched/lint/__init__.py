@@ -1,1 +1,1 @@
-"""`policysched lint`: diagnostics of policy files, with the operator's settings at hand."""
+"""`policysched lint`: diagnostics of policy files, optionally checked against the operator's settings."""

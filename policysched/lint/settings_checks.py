@@ -1,8 +1,8 @@
-"""What lint can say with the operator's settings at hand: which metrics no source serves and which extenders are not named
-there, and, asked to, what the servers answer to the metrics' queries right now.
+"""Checks of a policy against the operator's settings: metrics that no source serves, unknown extenders, and with `live`
+the current responses of the servers to the metrics' queries.
 
-Nodes are not known here, so of the join only the label is looked at: whether the series have it, and whether two have the
-same. Whether a server can be reached at all is not the policy's matter and ends the run.
+The nodes are not known here. Of a join only the label is checked: whether the series have it, and whether two series have
+the same value. An unreachable server is not a fault of the policy and ends the run.
 """
 
 import asyncio
@@ -29,30 +29,30 @@ from policysched.scheduler.policies.extender_capabilities import unusable_extend
 from policysched.text import Diagnostic
 
 _POLICY_FAULTS = frozenset({"query", "wrong_type"})
-"""Kinds of trouble that the query is to blame for."""
+"""Kinds of poll errors that the query causes."""
 
 
 class SettingsChecks:
-    """`live`: ask the servers, too."""
+    """`live`: also query the servers."""
 
     def __init__(self, settings: Settings, *, live: bool) -> None:
         self._samples = settings.samples
-        self._why_unserved = unserved_reason_lookup(settings)
+        self._unserved_reason = unserved_reason_lookup(settings)
         self._extenders = extender_capabilities(settings.extenders)
         self._live = live
         self._labels_cache: dict[tuple[str, str], list[dict[str, object]] | PollError] = {}
 
     def findings(self, program: Program) -> Iterator[Diagnostic]:
-        """Raises CannotAsk."""
+        """Raises LiveQueryFailed."""
         for metric in program.metrics.values():
             yield from self._metric_findings(metric)
         yield from unusable_extenders(program, self._extenders)
 
     def _metric_findings(self, metric: Metric) -> Iterator[Diagnostic]:
-        why = self._why_unserved(metric)
+        why = self._unserved_reason(metric)
         if why is not None:
-            words = f"`{metric.name}` would be missing for every node: {why}"
-            yield make_diagnostic("PS902", words, metric.span, label="no source brings its samples")
+            message = f"`{metric.name}` would be missing for every node: {why}"
+            yield make_diagnostic("PS902", message, metric.span, label="no source serves this metric")
         elif self._live:
             samples = self._samples
             name = source_name_for(metric, samples.sources, samples.default)
@@ -65,34 +65,34 @@ class SettingsChecks:
     def _query_findings(
         self, metric: Metric, query: str, name: str, source: PrometheusSettings
     ) -> Iterator[Diagnostic]:
-        found = self._query_labels(query, name, source)
-        if isinstance(found, PollError):
-            if found.kind not in _POLICY_FAULTS:
-                raise LiveQueryFailed(f"source `{name}`: {found}")
+        series = self._query_labels(query, name, source)
+        if isinstance(series, PollError):
+            if series.kind not in _POLICY_FAULTS:
+                raise LiveQueryFailed(f"source `{name}`: {series}")
             yield make_diagnostic(
                 "PS904",
-                f"`{metric.name}` cannot be asked of `{name}`: {found}",
+                f"the query of `{metric.name}` fails on `{name}`: {series}",
                 metric.span,
-                label=f"asks `{query}`",
+                label=f"queries `{query}`",
             )
             return
         names = join_labels(metric.join)
         label = "`, `".join(names)
         values = Counter(
-            ", ".join(str(labels[name]) for name in names) for labels in found if labels.keys() >= set(names)
+            ", ".join(str(labels[name]) for name in names) for labels in series if labels.keys() >= set(names)
         )
         if not values:
             of_labels = "the labels" if len(names) > 1 else "the label"
-            what = (
-                f"none of its {len(found)} series has {of_labels} `{label}`"
-                if found
-                else "there is no series"
+            reason = (
+                f"none of the {len(series)} series has {of_labels} `{label}`"
+                if series
+                else "the query returns no series"
             )
             yield make_diagnostic(
                 "PS903",
-                f"`{metric.name}` has nothing on `{name}` now: {what}",
+                f"`{metric.name}` has no samples on `{name}` now: {reason}",
                 metric.span,
-                label=f"asks `{query}`",
+                label=f"queries `{query}`",
             )
             return
         value, count = values.most_common(1)[0]
@@ -101,21 +101,21 @@ class SettingsChecks:
                 "PS905",
                 f"`{metric.name}` has {count} series with `{label}` = `{value}`, so {'that node has' if is_node_metric(metric) else 'those two pods have'} no sample",
                 metric.span,
-                label=f"asks `{query}`",
-                help=f"make one of them: `sum by ({', '.join(names)}) (...)`, or `max by`",
+                label=f"queries `{query}`",
+                help=f"aggregate them into one series: `sum by ({', '.join(names)}) (...)`, or `max by`",
             )
 
     def _query_labels(
         self, query: str, name: str, source: PrometheusSettings
     ) -> list[dict[str, object]] | PollError:
-        """The labels of the series, asked once."""
+        """The labels of the series, cached."""
         if (name, query) not in self._labels_cache:
             self._labels_cache[name, query] = asyncio.run(_fetch_labels(query, source))
         return self._labels_cache[name, query]
 
 
 def join_labels(join: str | tuple[str, str] | PairJoinSpec) -> tuple[str, ...]:
-    """The labels of a series that say what it is about."""
+    """The labels of a series that identify its node or pods."""
     match join:
         case PairJoinSpec(sender=sender, receiver=receiver):
             return (*sender, *receiver)
@@ -128,7 +128,7 @@ def join_labels(join: str | tuple[str, str] | PairJoinSpec) -> tuple[str, ...]:
 async def _fetch_labels(query: str, source: PrometheusSettings) -> list[dict[str, object]] | PollError:
     try:
         async with HttpConnectionPool(f"policysched/{__version__}") as pool:
-            answer = parse_response(await PrometheusHttpTransport(source, pool).query(query))
+            response = parse_response(await PrometheusHttpTransport(source, pool).query(query))
     except PollError as error:
         return error
-    return [dict(one.labels) for one in map(parse_series, answer.series) if one is not None]
+    return [dict(series.labels) for series in map(parse_series, response.series) if series is not None]

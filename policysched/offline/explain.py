@@ -1,4 +1,4 @@
-"""Why one pod of a cluster file would go where it would go, rule by rule."""
+"""Explains the placement of one pod of a cluster file, rule by rule."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,8 +20,9 @@ from policysched.scheduler.explain_record import decision_message
 
 @dataclass(frozen=True, slots=True)
 class ExplainResult:
-    """`filters` are the rules that apply to the pod, in the order in which they decide; `samples` what the policy's
-    metrics had, as of `now_ns`, and `peers` what those between pods call the pod; `message` is what the event on the pod would say, with what preemption could do."""
+    """`filters` are the rules that apply to the pod, in evaluation order; `samples` are those of the policy's metrics at
+    `now_ns`, and `peers` the names of the pod in pair metrics; `message` is that of the event on the pod, including the
+    result of preemption."""
 
     program: Program
     pod: Pod
@@ -44,16 +45,16 @@ def explain_pod(
     kept: str | None = None,
     now_ns: int,
 ) -> ExplainResult:
-    """Evaluate one pod (`NAMESPACE/NAME`) as if it were pending. `kept` are the values of the policy's states as a scheduler keeps
-    them. Raises UnusableFile where the pod is not in the files."""
+    """Evaluates one pod (`NAMESPACE/NAME`) as if it were pending. `kept` are saved values of the policy's states.
+    Raises UnusableFile if the pod is not in the files."""
     seen = _find_pod(files, pod_name)
     cache = files.build_cache()
-    cache.drop_pod(seen.pod.uid)  # its own room is free for it, wherever it is
+    cache.drop_pod(seen.pod.uid)  # its own requests do not count against it
     notes = []
     if seen.node is not None:
-        notes.append(f"{seen.pod.full_name} is on {seen.node} already; explained as if it were pending")
+        notes.append(f"{seen.pod.full_name} is already on {seen.node}; explained as if it were pending")
     if seen.pod.scheduler != program.name:
-        notes.append(f"{seen.pod.full_name} names the scheduler {seen.pod.scheduler}, not {program.name}")
+        notes.append(f"{seen.pod.full_name} has schedulerName {seen.pod.scheduler}, not {program.name}")
     plan = compile_plan(program)
     evaluator = Evaluator(cache)
     facts = QueuedPodInfo(seen.pod.created_ns or now_ns, 0)
@@ -107,37 +108,39 @@ def _explain_preemption(
     kept: str | None,
     now_ns: int,
 ) -> tuple[str, str] | None:
-    """What the scheduler itself says of the pod when it alone is pending, and who would be evicted for it, if anybody.
-    None where it says nothing of its own."""
+    """The scheduler's message for the pod when only it is pending, and a note about the pods it would evict. None if
+    there is no message."""
     waiting = replace(
         seen, pod=replace(seen.pod, scheduler=program.name), node=None, phase="Pending", deleting=False
     )
     others = [one for one in files.pods if one.node is not None and one.pod.uid != seen.pod.uid]
     alone = replace(files, pods=[*others, waiting])
-    answer = simulate(program, alone, samples=samples, kept=kept, scope="named", now_ns=now_ns)
-    said = dict(answer.first_messages).get(seen.pod.full_name)
-    if said is None:
+    result = simulate(program, alone, samples=samples, kept=kept, scope="named", now_ns=now_ns)
+    message = dict(result.first_messages).get(seen.pod.full_name)
+    if message is None:
         return None
-    if not answer.preempted:
-        return said, ""
-    node = next((one.node for one in answer.placements), None)
-    return said, f"it would be nominated to {node}, and for it evicted: {', '.join(answer.preempted)}"
+    if not result.preempted:
+        return message, ""
+    node = next((placement.node for placement in result.placements), None)
+    return message, f"would be nominated to {node}, evicting {', '.join(result.preempted)}"
 
 
-def outage_note(found: PlacementExplanation) -> str:
-    """Which rules an outage takes out of the answer."""
+def outage_note(explanation: PlacementExplanation) -> str:
+    """The rules that an outage disables."""
     rules = (
-        f"rules that do not apply: {', '.join(found.disabled_rules)}"
-        if found.disabled_rules
+        f"rules that do not apply: {', '.join(explanation.disabled_rules)}"
+        if explanation.disabled_rules
         else "no rule that applies reads it"
     )
-    return f"outage of {', '.join(found.metrics_in_outage)}, of which too many nodes have no fresh sample; {rules}"
+    return (
+        f"outage of {', '.join(explanation.metrics_in_outage)}: too many nodes have no fresh sample; {rules}"
+    )
 
 
 def missing_inputs_note(program: Program) -> str:
-    """What is missing from every answer given without a cluster."""
-    names = ", ".join(one.name for one in program.extenders)
-    return f"not asked: extender {names}; what it refuses and scores is missing here"
+    """The inputs that no offline result includes."""
+    names = ", ".join(extender.name for extender in program.extenders)
+    return f"extender {names} is not called; its rejections and scores are not included"
 
 
 def _find_pod(files: ClusterFiles, pod_name: str) -> ObservedPod:
@@ -146,15 +149,15 @@ def _find_pod(files: ClusterFiles, pod_name: str) -> ObservedPod:
         if seen.pod.full_name == wanted:
             return seen
     here = f"{len(files.pods)} pod{'' if len(files.pods) == 1 else 's'}"
-    meant = _suggest_pod(
+    suggestion = _suggest_pod(
         wanted.rpartition("/")[2], {seen.pod.name: seen.pod.full_name for seen in files.pods}
     )
-    hint = f"; did you mean {meant}?" if meant else ""
+    hint = f"; did you mean {suggestion}?" if suggestion else ""
     raise UnusableFile(f"pod {wanted} is in none of the cluster files ({here}){hint}")
 
 
-def _suggest_pod(name: str, there: Mapping[str, str]) -> str | None:
-    """The pod of that name in another namespace (or behind kubectl's `pod/`), else of the most similar name; `there` are full names by
+def _suggest_pod(name: str, full_names: Mapping[str, str]) -> str | None:
+    """The pod of that name in another namespace (or after kubectl's `pod/`), otherwise the one with the most similar
     name."""
-    near = [name] if name in there else get_close_matches(name, there, n=1)
-    return there[near[0]] if near else None
+    matches = [name] if name in full_names else get_close_matches(name, full_names, n=1)
+    return full_names[matches[0]] if matches else None

@@ -1,4 +1,4 @@
-"""Checking policies from files together with the values that are given for their parameters."""
+"""Checks policies from files together with the values of their parameters."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,11 +8,11 @@ from policysched.lang.check.parameter_values import merge_parameter_values
 from policysched.policy_files.source_set import SourceSet, UnusableFile
 
 
-def check_source_set(one: SourceSet, flags: Sequence[str] = ()) -> PolicyBundle:
-    """Every text of a file, a ConfigMap or a folder, with the values that stand beside them for parameters and those of
-    the flags `NAME=VALUE`, which win. Raises UnusableFile for a flag that cannot be read."""
-    if not one.params and not flags:
-        return check_sources(one.sources)
+def check_source_set(sources: SourceSet, flags: Sequence[str] = ()) -> PolicyBundle:
+    """Checks every text of a file, a ConfigMap or a folder. The flags `NAME=VALUE` override the parameter values beside
+    the texts. Raises UnusableFile for an invalid flag."""
+    if not sources.params and not flags:
+        return check_sources(sources.sources)
     from policysched.policy_files.parameter_values import (  # imports yaml
         BadParameterFlag,
         parse_parameter_flags,
@@ -20,21 +20,22 @@ def check_source_set(one: SourceSet, flags: Sequence[str] = ()) -> PolicyBundle:
     )
 
     try:
-        given = merge_parameter_values(read_parameter_values(one.params), parse_parameter_flags(flags))
+        values = merge_parameter_values(read_parameter_values(sources.params), parse_parameter_flags(flags))
     except BadParameterFlag as error:
         raise UnusableFile(str(error)) from None
-    return check_sources(one.sources, given)
+    return check_sources(sources.sources, values)
 
 
 def reject_unused_parameters(flags: Sequence[str], bundles: Iterable[PolicyBundle]) -> None:
-    """Raise UnusableFile where a flag names what none of the policies has as a parameter, unless one of them has errors
-    and perhaps would."""
-    checked = [one for bundle in bundles for one in bundle.sources.values() if not one.is_library]
-    if any(one.program is None for one in checked):
+    """Raises UnusableFile for a flag that names a parameter of no policy. Accepts any flag while a policy has errors,
+    since its parameters are not known."""
+    policies = [source for bundle in bundles for source in bundle.sources.values() if not source.is_library]
+    programs = [source.program for source in policies if source.program is not None]
+    if len(programs) < len(policies):
         return
-    known = sorted({name for one in checked if one.program is not None for name in one.program.parameters})
+    known = sorted({name for program in programs for name in program.parameters})
     for flag in flags:
         name = flag.partition("=")[0]
         if name not in known:
-            there = f"there is {', '.join(known)}" if known else "there is none"
-            raise UnusableFile(f"--param {flag}: no policy here has a parameter `{name}`; {there}")
+            declared = f"declared: {', '.join(known)}" if known else "none is declared"
+            raise UnusableFile(f"--param {flag}: no policy here has a parameter `{name}`; {declared}")

@@ -1,7 +1,7 @@
-"""The policies of ConfigMaps in YAML, each with its place in the file.
+"""Reads the policies of ConfigMaps in YAML, each with its location in the file.
 
-Read by `yaml.compose`, whose marks say where a block scalar begins; its lines are the policy's, further right. Of a
-quoted scalar only the place of its key is known. JSON is YAML here.
+The marks of `yaml.compose` locate a block scalar; its lines are those of the policy, indented. For a quoted scalar only
+the location of its key is known. JSON is read as YAML.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_config_maps(text: str, name: str) -> Iterator[SourceSet]:
-    """Each ConfigMap that has a key for a policy. Raises UnusableFile where the text is not YAML."""
+    """Each ConfigMap with a policy key. Raises UnusableFile where the text is not YAML."""
     lines = text.split("\n")
     if nests_too_deep(text.encode()):
         raise UnusableFile(f"{name}: nests more than {NESTING_MAX} levels deep")
@@ -37,9 +37,9 @@ def read_config_maps(text: str, name: str) -> Iterator[SourceSet]:
         raise UnusableFile(f"{name}{place}: not YAML: {problem}") from None
     for document in documents:
         for config_map in _objects(document):
-            one = _config_map(config_map, name, lines)
-            if one is not None:
-                yield one
+            source_set = _config_map(config_map, name, lines)
+            if source_set is not None:
+                yield source_set
 
 
 def _objects(node: yaml.Node | None) -> Iterator[Fields]:
@@ -58,18 +58,17 @@ def _objects(node: yaml.Node | None) -> Iterator[Fields]:
 
 def _config_map(fields: Fields, name: str, lines: list[str]) -> SourceSet | None:
     metadata = _fields(_value(fields, "metadata"))
-    called = "/".join(
-        word for word in (_string_value(metadata, "namespace"), _string_value(metadata, "name")) if word
-    )
+    names = (_string_value(metadata, "namespace"), _string_value(metadata, "name"))
+    full_name = "/".join(name_part for name_part in names if name_part)
     sources: dict[str, Source] = {}
     places: dict[str, TextBlock] = {}
     quoted: set[str] = set()
     params: dict[str, Source] = {}
-    _reject_binary_data(_fields(_value(fields, "binaryData")), name, called)
+    _reject_binary_data(_fields(_value(fields, "binaryData")), name, full_name)
     for key, (key_node, node) in _fields(_value(fields, "data")).items():
         if not key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX)) or not isinstance(node, yaml.ScalarNode):
             continue
-        note = f"ConfigMap {called}, key {key}" if called else f"ConfigMap, key {key}"
+        note = f"ConfigMap {full_name}, key {key}" if full_name else f"ConfigMap, key {key}"
         place = _text_block(node, lines) if node.style == "|" else None
         text = node.value if place is not None else normalize_text(node.value)
         source = Source(name, text, _origin(place, key_node, note))
@@ -86,13 +85,13 @@ def _config_map(fields: Fields, name: str, lines: list[str]) -> SourceSet | None
     return SourceSet(name, sources, frozenset(sources), places, frozenset(quoted), params)
 
 
-def _reject_binary_data(fields: Fields, name: str, called: str) -> None:
-    """kubectl puts a file there that is not UTF-8, and the scheduler refuses it."""
+def _reject_binary_data(fields: Fields, name: str, full_name: str) -> None:
+    """kubectl stores files that are not UTF-8 under binaryData; the scheduler rejects them."""
     for key, (node, _) in fields.items():
         if key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX)):
             at = f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
             raise UnusableFile(
-                f"{at}: key {key} of ConfigMap {called} stands under binaryData, where kubectl puts what is not UTF-8 text"
+                f"{at}: key {key} of ConfigMap {full_name} is under binaryData, where kubectl puts files that are not UTF-8"
             )
 
 
@@ -104,7 +103,7 @@ def _origin(place: TextBlock | None, key: yaml.Node, note: str) -> Origin:
 
 
 def _text_block(node: yaml.ScalarNode, lines: list[str]) -> TextBlock | None:
-    """A block scalar begins on the line behind its `|`; its indent shows on the first line that is not empty."""
+    """A block scalar begins on the line after its `|`; its first non-empty line shows the indent."""
     first = node.start_mark.line + 1
     content = node.value.split("\n")
     if content[-1] == "":

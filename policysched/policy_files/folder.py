@@ -1,9 +1,7 @@
-"""Policies from files instead of a ConfigMap of the API: each `*.policy` and `*.params.yaml` of the
-folders, and the files themselves.
+"""Policies from files instead of a ConfigMap of the API: single files, and `*.policy` and `*.params.yaml` in folders.
 
-A folder is read flat, as a ConfigMap that is mounted there is, and its texts are offered as that ConfigMap's would be:
-whole, whenever one of them differs from before. A folder that cannot be read for a moment (a mount that is being
-exchanged) changes nothing.
+A folder is read without subfolders, like a mounted ConfigMap. On any change all texts are delivered together, as for a
+ConfigMap. A folder that cannot be read for a moment (a mount being replaced) changes nothing.
 """
 
 import asyncio
@@ -22,11 +20,11 @@ POLL_INTERVAL_S = 1.0
 
 
 def read_policy_folder(paths: Sequence[Path]) -> dict[str, str]:
-    """Texts by file name. Raises UnusableFile where one cannot be read, or two have one name."""
+    """Texts by file name. Raises UnusableFile for an unreadable file or two files of the same name."""
     texts: dict[str, str] = {}
     for file in [file for path in paths for file in _files(path)]:
         if file.name in texts:
-            raise UnusableFile(f"{file}: there is another file of that name: an `include` could mean either")
+            raise UnusableFile(f"{file}: another file has the same name, so an `include` of it is ambiguous")
         try:
             texts[file.name] = read_text(file)
         except UnreadableFile as error:
@@ -37,17 +35,17 @@ def read_policy_folder(paths: Sequence[Path]) -> dict[str, str]:
 
 
 class PolicyFolder:
-    """Offers what is there, and again when it changes. `run` begins with what was read last (`texts`)."""
+    """Delivers the texts, and again when they change."""
 
     def __init__(self, paths: Sequence[Path], take: Callable[[ConfigMapUpdated], None]) -> None:
-        """Raises UnusableFile: a start without policies is a mistake to be told at once."""
+        """Raises UnusableFile, so that a start without policies fails at once."""
         self._paths = paths
         self._on_config_map = take
         self._texts = read_policy_folder(paths)
         self._last_error = ""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         self._offer()
         while True:
             await asyncio.sleep(POLL_INTERVAL_S)
@@ -58,7 +56,9 @@ class PolicyFolder:
             texts = read_policy_folder(self._paths)
         except UnusableFile as error:
             if str(error) != self._last_error:
-                log.warning("the policies cannot be read; those that run, run on", extra={"why": str(error)})
+                log.warning(
+                    "cannot read the policies; the active ones are unchanged", extra={"why": str(error)}
+                )
             self._last_error = str(error)
             return
         self._last_error = ""
@@ -75,9 +75,9 @@ def _files(path: Path) -> list[Path]:
     try:
         return (
             sorted(
-                one
-                for one in path.iterdir()
-                if one.name.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX)) and is_file(one)
+                file
+                for file in path.iterdir()
+                if file.name.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX)) and is_file(file)
             )
             if is_folder(path)
             else [path]

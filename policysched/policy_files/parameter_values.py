@@ -1,8 +1,7 @@
-"""Where values for parameters stand outside of a policy: keys `NAME.params.yaml` beside it, settings, flags.
+"""Reads parameter values from outside a policy: keys `NAME.params.yaml` beside it, settings, flags.
 
-Each place is read into texts with spans, by `yaml.compose`, so that `007` stays the text that it is and a finding can
-point at the line. What a text means is for the checker, which knows the type. The settings win over the ConfigMap,
-flags over both.
+Values are texts with spans, read by `yaml.compose`, so that `007` stays a text and a diagnostic can point at the line.
+The checker, which knows the type, converts them. Settings override the ConfigMap, flags override both.
 """
 
 import re
@@ -25,7 +24,7 @@ from policysched.policy_files.yaml_depth import nests_too_deep
 from policysched.text import Diagnostic, Source, Span
 
 SETTINGS_KEY_PREFIX = "settings/"
-"""What the settings say travels beside the ConfigMap's keys, under names that none of these can have."""
+"""Prefix of the settings' texts beside the keys of the ConfigMap, whose names cannot contain a slash."""
 
 _HEADER = re.compile(r"^[ \t]*policy[ \t]+([-a-z0-9]+)", re.MULTILINE)
 _BYTES_MAX = 64 * 1024
@@ -33,11 +32,11 @@ _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class BadParameterFlag(Exception):
-    """A `--param` that is not `NAME=VALUE`, or names what no policy has. The text says which, on one line."""
+    """A `--param` that is not `NAME=VALUE`. The message is one line and names the flag."""
 
 
 def settings_parameter_texts(params: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """The settings' section `params` as texts by key, to be checked beside the policies."""
+    """The settings section `params` as texts by key, which are checked with the policies."""
     return {
         f"{SETTINGS_KEY_PREFIX}{policy}{PARAMETERS_SUFFIX}": yaml.safe_dump(dict(values), sort_keys=True)
         for policy, values in params.items()
@@ -45,7 +44,7 @@ def settings_parameter_texts(params: Mapping[str, Mapping[str, Any]]) -> dict[st
 
 
 def parameters_without_policy(texts: Mapping[str, str]) -> list[str]:
-    """The names for which values are given and that no text seems to have as a policy."""
+    """The policy names that have parameter values, but no policy text."""
     names = {match for text in texts.values() for match in _HEADER.findall(text)}
     policies = [
         key.removeprefix(SETTINGS_KEY_PREFIX).removesuffix(PARAMETERS_SUFFIX)
@@ -56,13 +55,13 @@ def parameters_without_policy(texts: Mapping[str, str]) -> list[str]:
 
 
 def policy_name_in(text: str) -> str | None:
-    """The policy that a text seems to be."""
-    found = _HEADER.search(text)
-    return None if found is None else found[1]
+    """The policy name in the header of a text, or None."""
+    match = _HEADER.search(text)
+    return None if match is None else match[1]
 
 
 def invalid_utf8_offset(text: str) -> int | None:
-    """Which byte of what the text was made of is no UTF-8: the first half surrogate stands in its place."""
+    """The offset of the first invalid UTF-8 byte, which the text holds as a lone surrogate; None if there is none."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -71,7 +70,7 @@ def invalid_utf8_offset(text: str) -> int | None:
 
 
 def read_parameter_values(sources: Mapping[str, Source]) -> ParameterValuesByPolicy:
-    """By key; whatever is no `NAME.params.yaml` is passed over."""
+    """Values by policy. Ignores keys that are not `NAME.params.yaml`."""
     keyed: ParameterValuesByPolicy = {}
     settings: ParameterValuesByPolicy = {}
     for key, source in sources.items():
@@ -86,7 +85,7 @@ def read_parameter_values(sources: Mapping[str, Source]) -> ParameterValuesByPol
 
 
 def parse_parameter_flags(flags: Iterable[str]) -> ParameterValuesByPolicy:
-    """`NAME=VALUE`, for every policy that has such a parameter. Raises BadFlag."""
+    """`NAME=VALUE`, for every policy with such a parameter. Raises BadParameterFlag."""
     values: dict[str, ParameterValue] = {}
     for flag in flags:
         name, equals, text = flag.partition("=")
@@ -101,7 +100,7 @@ def _read(source: Source, place: str) -> ParameterValues:
     if (at := invalid_utf8_offset(source.text)) is not None:
         return _unreadable(Source(source.name, "", source.origin), 0, f"not UTF-8 text (byte {at})")
     if len(source.text.encode()) > _BYTES_MAX or nests_too_deep(source.text.encode()):
-        return _unreadable(source, 0, f"more than {_BYTES_MAX // 1024} KiB, or nested too deep")
+        return _unreadable(source, 0, f"larger than {_BYTES_MAX // 1024} KiB, or nested too deeply")
     try:
         document = yaml.compose(source.text, Loader=_LOADER)
     except yaml.YAMLError as error:
@@ -121,7 +120,9 @@ def _read(source: Source, place: str) -> ParameterValues:
         if name in values:
             problems.append(_parameter_diagnostic(span, f"`{name}` is set twice"))
         elif text is None or not name:
-            problems.append(_parameter_diagnostic(span, "a parameter is a single value or a list of them"))
+            problems.append(
+                _parameter_diagnostic(span, "a parameter must be a single value or a list of values")
+            )
         else:
             values[name] = ParameterValue(text, place, _trim_line_end(span))
     return ParameterValues(values, tuple(problems))
@@ -139,7 +140,7 @@ def _text(node: yaml.Node) -> str | tuple[str, ...] | None:
 
 
 def _offset(source: Source, mark: Any) -> int:
-    """A mark's index counts what libyaml has read, which is not always characters; line and column are."""
+    """libyaml's index does not always count characters, but line and column do."""
     lines = source.text.split("\n")
     before = sum(len(line) + 1 for line in lines[: mark.line])
     return min(len(source.text), before + int(mark.column))
@@ -158,5 +159,5 @@ def _parameter_diagnostic(span: Span, why: str) -> Diagnostic:
         "PS262",
         f"the parameters cannot be read: {why}",
         span,
-        help="one line each, such as `crowd: 90`",
+        help="write one parameter per line, such as `crowd: 90`",
     )

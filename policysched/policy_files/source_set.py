@@ -7,12 +7,12 @@ from policysched.text import Source
 
 
 class UnusableFile(Exception):
-    """A file that cannot be read, or holds no policy. The text says which and why, on one line."""
+    """A file that cannot be read or has no policy. The message is one line: which file and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """Where a text stands in a YAML file: lines counted from 0, `indent` spaces before each."""
+    """The location of a text in a YAML file: lines count from 0, each indented by `indent` spaces."""
 
     first_line: int
     line_count: int
@@ -21,10 +21,10 @@ class TextBlock:
 
 @dataclass(frozen=True, slots=True)
 class SourceSet:
-    """Texts by key. `requested` are the keys the user named; the others are there to be included.
+    """Texts by key. `requested` are the keys that the user named; the others can be included.
 
-    `blocks` has the keys that are block scalars of a YAML file; `quoted_keys` those that are quoted scalars of one. `params` are the keys with values
-    for parameters.
+    `blocks` has the keys that are block scalars of a YAML file, `quoted_keys` those that are quoted scalars. `params`
+    are the keys with parameter values.
     """
 
     path: str

@@ -1,8 +1,7 @@
-"""Policies from files: bare texts, the keys of ConfigMaps in YAML, folders, and standard input.
+"""Loads policies from files: plain texts, ConfigMaps in YAML, folders and standard input.
 
-What belongs together (the keys of one ConfigMap, the files of one folder) is one `SourceSet`, since `include` looks
-there. Each text knows where it stands in its file, so that what is said about it points into the file that the user
-has open.
+The keys of one ConfigMap or the files of one folder are one `SourceSet`, in which `include` looks up texts. Each text
+knows its location in the file, so that diagnostics point into the file that the user has open.
 """
 
 import re
@@ -22,37 +21,37 @@ def load_policy_sources(
     *,
     stdin: Callable[[], str] | None = None,
     stdin_name: str = "-",
-    passed_over: list[UnusableFile] | None = None,
+    unusable: list[UnusableFile] | None = None,
 ) -> list[SourceSet]:
-    """What the paths hold, in their order.
+    """The source sets of the paths, in order.
 
-    Raises UnusableFile for the first that cannot be used; with `passed_over` these are put there instead, and what is
-    said of the other files is not lost.
+    Raises UnusableFile for the first file that cannot be used. With `unusable` these errors are appended to that list
+    instead, and the other files are still loaded.
     """
 
-    def refuse(error: UnusableFile) -> None:
-        if passed_over is None:
+    def handle_error(error: UnusableFile) -> None:
+        if unusable is None:
             raise error
-        passed_over.append(error)
+        unusable.append(error)
 
     sets: list[SourceSet] = []
     for path in paths:
         try:
             if path == "-":
                 if stdin is None:
-                    raise UnusableFile("-: standard input cannot be read here")
+                    raise UnusableFile("-: this command does not read standard input")
                 sets.extend(parse_sources(_standard_input(stdin), stdin_name))
             elif is_folder(path):
-                sets.extend(_folder(Path(path), refuse))
+                sets.extend(_folder(Path(path), handle_error))
             else:
                 sets.extend(parse_sources(_read(Path(path)), path))
         except UnusableFile as error:
-            refuse(error)
+            handle_error(error)
     return sets
 
 
 def parse_sources(text: str, name: str) -> list[SourceSet]:
-    """One file's text. It is YAML where its name says so, or where it begins like a Kubernetes object."""
+    """The source sets of one file. It is read as YAML by its suffix, or if it begins like a Kubernetes object."""
     if Path(name).suffix in _YAML_SUFFIXES or _looks_like_object(text):
         from policysched.policy_files.config_maps import (
             read_config_maps,  # imports yaml, which a bare policy does not need
@@ -60,7 +59,7 @@ def parse_sources(text: str, name: str) -> list[SourceSet]:
 
         sets = list(read_config_maps(text, name))
         if not sets:
-            raise UnusableFile(f"{name}: no ConfigMap in it has a key that ends in {POLICY_SUFFIX}")
+            raise UnusableFile(f"{name}: contains no ConfigMap with a key that ends in {POLICY_SUFFIX}")
         return sets
     key = Path(name).name
     sources = {key: Source(name, text)}
@@ -68,23 +67,23 @@ def parse_sources(text: str, name: str) -> list[SourceSet]:
     return [SourceSet(name, sources, frozenset({key}), {}, params=_parameter_files(Path(name).parent))]
 
 
-def _folder(folder: Path, refuse: Callable[[UnusableFile], None]) -> Iterator[SourceSet]:
-    """Every policy and every ConfigMap with policies below; a YAML file without any is passed over.
+def _folder(folder: Path, handle_error: Callable[[UnusableFile], None]) -> Iterator[SourceSet]:
+    """Every policy and every ConfigMap with policies below the folder. Ignores other YAML files.
 
-    `refuse` is told each file that cannot be used, and may raise.
+    `handle_error` is called for each file that cannot be used, and may raise.
     """
     from policysched.policy_files.config_maps import read_config_maps
 
     found = False
-    here: dict[Path, dict[str, Source]] = {}
+    policies: dict[Path, dict[str, Source]] = {}
     for path in sorted(folder.rglob(f"*{POLICY_SUFFIX}")):
         if is_file(path):
             found = True
             try:
-                here.setdefault(path.parent, {})[path.name] = Source(str(path), _read(path))
+                policies.setdefault(path.parent, {})[path.name] = Source(str(path), _read(path))
             except UnusableFile as error:
-                refuse(error)
-    for parent, sources in here.items():
+                handle_error(error)
+    for parent, sources in policies.items():
         yield SourceSet(str(parent), sources, frozenset(sources), {}, params=_parameter_files(parent))
     for path in sorted(path for path in folder.rglob("*") if path.suffix in _YAML_SUFFIXES and is_file(path)):
         try:
@@ -96,18 +95,18 @@ def _folder(folder: Path, refuse: Callable[[UnusableFile], None]) -> Iterator[So
             )
         except UnusableFile as error:
             found = True
-            refuse(error)
+            handle_error(error)
         else:
             found = found or bool(sets)
             yield from sets
     if not found:
         raise UnusableFile(
-            f"{folder}: no policy below it (files that end in {POLICY_SUFFIX}, or ConfigMaps with such keys)"
+            f"{folder}: contains no policy (files that end in {POLICY_SUFFIX}, or ConfigMaps with such keys)"
         )
 
 
 def _parameter_files(folder: Path) -> dict[str, Source]:
-    """The files beside a policy with values for parameters."""
+    """The parameter files beside a policy."""
     return {
         path.name: Source(str(path), _read(path))
         for path in sorted(folder.glob(f"*{PARAMETERS_SUFFIX}"))
@@ -116,13 +115,13 @@ def _parameter_files(folder: Path) -> dict[str, Source]:
 
 
 def _add_included(sources: dict[str, Source], text: str, folder: Path) -> None:
-    """The files beside it that a text includes, and those that these include."""
+    """Adds the files that a text includes, transitively."""
     pending = _INCLUDED.findall(text)
     while pending:
         key = pending.pop()
         path = folder / key
         if key in sources or Path(key).name != key or not is_file(path):
-            continue  # the checker says that it is missing
+            continue  # the checker reports a missing file
         sources[key] = Source(str(path), _read(path))
         pending.extend(_INCLUDED.findall(sources[key].text))
 

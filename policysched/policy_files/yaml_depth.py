@@ -1,8 +1,8 @@
-"""A bound on how deep a YAML text may nest, checked before it is parsed.
+"""The limit of the nesting depth of a YAML text, checked before parsing.
 
-libyaml's composer calls itself for each level and overruns the stack of the process at some tens of thousands, which
-no exception reports. Only brackets can nest that deep in a text of reasonable size: by indentation the size grows with
-the square of the depth.
+libyaml's composer recurses per level and overflows the stack of the process at some tens of thousands, without an
+exception. Only brackets can nest that deep in a text of reasonable size: with indentation the size grows with the
+square of the depth.
 """
 
 import re
@@ -12,8 +12,7 @@ _BRACKETS = re.compile(rb"[\[\]{}]")
 
 
 def nests_too_deep(text: bytes) -> bool:
-    """Whether brackets are open more than `NESTING_MAX` deep at any place. Brackets in strings count as well: a text
-    with a thousand unclosed ones is refused, whatever they are."""
+    """Whether more than `NESTING_MAX` brackets are open at any point. Brackets in strings count as well."""
     depth = 0
     for bracket in _BRACKETS.finditer(text):
         if bracket[0] in b"[{":

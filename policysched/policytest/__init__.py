@@ -1,13 +1,14 @@
-"""Tests of policies: a world and what is expected of it in YAML, played by the scheduler itself.
+"""Policy tests: a scenario and its expectations in YAML, executed by the real scheduler.
 
-    reading        a `*_test.yaml` as typed values, each expectation with its place in the file
-    series         the notation of samples over time
-    world          nodes, pods and samples of one test, from Kubernetes YAML or a short form
-    playing        the scheduler on that world: what became of each pod, and why
-    expecting      what was expected against what happened
-    coverage       which rules were tried, and with which outcomes
-    running        all of it for many files
-    reports        the result as JSON and as JUnit
+    yaml_document     a `*_test.yaml` as values with their locations
+    series            the notation of samples over time
+    short_forms       short forms of Kubernetes objects
+    scenario          nodes, pods and samples of one test
+    scenario_runner   runs the scheduler on a scenario
+    expectations      compares the result with the expectations
+    coverage          the outcomes of rules that the tests reach
+    runner            runs many files
+    reports           the result as JSON and as JUnit XML
 
-Nothing here decides anything by itself: pods are placed and explained by the code that runs in a cluster.
+The code that runs in a cluster places and explains the pods; nothing here decides.
 """

@@ -1,7 +1,6 @@
-"""Extenders that answer what a test says, and what their answers do to the explanation of a pod.
+"""Extenders with canned responses from a test, and the effect of these on the explanation of a pod.
 
-They are asked as real ones are (`daemon.extender_chain`): who refuses what, who may be left out, and when scores are asked for is not
-decided here.
+They are called through the same chain as real ones (`daemon.extender_chain`).
 """
 
 import asyncio
@@ -26,8 +25,7 @@ from policysched.scheduler.events import ExtendersAnswered
 
 @dataclass(frozen=True, slots=True)
 class CannedExtender:
-    """`failed_nodes` gives words by node, `scores` whole numbers from 0 to 10; `error` is why it does not answer. What is None
-    it is not asked for."""
+    """`failed_nodes` has the reason by node, `scores` integers from 0 to 10; with `error` every call fails."""
 
     endpoint: ExtenderEndpoint
     failed_nodes: Mapping[str, str]
@@ -59,10 +57,10 @@ class CannedExtender:
 def call_canned_extenders(
     command: CallExtenders, extenders: Mapping[str, CannedExtender]
 ) -> ExtendersAnswered:
-    """What becomes of asking them."""
-    asked = [(extenders[name], wanted) for name, wanted in command.extenders]
+    """Calls them and returns the event for the scheduler."""
+    called = [(extenders[name], wanted) for name, wanted in command.extenders]
     try:
-        answers = asyncio.run(call_extenders(asked, {}, command.nodes, whole={}, calls=Counter()))
+        answers = asyncio.run(call_extenders(called, {}, command.nodes, whole={}, calls=Counter()))
     except ExtenderCallFailed as error:
         return ExtendersAnswered(command.call_id, {}, str(error))
     return ExtendersAnswered(command.call_id, answers)
@@ -74,7 +72,7 @@ def apply_extender_answers(
     extenders: Sequence[Extender],
     answers: ExtenderResults,
 ) -> PlacementExplanation:
-    """`rules` is what the rules say of all nodes, `among` what they say among those that no extender refuses."""
+    """`rules` explains all nodes, `among` only those that no extender rejects."""
     refused = {
         node: found
         for node in rules.feasible

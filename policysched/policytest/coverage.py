@@ -1,8 +1,8 @@
-"""Which rules of a policy its tests tried, and with which outcomes.
+"""Coverage of a policy by its tests: which outcomes of its rules were reached.
 
-What counts is what the policy's own text decides: that a filter let a node pass and that it refused one, that a score was
-given, that each `when` held and did not hold, that a layer applied and did not. kube-scheduler's built-ins are not the
-policy's to test; their `when` is. The engine itself is asked: a `when` is evaluated as a filter of its own.
+The outcomes are what the policy's own text decides: a filter passes and rejects a node, a score scores, each `when` holds
+and does not hold, a layer applies and does not. Of kube-scheduler's built-ins only the `when` counts. The evaluator
+determines the outcomes: a `when` is evaluated as a filter of its own.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,13 +21,13 @@ from policysched.policytest.scenario_runner import DecisionRound
 from policysched.text import Span
 
 PODS_PER_ROUND_MAX = 200
-"""Of the pods that wait at one moment, more than these say nothing new."""
+"""More pending pods than this in one round add no new outcomes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoverageOutcome:
-    """One thing that a test can bring about. `rule` is `filter link_cool`, with the layer behind it where that changes
-    the rule; `kind` is `passes`, `refuses`, `scores`, `when holds`, `when does not hold`, `applies` or `does not apply`.
+    """An outcome that a test can reach. `rule` is such as `filter link_cool`, followed by the layer if that changes the
+    rule; `kind` is `passes`, `refuses`, `scores`, `when holds`, `when does not hold`, `applies` or `does not apply`.
     """
 
     rule: str
@@ -36,15 +36,15 @@ class CoverageOutcome:
 
 @dataclass(slots=True)
 class Coverage:
-    """Of one policy, over all of its tests. `outcomes` has every outcome with the place of its rule, in the order of the
-    text."""
+    """The coverage of one policy over all of its tests. `outcomes` has every outcome with the span of its rule, in the
+    order of the text."""
 
     outcomes: dict[CoverageOutcome, Span]
     reached: set[CoverageOutcome] = field(default_factory=set)
 
     @property
     def percent(self) -> int:
-        """Rounded down, so that 100 means all of them. A policy with nothing to try is covered."""
+        """Rounded down, so that 100 means all outcomes. A policy without outcomes has 100."""
         return 100 if not self.outcomes else 100 * len(self.reached) // len(self.outcomes)
 
     def not_reached(self) -> list[tuple[CoverageOutcome, Span]]:
@@ -52,7 +52,7 @@ class Coverage:
 
 
 def new_coverage(program: Program) -> Coverage:
-    """Nothing reached yet."""
+    """The coverage before any test."""
     outcomes: dict[CoverageOutcome, Span] = {}
     for rule in _all(program.rules):
         outcomes |= dict.fromkeys(_outcomes(rule, ""), rule.span)
@@ -68,7 +68,7 @@ _OF_LAYERS = ("applies", "does not apply")
 
 
 def record_round(coverage: Coverage, program: Program, moment: DecisionRound) -> None:
-    """Note what the rules say of the pods that wait now. `program` is the coverage's with the parameters of a test."""
+    """Records the outcomes for the pending pods. `program` is the policy with the parameters of a test."""
     for seen in moment.pending[:PODS_PER_ROUND_MAX]:
         found = moment.scheduler.explain(seen.pod.uid, moment.now_ns)
         if found is None or found.pod_refusal is not None:
@@ -97,7 +97,7 @@ def _outcomes_reached(
             if applies - held:
                 yield CoverageOutcome(name, "when does not hold")
             applies = held
-        else:  # also where a parameter made a `when` true
+        else:  # also where a parameter makes the `when` constant
             yield CoverageOutcome(name, "when holds")
         if isinstance(rule, FilterRule):
             refused = {
@@ -123,10 +123,10 @@ def _nodes_where_when_holds(
     if not probes:
         return {}
     filters = tuple(_when_probe(name, when, rules[number].span) for name, (number, when) in probes.items())
-    asking = replace(program, rules=RuleSet(filters, ()), layers=(), outage=None)
+    probe_program = replace(program, rules=RuleSet(filters, ()), layers=(), outage=None)
     scheduler = moment.scheduler
     found = Evaluator(scheduler.cache).explain(
-        compile_plan(asking),
+        compile_plan(probe_program),
         seen.pod,
         now_ns=moment.now_ns,
         facts=facts,
@@ -156,7 +156,7 @@ def _when_probe(name: str, when: Expr, span: Span) -> FilterRule:
 
 
 def _rules_in(program: Program, active: tuple[int, ...]) -> Iterator[tuple[Rule, str]]:
-    """The rules under these layers, each with the layer that changed it last, or with nothing."""
+    """The rules with these layers active, each with the last layer that changed it, or an empty string."""
     changed: dict[tuple[str, str], str] = {}
     rules = program.rules
     for index in active:
@@ -171,7 +171,7 @@ def _rules_in(program: Program, active: tuple[int, ...]) -> Iterator[tuple[Rule,
 
 
 def _is_same_rule(before: Rule | None, after: Rule) -> bool:
-    """Another weight alone is no other rule."""
+    """Whether the rules differ at most in their weight."""
     if isinstance(before, ScoreRule | BuiltinScore) and isinstance(after, ScoreRule | BuiltinScore):
         after = replace(after, weight=before.weight)
     return before == after

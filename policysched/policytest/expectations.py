@@ -1,7 +1,7 @@
-"""What a test expects, and how it compares with what happened.
+"""The expectations of a test, compared with the result.
 
-Every name in an expectation is looked up before anything is played: a rule or a node that is not there would make the
-expectation say nothing, and pass.
+Every name in an expectation is resolved before the scenario runs: an unknown rule or node would make the expectation
+empty, and it would pass.
 """
 
 import operator
@@ -19,19 +19,19 @@ from policysched.policytest.yaml_document import Path, YamlDocument, unusable_di
 from policysched.text import Diagnostic, Span
 
 TOTAL_SCORE = "total"
-"""Stands for the sum among the scores of a node."""
+"""The name of the sum among the scores of a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectationFailure:
-    """An expectation that was not met: where it stands, and in words what was expected and what was."""
+    """An expectation that was not met: its location, and what was expected and found."""
 
     span: Span
     message: str
 
 
 class Expectations:
-    """Those of one test. `problems` are names that nothing has; while there are any nothing is to be compared."""
+    """The expectations of one test. `problems` are unknown names; compare only if there are none."""
 
     def __init__(self, document: YamlDocument, index: int, program: Program, world: Scenario) -> None:
         self._document, self._at = document, ("tests", index, "expect")
@@ -49,7 +49,7 @@ class Expectations:
 
     @property
     def pods_to_explain(self) -> set[str]:
-        """The pods that something is expected of which takes an explanation."""
+        """The pods with an expectation that needs an explanation."""
         keys = ("feasible", "rejected", "score")
         return {self._pods.full_name(pod) for key in keys for pod in self._values.get(key, {})}
 
@@ -74,7 +74,7 @@ class Expectations:
                 yield unknown_name("pod", pod, self._pods.all(), self._document.span(*self._at, *path))
             elif len(known) > 1:
                 yield unusable_diagnostic(
-                    f"`{pod}` may be {' or '.join(known)}", self._document.span(*self._at, *path)
+                    f"`{pod}` is ambiguous: {' or '.join(known)}", self._document.span(*self._at, *path)
                 )
         for path, node in self._node_names():
             if node not in self._nodes:
@@ -112,14 +112,14 @@ class Expectations:
 
     def _order(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
         wanted = [self._pods.full_name(pod) for pod in self._values.get("order", ())]
-        never = [pod for pod in wanted if pod not in played.decision_order]
-        if never:
-            yield self._failure(("order",), f"never decided: {', '.join(never)}")
+        undecided = [pod for pod in wanted if pod not in played.decision_order]
+        if undecided:
+            yield self._failure(("order",), f"never decided: {', '.join(undecided)}")
             return
         actual = [pod for pod in played.decision_order if pod in wanted]
         if actual != wanted:
             yield self._failure(
-                ("order",), f"expected the order {', '.join(wanted)}; it was {', '.join(actual)}"
+                ("order",), f"expected the order {', '.join(wanted)}, found {', '.join(actual)}"
             )
 
     def _node(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
@@ -138,7 +138,7 @@ class Expectations:
             full = self._pods.full_name(pod)
             if full not in played.pending:
                 yield self._failure(
-                    ("pending", pod), f"{full}: expected to wait, {_describe_outcome(full, played)}"
+                    ("pending", pod), f"{full}: expected to stay pending, {_describe_outcome(full, played)}"
                 )
             elif words not in played.pending[full]:
                 yield self._failure(
@@ -204,7 +204,7 @@ class Expectations:
             if wanted != actual:
                 yield self._failure(
                     ("evicted",),
-                    f"expected {', '.join(wanted) or 'nobody'}, evicted were {', '.join(actual) or 'none'}",
+                    f"expected {', '.join(wanted) or 'no pod'}, found {', '.join(actual) or 'none'}",
                 )
 
     def _failure(self, path: Path, message: str) -> ExpectationFailure:
@@ -212,7 +212,7 @@ class Expectations:
 
 
 class _PodNames:
-    """Pods by `namespace/name`, or by the name where only one has it."""
+    """Pods by `namespace/name`, or by name where it is unique."""
 
     def __init__(self, full_names: list[str]) -> None:
         self._by_name: dict[str, list[str]] = {}
@@ -224,16 +224,16 @@ class _PodNames:
         return self._by_name.get(name, [])
 
     def full_name(self, name: str) -> str:
-        """Of a name that exactly one pod has."""
-        (found,) = self._by_name[name]
-        return found
+        """The full name for a name that exactly one pod has."""
+        (full,) = self._by_name[name]
+        return full
 
     def all(self) -> list[str]:
-        return [name for name, found in self._by_name.items() if len(found) == 1]
+        return [name for name, full_names in self._by_name.items() if len(full_names) == 1]
 
 
 def _rule_names(program: Program) -> tuple[set[str], set[str]]:
-    """What can reject a node (inputs of the node too), and what scores, under any layers."""
+    """The rules that can reject a node (node inputs included), and those that score, with any layer active."""
     filters = {one.name for one in program.inputs.values() if one.owner == "node"}
     scores = {TOTAL_SCORE}
     for active in [(), *((index,) for index in range(len(program.layers)))]:
@@ -290,14 +290,14 @@ def _describe_outcome(pod: str, played: ScenarioResult) -> str:
         return "it was evicted"
     if pod in played.node:
         return f"it went to {played.node[pod]}"
-    return f"it waits: {played.pending.get(pod) or 'not this policy'}"
+    return f"it is pending: {played.pending.get(pod) or 'not of this policy'}"
 
 
 def _rejection_reason(found: PlacementExplanation | None, node: str | None = None) -> str:
     if found is None:
-        return " (it was never decided)"
+        return " (never decided)"
     if found.pod_refusal is not None:
-        return f" (the pod is refused: {found.pod_refusal})"
+        return f" (the pod is rejected: {found.pod_refusal})"
     refused = (
         found.refusals if node is None else {node: found.refusals[node]} if node in found.refusals else {}
     )

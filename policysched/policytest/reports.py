@@ -1,4 +1,4 @@
-"""What a run of tests came to, as JSON (`schemas/test.json`) and as JUnit's XML."""
+"""The result of a test run as JSON (`schemas/test.json`) and as JUnit XML."""
 
 from typing import Any
 from xml.etree import ElementTree
@@ -25,7 +25,7 @@ def run_record(run: PolicyTestRun) -> dict[str, Any]:
 
 
 def junit_xml(run: PolicyTestRun) -> str:
-    """A suite a file. A file that cannot be used is one test in error."""
+    """One suite per file. Each problem of an unusable file is a test with an error."""
     suites = ElementTree.Element("testsuites", name="policysched")
     for file in run.files:
         suite = ElementTree.SubElement(

@@ -1,4 +1,4 @@
-"""Test files found, read and played; what came of them, with the coverage of each policy over all files."""
+"""Finds, reads and runs test files; collects their results and the coverage of each policy."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ SUFFIXES = ("_test.yaml", "_test.yml")
 
 @dataclass(frozen=True, slots=True)
 class PolicyTestResult:
-    """One test that was played. No failures: it passed."""
+    """The result of one test. It passed if there are no failures."""
 
     name: str
     span: Span
@@ -38,7 +38,7 @@ class PolicyTestResult:
 
 @dataclass(frozen=True, slots=True)
 class TestFileResult:
-    """One file. With `problems` none of its tests was played. `dependencies` are the files that it rests on."""
+    """The result of one file. With `problems` none of its tests ran. `dependencies` are the files it reads."""
 
     path: str
     results: tuple[PolicyTestResult, ...]
@@ -48,7 +48,7 @@ class TestFileResult:
 
 @dataclass(slots=True)
 class PolicyTestRun:
-    """All files of one run. `coverages` by policy file and name."""
+    """The results of one run. `coverages` by policy file and name."""
 
     files: list[TestFileResult] = field(default_factory=list)
     coverages: dict[tuple[str, str], Coverage] = field(default_factory=dict)
@@ -66,53 +66,51 @@ class PolicyTestRun:
         return any(file.problems for file in self.files)
 
     def percent(self) -> int:
-        """Of all outcomes of all policies, rounded down. 100 where there is nothing to reach."""
-        whole = sum(len(one.outcomes) for one in self.coverages.values())
-        return 100 if not whole else 100 * sum(len(one.reached) for one in self.coverages.values()) // whole
+        """The reached share of all outcomes, rounded down. 100 if there are none."""
+        total = sum(len(one.outcomes) for one in self.coverages.values())
+        return 100 if not total else 100 * sum(len(one.reached) for one in self.coverages.values()) // total
 
     def not_reached(self) -> list[Diagnostic]:
         return [
-            make_diagnostic("PS701", f"no test has `{one.rule}` where it {_outcome_verb(one.kind)}", span)
+            make_diagnostic("PS701", f"untested outcome of `{one.rule}`: {_outcome_text(one.kind)}", span)
             for coverage in self.coverages.values()
             for one, span in coverage.not_reached()
         ]
 
 
-def _outcome_verb(what: str) -> str:
-    return {"when holds": "has its `when` hold", "when does not hold": "has its `when` not hold"}.get(
-        what, what
-    )
+def _outcome_text(kind: str) -> str:
+    return {"when holds": "`when` holds", "when does not hold": "`when` does not hold"}.get(kind, kind)
 
 
 def find_test_files(paths: Sequence[str]) -> list[str]:
-    """Every file that is named, and every `*_test.yaml` below a folder that is. Raises UnusableFile."""
-    found: list[str] = []
+    """The given files, and every `*_test.yaml` below the given folders. Raises UnusableFile."""
+    files: list[str] = []
     for path in map(Path, paths):
         if is_folder(path):
-            found += sorted(
+            files += sorted(
                 str(one) for one in path.rglob("*") if one.name.endswith(SUFFIXES) and is_file(one)
             )
         elif path_exists(path):
-            found.append(str(path))
+            files.append(str(path))
         else:
             raise UnusableFile(f"{path}: no such file")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(files))
 
 
 def run_test_files(paths: Iterable[str], *, only: re.Pattern[str] | None = None) -> PolicyTestRun:
-    """Play every test whose name `only` finds (None: all)."""
-    whole = PolicyTestRun()
+    """Runs every test whose name matches `only` (None: all)."""
+    run = PolicyTestRun()
     for path in paths:
-        whole.files.append(_run_file(path, whole, only))
-    return whole
+        run.files.append(_run_file(path, run, only))
+    return run
 
 
-def _run_file(path: str, whole: PolicyTestRun, only: re.Pattern[str] | None) -> TestFileResult:
-    watched = [path]
+def _run_file(path: str, run: PolicyTestRun, only: re.Pattern[str] | None) -> TestFileResult:
+    dependencies = [path]
     try:
         document = _read(path)
         policy_path = str(Path(path).parent / document.values["policy"])
-        watched += _dependencies(document, policy_path)
+        dependencies += _dependencies(document, policy_path)
         games = [
             _load_test_case(document, index, policy_path) for index in range(len(document.values["tests"]))
         ]
@@ -120,12 +118,14 @@ def _run_file(path: str, whole: PolicyTestRun, only: re.Pattern[str] | None) -> 
         if problems:
             raise UnusableTestFile(problems)
     except UnusableTestFile as error:
-        return TestFileResult(path, (), error.findings, tuple(watched))
+        return TestFileResult(path, (), error.diagnostics, tuple(dependencies))
     program = games[0].program
     key = str(Path(policy_path).resolve()), program.name
-    coverage = whole.coverages.setdefault(key, new_coverage(program))
+    coverage = run.coverages.setdefault(key, new_coverage(program))
     wanted = [game for game in games if only is None or only.search(game.name)]
-    return TestFileResult(path, tuple(_run_test_case(game, coverage) for game in wanted), (), tuple(watched))
+    return TestFileResult(
+        path, tuple(_run_test_case(game, coverage) for game in wanted), (), tuple(dependencies)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def _run_test_case(game: _TestCase, coverage: Coverage) -> PolicyTestResult:
             record_round(coverage, game.program, moment)
     except StepLimitExceeded:
         return PolicyTestResult(
-            game.name, game.span, (ExpectationFailure(game.span, "the scheduler never came to rest"),)
+            game.name, game.span, (ExpectationFailure(game.span, "the scheduler did not become idle"),)
         )
     return PolicyTestResult(game.name, game.span, tuple(game.expectations.failures(play.result)))
 
@@ -165,17 +165,17 @@ def _read(path: str) -> YamlDocument:
             (unusable_diagnostic(f"{path}: {error}", Span(Source(path, ""), 0, 0)),)
         ) from error
     document = parse_document(Source(path, text))
-    found = tuple(
-        unusable_diagnostic(f"{'.'.join(map(str, where)) or 'the file'}: {words}", document.span(*where))
-        for where, words in misfits("policy-test", document.values)
+    problems = tuple(
+        unusable_diagnostic(f"{'.'.join(map(str, where)) or 'the file'}: {message}", document.span(*where))
+        for where, message in misfits("policy-test", document.values)
     )
-    if found:
-        raise UnusableTestFile(found)
+    if problems:
+        raise UnusableTestFile(problems)
     return document
 
 
 def _load_program(document: YamlDocument, index: int, path: str) -> Program:
-    """The policy, with the values that the test gives to its parameters."""
+    """The policy with the test's parameter values."""
     test = document.values["tests"][index]
     params = {**document.values.get("params", {}), **test.get("params", {})}
     place: tuple[str | int, ...] = ("tests", index, "params") if "params" in test else ("params",)
@@ -191,7 +191,7 @@ def _load_program(document: YamlDocument, index: int, path: str) -> Program:
 
 
 def _parameter_flag(name: str, value: Any) -> str:
-    """As `--param` has it."""
+    """A value in the form of `--param`."""
     match value:
         case bool():
             return f"{name}={str(value).lower()}"
@@ -202,7 +202,7 @@ def _parameter_flag(name: str, value: Any) -> str:
 
 
 def _dependencies(document: YamlDocument, policy_path: str) -> Iterator[str]:
-    """The policy's folder stands for what it includes."""
+    """The policy, everything in its folder that it could include, and cluster files."""
     yield policy_path
     yield from (str(one) for one in sorted(Path(policy_path).parent.glob("*.policy")))
     folder = Path(document.source.name).parent

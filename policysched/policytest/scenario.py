@@ -1,7 +1,7 @@
-"""The world of one test: who is there, who comes when, and what is measured meanwhile.
+"""The scenario of one test: the cluster, arriving pods and samples over time.
 
-Nodes, pods and namespaces are Kubernetes objects, or a short form of them. What stands at the top of the file is in every
-test; a test's own objects come behind, and one of the same name takes the place of the file's.
+Nodes, pods and namespaces are Kubernetes objects or short forms of them. Objects at the top of the file are in every
+test; a test's own objects come after them and replace those of the same name.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,8 +42,7 @@ _POLLS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PodArrival:
-    """A pod, when it is first seen, and where the test says so. Those that are there from the start have the time of
-    the start."""
+    """A pod, when it arrives, and where the test declares it. Pods that exist from the start have the start time."""
 
     at_ns: int
     pod: ObservedPod
@@ -52,7 +51,7 @@ class PodArrival:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioPoll:
-    """What was measured of one metric at one moment."""
+    """The samples of one metric at one time."""
 
     at_ns: int
     metric: str
@@ -61,10 +60,9 @@ class ScenarioPoll:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Times in ns since 1970. Pending pods of the policy come at `default_arrival_ns` where they do not say otherwise; what is seen
-    until `until_ns` counts. `cluster_events` is everything else that a cluster has: budgets, services, volumes, custom resources. `polls`
-    are in the order of their times. `state_values` are the values of the policy's states at the start, as a scheduler keeps them; `extenders`
-    those that are asked, and what they say."""
+    """Times in ns since 1970. Pending pods arrive at `default_arrival_ns` by default; the run ends at `until_ns`.
+    `cluster_events` has all other objects: budgets, services, volumes, custom resources. `polls` are ordered by time.
+    `state_values` are the initial values of the policy's states in their saved form; `extenders` the canned ones."""
 
     namespaces: tuple[Namespace, ...]
     nodes: tuple[Node, ...]
@@ -79,7 +77,7 @@ class Scenario:
 
 
 def read_scenario(document: YamlDocument, index: int, program: Program) -> Scenario:
-    """The world of the `index`-th test. Raises BadDocument with everything that is wrong with it."""
+    """The scenario of the `index`-th test. Raises UnusableTestFile with all of its problems."""
     return _ScenarioReader(document, index, program).scenario()
 
 
@@ -90,7 +88,9 @@ class _ScenarioReader:
         self._problems: list[Diagnostic] = []
         start_ns = parse_value(self._text("start", DEFAULT_START_TIME), Type(TypeKind.TIMESTAMP), None)
         if not isinstance(start_ns, int):
-            self._add_problem(f"`{self._text('start', DEFAULT_START_TIME)}` is no time", self._span("start"))
+            self._add_problem(
+                f"`{self._text('start', DEFAULT_START_TIME)}` is not a time", self._span("start")
+            )
             start_ns = 0
         self._start_ns = start_ns
 
@@ -190,16 +190,16 @@ class _ScenarioReader:
             return None
 
     def _arrival(self, seen: ObservedPod, obj: Json, at_ns: int, place: int, span: Span) -> PodArrival:
-        """Pending pods come in the order in which they stand; of those that have no time of creation each is a nanosecond
-        younger than the one before it."""
-        waits = seen.node is None and not seen.finished
+        """Pending pods arrive in the order of the file; without a creation time each is a nanosecond younger than the one
+        before."""
+        is_pending = seen.node is None and not seen.finished
         arrives = obj.get("arrives")
-        comes_ns = at_ns if waits else self._start_ns
+        arrival_ns = at_ns if is_pending else self._start_ns
         if isinstance(arrives, str):
-            comes_ns = self._start_ns + _duration_ns(arrives)
+            arrival_ns = self._start_ns + _duration_ns(arrives)
         if seen.pod.created_ns == 0:
-            seen = replace(seen, pod=replace(seen.pod, created_ns=comes_ns + place))
-        return PodArrival(comes_ns, seen, span)
+            seen = replace(seen, pod=replace(seen.pod, created_ns=arrival_ns + place))
+        return PodArrival(arrival_ns, seen, span)
 
     def _check_nodes(self, nodes: Mapping[str, Node]) -> None:
         for place, metrics in self._sections("metrics"):
@@ -214,7 +214,7 @@ class _ScenarioReader:
     # ── values of states ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _states(self, nodes: Mapping[str, Node]) -> str | None:
-        """A test's own values of a state take the place of the file's."""
+        """A test's values of a state replace the file's."""
         tables: dict[str, list[StateEntry]] = {}
         for place, states in self._sections("state"):
             for name, values in states.items():
@@ -239,37 +239,40 @@ class _ScenarioReader:
     # ── extenders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _extenders(self, nodes: Mapping[str, Node]) -> dict[str, CannedExtender]:
-        """A test's own word on an extender takes the place of the file's."""
-        found: dict[str, CannedExtender] = {}
+        """A test's extender replaces the file's of the same name."""
+        canned: dict[str, CannedExtender] = {}
         known = [one.name for one in self._program.extenders]
         for place, extenders in self._sections("extenders"):
-            for name, said in extenders.items():
+            for name, declared in extenders.items():
                 if name not in known:
                     self._add_unknown_name(
                         "extender", name, known, self._document.span(*place, "extenders", name)
                     )
                 for verb in ("filter", "prioritize"):
-                    for node in said.get(verb, {}):
+                    for node in declared.get(verb, {}):
                         if node not in nodes:
                             span = self._document.span(*place, "extenders", name, verb, node)
                             self._add_unknown_name("node", node, nodes, span)
-                peer = ExtenderEndpoint(
+                endpoint = ExtenderEndpoint(
                     name,
                     url="",
                     filter="filter",
                     prioritize="prioritize",
-                    ignorable=said.get("ignorable", False),
-                    resources=frozenset(said.get("managedResources", ())),
+                    ignorable=declared.get("ignorable", False),
+                    resources=frozenset(declared.get("managedResources", ())),
                 )
-                found[name] = CannedExtender(
-                    peer, said.get("filter", {}), said.get("prioritize", {}), said.get("error")
+                canned[name] = CannedExtender(
+                    endpoint,
+                    declared.get("filter", {}),
+                    declared.get("prioritize", {}),
+                    declared.get("error"),
                 )
-        return found
+        return canned
 
     # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _polls(self) -> tuple[Callable[[int], Iterator[ScenarioPoll]], int]:
-        """What makes the polls up to a time (ns after the start), and when the last step of the longest series is."""
+        """A function that makes the polls up to a time (ns after the start), and the time of the last step of all series."""
         series: dict[str, dict[str, list[SeriesStep]]] = {}
         for place, metrics in self._sections("metrics"):
             for name, of_one in metrics.items():
@@ -282,7 +285,7 @@ class _ScenarioReader:
                 for node, text in of_one.items():
                     if not is_node_metric(metric) and parse_pair(node) is None:
                         self._add_problem(
-                            f"`{node}` is no pair of pods: write `namespace/name -> namespace/name`",
+                            f"`{node}` is not a pair of pods: write `namespace/name -> namespace/name`",
                             self._document.span(*place, "metrics", name, node),
                         )
                         continue
@@ -316,7 +319,7 @@ class _ScenarioReader:
     # ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _sections(self, key: str) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-        """What the file says, then what the test says."""
+        """The section of the file, then the one of the test."""
         values = self._document.values
         test = values["tests"][self._places[1][1]]
         for place, section in zip(self._places, (values, test), strict=True):
@@ -335,7 +338,7 @@ class _ScenarioReader:
         word = self._text(key, "")
         found = _duration_ns(word) if word else otherwise_ns
         if key == "interval" and found <= 0:
-            self._add_problem("the interval is nothing", self._span(key))
+            self._add_problem("the interval must be longer than 0", self._span(key))
             return 1
         return found
 
@@ -365,7 +368,7 @@ def _duration_ns(word: str) -> int:
 def _polls_of(
     metric: Metric, series: Mapping[str, list[SeriesStep]], start_ns: int, step_ns: int, until_ns: int
 ) -> Iterator[ScenarioPoll]:
-    """A series of one value goes on for ever; a longer one ends with its last, which grows old from there on."""
+    """A series of one value lasts for ever; a longer one ends with its last value, which becomes stale."""
     count = min(until_ns // step_ns + 1, _POLLS_MAX)
     held: dict[NodeName, Sample] = {}
     for index in range(count):
@@ -378,19 +381,21 @@ def _polls_of(
                 case Gap.NONE:
                     pass
                 case value if value < 0 and metric.type.kind not in (TypeKind.INT, TypeKind.FLOAT):
-                    held.pop(NodeName(node), None)  # no such size, rate or share: missing, as from any source
+                    held.pop(
+                        NodeName(node), None
+                    )  # not a valid size, rate or share: missing, as from any source
                 case value:
                     held[NodeName(node)] = Sample(float(value), at_ns)
         yield ScenarioPoll(at_ns, metric.name, _samples_of(metric, held, at_ns))
 
 
 def _samples_of(metric: Metric, held: Mapping[NodeName, Sample], at_ns: int) -> MetricSamples:
-    """A metric between pods has what came with this poll: a pair that has no value now is not there."""
+    """A pair metric has only the values of this poll."""
     if is_node_metric(metric):
         return MetricSamples(dict(held), polled_ns=at_ns)
     pairs: MutablePodPairs = {}
     for key, sample in held.items():
         pair = parse_pair(key)
-        assert pair is not None, f"`{key}` was let pass as two pods"
+        assert pair is not None, f"`{key}` is not a pair of pods"
         add_pair(pairs, pair, sample.value)
     return MetricSamples({}, polled_ns=at_ns, pairs=pairs)

@@ -1,7 +1,7 @@
-"""One test played: the scheduler on the test's world, every bind answered at once, in the test's own time.
+"""Runs one test: the scheduler on the scenario, with every bind confirmed at once, in virtual time.
 
-It is shown what a watch would show it, when the test says so, and decides until nothing is left to decide; then time
-goes on to the next arrival, the next poll, or the moment for which the scheduler itself wants to be woken.
+The scheduler gets watch events at the scenario's times and decides until nothing is left. Then the clock advances to the
+next arrival, the next poll, or the scheduler's own timer.
 """
 
 from collections.abc import Collection, Iterator
@@ -29,12 +29,12 @@ _STEPS_MAX = 1_000_000
 
 
 class StepLimitExceeded(Exception):
-    """The scheduler had something to do for more steps than any test needs."""
+    """The scheduler was busy for more steps than any test needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRound:
-    """The scheduler when pods that wait are about to be decided: for whoever looks at rules."""
+    """The scheduler before a round of decisions, for coverage."""
 
     scheduler: Scheduler
     pending: tuple[ObservedPod, ...]
@@ -43,8 +43,8 @@ class DecisionRound:
 
 @dataclass(slots=True)
 class ScenarioResult:
-    """By `namespace/name`. `decision_order` in the order of their first decisions, `node` where each was placed, `pending` the
-    message of those that were not; `explanations` why, as of the last decision, for the pods that were asked about."""
+    """Keyed by `namespace/name`. `decision_order` is the order of first decisions, `node` the node of each placed pod,
+    `pending` the message of the others; `explanations` are those of the last decision, for the requested pods."""
 
     decision_order: list[str] = field(default_factory=list)
     node: dict[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class ScenarioResult:
 
 
 class ScenarioRunner:
-    """`rounds` plays, and stops before each round of decisions; `result` is filled meanwhile."""
+    """`rounds` runs the scenario and yields before each round of decisions; `result` is filled meanwhile."""
 
     def __init__(self, program: Program, world: Scenario, ask: Collection[str]) -> None:
         asked = tuple(one for one in program.extenders if one.name in world.extenders)
@@ -72,16 +72,16 @@ class ScenarioRunner:
         self.result = ScenarioResult()
 
     def rounds(self) -> Iterator[DecisionRound]:
-        """Raises NeverAtRest."""
+        """Raises StepLimitExceeded."""
         for event in self._initial_events():
             self._handle(event)
-        coming = self._timed_events()
-        following = next(coming, None)
+        events = self._timed_events()
+        following = next(events, None)
         for _ in range(_STEPS_MAX):
             while following is not None and following[0] <= self._now_ns:
                 self._handle(following[1])
-                self._now_ns += 1  # so that what comes together has an order all the same
-                following = next(coming, None)
+                self._now_ns += 1  # events of the same time get distinct times
+                following = next(events, None)
             if self._scheduler.ready(self._now_ns):
                 yield DecisionRound(self._scheduler, tuple(self._pending.values()), self._now_ns)
                 self._decide_all()
@@ -122,7 +122,7 @@ class ScenarioRunner:
         yield e.Synced()
 
     def _timed_events(self) -> Iterator[tuple[int, e.Event]]:
-        """Samples before the pods of the same moment."""
+        """Ordered by time; samples come before the pods of the same time."""
         world, policy = self._world, self._program.name
         polls: list[tuple[int, int, e.Event]] = [
             (one.at_ns, 0, e.SamplesArrived(policy, one.metric, one.samples)) for one in world.polls
@@ -169,25 +169,25 @@ class ScenarioRunner:
                     seen = self._pending.pop(uid)
                     self.result.node[seen.pod.full_name] = node
                     queue += self._scheduler.handle(e.BindConfirmed(uid, node), self._now_ns)
-                    seen = replace(seen, node=node)  # as the API server shows it now
+                    seen = replace(seen, node=node)  # as the API server now reports it
                     queue += self._scheduler.handle(e.PodUpdated(seen), self._now_ns)
-                case c.CallExtenders(uid=uid, nodes=nodes) as consult:
-                    answer = call_canned_extenders(consult, self._world.extenders)
+                case c.CallExtenders(uid=uid, nodes=nodes) as call:
+                    answer = call_canned_extenders(call, self._world.extenders)
                     self._extender_answers[uid] = nodes, answer.answers
                     queue += self._scheduler.handle(answer, self._now_ns)
-                case c.Prebind() as prepare:
-                    for happened in simulate_prebind(prepare, self._scheduler.cache):
-                        queue += self._scheduler.handle(happened, self._now_ns)
+                case c.Prebind() as prebind:
+                    for event in simulate_prebind(prebind, self._scheduler.cache):
+                        queue += self._scheduler.handle(event, self._now_ns)
                 case c.Unreserve() | c.Deallocate() | c.DeleteExtendedClaim() as command:
-                    for happened in simulate_unreserve(command, self._scheduler.cache):
-                        queue += self._scheduler.handle(happened, self._now_ns)
+                    for event in simulate_unreserve(command, self._scheduler.cache):
+                        queue += self._scheduler.handle(event, self._now_ns)
                 case c.Evict(uid=uid, victims=victims):
-                    told = tuple(one.uid for one in victims)
-                    for one in told:
-                        self.result.evicted.append(self._names[one])
-                        self.result.node.pop(self._names[one], None)
-                        queue += self._scheduler.handle(e.PodDeleted(one), self._now_ns)
-                    queue += self._scheduler.handle(e.Evicted(uid, told), self._now_ns)
+                    victim_uids = tuple(victim.uid for victim in victims)
+                    for victim_uid in victim_uids:
+                        self.result.evicted.append(self._names[victim_uid])
+                        self.result.node.pop(self._names[victim_uid], None)
+                        queue += self._scheduler.handle(e.PodDeleted(victim_uid), self._now_ns)
+                    queue += self._scheduler.handle(e.Evicted(uid, victim_uids), self._now_ns)
                 case c.ReportPending(uid=uid, message=message):
                     self._messages[uid] = message
                 case c.SetTimer(at_ns=at_ns):
@@ -196,14 +196,14 @@ class ScenarioRunner:
                     pass
 
     def _explain(self, uid: PodUid) -> PlacementExplanation | None:
-        """By the rules, and by what extenders said when they were asked last."""
+        """Explains by the rules and the last responses of extenders."""
         found = self._scheduler.explain(uid, self._now_ns)
         if found is None or uid not in self._extender_answers:
             return found
         nodes, answers = self._extender_answers[uid]
-        left = [NodeName(node) for node in nodes_passing_extenders(nodes, answers)]
-        among = self._scheduler.explain(uid, self._now_ns, node_names=left)
-        assert among is not None, f"{uid} is a pod that waits"
+        remaining = [NodeName(node) for node in nodes_passing_extenders(nodes, answers)]
+        among = self._scheduler.explain(uid, self._now_ns, node_names=remaining)
+        assert among is not None, f"{uid} is not pending"
         return apply_extender_answers(found, among, self._program.extenders, answers)
 
     def _collect_result(self) -> None:

@@ -1,9 +1,9 @@
-"""Samples over time, in promtool's notation for unit tests.
+"""Samples over time, in the notation of promtool's unit tests.
 
 900Mbps             the same value for ever
-100Mbps 300Mbps _   one value each interval; `_`: none came, and the one before it grows old
-100+50x3            100 150 200 250, as promtool counts: the first and three more
-10x2 _x3 stale      10 10 10, three times none, and then the series has ended: missing at once
+100Mbps 300Mbps _   one value per interval; `_`: no sample, and the previous one ages
+100+50x3            100 150 200 250: as in promtool, the first and three more
+10x2 _x3 stale      10 10 10, three gaps, then the series has ended: missing at once
 """
 
 import re
@@ -17,18 +17,18 @@ STEPS_MAX = 10_000
 
 
 class Gap(Enum):
-    """What stands in a series where no value does."""
+    """A step of a series without a value."""
 
     NONE = "_"
     STALE = "stale"
 
 
 SeriesStep = int | float | Gap
-"""A value in the held unit of the metric's type, or a gap."""
+"""A value in the internal unit of the metric's type, or a gap."""
 
 
 class BadSeries(Exception):
-    """A text that is no series of the metric's type. One line that says which part and why."""
+    """A text that is not a series of the metric's type. The message is one line: which part and why."""
 
 
 _REPEATED = re.compile(r"(?P<part>.+?)x(?P<times>[0-9]{1,6})\Z")
@@ -36,14 +36,14 @@ _STEPPED = re.compile(r"(?P<first>.+?)(?P<sign>[+-])(?P<step>[0-9].*)\Z")
 
 
 def parse_series(text: str, type_: Type, unit: str) -> Sequence[SeriesStep]:
-    """One step an interval. `unit` is that of bare numbers. Raises BadSeries."""
+    """One step per interval. `unit` applies to numbers without one. Raises BadSeries."""
     steps: list[SeriesStep] = []
     for part in text.split():
         steps += _parse_part(part, type_, unit)
         if len(steps) > STEPS_MAX:
             raise BadSeries(f"more than {STEPS_MAX} values")
     if not steps:
-        raise BadSeries("no value; a node without a sample is written `_`")
+        raise BadSeries("no value; write `_` for a node without a sample")
     return steps
 
 
@@ -66,7 +66,7 @@ def _parse_part(part: str, type_: Type, unit: str) -> list[SeriesStep]:
 
 
 def _parse_value(text: str, type_: Type, unit: str) -> int | float:
-    found = parse_value(text, type_, unit)
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise BadSeries(f"`{text}` is no {type_}, `_` or `stale`")
-    return found
+    value = parse_value(text, type_, unit)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadSeries(f"`{text}` is not a value of type {type_}, `_` or `stale`")
+    return value

@@ -1,4 +1,4 @@
-"""Nodes, pods and namespaces in few words, as whole Kubernetes objects. What is whole already stays as it is."""
+"""Expands short forms of nodes, pods and namespaces to Kubernetes objects. Complete objects are unchanged."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -21,7 +21,7 @@ def expand_namespace(short: Json) -> Json:
 
 
 def expand_node(short: Json) -> Json:
-    """Ready, with the label of its host name, and with room for ordinary pods where it does not say how much."""
+    """A ready node with its hostname label, and default capacity where none is given."""
     if "metadata" in short:
         return {**short, "kind": "Node"}
     labels = {_HOSTNAME: short["name"], **({_ZONE: short["zone"]} if "zone" in short else {})}
@@ -50,7 +50,7 @@ def expand_node(short: Json) -> Json:
 
 
 def expand_pod(short: Json, *, scheduler: str) -> Json:
-    """Of the policy where it names no other scheduler, and running where it has a node."""
+    """A pod of the policy unless it names another scheduler; running if it has a node."""
     if "metadata" in short:
         spec = {"schedulerName": scheduler, **(short.get("spec") or {})}
         return {**short, "kind": "Pod", "spec": spec}
@@ -76,14 +76,14 @@ def expand_pod(short: Json, *, scheduler: str) -> Json:
 
 
 def unknown_name(what: str, name: str, known: Iterable[str], span: Span) -> Diagnostic:
-    """A name that nothing has."""
+    """The diagnostic of an unknown name."""
     names = sorted(known)
     close = get_close_matches(name, names, n=1)
-    there = (
-        f"there is {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "there is none"
+    known_names = (
+        f"known: {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "none is known"
     )
-    words = f"did you mean `{close[0]}`?" if close else there
-    return make_diagnostic("PS702", f"unknown {what} `{name}`", span, label="not there", help=words)
+    help_text = f"did you mean `{close[0]}`?" if close else known_names
+    return make_diagnostic("PS702", f"unknown {what} `{name}`", span, label="unknown", help=help_text)
 
 
 def _quantity_texts(quantities: Json) -> dict[str, str]:

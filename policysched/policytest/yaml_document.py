@@ -1,6 +1,6 @@
-"""A YAML text as plain values, and where each of them stands: what findings about a test file point at.
+"""A YAML text as plain values and the span of each, for diagnostics of a test file.
 
-Times stay texts, as written; a key that stands twice is an error, since YAML would drop the first in silence.
+Times stay strings. A duplicate key is an error, since YAML would silently drop the first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,31 +17,30 @@ Path = tuple[str | int, ...]
 
 
 class UnusableTestFile(Exception):
-    """A test file that cannot be used. `findings` say what is wrong and where."""
+    """A test file that cannot be used: `diagnostics`."""
 
-    def __init__(self, findings: tuple[Diagnostic, ...]) -> None:
-        super().__init__(f"{len(findings)} finding(s)")
-        self.findings = findings
+    def __init__(self, diagnostics: tuple[Diagnostic, ...]) -> None:
+        super().__init__(f"{len(diagnostics)} diagnostic(s)")
+        self.diagnostics = diagnostics
 
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """`values` are maps, lists, texts, numbers, truths and nulls; `spans` the places of them by path."""
+    """`values` are plain maps, lists, strings, numbers, booleans and nulls; `spans` are by path."""
 
     source: Source
     values: Any
     spans: Mapping[Path, Span]
 
     def span(self, *path: str | int) -> Span:
-        """Of the value at the path, or of the nearest thing around it that the text has."""
-        wanted = path
-        while wanted not in self.spans:
-            wanted = wanted[:-1]
-        return self.spans[wanted]
+        """The span of the value at the path, or of its nearest ancestor in the text."""
+        while path not in self.spans:
+            path = path[:-1]
+        return self.spans[path]
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader without times: `2026-01-01T00:00:00Z` stays a text, for Kubernetes' fields are texts."""
+    """SafeLoader without times: `2026-01-01T00:00:00Z` stays a string, as in Kubernetes fields."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own form)
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
@@ -50,7 +49,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_document(source: Source) -> YamlDocument:
-    """Raises BadDocument."""
+    """Raises UnusableTestFile."""
     whole = Span(source, 0, 0)
     if nests_too_deep(source.text.encode()):
         raise UnusableTestFile(
@@ -60,21 +59,21 @@ def parse_document(source: Source) -> YamlDocument:
         loader = _Loader(source.text)
         node = loader.get_single_node()
         spans: dict[Path, Span] = {}
-        doubled = () if node is None else tuple(_collect_spans(node, (), source, spans))
-        values = None if node is None or doubled else loader.construct_document(node)
+        duplicates = () if node is None else tuple(_collect_spans(node, (), source, spans))
+        values = None if node is None or duplicates else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         at = whole if mark is None else Span(source, mark.index, mark.index)
-        raise UnusableTestFile((unusable_diagnostic(f"the text is no YAML: {error.problem}", at),)) from error
-    # ValueError and RecursionError: a number of thousands of digits, brackets without end.
+        raise UnusableTestFile((unusable_diagnostic(f"not YAML: {error.problem}", at),)) from error
+    # ValueError and RecursionError: a number of thousands of digits, endless brackets.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        words = " ".join(str(error).split())
-        raise UnusableTestFile((unusable_diagnostic(f"the text is no YAML: {words}", whole),)) from error
-    if doubled:
-        raise UnusableTestFile(doubled)
+        message = " ".join(str(error).split())
+        raise UnusableTestFile((unusable_diagnostic(f"not YAML: {message}", whole),)) from error
+    if duplicates:
+        raise UnusableTestFile(duplicates)
     if not isinstance(values, dict):
         raise UnusableTestFile(
-            (unusable_diagnostic("a test file is a map with `policy` and `tests`", whole),)
+            (unusable_diagnostic("a test file must be a map with `policy` and `tests`", whole),)
         )
     return YamlDocument(source, values, spans)
 
@@ -93,9 +92,9 @@ def _collect_spans(
 ) -> Iterator[Diagnostic]:
     spans[path] = _span(node, source)
     if len(spans) > _VALUES_MAX or len(path) > _NESTING_MAX:
-        # Aliases within aliases, or one that holds itself.
+        # Nested aliases, or one that contains itself.
         raise UnusableTestFile(
-            (unusable_diagnostic(f"more than {_VALUES_MAX} values, or nested too deep", spans[path]),)
+            (unusable_diagnostic(f"more than {_VALUES_MAX} values, or nested too deeply", spans[path]),)
         )
     match node:
         case yaml.MappingNode():
@@ -105,10 +104,10 @@ def _collect_spans(
                     continue
                 if key.tag != _TEXT_TAG:
                     yield unusable_diagnostic(
-                        f"`{key.value}` is no text; write it in quotes", _span(key, source)
+                        f"the key `{key.value}` is not a string; put it in quotes", _span(key, source)
                     )
                 if key.value in keys:
-                    yield unusable_diagnostic(f"`{key.value}` stands here twice", _span(key, source))
+                    yield unusable_diagnostic(f"duplicate key `{key.value}`", _span(key, source))
                 keys.add(key.value)
                 yield from _collect_spans(value, (*path, key.value), source, spans)
         case yaml.SequenceNode():
@@ -120,7 +119,7 @@ _NESTING_MAX = 100
 
 
 def _span(node: yaml.Node, source: Source) -> Span:
-    """A scalar whole; of anything longer than a line its beginning."""
+    """The node up to the end of its first line."""
     start, end = node.start_mark.index, node.end_mark.index
     line_end = source.text.find("\n", start)
     return Span(source, start, end if line_end < 0 else max(start, min(end, line_end)))

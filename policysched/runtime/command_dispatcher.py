@@ -1,4 +1,4 @@
-"""Commands into deeds: each kind to the part that carries it out."""
+"""Dispatches the scheduler's commands to the writers that execute them."""
 
 import logging
 from collections.abc import Iterable
@@ -18,11 +18,11 @@ from policysched.scheduler import commands as c
 log = logging.getLogger("policysched.scheduler")
 
 EVENT_COMPONENT = "policysched"
-"""Who reports what concerns no single policy."""
+"""The reporting component of events that concern no single policy."""
 
 
 class CommandDispatcher:
-    """`wake_at_ns` is when `decide` is to be called even if nothing happens."""
+    """`wake_at_ns` is when `decide` must be called even if no event arrives."""
 
     def __init__(
         self,

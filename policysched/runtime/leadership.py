@@ -1,7 +1,7 @@
-"""Who may decide, as the rest of the program asks for it: alone, elected on this loop, or elected on a thread.
+"""Leader election for the rest of the program: none, on the caller's event loop, or on a thread.
 
-In the real program the Lease is renewed by a thread with a loop and a connection of its own, so that a long decision
-cannot cost the leadership. A simulation runs the same `LeaderElector` on its own loop and clock.
+`policysched run` renews the Lease on a thread with its own loop and connection, so that a long decision cannot cost
+the leadership. A simulation runs the same `LeaderElector` on its own loop and clock.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 
 
 class Leadership(Protocol):
-    """`start` begins to strive for it; `changed` is called in the caller's loop with each new standing. `leads` and
-    `may_decide` are right at any time, without waiting for a call."""
+    """`start` begins the election and calls `changed` on the caller's loop with each new status. `leads` and `may_decide`
+    are current at any time, without waiting for a call."""
 
     @property
     def status(self) -> LeadershipStatus: ...
@@ -30,8 +30,7 @@ class Leadership(Protocol):
 
 
 class NoLeaderElection:
-    """Where nobody else is there: `--no-leader-elect`. What a process before us may have left under way is not waited
-    for."""
+    """`--no-leader-elect`: always leads. Does not wait for requests that an earlier process may have in flight."""
 
     status = LeadershipStatus.LEADING
     holder = ""
@@ -53,7 +52,7 @@ class NoLeaderElection:
 
 
 class InLoopLeaderElection:
-    """An elector on the caller's own loop."""
+    """An elector on the caller's event loop."""
 
     def __init__(self, elector: LeaderElector) -> None:
         self._elector = elector
@@ -82,12 +81,12 @@ class InLoopLeaderElection:
 
         def ended(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and task.exception() is not None:
-                changed(LeadershipStatus.LOST)  # a bug in the elector: `stop` shows it
+                changed(LeadershipStatus.LOST)  # a bug in the elector: `stop` raises it
 
         self._task.add_done_callback(ended)
 
     async def stop(self, *, nothing_in_flight: bool) -> None:
-        """Release the Lease if it is held."""
+        """Releases the Lease if it is held."""
         assert self._task is not None, "stopped before it was started"
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -96,11 +95,11 @@ class InLoopLeaderElection:
 
 
 MakeLeaderElector = Callable[[], AbstractAsyncContextManager[LeaderElector]]
-"""Makes the elector, with its connection, in the loop that it will run on."""
+"""Creates the elector and its connection on the loop that it will run on."""
 
 
 class ThreadedLeaderElection:
-    """An elector on a thread of its own. Raises from `start` what making it raises."""
+    """An elector on its own thread. `start` raises what creating it raises."""
 
     def __init__(self, make: MakeLeaderElector) -> None:
         self._make = make
@@ -129,38 +128,37 @@ class ThreadedLeaderElection:
 
     async def start(self, changed: Callable[[LeadershipStatus], None]) -> None:
         caller = asyncio.get_running_loop()
-        up: asyncio.Future[None] = caller.create_future()
+        started: asyncio.Future[None] = caller.create_future()
 
-        def tell(standing: LeadershipStatus) -> None:
+        def notify(status: LeadershipStatus) -> None:
             if not caller.is_closed():
-                caller.call_soon_threadsafe(changed, standing)
+                caller.call_soon_threadsafe(changed, status)
 
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._main(caller, up, tell)), name="lease", daemon=True
+            target=lambda: asyncio.run(self._main(caller, started, notify)), name="lease", daemon=True
         )
         self._thread.start()
-        await up
+        await started
 
     async def _main(
         self,
         caller: asyncio.AbstractEventLoop,
-        up: "asyncio.Future[None]",
-        tell: Callable[[LeadershipStatus], None],
+        started: "asyncio.Future[None]",
+        notify: Callable[[LeadershipStatus], None],
     ) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         try:
             async with self._make() as elector:
-                elector.on_change = tell
+                elector.on_change = notify
                 self._elector = elector
-                caller.call_soon_threadsafe(up.set_result, None)
+                caller.call_soon_threadsafe(started.set_result, None)
                 await self._run_until_stopped(elector)
         except Exception as error:
-            if up.done():
-                tell(
-                    LeadershipStatus.LOST
-                )  # a bug in the elector: whoever waits for it must not wait for ever
+            if started.done():
+                # A bug in the elector: callers must not wait for ever.
+                notify(LeadershipStatus.LOST)
                 raise
-            caller.call_soon_threadsafe(up.set_exception, error)
+            caller.call_soon_threadsafe(started.set_exception, error)
 
     async def _run_until_stopped(self, elector: LeaderElector) -> None:
         assert self._stop is not None
@@ -175,7 +173,7 @@ class ThreadedLeaderElection:
         await elector.release(nothing_in_flight=self._nothing_in_flight)
 
     async def stop(self, *, nothing_in_flight: bool) -> None:
-        """Release the Lease if it is held, and end the thread."""
+        """Releases the Lease if it is held, and ends the thread."""
         if self._loop is None or self._stop is None or self._thread is None:
             return
         self._nothing_in_flight = nothing_in_flight

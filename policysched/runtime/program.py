@@ -1,4 +1,4 @@
-"""`policysched run` in the real world: real clocks, a real connection, signals, threads and exit codes."""
+"""`policysched run` as a process: clocks, connections, signals, threads and exit codes."""
 
 import asyncio
 import contextlib
@@ -41,18 +41,18 @@ STUCK_TIMEOUT_S = 60.0
 
 
 def run_program(settings: Settings) -> int:
-    """Until a signal or a reason to end; the exit code. Raises BadConfiguration, BadPeer, BadSamples and CannotListen before
-    anything is done."""
+    """Runs until a signal or an `ExitReason`; returns the exit code. Raises errors of the configuration, of extender
+    endpoints, of samples files and of listening before it changes anything."""
     try:
         return run_event_loop(_run(settings))
     finally:
-        # The interpreter puts handlers of ours back to the default as it ends, and leaves these.
+        # The interpreter resets Python handlers to the default as it exits, but keeps SIG_IGN.
         for number in shutdown_signals():
             signal.signal(number, signal.SIG_IGN)
 
 
 async def _run(settings: Settings) -> int:
-    where = ConnectionSettings(
+    connection = ConnectionSettings(
         settings.kubeconfig,
         settings.context,
         settings.connections_max,
@@ -61,20 +61,20 @@ async def _run(settings: Settings) -> int:
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     pulse, telemetry, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), Telemetry(), SteadyClock()
     async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(await connect(where))
+        session = await stack.enter_async_context(await connect(connection))
         compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
         stack.push_async_callback(compiler.close)
-        dice = partial(_random_stream, identity)
+        random_stream = partial(_random_stream, identity)
         runtime = Runtime(
             transport=session,
-            leadership=_make_leadership(settings, where, identity),
+            leadership=_make_leadership(settings, connection, identity),
             compile_texts=compiler,
             now_ns=clock.now_ns,
             monotonic_s=time.monotonic,
-            random=dice,
+            random=random_stream,
             identity=identity,
             samples=make_sources(
-                settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=dice
+                settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=random_stream
             ),
             extenders=await _connect_extenders(settings, stack),
             observe_decision_s=telemetry.observe_decision_s,
@@ -102,16 +102,19 @@ async def _run(settings: Settings) -> int:
 
 
 async def _run_app(app: SchedulerApp, compiler: WorkerCompiler, clock: SteadyClock) -> ExitReason:
-    """With what goes on beside it."""
-    warming = asyncio.create_task(compiler.warm_up())
-    beside = [asyncio.create_task(_tune_gc_when_synced(app)), asyncio.create_task(_watch_clock(clock, app))]
+    """Runs the app and its background tasks."""
+    warm_up = asyncio.create_task(compiler.warm_up())
+    background = [
+        asyncio.create_task(_tune_gc_when_synced(app)),
+        asyncio.create_task(_watch_clock(clock, app)),
+    ]
     try:
         return await app.run()
     finally:
-        for task in beside:
+        for task in background:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await warming
+            await warm_up
 
 
 def _random_stream(identity: str, name: str) -> random.Random:
@@ -130,7 +133,7 @@ async def _watch_clock(clock: SteadyClock, app: SchedulerApp) -> None:
 
 
 async def _connect_extenders(settings: Settings, stack: AsyncExitStack) -> dict[str, ExtenderClient]:
-    """Clients of what policies may ask. Raises BadPeer."""
+    """The clients of the extenders in the settings. Raises an error for an invalid endpoint."""
     if not settings.extenders:
         return {}
     session = await stack.enter_async_context(
@@ -138,17 +141,17 @@ async def _connect_extenders(settings: Settings, stack: AsyncExitStack) -> dict[
             headers={"User-Agent": f"policysched/{__version__}"}, cookie_jar=aiohttp.DummyCookieJar()
         )
     )
-    return {name: ExtenderClient(peer, session) for name, peer in settings.extenders.items()}
+    return {name: ExtenderClient(endpoint, session) for name, endpoint in settings.extenders.items()}
 
 
-def _make_leadership(settings: Settings, where: ConnectionSettings, identity: str) -> Leadership:
+def _make_leadership(settings: Settings, connection: ConnectionSettings, identity: str) -> Leadership:
     lease = settings.lease
     if lease is None:
         return NoLeaderElection()
 
     @asynccontextmanager
     async def make() -> AsyncIterator[LeaderElector]:
-        async with await connect(where) as session:
+        async with await connect(connection) as session:
             yield LeaderElector(
                 ApiClient(session),
                 lease,
@@ -181,28 +184,28 @@ def _start_http(
     )
     server = HttpThread(settings.http, health, pages, asyncio.get_running_loop())
     port = server.start()
-    # In a thread, for the server may be waiting for an answer of this very loop.
+    # In a thread: the server may be waiting for a response of this loop.
     stack.push_async_callback(asyncio.to_thread, server.stop)
-    log.info("answering", extra={"address": f"http://{settings.http.host}:{port}"})
+    log.info("listening", extra={"address": f"http://{settings.http.host}:{port}"})
 
 
 def _ready_checks(app: SchedulerApp) -> Mapping[str, HealthCheck]:
-    """A process that stands by for the leader is ready: it is at its work."""
+    """A standby process is ready."""
 
-    def stands_by() -> bool:
+    def is_standby() -> bool:
         return app.leadership_status is LeadershipStatus.FOLLOWING
 
     return {
         "shutdown": lambda: "stopping" if app.stopping else "",
-        "sync": lambda: "" if app.synced or stands_by() else "the first lists are not in yet",
-        "policies": lambda: "" if app.scheduler.programs() or stands_by() else "no policy is active",
+        "sync": lambda: "" if app.synced or is_standby() else "the first lists are not complete yet",
+        "policies": lambda: "" if app.scheduler.programs() or is_standby() else "no policy is active",
         "api": lambda: app.connectivity.problem,
     }
 
 
 def _on_signal(loop: asyncio.AbstractEventLoop, app: SchedulerApp, number: int, _frame: object) -> None:
-    """Not by the loop's own handlers, which it takes away as it closes: a signal that comes then would end the process
-    in the place of its exit code."""
+    """A plain handler, since the loop removes its own as it closes: a signal after that would kill the process and hide
+    its exit code."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(_stop, app, number)
 
@@ -213,7 +216,7 @@ def _stop(app: SchedulerApp, number: int) -> None:
 
 
 def _start_self_check(app: SchedulerApp, api: ApiClient, checks: set[asyncio.Task[list[str]]]) -> None:
-    """`checks` holds the tasks: the loop itself keeps only weak references to them."""
+    """`checks` holds the tasks: the loop keeps only weak references."""
     task = asyncio.create_task(compare_with_server(app.scheduler, api))
     checks.add(task)
     task.add_done_callback(checks.discard)
@@ -224,10 +227,10 @@ def _exit_code(outcome: ExitReason) -> int:
         case ExitReason.STOPPED:
             return 0
         case ExitReason.CLOCK_SET_BACK:
-            pass  # said where it was seen
+            pass  # already logged
         case ExitReason.LOST_LEASE:
-            log.error("ending, for another may lead now; it is to be started again")
+            log.error("lost leadership; exiting so that the process is restarted")
         case ExitReason.NOTHING_TO_RUN:
-            log.error("ending, for there is no policy to run: neither a valid one nor a last known good one")
+            log.error("no policy to run: neither a valid one nor a last known good one; exiting")
     code: int = outcome.value
     return code

@@ -1,13 +1,13 @@
-"""The whole scheduler, put together: what `policysched run` runs and what the simulation drives.
+"""The scheduler composed from its parts: `policysched run` runs it, and the simulation drives it.
 
     reflectors ─┐                                        ┌─► binder   ─► BindAnswered ─┐
     policies   ─┼─► inbox ─► handle ─► decide ─► commands┼─► reporter                   │
     samples    ─┘     ▲      (one loop, in slices)       └─► last known good            │
                       └─────────────────────────────────────────────────────────────────┘
 
-Everything that is different in a simulation is in `Runtime`: the road to the server, clocks, chance, how policies are
-compiled, who leads. A process that does not lead only watches the Lease; it reads the cluster once it leads, while it
-waits for what the leader before it may still have under way.
+Everything that differs in a simulation is in `Runtime`: the transport, clocks, random streams, the policy compiler and
+leader election. A standby process only watches the Lease. It reads the cluster once it leads, while it waits for
+requests that the previous leader may still have in flight.
 """
 
 import asyncio
@@ -56,16 +56,16 @@ log = logging.getLogger(__name__)
 SLICE_S = 0.005
 STEPS_PER_CLOCK_READ = 4
 STEPS_PER_SLICE_MAX = 256
-"""Where the clock stands still (a simulation), a slice ends by count."""
+"""Ends a slice where the clock does not advance (a simulation)."""
 
 REPORTS_FLUSH_TIMEOUT_S = 3.0
-"""How long a stop waits for words that are still to be written, once the binds are answered."""
+"""How long shutdown waits for pending events and conditions, once the binds are answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What the world is made of. `random` gives the stream of dice of that name. The observers get how long one
-    decision, or one bind until its outcome, took; `beat` is called at least once a second by a loop that lives."""
+    """The environment of the scheduler. `random` returns the random stream of a name. The observers get the duration of a
+    decision, and of a bind until its outcome; a live loop calls `beat` at least once a second."""
 
     transport: Transport
     leadership: Leadership
@@ -91,7 +91,7 @@ class ExitReason(Enum):
 
 
 class SchedulerApp:
-    """`run` once. Until it leads, only the leadership is at work."""
+    """Call `run` once. Until it leads, only leader election runs."""
 
     def __init__(self, settings: Settings, runtime: Runtime) -> None:
         self.settings = settings
@@ -142,14 +142,14 @@ class SchedulerApp:
             report=lambda command: self._dispatcher.dispatch([command]),
         )
         self._inbox: deque[Event] = deque()
-        self._decision_elapsed_s = 0.0  # on the decision that is under way
+        self._decision_elapsed_s = 0.0  # of the decision in progress
         self._wake = asyncio.Event()
         self._ended: asyncio.Event = asyncio.Event()
         self._exit_reason: ExitReason | None = None
         self.stopping = False
 
     def _make_writers(self, api: ApiClient) -> tuple[Binder, PrebindWriter, Evictor]:
-        """Those who change pods, claims and volumes: only while this process leads."""
+        """The writers of pods, claims and volumes: they write only while this process leads."""
         settings, runtime = self.settings, self.runtime
         binder = Binder(
             api,
@@ -178,7 +178,7 @@ class SchedulerApp:
         return binder, volumes, evictor
 
     def _make_policy_feed(self, api: ApiClient) -> tuple[LastGoodStore, PolicyFeed]:
-        """Where policies come from, and where the last known good ones are kept."""
+        """The source of policies and the store of the last known good ones."""
         settings, runtime = self.settings, self.runtime
         last_good = LastGoodStore(
             api, settings.last_good, random=runtime.random("last good"), connectivity=self.connectivity
@@ -193,10 +193,10 @@ class SchedulerApp:
         )
         return last_good, feed
 
-    # ── from outside ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── called from outside ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def post(self, event: Event) -> None:
-        """Something happened. In the loop's own thread."""
+        """Queues an event. Call on the loop's thread."""
         self._inbox.append(event)
         self._wake.set()
 
@@ -207,7 +207,7 @@ class SchedulerApp:
         return texts
 
     def request_stop(self, outcome: ExitReason = ExitReason.STOPPED) -> None:
-        """Decide nothing more, wait for the binds under way, give up the Lease, end."""
+        """Stops deciding, waits for binds in flight, releases the Lease and exits."""
         self.stopping = True
         self._request_end(outcome)
 
@@ -217,11 +217,12 @@ class SchedulerApp:
 
     @property
     def unavailable_reason(self) -> str | None:
-        """Why this process can say little of policies and decisions; None where it leads and has the cluster."""
+        """Why this process has no policies and decisions to show; None where it leads and is synced."""
         if self.leadership_status is LeadershipStatus.FOLLOWING:
-            leads = self.runtime.leadership.holder or "nobody that is known"
-            return f"this process stands by and knows no policies, pods or decisions; {leads} leads"
-        return None if self.synced else "the first lists are not in yet"
+            holder = self.runtime.leadership.holder
+            leader = f"the leader is {holder}" if holder else "the leader is unknown"
+            return f"standby process without policies, pods and decisions; {leader}"
+        return None if self.synced else "the first lists are not complete yet"
 
     @property
     def synced(self) -> bool:
@@ -230,10 +231,10 @@ class SchedulerApp:
     # ── the run ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> ExitReason:
-        """From striving for the leadership to its end. Raises what is a bug of ours."""
+        """Acquires the leadership, leads and shuts down. Any exception is a bug."""
         leadership = self.runtime.leadership
         await leadership.start(self._on_leadership_change)
-        nothing_in_flight = False  # so it stays where something breaks: then the Lease is left to expire
+        nothing_in_flight = False  # after an exception the Lease is left to expire
         try:
             while leadership.status is LeadershipStatus.FOLLOWING and self._exit_reason is None:
                 self._wake.clear()
@@ -241,15 +242,15 @@ class SchedulerApp:
                 await self._sleep_until_woken(1.0)
             if self._exit_reason is None:
                 in_flight = await self._lead()
-                # A leadership that was lost took the binder's count with it: its binds may still be carried out.
+                # After a lost leadership the binder's count is not reliable: its binds may still be executed.
                 nothing_in_flight = in_flight == 0 and self._exit_reason is not ExitReason.LOST_LEASE
         finally:
             await leadership.stop(nothing_in_flight=nothing_in_flight)
-        assert self._exit_reason is not None, "ended for no reason"
+        assert self._exit_reason is not None, "ended without an exit reason"
         return self._exit_reason
 
     async def _lead(self) -> int:
-        """Run everything until the end is asked for. Answers how many binds are still unanswered then."""
+        """Runs everything until an end is requested. Returns the number of binds still in flight."""
         tasks: list[asyncio.Task[None]] = [
             asyncio.create_task(work, name=name) for name, work in self._background_tasks().items()
         ]
@@ -281,10 +282,10 @@ class SchedulerApp:
             )
         )
         watched = config_map(self.settings.policies.namespace, self.settings.policies.name)
-        for one in self.settings.node_objects:
-            # Not among what deciding waits for: a kind that is not served must not keep everything pending.
-            found = node_objects(one.kind, group=one.group, version=one.version, resource=one.resource)
-            parts[found.kind] = self._reflector_set.add_reflector(found, self.post, lambda: None)
+        for kind in self.settings.node_objects:
+            # Deciding does not wait for these: a kind that is not served must not keep every pod pending.
+            resource = node_objects(kind.kind, group=kind.group, version=kind.version, resource=kind.resource)
+            parts[resource.kind] = self._reflector_set.add_reflector(resource, self.post, lambda: None)
         parts["ConfigMap"] = self._reflector_set.add_reflector(
             watched, self.policy_feed.on_config_map, self.policy_feed.on_listed
         )
@@ -302,7 +303,9 @@ class SchedulerApp:
         for task in tasks:
             error = task.exception() if task.done() and not task.cancelled() else None
             if error is None:
-                assert not task.done() or self._exit_reason is not None, f"{task.get_name()} ended by itself"
+                assert not task.done() or self._exit_reason is not None, (
+                    f"{task.get_name()} ended unexpectedly"
+                )
                 continue
             if isinstance(error, BaseExceptionGroup) and error.split(LostLeadership)[1] is None:
                 self._request_end(ExitReason.LOST_LEASE)
@@ -315,18 +318,14 @@ class SchedulerApp:
         self._ended.set()
         self._wake.set()
 
-    def _on_leadership_change(self, standing: LeadershipStatus) -> None:
-        if standing is LeadershipStatus.LOST and not self.stopping:
+    def _on_leadership_change(self, status: LeadershipStatus) -> None:
+        if status is LeadershipStatus.LOST and not self.stopping:
             self._request_end(ExitReason.LOST_LEASE)
         self._wake.set()
 
     def _cached_version(self, uid: str) -> UnboundPodVersion | None:
-        seen = self.scheduler.cache.pods.get(PodUid(uid))
-        return (
-            None
-            if seen is None or seen.node is not None
-            else UnboundPodVersion(seen.version, seen.generation)
-        )
+        pod = self.scheduler.cache.pods.get(PodUid(uid))
+        return None if pod is None or pod.node is not None else UnboundPodVersion(pod.version, pod.generation)
 
     # ── handle and decide ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -339,17 +338,17 @@ class SchedulerApp:
                 self._request_end(ExitReason.NOTHING_TO_RUN)
                 return
             if more:
-                await asyncio.sleep(0)  # answers and watches first
+                await asyncio.sleep(0)  # responses and watches first
             else:
                 await self._sleep_until_woken(self._idle_timeout_s())
 
     def _run_slice(self) -> bool:
-        """Apply what arrived, then decide, for a few milliseconds. True: there is more to do right now."""
+        """Handles events, then decides, for a few milliseconds. True: there is more work now."""
         runtime, scheduler = self.runtime, self.scheduler
         ends_s = runtime.monotonic_s() + SLICE_S
         for step in range(STEPS_PER_SLICE_MAX):
-            look = scheduler.attempt_in_progress or step % STEPS_PER_CLOCK_READ == 0
-            if look and step and runtime.monotonic_s() >= ends_s:
+            reads_clock = scheduler.attempt_in_progress or step % STEPS_PER_CLOCK_READ == 0
+            if reads_clock and step and runtime.monotonic_s() >= ends_s:
                 return True
             now_ns = runtime.now_ns()
             if scheduler.attempt_in_progress and not self._may_decide():
@@ -373,12 +372,12 @@ class SchedulerApp:
         return not self.stopping and self.runtime.leadership.may_decide()
 
     def _idle_timeout_s(self) -> float:
-        """How long nothing has to be done unless something happens."""
+        """How long there is no work unless an event arrives."""
         at_ns, decides_in_s = self._dispatcher.wake_at_ns, self.runtime.leadership.decides_in_s()
         waits_s = [1.0, decides_in_s]
         if at_ns is not None:
             waits_s.append((at_ns - self.runtime.now_ns()) / 1e9)
-        # What is past was not ready for another reason, such as binds under way, whose answers wake us.
+        # A time in the past was not ready for another reason, such as binds in flight; their responses wake the loop.
         return max(0.001, min(wait_s for wait_s in waits_s if wait_s > 0))
 
     async def _sleep_until_woken(self, longest_s: float) -> None:
@@ -389,7 +388,7 @@ class SchedulerApp:
             return
 
     async def _drain(self) -> None:
-        """A clean stop: the binds, evictions and writes to volumes under way are answered, then what is to be said of them is said."""
+        """A clean stop: waits for binds, evictions and volume writes in flight, then for their events and conditions."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + self.settings.stop_wait_s
         while (

@@ -1,7 +1,6 @@
-"""On SIGUSR2: what is in memory beside what the server says now, for whoever doubts it.
+"""On SIGUSR2: logs a summary of the cache and compares it with fresh lists, like kube-scheduler's cache debugger.
 
-As kube-scheduler's cache debugger: the cache is summed up, and compared with fresh lists. The cluster moves while it is
-read, so only what differs in the same words twice, some seconds apart, is called a difference.
+The cluster changes while it is read, so only differences that two comparisons some seconds apart both report count.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ DIFFERENCES_LOGGED_MAX = 100
 
 
 async def compare_with_server(scheduler: Scheduler, api: ApiClient) -> list[str]:
-    """Differences that last, as sentences; each is logged too."""
+    """The lasting differences as sentences; each is logged too."""
     cache = scheduler.cache
     counts = {
         "nodes": len(cache.nodes),
@@ -31,19 +30,21 @@ async def compare_with_server(scheduler: Scheduler, api: ApiClient) -> list[str]
         "binds_in_flight": scheduler.binds_in_flight,
     }
     log.info(
-        "the cache", extra={**counts, **{f"pending_{q}": n for q, n in scheduler.pending_counts().items()}}
+        "cache summary",
+        extra={**counts, **{f"pending_{q}": n for q, n in scheduler.pending_counts().items()}},
     )
     try:
         first = set(await _differences(scheduler, api))
         await asyncio.sleep(RECHECK_DELAY_S if first else 0)
-        lasting = [one for one in await _differences(scheduler, api) if one in first] if first else []
+        second = await _differences(scheduler, api) if first else []
+        lasting = [difference for difference in second if difference in first]
     except ApiErrors as error:
-        log.warning("the cache cannot be compared now", extra={"why": str(error)})
+        log.warning("cannot compare the cache with the API server", extra={"why": str(error)})
         return []
     lasting += scheduler.check()
-    for one in lasting[:DIFFERENCES_LOGGED_MAX]:
-        log.error("the cache differs from the server", extra={"difference": one})
-    log.info("compared the cache with the server", extra={"differences": len(lasting)})
+    for difference in lasting[:DIFFERENCES_LOGGED_MAX]:
+        log.error("the cache differs from the API server", extra={"difference": difference})
+    log.info("compared the cache with the API server", extra={"differences": len(lasting)})
     return lasting
 
 
@@ -53,20 +54,20 @@ async def _differences(scheduler: Scheduler, api: ApiClient) -> list[str]:
 
 
 async def _list_nodes(api: ApiClient) -> list[Node]:
-    found: list[Node] = []
+    nodes: list[Node] = []
     async for page in api.pages(NODES.path, {}, page_size=500):
         for obj in page.items:
             try:
                 event = NODES.updated_event(obj)
             except Malformed:
-                continue  # left out of the cache too
+                continue  # not in the cache either
             assert isinstance(event, NodeUpdated), event
-            found.append(event.node)
-    return found
+            nodes.append(event.node)
+    return nodes
 
 
 async def _list_pods(api: ApiClient) -> list[ObservedPod]:
-    found: list[ObservedPod] = []
+    pods: list[ObservedPod] = []
     async for page in api.pages(PODS.path, {}, page_size=500):
         for obj in page.items:
             try:
@@ -74,5 +75,5 @@ async def _list_pods(api: ApiClient) -> list[ObservedPod]:
             except Malformed:
                 continue
             assert isinstance(event, PodUpdated), event
-            found.append(event.pod)
-    return found
+            pods.append(event.pod)
+    return pods

@@ -1,7 +1,7 @@
-"""What the program says of itself in numbers: kube-scheduler's metrics where it has the same, ours beside them.
+"""The metrics of `policysched run`: kube-scheduler's where it has the same, otherwise `policysched_*`.
 
 Meanings and buckets: k8s.io/kubernetes pkg/scheduler/metrics/metrics.go, v1.36. `profile` is the policy's name, which
-is the schedulerName. Histograms are fed as things happen; everything else is read off when it is asked for.
+is the schedulerName. Histograms are observed as events happen; everything else is collected on each scrape.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ from policysched.serve.metrics import (
 
 
 class ObservedApp(Protocol):
-    """What is looked at: the app."""
+    """The parts of the app that metrics are collected from."""
 
     scheduler: Scheduler
     binder: Binder
@@ -70,7 +70,7 @@ class Telemetry:
         self._app: ObservedApp | None = None
         self._bind = self.registry.histogram(
             "policysched_bind_duration_seconds",
-            "From the first request of a bind to its outcome, repetitions included.",
+            "From the first request of a bind to its outcome, retries included.",
             exponential_buckets(0.001, 2, 15),
         )
         self._sli = self.registry.histogram(
@@ -92,7 +92,7 @@ class Telemetry:
         )
 
     def observe_decision_s(self, seconds: float) -> None:
-        """One decision took so long: of those that it found no node for, that is all there is to their attempt."""
+        """Records a decision. For pods without a feasible node it is also the whole attempt."""
         self._decision.observe(seconds)
         for (result, policy), count in (
             () if self._app is None else self._app.scheduler.counters.attempts.items()
@@ -106,7 +106,7 @@ class Telemetry:
         self._bind.observe(seconds)
 
     def attach(self, app: ObservedApp, now_ns: Callable[[], int]) -> None:
-        """Show what this app says of itself."""
+        """Collects the metrics of this app."""
         self._app = app
         self.registry.collectors.append(lambda: self._collect(app, now_ns()))
 
@@ -164,11 +164,13 @@ def _scheduling_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
         },
     )
     yield gauge_family(
-        "policysched_binds_in_flight", "Binds decided and not yet answered.", {(): scheduler.binds_in_flight}
+        "policysched_binds_in_flight",
+        "Binds whose outcome is not known yet.",
+        {(): scheduler.binds_in_flight},
     )
     yield gauge_family(
         "policysched_pods_waiting_for_volumes",
-        "Pods that have their node and are bound once their claims are.",
+        "Pods with a chosen node that wait for their claims to be bound.",
         {(): scheduler.prebinding_count},
     )
     yield counter_family(
@@ -179,10 +181,10 @@ def _scheduling_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
 
 
 def _external_pod_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
-    """What kubelets and other schedulers did."""
+    """Effects of kubelets and of other schedulers."""
     yield counter_family(
         "policysched_pods_rejected_total",
-        "Pods that the kubelet of their node did not take, by its reason.",
+        "Pods that the kubelet of their node rejected, by reason.",
         {
             (("reason", reason), ("profile", policy)): n
             for (reason, policy), n in scheduler.counters.kubelet_rejections.items()
@@ -190,39 +192,40 @@ def _external_pod_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     )
     yield gauge_family(
         "policysched_nodes_held_back",
-        "Nodes of which room is held back, for their kubelets have less than is seen.",
+        "Nodes with capacity held back because their kubelet rejected pods for lack of it.",
         {(): len(scheduler.nodes_with_capacity_holds)},
     )
     yield counter_family(
         "policysched_nodes_overcommitted_total",
-        "Times that a pod which somebody else placed brought a node over what it has.",
+        "Times that a pod placed by another scheduler overcommitted a node.",
         {(): scheduler.counters.overcommits},
     )
 
 
 def _state_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     states = {
-        (("policy", policy), ("state", name)): one for (policy, name), one in scheduler.state_counts().items()
+        (("policy", policy), ("state", name)): counts
+        for (policy, name), counts in scheduler.state_counts().items()
     }
     yield gauge_family(
         "policysched_state_values",
-        "Values that a policy's state holds, one for each key on a node.",
-        {labels: one.value_count for labels, one in states.items()},
+        "Values of a policy's state, one per key and node.",
+        {labels: counts.value_count for labels, counts in states.items()},
     )
     yield gauge_family(
         "policysched_state_values_most",
-        "How many values the state may hold (`most`).",
-        {labels: one.value_count_max for labels, one in states.items()},
+        "Maximum number of values of the state (`most`).",
+        {labels: counts.value_count_max for labels, counts in states.items()},
     )
     yield counter_family(
         "policysched_state_values_dropped_total",
-        "Values that were let go because the state had more than it may hold; the rules see `start` in their place.",
-        {labels: one.dropped_count for labels, one in states.items()},
+        "Values dropped because the state was full; rules read `start` instead.",
+        {labels: counts.dropped_count for labels, counts in states.items()},
     )
     yield counter_family(
         "policysched_state_keys_too_long_total",
-        "How often a state was not fed because its key has more than 1,024 characters.",
-        {labels: one.long_key_count for labels, one in states.items()},
+        "Updates of a state ignored because the key has more than 1,024 characters.",
+        {labels: counts.long_key_count for labels, counts in states.items()},
     )
 
 
@@ -239,17 +242,17 @@ def _write_families(app: ObservedApp) -> Iterator[MetricFamily]:
     )
     yield counter_family(
         "policysched_bind_repetitions_total",
-        "Bind requests sent again for want of an answer.",
+        "Bind requests retried because no response arrived.",
         {(): binds.retried},
     )
     yield counter_family(
         "policysched_evictions_total",
-        "Pods told to end for another, and evictions that ended early.",
+        "Pods evicted for a preemptor, and evictions that were refused.",
         {(("outcome", "evicted"),): evictions.evicted, (("outcome", "refused"),): evictions.refused},
     )
     yield counter_family(
         "policysched_extender_calls_total",
-        "Calls of extenders that policies ask, by whether they answered.",
+        "Calls of extenders by policies, by outcome.",
         {
             (("extender", name), ("verb", verb), ("outcome", outcome)): n
             for (name, verb, outcome), n in app.extender_caller.calls.items()
@@ -257,7 +260,7 @@ def _write_families(app: ObservedApp) -> Iterator[MetricFamily]:
     )
     yield counter_family(
         "policysched_reports_total",
-        "Events and conditions by what became of them.",
+        "Events and conditions by result.",
         {
             (("kind", "event"), ("result", "written")): reports.events_written,
             (("kind", "condition"), ("result", "written")): reports.conditions_written,

@@ -265,7 +265,7 @@ def test_what_cannot_run_is_said_in_one_line_with_exit_2(args: list[str], said: 
     ("name", "text", "said"),
     [
         ("a_yaml", "a: [1\nb: 2\n", "a.yaml:2:2: not YAML"),
-        ("b_yaml", "kind: Service\n", "no ConfigMap in it has a key that ends in .policy"),
+        ("b_yaml", "kind: Service\n", "contains no ConfigMap with a key that ends in .policy"),
     ],
 )
 def test_a_file_that_holds_no_policy_is_said_in_one_line(
@@ -443,8 +443,8 @@ def test_help_imports_no_command() -> None:
     light = [
         "policysched.cli",
         "policysched.cli.closed_output",
-        "policysched.gc_tuning",
         "policysched.data_files",
+        "policysched.gc_tuning",
     ]
     assert done.stdout.splitlines()[-1] == str(light)
     assert "lint" in done.stdout
@@ -494,8 +494,8 @@ def test_a_policy_that_kubectl_put_under_binary_data_is_no_clean_configmap(tmp_p
 
     assert told.code == 2
     assert told.err == (
-        f"policysched: {path}:8:3: key b.policy of ConfigMap policies stands under binaryData, "
-        "where kubectl puts what is not UTF-8 text\n"
+        f"policysched: {path}:8:3: key b.policy of ConfigMap policies is under binaryData, "
+        "where kubectl puts files that are not UTF-8\n"
     )
 
 

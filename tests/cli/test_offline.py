@@ -125,7 +125,7 @@ def test_explain_says_what_preemption_could_do(files: Path) -> None:
     said = run(files, "explain", "humble").stdout
 
     assert urgent["message"] == "0/2 nodes are available: 2 Insufficient cpu."
-    assert "it would be nominated to b, and for it evicted: default/low" in urgent["notes"]
+    assert "would be nominated to b, evicting default/low" in urgent["notes"]
     assert humble["message"].endswith(
         "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
     )
@@ -144,7 +144,7 @@ def test_a_bound_pod_is_explained_as_if_its_own_room_were_free(files: Path) -> N
     record = answer(run(files, "explain", "holder", "--output-format", "json"), "explain")
 
     assert "full" in record["feasible"]
-    assert any("is on full already" in note for note in record["notes"])
+    assert any("is already on full" in note for note in record["notes"])
 
 
 def test_simulate_places_what_names_the_policy_and_leaves_the_rest_alone(files: Path) -> None:
@@ -269,7 +269,7 @@ def test_values_that_are_none_and_nodes_that_are_not_there_are_said_of_a_samples
         "samples.yaml: metric net_rx: not a bandwidth, so missing: `80Mpbs` (quiet), `NaN` (busy)\n"
         in result.stderr
     )
-    assert "metric net_rx has samples of nodes that are not there: quite, ful\n" in result.stderr
+    assert "metric net_rx has samples of unknown nodes: quite, ful\n" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -277,10 +277,10 @@ def test_values_that_are_none_and_nodes_that_are_not_there_are_said_of_a_samples
     [
         ("just words", "has no `kind`"),
         ("- 1\n- 2\n", "has no `kind`"),
-        ("", "holds no Kubernetes object"),
-        ("kind: [unclosed", "cluster.yaml:2:1: is no YAML"),
-        ("kind: 2026-99-99", "cluster.yaml: is no YAML: month must be in 1..12"),
-        ('{"kind": "Pod"', "is no JSON"),
+        ("", "contains no Kubernetes object"),
+        ("kind: [unclosed", "cluster.yaml:2:1: not YAML"),
+        ("kind: 2026-99-99", "cluster.yaml: not YAML: month must be in 1..12"),
+        ('{"kind": "Pod"', "not JSON"),
         ("a: " + "[" * 200_000, "nests more than 1000 levels deep"),
     ],
 )
@@ -372,7 +372,7 @@ def test_extenders_are_not_asked_and_that_is_said(files: Path) -> None:
     policy.write_text(POLICY)
     without = answer(run(files, "simulate", "--output-format", "json"), "simulate")
     for record in (placed, explained):
-        assert "not asked: extender gpu; what it refuses and scores is missing here" in record["notes"]
+        assert "extender gpu is not called; its rejections and scores are not included" in record["notes"]
     assert placed["placements"] == without["placements"] != []
 
 
@@ -384,7 +384,9 @@ def test_explain_says_which_rules_an_outage_switches_off(files: Path) -> None:
     record = answer(run(files, "explain", "default/web", "--output-format", "json"), "explain")
     people = run(files, "explain", "default/web")
 
-    words = "outage of net_rx, of which too many nodes have no fresh sample; rules that do not apply: link_cool, bandwidth"
+    words = (
+        "outage of net_rx: too many nodes have no fresh sample; rules that do not apply: link_cool, bandwidth"
+    )
     assert record["notes"] == [words]
     assert words in " ".join(people.stderr.split())
 
@@ -438,8 +440,10 @@ def test_values_of_states_come_from_a_file_as_one_writes_them_or_as_they_are_kep
     }
     assert [one["rule"] for one in explained["rejected"]["full"]] == ["node_resources_fit", "trusted"]
     assert {one["raw"] for one in without["scores"]["learnt"].values()} == {1.0}
-    assert "states are as they start: reward 1, broken 0 (no --state file was given)" in without["notes"]
-    strange = f"{files / 'state.yaml'}: state reward has values of nodes that are not there: gone"
+    assert (
+        "states have their start values: reward 1, broken 0 (no --state file was given)" in without["notes"]
+    )
+    strange = f"{files / 'state.yaml'}: state reward has values of unknown nodes: gone"
     assert (strange in explained["notes"]) is ("gone" in given)
     assert [(one["pod"], one["node"]) for one in simulated["placements"]] == [("default/web", "quiet")]
 
@@ -462,14 +466,14 @@ def test_what_containers_in_a_cluster_file_did_moves_no_value_of_a_question(file
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[]", "it is no map of states"),
+        ("[]", "not a map of states"),
         ("{", "expected the node content"),
-        ("reward: 3", "reward: here stands a map of keys"),
-        ("reward: {web: 3}", "reward.web: here stands a map of nodes"),
-        ("reward: {web: {busy: much}}", "reward.web.busy: `much` is no float"),
-        ("reward: {web: {busy: .inf}}", "reward.web.busy: `inf` is no float"),
-        ("broken: {busy: 1}", "broken: `{'busy': 1}` is no ratio"),
-        ("reward: {1: {busy: 1}}", "reward: `1` is no text; put it in quotes"),
+        ("reward: 3", "reward: expected a map of keys"),
+        ("reward: {web: 3}", "reward.web: expected a map of nodes"),
+        ("reward: {web: {busy: much}}", "reward.web.busy: `much` is not a value of type float"),
+        ("reward: {web: {busy: .inf}}", "reward.web.busy: `inf` is not a value of type float"),
+        ("broken: {busy: 1}", "broken: `{'busy': 1}` is not a value of type ratio"),
+        ("reward: {1: {busy: 1}}", "reward: the key `1` is not a string; put it in quotes"),
         ('{"fed_ns": 1, "values": {"reward": [["web", "busy", true]]}}', "invalid value True"),
     ],
 )

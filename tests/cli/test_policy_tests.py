@@ -88,7 +88,7 @@ def test_an_expectation_that_is_met_passes(folder: Path, expect: str) -> None:
     [
         ("node: {p: busy}", "web/p: expected busy, it went to calm"),
         ("node: {p: null}", "web/p: expected no node, it went to calm"),
-        ("pending: {p: ''}", "web/p: expected to wait, it went to calm"),
+        ("pending: {p: ''}", "web/p: expected to stay pending, it went to calm"),
         ("rejected: {p: {calm: link_cool}}", "web/p on calm: expected link_cool to reject it, found nothing"),
         (
             "rejected: {p: {busy: null}}",
@@ -99,7 +99,7 @@ def test_an_expectation_that_is_met_passes(folder: Path, expect: str) -> None:
         ("feasible: {p: [busy, calm]}", "expected busy, calm, found calm (busy by link_cool)"),
         ("score: {p: {calm: {quiet: '>= 71'}}}", "web/p on calm: expected quiet >= 71, found 70"),
         ("score: {p: {busy: {quiet: 10}}}", "expected quiet 10, found none (busy by link_cool)"),
-        ("evicted: [p]", "expected web/p, evicted were none"),
+        ("evicted: [p]", "expected web/p, found none"),
     ],
 )
 def test_an_expectation_that_is_not_met_fails_with_what_was_found(
@@ -119,7 +119,7 @@ def test_order_is_that_of_the_decisions(folder: Path) -> None:
     wrong = play_tests(folder, one_test(pods, "order: [one, first]"))
 
     assert right.code == 0, right.out
-    assert "expected the order default/one, default/first; it was default/first, default/one" in wrong.out
+    assert "expected the order default/one, default/first, found default/first, default/one" in wrong.out
 
 
 def test_a_pod_that_finds_no_node_waits_with_the_words_of_its_event(folder: Path) -> None:
@@ -257,8 +257,8 @@ tests:
         ("rewards: {web: {a: 1}}", "PS702"),
         ("reward: {web: {nowhere: 1}}", "PS702"),
         ("steady: {nowhere: 1}", "PS702"),
-        ("reward: {web: {a: high}}", "`high` is no float"),
-        ("reward: 0.5", "here stands a map of keys"),
+        ("reward: {web: {a: high}}", "`high` is not a value of type float"),
+        ("reward: 0.5", "expected a map of keys"),
     ],
 )
 def test_a_value_of_a_state_that_cannot_be_is_an_error_at_its_place(
@@ -341,7 +341,7 @@ def test_an_answer_that_is_not_heeded_is_noticed(folder: Path, monkeypatch: pyte
     (folder / "test.policy").write_text(ASKING)
     monkeypatch.setattr(
         "policysched.policytest.scenario_runner.call_canned_extenders",
-        lambda command, _: ExtendersAnswered(command.number, {}),
+        lambda command, _: ExtendersAnswered(command.call_id, {}),
     )
 
     found = play_tests(
@@ -493,18 +493,22 @@ def test_without_looking_names_up_a_renamed_rule_would_not_be_told_from_a_failur
         ("- {name: a, expect: {}}\n", "expect: ", 8),
         ("- {name: a, expect: {nodes: {p: a}}}\n", "expect.nodes: is unknown here; did you mean `node`?", 8),
         ("- name: a\n  at: soon\n  expect: {order: [p, q]}\n", "a duration such as 90s or 5m", 9),
-        ("- name: a\n  name: b\n", "`name` stands here twice", 9),
-        ("- name: a\n  pods: [\n", "the text is no YAML", 10),
+        ("- name: a\n  name: b\n", "duplicate key `name`", 9),
+        ("- name: a\n  pods: [\n", "not YAML", 10),
         ("- {name: a, pods: [{name: p, cpu: much}], expect: {node: {p: calm}}}\n", "much", 8),
         ("- {name: a, metrics: {net_tx: {calm: 1}}, expect: {evicted: []}}\n", "unknown metric `net_tx`", 8),
         (
             "- {name: a, metrics: {net_rx: {calm: fast}}, expect: {evicted: []}}\n",
-            "`fast` is no bandwidth",
+            "`fast` is not a value of type bandwidth",
             8,
         ),
         ("- {name: a, metrics: {net_rx: {clam: 1}}, expect: {evicted: []}}\n", "unknown node `clam`", 8),
         ("- {name: a, cluster: none.yaml, expect: {evicted: []}}\n", "none.yaml: no such file", 8),
-        ("- {name: a, pods: [{name: p, labels: {1: x}}], expect: {evicted: []}}\n", "`1` is no text", 8),
+        (
+            "- {name: a, pods: [{name: p, labels: {1: x}}], expect: {evicted: []}}\n",
+            "the key `1` is not a string",
+            8,
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_said_with_line_and_column(
@@ -571,15 +575,15 @@ def test_coverage_counts_both_outcomes_of_every_filter_when_and_layer(folder: Pa
     found = play_tests(folder, one_test(WEB, "node: {p: calm}"), "--coverage")
 
     assert found.code == 0
-    left = [line.partition("no test has ")[2] for line in found.out.splitlines() if "PS701" in line]
+    left = [line.partition("untested outcome of ")[2] for line in found.out.splitlines() if "PS701" in line]
     assert left == [
-        "`filter fits` where it refuses",
-        "`filter link_cool` where it has its `when` not hold",
-        "`layer urgent` where it applies",
-        "`filter link_cool (layer urgent)` where it passes",
-        "`filter link_cool (layer urgent)` where it refuses",
-        "`filter link_cool (layer urgent)` where it has its `when` hold",
-        "`filter link_cool (layer urgent)` where it has its `when` not hold",
+        "`filter fits`: refuses",
+        "`filter link_cool`: `when` does not hold",
+        "`layer urgent`: applies",
+        "`filter link_cool (layer urgent)`: passes",
+        "`filter link_cool (layer urgent)`: refuses",
+        "`filter link_cool (layer urgent)`: `when` holds",
+        "`filter link_cool (layer urgent)`: `when` does not hold",
     ]
     assert "test: 6 of 13 outcomes of its rules brought about (46%)" in found.out
 

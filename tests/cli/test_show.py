@@ -109,7 +109,7 @@ def test_a_flag_for_no_parameter_is_one_line_and_exit_2(tmp_path: Path) -> None:
         found = CliRunner().invoke(main, [command, str(path), "--param", "most=80"])
 
         assert found.exit_code == 2
-        assert "no policy here has a parameter `most`; there is none" in found.stderr
+        assert "no policy here has a parameter `most`; none is declared" in found.stderr
 
 
 def test_who_is_asked_over_http_is_shown(policy: str) -> None:

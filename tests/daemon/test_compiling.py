@@ -80,7 +80,7 @@ def test_a_worker_that_hangs_is_a_finding(tmp_path: Path) -> None:
 
     bundle = asyncio.run(scenario())
 
-    assert "no answer within 0.1 s" in bundle.sources["main.policy"].diagnostics[0].message
+    assert "no result within 0.1 s" in bundle.sources["main.policy"].diagnostics[0].message
 
 
 def test_a_spare_that_died_while_it_waited_is_replaced() -> None:
@@ -102,7 +102,7 @@ def test_a_worker_that_breaks_is_a_finding_with_its_last_words() -> None:
 
     bundle = asyncio.run(scenario())
 
-    assert "ended with 1" in bundle.sources["main.policy"].diagnostics[0].message
+    assert "exited with 1" in bundle.sources["main.policy"].diagnostics[0].message
 
 
 def test_only_keys_of_policies_are_read() -> None:

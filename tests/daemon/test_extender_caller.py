@@ -137,7 +137,7 @@ def test_one_that_may_be_left_out_refuses_nobody_and_scores_nobody() -> None:
 def test_a_pod_that_cannot_be_read_is_told() -> None:
     said = consulted(Fake("x", []), name="gone")
 
-    assert said.failure is not None and said.failure.startswith("the pod cannot be read for its extenders")
+    assert said.failure is not None and said.failure.startswith("cannot read the pod for its extenders")
 
 
 def test_nodes_are_kept_whole_only_where_somebody_wants_them() -> None:

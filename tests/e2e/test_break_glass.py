@@ -47,7 +47,7 @@ def test_kube_scheduler_takes_over_from_a_dead_policysched_and_gives_back(
     deployed.create("meanwhile", scheduler=OURS)
     deployed.bound("meanwhile")
     with deployed.running(elect=True, settings=SOON_EXPIRED) as back:
-        back.heard("answering")
+        back.heard("listening")
         holder = whole_control_plane.api.get(LEASE)["spec"]["holderIdentity"]
         assert not back.said("acquired the lease; leading")
 

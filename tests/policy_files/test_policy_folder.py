@@ -75,5 +75,5 @@ def test_a_start_without_policies_and_two_files_of_one_name_are_mistakes(tmp_pat
         PolicyFolder([tmp_path], lambda _: None)
     with pytest.raises(UnusableFile, match="no such file"):
         read_policy_folder([tmp_path / "none"])
-    with pytest.raises(UnusableFile, match="another file of that name"):
+    with pytest.raises(UnusableFile, match="another file has the same name"):
         read_policy_folder([tmp_path / "x", tmp_path / "x" / "a.policy"])

@@ -36,8 +36,8 @@ class Lint:
 def test_what_the_server_answers_to_a_metrics_query_is_told_before_it_runs(lint: Lint) -> None:
     assert lint(LONG_RATE, f'  sampled_at = "{SAMPLED_AT}"\n').out == ""
     assert "PS903" in lint("node_netwrok_receive_bytes_total").out
-    assert "there is no series" in lint("node_netwrok_receive_bytes_total").out
-    assert "none of its 2 series has the label `node`" in lint(LONG_RATE, join="node").out
+    assert "the query returns no series" in lint("node_netwrok_receive_bytes_total").out
+    assert "none of the 2 series has the label `node`" in lint(LONG_RATE, join="node").out
     assert "PS904" in lint("sum by (instance").out
     assert "PS904" in lint("1 + 1").out
     assert "PS903" in lint(LONG_RATE, '  sampled_at = "timestamp(nothing)"\n').out

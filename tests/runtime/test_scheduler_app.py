@@ -492,7 +492,7 @@ def test_who_stands_by_says_on_its_pages_who_leads() -> None:
 
         page = policy_page(second.scheduler, str(second.settings.policies), note=second.unavailable_reason)
 
-        assert page["note"] == "this process stands by and knows no policies, pods or decisions; one leads"
+        assert page["note"] == "standby process without policies, pods and decisions; the leader is one"
         assert findings("policy", page) == []
         assert leader.unavailable_reason is None
         for app in (second, leader):
