@@ -42,7 +42,7 @@ def test_the_page_names_every_built_in_and_its_parameters(name: str) -> None:
     declared = {
         parameter.name for parameter in (*BUILTINS[name].filter_parameters, *BUILTINS[name].parameters)
     }
-    assert set(re.findall(r"^- `(\w+)`", section, re.MULTILINE)) == declared
+    assert set(re.findall(r"^- `(\w+)`(?: of the \w+)? \(", section, re.MULTILINE)) == declared
 
 
 @pytest.mark.parametrize("name", list(BUILTINS))

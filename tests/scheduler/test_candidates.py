@@ -106,11 +106,13 @@ def stuck(scene: Scene, by: Program) -> Pod | None:
 
 
 Check = Callable[[Program, Scene], int]
-"""Checks one scene; returns how many candidates it checked."""
+"""Checks one scene; returns how many candidates, victims or nodes it checked."""
+ROUNDS_MAX = 10
+"""Of examples until a check had something to check: candidates are rare where few pods may be evicted."""
 
 
 def check_scenes(by: Program, check: Check, *, placed_max: int = 10) -> None:
-    """Check random scenes. Fails if none of them has a candidate: then the check checked nothing."""
+    """Check random scenes. Fails if the check found nothing to check in any of them."""
     checked = 0
 
     @given(scene=scenes(placed_max=placed_max))
@@ -119,8 +121,11 @@ def check_scenes(by: Program, check: Check, *, placed_max: int = 10) -> None:
         nonlocal checked
         checked += check(by, scene)
 
-    search()
-    assert checked > 0, "no scene has a candidate"
+    for _ in range(ROUNDS_MAX):
+        search()
+        if checked > 0:
+            return
+    raise AssertionError("nothing to check in any scene")
 
 
 @pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
@@ -208,7 +213,7 @@ def check_all_candidates_found(by: Program, scene: Scene) -> int:
                 reasons.update(empty.refusals[node][0].event_reasons)
     assert {candidate.node for candidate in found.candidates} == possible
     assert Counter(found.reasons) == reasons
-    return len(possible)
+    return len(said.refusals)
 
 
 @pytest.mark.parametrize("by", [OF_NODES, ROOMY], ids=["of nodes", "with a rule of its own"])
