@@ -28,7 +28,7 @@ def logger() -> Iterator[logging.Logger]:
     made.handlers.clear()
 
 
-def test_json_has_the_message_and_every_fact_under_its_name(logger: logging.Logger) -> None:
+def test_json_has_the_message_and_every_field(logger: logging.Logger) -> None:
     lines = Lines(JsonLogFormatter())
     logger.addHandler(lines)
 
@@ -48,10 +48,10 @@ def test_json_has_the_message_and_every_fact_under_its_name(logger: logging.Logg
         "twice",
         7,
     )
-    assert all("\n" not in line for line in lines.lines)
+    assert ["\n" in line for line in lines.lines] == [False, False]
 
 
-def test_text_quotes_what_would_run_into_its_neighbours(logger: logging.Logger) -> None:
+def test_text_quotes_values_with_separators(logger: logging.Logger) -> None:
     lines = Lines(TextLogFormatter())
     logger.addHandler(lines)
 
@@ -60,7 +60,7 @@ def test_text_quotes_what_would_run_into_its_neighbours(logger: logging.Logger) 
     assert lines.lines[0][13:] == 'info    it is so  pods=3 why="two words" line="a\\nb" none=""'
 
 
-def test_an_exception_is_shown_with_its_place(logger: logging.Logger) -> None:
+def test_an_exception_is_logged_with_its_position(logger: logging.Logger) -> None:
     lines = Lines(JsonLogFormatter())
     logger.addHandler(lines)
 

@@ -25,7 +25,7 @@ from policysched.schemas import schema
 from policysched.serve.server import ListenAddress
 
 
-def test_flags_win_over_variables_and_these_over_the_file(tmp_path: Path) -> None:
+def test_flags_override_variables_and_variables_override_the_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("policies: a/file\nhttp: :1\nbinding: {binders: 7}\nlog: {format: json, level: error}\n")
     environment = {"POLICYSCHED_HTTP": ":2", "POLICYSCHED_LOG__LEVEL": "debug", "PATH": "/bin"}
@@ -39,7 +39,7 @@ def test_flags_win_over_variables_and_these_over_the_file(tmp_path: Path) -> Non
     assert settings.binding.binders == 7
 
 
-def test_what_is_not_said_has_its_default() -> None:
+def test_missing_settings_have_their_defaults() -> None:
     settings = read_settings(None, {}, {"policies": "a/b"})
 
     assert settings.lease == LeaseSettings()
@@ -47,7 +47,7 @@ def test_what_is_not_said_has_its_default() -> None:
     assert settings.limits == SchedulerLimits()
 
 
-def test_variables_are_numbers_and_truths_where_the_setting_is_one() -> None:
+def test_variables_are_parsed_as_numbers_and_booleans() -> None:
     environment = {
         "POLICYSCHED_POLICIES": "a/b",
         "POLICYSCHED_LEADER_ELECTION__ENABLED": "false",
@@ -79,7 +79,7 @@ def test_variables_are_numbers_and_truths_where_the_setting_is_one() -> None:
         ("policies: a/b\nhttp: ':99999'\n", "`:99999` is not an address"),
     ],
 )
-def test_a_mistake_is_reported_where_it_was_made(text: str, words: str, tmp_path: Path) -> None:
+def test_an_error_is_reported_with_its_position(text: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(text)
 
@@ -90,7 +90,7 @@ def test_a_mistake_is_reported_where_it_was_made(text: str, words: str, tmp_path
     assert "\n" not in str(error.value)
 
 
-def test_all_mistakes_are_reported_in_one_run_each_where_it_was_made(tmp_path: Path) -> None:
+def test_all_errors_are_reported_in_one_run_with_their_positions(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(
         "policies: a/b\n"
@@ -133,7 +133,7 @@ def test_all_mistakes_are_reported_in_one_run_each_where_it_was_made(tmp_path: P
     )
 
 
-def test_a_file_that_cannot_be_read_hides_nothing_of_what_the_others_say(tmp_path: Path) -> None:
+def test_an_unreadable_file_does_not_hide_errors_of_flags_and_variables(tmp_path: Path) -> None:
     with pytest.raises(BadSettings) as error:
         read_settings(tmp_path / "nowhere.yaml", {"POLICYSCHED_HTTP": "here"}, {"context": ""})
 
@@ -144,7 +144,7 @@ def test_a_file_that_cannot_be_read_hides_nothing_of_what_the_others_say(tmp_pat
     )
 
 
-def test_what_is_wrong_by_the_schema_is_not_looked_at_further(tmp_path: Path) -> None:
+def test_a_setting_that_violates_the_schema_is_not_checked_further(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("policies: a/b\nleader_election: {duration_s: soon, retry_s: 12}\nsources: [a]\n")
 
@@ -157,13 +157,13 @@ def test_what_is_wrong_by_the_schema_is_not_looked_at_further(tmp_path: Path) ->
     )
 
 
-def test_a_home_that_nobody_knows_is_a_file_that_is_not_there() -> None:
+def test_an_unknown_home_directory_is_a_missing_file() -> None:
     settings = read_settings(None, {}, {"policies": "a/b", "kubeconfig": "~nobody-of-that-name/config"})
 
     assert settings.kubeconfig == Path("~nobody-of-that-name/config")
 
 
-def test_a_misspelt_variable_is_refused_by_its_name() -> None:
+def test_an_unknown_variable_is_rejected_by_name() -> None:
     with pytest.raises(BadSettings, match="POLICYSCHED_BINDING__BINDER: "):
         read_settings(None, {"POLICYSCHED_BINDING__BINDER": "5"}, {"policies": "a/b"})
 
@@ -177,7 +177,7 @@ def test_a_misspelt_variable_is_refused_by_its_name() -> None:
         ("leader_election", LeaseSettings),
     ],
 )
-def test_the_schema_offers_only_what_there_is(section: str, kind: Any) -> None:
+def test_the_schema_has_only_existing_settings(section: str, kind: Any) -> None:
     offered = set(schema("settings")["properties"][section]["properties"]) - {"enabled", "lease"}
 
     assert offered <= {one.name for one in fields(kind)}
@@ -205,7 +205,7 @@ sources:
 """
 
 
-def test_every_field_of_every_kind_of_source_arrives(tmp_path: Path) -> None:
+def test_every_field_of_every_source_kind_is_read(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(SOURCES)
 
@@ -229,7 +229,7 @@ def test_every_field_of_every_kind_of_source_arrives(tmp_path: Path) -> None:
     }
 
 
-def test_tls_is_verified_where_the_settings_do_not_say_otherwise() -> None:
+def test_tls_is_verified_by_default() -> None:
     given = {"policies": "a/b", "sources": {"p": {"kind": "prometheus", "url": "https://p"}}}
 
     (source,) = read_settings(None, {}, given).samples.sources.values()
@@ -287,7 +287,7 @@ def test_tls_is_verified_where_the_settings_do_not_say_otherwise() -> None:
         ("{kind: annotations, time_zone: Mars/Olympus}", "unknown time zone `Mars/Olympus`"),
     ],
 )
-def test_a_source_that_cannot_be_used_is_refused_without_saying_its_secrets(
+def test_an_unusable_source_is_rejected_without_showing_its_secrets(
     source: str, words: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "settings.yaml"
@@ -300,12 +300,12 @@ def test_a_source_that_cannot_be_used_is_refused_without_saying_its_secrets(
     assert "hunter2" not in str(error.value)
 
 
-def test_a_default_source_that_is_not_there_is_refused() -> None:
+def test_an_unknown_default_source_is_rejected() -> None:
     with pytest.raises(BadSettings, match="default_source: there is no source `p` under `sources`"):
         read_settings(None, {}, {"policies": "a/b", "default_source": "p"})
 
 
-def test_headers_are_hidden_where_the_settings_are_shown() -> None:
+def test_headers_are_redacted_in_shown_settings() -> None:
     headers = {"X-Key": "hunter2"}
     given = {
         "policies": "a/b",

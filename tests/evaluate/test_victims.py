@@ -64,4 +64,4 @@ def test_the_modes_of_the_clause(statement: str, expected: list[bool]) -> None:
     allowed = compiled.may_evict(preemptor, namespace(), QueuedPodInfo(0, 0), 0)
 
     assert [allowed(other) for other in others] == expected
-    assert compiled.allows_preemption == any(expected)
+    assert compiled.allows_preemption == (True in expected)

@@ -117,7 +117,7 @@ async def extender(
         await one.desk.close()
 
 
-def test_each_verb_says_in_its_own_form_why_there_is_no_answer() -> None:
+def test_each_verb_reports_errors_in_its_own_form() -> None:
     async def scenario() -> None:
         async with extender() as one:
             nodes = {"Pod": pod_manifest("web"), "NodeNames": ["a"]}
@@ -144,7 +144,7 @@ NAMED: dict[str, dict[str, Any]] = {
 }
 
 
-def test_samples_decide_here_too_and_a_metric_without_a_source_is_said() -> None:
+def test_samples_are_used_and_a_metric_without_a_source_is_reported() -> None:
     def metric(name: str, source: str) -> str:
         asked = f'query = "example.com/load", source = {source}, join = node'
         return f'metric {name}: ratio {{ {asked}, unit = "1", every = 1s, stale = 9s }}\n'
@@ -168,7 +168,7 @@ def test_samples_decide_here_too_and_a_metric_without_a_source_is_said() -> None
     on_virtual_time(scenario)
 
 
-def test_what_comes_too_late_is_not_worked_on() -> None:
+def test_an_expired_request_is_not_evaluated() -> None:
     async def scenario() -> None:
         async with extender(budget_s=-1.0) as one:
             reply = await one.ask("filter", NAMED["filter"])
@@ -178,7 +178,7 @@ def test_what_comes_too_late_is_not_worked_on() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_bind_is_carried_out_and_its_room_taken_at_once() -> None:
+def test_a_bind_is_executed_and_its_resources_are_reserved_at_once() -> None:
     async def scenario() -> None:
         async with extender() as one:
             one.world.add_pod("web", cpu="3")
@@ -200,9 +200,7 @@ def test_a_bind_is_carried_out_and_its_room_taken_at_once() -> None:
 
 
 @pytest.mark.parametrize("carried", [True, False])
-def test_a_bind_without_an_answer_holds_its_room_until_it_is_known_what_became_of_it(
-    *, carried: bool
-) -> None:
+def test_a_bind_without_a_response_keeps_its_resources_until_its_outcome_is_known(*, carried: bool) -> None:
     async def scenario() -> None:
         async with extender(budget_s=0.3) as one:
             one.world.add_pod("web", cpu="3")
@@ -219,7 +217,7 @@ def test_a_bind_without_an_answer_holds_its_room_until_it_is_known_what_became_o
     on_virtual_time(scenario)
 
 
-def test_without_any_policy_it_ends() -> None:
+def test_without_a_policy_the_app_exits() -> None:
     async def scenario() -> None:
         with pytest.raises(NothingToRun, match="no policy in ConfigMap kube-system/policies is valid"):
             await Extender(World(), "policy fit version 1\nnonsense\n", 4.0).app.run()
@@ -230,7 +228,7 @@ def test_without_any_policy_it_ends() -> None:
 # ── settings ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_files_or_a_configmap_and_a_flag_wins_over_the_file(tmp_path: Path) -> None:
+def test_policies_come_from_files_or_a_configmap_and_flags_override_the_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(
         "policies: a/b\nhttp: :1\nextender_server: {budget_s: 2, tls: {certificate: c, key: k}}\n"
@@ -257,6 +255,6 @@ def test_files_or_a_configmap_and_a_flag_wins_over_the_file(tmp_path: Path) -> N
         ({"policies": "a/b", "http": ":99999"}, "is not an address"),
     ],
 )
-def test_settings_that_lack_something_are_told(flags: dict[str, Any], words: str) -> None:
+def test_incomplete_settings_are_rejected(flags: dict[str, Any], words: str) -> None:
     with pytest.raises(BadSettings, match=words):
         read_extender_settings(None, {}, flags)

@@ -29,13 +29,23 @@ def hooks_for_others() -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize(
-    "hook", [*hooks_here(), *hooks_for_others()], ids=lambda hook: f"{hook['id']}-{hook['language']}"
-)
+POLICYSCHED_HOOKS = [
+    hook
+    for hook in (*hooks_here(), *hooks_for_others())
+    if shlex.split(hook["entry"])[0].endswith("policysched")
+]
+
+
+def test_fmt_and_lint_are_hooks_here_and_fmt_lint_and_test_are_hooks_for_others() -> None:
+    assert [hook["id"] for hook in POLICYSCHED_HOOKS] == [
+        *("policysched-fmt", "policysched-lint"),
+        *("policysched-fmt", "policysched-lint", "policysched-test"),
+    ]
+
+
+@pytest.mark.parametrize("hook", POLICYSCHED_HOOKS, ids=lambda hook: f"{hook['id']}-{hook['language']}")
 def test_a_hook_that_runs_policysched_runs_a_command_that_takes_files(hook: dict[str, Any]) -> None:
-    program, *words = shlex.split(hook["entry"])
-    if not program.endswith("policysched"):
-        return
+    _, *words = shlex.split(hook["entry"])
 
     found = main.get_command(click.Context(main), words[0])
 
@@ -50,11 +60,11 @@ def test_the_hooks_for_others_are_those_that_the_documentation_names() -> None:
 
 
 def test_the_hooks_here_look_at_every_shipped_policy() -> None:
-    shipped = [*(ROOT / "policies").glob("*.policy"), ROOT / "deploy" / "policies.yaml"]
-    patterns = [hook["files"] for hook in hooks_here() if hook["id"] == "policysched-lint"]
+    policies = [path.relative_to(ROOT).as_posix() for path in (ROOT / "policies").glob("*.policy")]
+    (pattern,) = [hook["files"] for hook in hooks_here() if hook["id"] == "policysched-lint"]
 
-    assert shipped
-    assert all(re.search(patterns[0], path.relative_to(ROOT).as_posix()) for path in shipped)
+    assert policies
+    assert [path for path in (*policies, "deploy/policies.yaml") if not re.search(pattern, path)] == []
 
 
 def test_the_workflow_and_the_gate_run_the_test_command_of_the_readme() -> None:

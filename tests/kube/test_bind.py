@@ -68,11 +68,11 @@ async def bound(transport: Transport, command: Bind, **more: Any) -> BindOutcome
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_on_a_lossy_road_every_outcome_is_what_the_server_has(seed: int) -> None:
+def test_over_a_lossy_transport_every_outcome_matches_the_server(seed: int) -> None:
     on_virtual_time(lambda: burst(seed))
 
 
-def test_a_binder_that_takes_silence_for_no_is_caught() -> None:
+def test_planted_binder_that_treats_silence_as_a_refusal_is_found() -> None:
     """The planted bug: what was not answered is withdrawn."""
 
     def impatient(seed: int) -> None:
@@ -109,7 +109,7 @@ async def burst(seed: int) -> None:
     assert binding.binder.counts.retried > 5
 
 
-def test_a_bind_carries_the_uid_and_a_life_of_five_seconds() -> None:
+def test_a_bind_carries_the_uid_and_a_timeout_of_five_seconds() -> None:
     async def scenario() -> None:
         road = Script([(201, {"kind": "Status"})])
         command = bind(pod_manifest("web", uid="u1"))
@@ -131,7 +131,7 @@ def test_a_bind_carries_the_uid_and_a_life_of_five_seconds() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_bind_is_repeated_unchanged_until_it_is_answered() -> None:
+def test_a_bind_is_retried_unchanged_until_it_is_answered() -> None:
     async def scenario() -> None:
         road = Script([no_answer(), (500, {}), (429, {"retryAfter": 9}), (401, {}), (201, {})])
         began_s = asyncio.get_running_loop().time()
@@ -146,7 +146,7 @@ def test_a_bind_is_repeated_unchanged_until_it_is_answered() -> None:
     on_virtual_time(scenario)
 
 
-def test_of_two_answers_lost_the_third_try_finds_the_pod_bound() -> None:
+def test_after_two_lost_responses_the_third_attempt_finds_the_pod_bound() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
@@ -173,7 +173,9 @@ def test_of_two_answers_lost_the_third_try_finds_the_pod_bound() -> None:
         (None, BindLost),
     ],
 )
-def test_after_a_conflict_the_pod_tells(found: dict[str, Any] | None, outcome: type[BindOutcome]) -> None:
+def test_after_a_conflict_the_outcome_is_read_from_the_pod(
+    found: dict[str, Any] | None, outcome: type[BindOutcome]
+) -> None:
     async def scenario() -> None:
         conflict = (409, {"kind": "Status", "reason": "Conflict", "message": "it is terminating"})
         pod = (404, {"kind": "Status"}) if found is None else (200, pod_manifest("web", **found))
@@ -187,7 +189,7 @@ def test_after_a_conflict_the_pod_tells(found: dict[str, Any] | None, outcome: t
     on_virtual_time(scenario)
 
 
-def test_the_servers_own_conflicts_end_the_same_way() -> None:
+def test_conflicts_of_the_server_have_the_same_outcomes() -> None:
     async def scenario() -> None:
         world = World()
         elsewhere, gated, dying = (
@@ -207,7 +209,7 @@ def test_the_servers_own_conflicts_end_the_same_way() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_refusal_is_an_answer_unless_an_earlier_try_may_still_be_carried_out() -> None:
+def test_a_refusal_is_final_unless_an_earlier_attempt_may_still_take_effect() -> None:
     async def scenario() -> None:
         forbidden = (403, {"kind": "Status", "message": "you may not"})
         command = bind(pod_manifest("web"))
@@ -224,7 +226,7 @@ def test_a_refusal_is_an_answer_unless_an_earlier_try_may_still_be_carried_out()
     on_virtual_time(scenario)
 
 
-def test_nothing_leaves_once_the_leadership_is_lost() -> None:
+def test_no_bind_is_sent_after_leadership_is_lost() -> None:
     async def scenario() -> None:
         leads = True
         road = Script([no_answer()])

@@ -27,7 +27,7 @@ def road(caplog: pytest.LogCaptureFixture) -> Connectivity:
     return Connectivity(lambda: 0.0)
 
 
-def test_what_is_forbidden_is_said_once_of_each_activity_and_not_as_if_nobody_answered(
+def test_a_forbidden_request_is_logged_once_for_each_activity_and_not_as_unreachable(
     road: Connectivity, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
@@ -40,7 +40,9 @@ def test_what_is_forbidden_is_said_once_of_each_activity_and_not_as_if_nobody_an
     assert road.problem == "the API server forbids watching Node objects, watching Pod objects"
 
 
-def test_once_all_is_allowed_it_answers_again(road: Connectivity, caplog: pytest.LogCaptureFixture) -> None:
+def test_recovery_is_logged_once_all_requests_are_allowed(
+    road: Connectivity, caplog: pytest.LogCaptureFixture
+) -> None:
     for activity in ("watching Node objects", "watching Pod objects") * 2:
         road.record_failure(activity, NO)
 
@@ -53,7 +55,7 @@ def test_once_all_is_allowed_it_answers_again(road: Connectivity, caplog: pytest
     assert said(caplog)[-1] == ("the API server answers again", "")
 
 
-def test_a_server_that_hangs_is_said_once_for_all_activities(
+def test_a_hanging_server_is_logged_once_for_all_activities(
     road: Connectivity, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
@@ -64,7 +66,7 @@ def test_a_server_that_hangs_is_said_once_for_all_activities(
     assert road.problem == "the API server cannot be reached"
 
 
-def test_a_failure_that_the_next_try_mends_is_not_worth_a_line(
+def test_a_failure_that_the_next_attempt_recovers_from_is_not_logged(
     road: Connectivity, caplog: pytest.LogCaptureFixture
 ) -> None:
     road.record_failure("watching Node objects", NO)

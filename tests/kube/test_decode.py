@@ -23,7 +23,7 @@ def read(**spec: Any) -> Any:
     return core_objects.decode_pod({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}).pod
 
 
-def test_the_larger_of_start_and_run_counts_and_overhead_comes_on_top() -> None:
+def test_the_larger_of_init_and_run_phase_counts_plus_overhead() -> None:
     one = read(
         initContainers=[container("init", cpu="2")],
         containers=[container("a", cpu="500m"), container("b", cpu="700m", memory="1Gi")],
@@ -33,7 +33,7 @@ def test_the_larger_of_start_and_run_counts_and_overhead_comes_on_top() -> None:
     assert one.requests == {"cpu": 2100, "memory": 1024 * MIB}
 
 
-def test_a_sidecar_runs_beside_all_that_follow_it() -> None:
+def test_a_sidecar_counts_beside_all_containers_after_it() -> None:
     one = read(
         initContainers=[
             container("first", cpu="1"),
@@ -46,7 +46,7 @@ def test_a_sidecar_runs_beside_all_that_follow_it() -> None:
     assert one.requests["cpu"] == 1300
 
 
-def test_pod_level_resources_stand_in_the_place_of_the_sum() -> None:
+def test_pod_level_resources_replace_the_sum_of_the_containers() -> None:
     one = read(resources={"requests": {"cpu": "3"}}, containers=[container("a", cpu="500m", memory="64Mi")])
 
     assert one.requests == {"cpu": 3000, "memory": 64 * MIB}
@@ -59,7 +59,7 @@ def test_a_limit_without_a_request_is_the_request() -> None:
     assert one.qos == 2
 
 
-def test_containers_that_ask_for_nothing_are_scored_as_if_they_did() -> None:
+def test_containers_without_requests_are_scored_with_default_requests() -> None:
     one = read(containers=[container("a"), container("b", cpu="500m")])
 
     assert one.scoring_requests == (600, 400 * MIB)
@@ -74,7 +74,7 @@ def test_pod_level_requests_count_in_scores_only_once_the_pod_is_on_a_node() -> 
     assert one.scoring_requests_placed == (3000, 1024 * MIB)
 
 
-def test_a_pod_being_resized_holds_the_larger_of_both_sizes() -> None:
+def test_during_a_resize_the_larger_of_both_sizes_counts() -> None:
     status = {
         "phase": "Running",
         "containerStatuses": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}],
@@ -87,7 +87,7 @@ def test_a_pod_being_resized_holds_the_larger_of_both_sizes() -> None:
     assert seen.pod.requests["cpu"] == 2000
 
 
-def test_what_no_builtin_covers_is_named() -> None:
+def test_fields_that_no_builtin_covers_are_listed() -> None:
     one = read(
         containers=[container("a")],
         resourceClaims=[{"name": "gpu"}],
@@ -97,18 +97,18 @@ def test_what_no_builtin_covers_is_named() -> None:
     assert one.uncovered == ("spec.resourceClaims of an unknown kind",)
 
 
-def test_an_image_without_a_tag_is_the_latest() -> None:
+def test_an_image_without_a_tag_gets_the_latest_tag() -> None:
     assert core_objects.normalized_image_name("registry:5000/app") == "registry:5000/app:latest"
     assert core_objects.normalized_image_name("app@sha256:0") == "app@sha256:0"
 
 
-def test_a_host_network_pod_holds_its_container_ports() -> None:
+def test_container_ports_of_a_host_network_pod_are_host_ports() -> None:
     one = read(hostNetwork=True, containers=[container("a", ports=[{"containerPort": 9100}])])
 
     assert [(port.ip, port.protocol, port.port) for port in one.host_ports] == [("0.0.0.0", "TCP", 9100)]
 
 
-def test_a_node_without_allocatable_has_its_capacity() -> None:
+def test_a_node_without_allocatable_uses_its_capacity() -> None:
     seen = core_objects.decode_node(
         {"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "4", "pods": "110"}}}
     )
@@ -128,7 +128,7 @@ def test_a_node_without_allocatable_has_its_capacity() -> None:
         ({"metadata": []}, "metadata"),
     ],
 )
-def test_a_malformed_pod_says_which_field(change: dict[str, Any], field: str) -> None:
+def test_a_malformed_pod_names_the_field(change: dict[str, Any], field: str) -> None:
     with pytest.raises(Malformed) as caught:
         core_objects.decode_pod({**pod_manifest("p"), **change})
 
@@ -136,7 +136,7 @@ def test_a_malformed_pod_says_which_field(change: dict[str, Any], field: str) ->
 
 
 @pytest.mark.parametrize("taint", [{"key": "a", "effect": "Never"}, {"effect": "NoSchedule"}, "a=b"])
-def test_a_malformed_node_is_refused_whole(taint: Any) -> None:
+def test_a_malformed_node_is_rejected(taint: Any) -> None:
     manifest = node_manifest("a")
     manifest["spec"]["taints"] = [taint]
 
@@ -145,7 +145,7 @@ def test_a_malformed_node_is_refused_whole(taint: Any) -> None:
 
 
 @pytest.mark.parametrize("junk", [[], "pod", None, 7, {}])
-def test_what_is_no_object_at_all_is_malformed_too(junk: Any) -> None:
+def test_a_value_that_is_not_an_object_is_malformed(junk: Any) -> None:
     with pytest.raises(Malformed):
         core_objects.decode_pod(junk)
 
@@ -192,7 +192,7 @@ def test_what_is_no_object_at_all_is_malformed_too(junk: Any) -> None:
         ({"phase": "Failed", "reason": 7, "message": []}, None),
     ],
 )
-def test_a_pod_that_its_kubelet_did_not_take_says_so_and_what_was_too_little(
+def test_a_kubelet_rejection_is_decoded_with_its_shortage(
     status: dict[str, Any], expected: KubeletRejection | None
 ) -> None:
     seen = core_objects.decode_pod({**pod_manifest("p", node="a"), "status": status})
@@ -200,7 +200,7 @@ def test_a_pod_that_its_kubelet_did_not_take_says_so_and_what_was_too_little(
     assert seen.rejection == expected
 
 
-def test_what_containers_did_lately_is_their_present_run_and_the_end_of_the_one_before() -> None:
+def test_container_events_are_the_current_run_and_the_end_of_the_previous_one() -> None:
     manifest = pod_manifest("p", node="a", phase="Running")
     before = {
         "exitCode": 137,
@@ -229,7 +229,7 @@ def test_what_containers_did_lately_is_their_present_run_and_the_end_of_the_one_
     assert not one.pod_failed and not two.pod_failed
 
 
-def test_a_pod_that_failed_says_so_once_more_than_its_containers() -> None:
+def test_a_failed_pod_has_an_event_besides_those_of_its_containers() -> None:
     manifest = pod_manifest("p", node="a", phase="Failed")
     ended = {"exitCode": 1, "containerID": "containerd://1", "finishedAt": "2026-01-01T00:01:30Z"}
     changed = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:02:00Z"}
@@ -250,7 +250,7 @@ def test_a_pod_that_failed_says_so_once_more_than_its_containers() -> None:
     assert container.pod_failed and failure.pod_failed and not container.is_pod_event
 
 
-def test_a_container_that_waits_did_nothing_and_one_that_crashed_before_tells_its_end_once() -> None:
+def test_a_waiting_container_has_no_event_and_a_crashed_one_has_a_single_termination() -> None:
     manifest = pod_manifest("p", node="a", phase="Running")
     ended = {"exitCode": 1, "containerID": "containerd://1", "finishedAt": "2026-01-01T00:01:30Z"}
     manifest["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": ended}}]
@@ -272,7 +272,7 @@ def _asking(resources: object, **more: object) -> dict[str, object]:
     return {"metadata": {"name": "one"}, "spec": {"containers": [container]}}
 
 
-def test_replicas_share_what_they_ask_for_and_others_do_not() -> None:
+def test_only_replicas_share_their_decoded_resources() -> None:
     asked = {"requests": {"cpu": "250m"}}
 
     one, twin = core_objects.decode_pod(_asking(asked)).pod, core_objects.decode_pod(_asking(dict(asked))).pod
@@ -292,7 +292,7 @@ def test_replicas_share_what_they_ask_for_and_others_do_not() -> None:
     ]
 
 
-def test_a_limit_beside_a_request_of_nothing_makes_a_pod_burstable_and_two_zeroes_best_effort() -> None:
+def test_a_limit_with_a_zero_request_is_burstable_and_two_zeroes_are_best_effort() -> None:
     limits = {"cpu": "1", "memory": "1Gi"}
     nothing = {"cpu": "0", "memory": "0"}
 
@@ -306,7 +306,7 @@ def test_a_limit_beside_a_request_of_nothing_makes_a_pod_burstable_and_two_zeroe
     assert [pod.qos for pod in asked] == [2, 1, 1, 0]
 
 
-def test_a_running_container_that_holds_more_is_not_taken_for_its_replica() -> None:
+def test_a_container_with_other_allocated_resources_does_not_share_its_replicas_resources() -> None:
     asked = _asking({"requests": {"cpu": "250m"}})
     held = {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "400m"}}]}
 
@@ -315,7 +315,7 @@ def test_a_running_container_that_holds_more_is_not_taken_for_its_replica() -> N
     assert (before.requests, after.requests) == ({"cpu": 250}, {"cpu": 400})
 
 
-def test_a_number_of_a_file_may_be_larger_than_json_has_them() -> None:
+def test_a_number_in_a_file_may_exceed_64_bits() -> None:
     found = core_objects.decode_pod(_asking({"requests": {"memory": 10**30}})).pod
 
     assert found.requests == {"memory": 2**63 - 1}
@@ -329,11 +329,11 @@ def test_a_number_of_a_file_may_be_larger_than_json_has_them() -> None:
         ("2026-01-01T00:00:00Z", 1_767_225_600 * 10**9),
     ],
 )
-def test_a_time_that_64_bits_do_not_hold_is_the_next_one_that_they_do(written: str, expected_ns: int) -> None:
+def test_a_time_beyond_64_bits_is_clamped(written: str, expected_ns: int) -> None:
     assert time_ns(written) == expected_ns
 
 
-def test_what_a_configmap_has_as_bytes_is_read_and_what_is_no_base64_is_said() -> None:
+def test_binary_data_of_a_configmap_is_decoded_and_invalid_base64_is_reported() -> None:
     def read_binary(encoded: Any) -> Any:
         return decode_config_map({"metadata": {"namespace": "a", "name": "b"}, "binaryData": encoded}).binary
 

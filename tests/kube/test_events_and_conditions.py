@@ -86,7 +86,7 @@ def events(world: World) -> list[dict[str, Any]]:
     return [as_events_v1(one) for one in world.local.list("events")]
 
 
-def test_an_event_says_who_what_and_about_whom() -> None:
+def test_an_event_has_its_reporter_action_and_object() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
@@ -104,7 +104,7 @@ def test_an_event_says_who_what_and_about_whom() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_long_note_is_cut_by_bytes_for_the_servers_limit_counts_those() -> None:
+def test_a_long_note_is_truncated_in_bytes_as_the_server_limits_it() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
@@ -120,7 +120,7 @@ def test_a_long_note_is_cut_by_bytes_for_the_servers_limit_counts_those() -> Non
     on_virtual_time(scenario)
 
 
-def test_what_is_said_again_and_again_is_one_event_with_a_count() -> None:
+def test_repeated_events_become_a_series_with_a_count() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
@@ -140,7 +140,7 @@ def test_what_is_said_again_and_again_is_one_event_with_a_count() -> None:
     on_virtual_time(scenario)
 
 
-def test_only_the_newest_condition_is_written_and_the_same_is_not_written_again() -> None:
+def test_only_the_newest_condition_is_written_and_an_equal_one_is_not_rewritten() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
@@ -158,7 +158,7 @@ def test_only_the_newest_condition_is_written_and_the_same_is_not_written_again(
     on_virtual_time(scenario)
 
 
-def test_new_words_keep_the_time_at_which_the_status_changed() -> None:
+def test_a_new_message_keeps_the_transition_time_of_the_status() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
@@ -176,7 +176,7 @@ def test_new_words_keep_the_time_at_which_the_status_changed() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_condition_is_tried_until_it_is_written_unless_the_pod_is_to_be_bound() -> None:
+def test_a_condition_is_retried_until_it_is_written_unless_the_pod_is_being_bound() -> None:
     async def scenario() -> None:
         world = World()
         pod, other = world.add_pod("web"), world.add_pod("other")
@@ -196,7 +196,7 @@ def test_a_condition_is_tried_until_it_is_written_unless_the_pod_is_to_be_bound(
     on_virtual_time(scenario)
 
 
-def test_after_words_whose_patch_was_lost_the_earlier_ones_are_written_again() -> None:
+def test_after_a_lost_patch_the_earlier_message_is_written_again() -> None:
     async def scenario() -> None:
         road = Script([(200, {}), no_answer(), (200, {})])
         reporting = Reporting(road, writers=1)
@@ -215,7 +215,7 @@ def test_after_words_whose_patch_was_lost_the_earlier_ones_are_written_again() -
     on_virtual_time(scenario)
 
 
-def test_a_condition_that_is_late_or_doubled_never_lands_on_the_bound_pod() -> None:
+def test_a_late_or_duplicate_condition_never_reaches_a_bound_pod() -> None:
     async def scenario() -> None:
         world = World()
         world.add_node("a")
@@ -234,7 +234,7 @@ def test_a_condition_that_is_late_or_doubled_never_lands_on_the_bound_pod() -> N
     on_virtual_time(scenario)
 
 
-def test_a_condition_without_a_version_would_land_on_the_bound_pod() -> None:
+def test_planted_condition_without_a_resource_version_reaches_the_bound_pod() -> None:
     """The planted bug of the test before."""
     honest = Reporter._condition_body
 
@@ -247,10 +247,10 @@ def test_a_condition_without_a_version_would_land_on_the_bound_pod() -> None:
         patch.object(Reporter, "_condition_body", careless),
         pytest.raises(AssertionError, match="no room"),
     ):
-        test_a_condition_that_is_late_or_doubled_never_lands_on_the_bound_pod()
+        test_a_late_or_duplicate_condition_never_reaches_a_bound_pod()
 
 
-def test_a_pod_that_changed_meanwhile_is_read_and_marked_as_it_is_now() -> None:
+def test_after_a_conflict_the_current_pod_is_read_and_its_condition_written() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
@@ -269,7 +269,7 @@ def test_a_pod_that_changed_meanwhile_is_read_and_marked_as_it_is_now() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_condition_says_which_generation_it_is_about_where_the_server_counts_them() -> None:
+def test_a_condition_has_the_observed_generation_if_the_pod_has_one() -> None:
     async def scenario() -> None:
         road = Script([(200, {})])
         reporting = Reporting(road, writers=1)
@@ -305,7 +305,7 @@ def test_a_condition_is_not_written_on_another_pod_of_the_same_name() -> None:
     on_virtual_time(scenario)
 
 
-def test_words_wait_while_many_binds_do_and_conditions_go_first() -> None:
+def test_reports_wait_for_binds_and_conditions_are_sent_before_events() -> None:
     async def scenario() -> None:
         road = Script([(200, {})])
         reporting = Reporting(road, writers=1)
@@ -325,7 +325,7 @@ def test_words_wait_while_many_binds_do_and_conditions_go_first() -> None:
     on_virtual_time(scenario)
 
 
-def test_memory_is_bounded_and_what_is_dropped_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_backlog_is_bounded_and_dropped_reports_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         reporting = Reporting(
             Script([(200, {})]), events_waiting_max=10, conditions_waiting_max=5, series_max=20
@@ -344,7 +344,7 @@ def test_memory_is_bounded_and_what_is_dropped_is_said_once(caplog: pytest.LogCa
     assert len(caplog.records) == 1
 
 
-def test_an_event_that_was_garbage_collected_is_said_anew() -> None:
+def test_an_event_that_was_garbage_collected_is_created_again() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
@@ -362,7 +362,7 @@ def test_an_event_that_was_garbage_collected_is_said_anew() -> None:
     on_virtual_time(scenario)
 
 
-def test_an_event_without_an_answer_is_tried_a_few_times_and_then_given_up() -> None:
+def test_an_event_without_a_response_is_dropped_after_a_few_attempts() -> None:
     async def scenario() -> None:
         road = Script([no_answer()])
         reporting = Reporting(road, event_attempts_max=3)
@@ -403,7 +403,7 @@ def test_an_event_outlives_a_restart_of_the_api_server() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_budget_lets_a_burst_through_and_then_its_rate() -> None:
+def test_a_rate_limit_allows_a_burst_and_then_its_rate() -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         budget = RateLimiter(per_s=10, burst=5)
@@ -418,7 +418,7 @@ def test_a_budget_lets_a_burst_through_and_then_its_rate() -> None:
     on_virtual_time(scenario)
 
 
-def test_waits_double_with_jitter_up_to_the_longest_and_never_undercut_the_server() -> None:
+def test_backoff_doubles_with_jitter_up_to_a_maximum_and_respects_retry_after() -> None:
     backoff = Backoff(Random(7), initial_s=1, max_s=8)
 
     waits_s = [backoff.next_delay_s() for _ in range(6)]

@@ -68,7 +68,7 @@ def answered(*answers: Any, victims: tuple[Victim, ...] = (ONE, TWO)) -> tuple[E
     return found[0], script
 
 
-def test_a_victims_condition_says_which_generation_it_is_about_where_the_server_counts_them() -> None:
+def test_a_victims_condition_has_the_observed_generation_if_the_pod_has_one() -> None:
     _, script = answered(OK, victims=(replace(ONE, generation=3), TWO))
 
     marks = [orjson.loads(one.body)["status"] for one in script.asked if one.method == "PATCH"]
@@ -76,7 +76,7 @@ def test_a_victims_condition_says_which_generation_it_is_about_where_the_server_
     assert said == [3, None]
 
 
-def test_the_pod_is_nominated_then_each_victim_marked_and_deleted() -> None:
+def test_the_pod_is_nominated_before_each_victim_is_marked_and_deleted() -> None:
     outcome, script = answered(OK)
 
     assert outcome == Evicted(PodUid("u0"), (ONE.uid, TWO.uid))
@@ -100,27 +100,27 @@ def test_the_pod_is_nominated_then_each_victim_marked_and_deleted() -> None:
     assert "gracePeriodSeconds" not in deleted, "a victim has the time that it asked for"
 
 
-def test_a_victim_that_is_gone_or_is_another_by_now_is_left_out() -> None:
+def test_a_victim_that_is_deleted_or_replaced_is_skipped() -> None:
     outcome, _ = answered(OK, OK, GONE, OK, OTHER)
 
     assert outcome == Evicted(PodUid("u0"), (), already_deleted=(ONE.uid, TWO.uid))
 
 
-def test_for_a_pod_that_is_gone_nobody_is_evicted() -> None:
+def test_nothing_is_evicted_for_a_deleted_pod() -> None:
     outcome, script = answered(OK, GONE)
 
     assert isinstance(outcome, EvictionRefused) and not outcome.forbidden
     assert asked(script) == [("DELETE", "one"), ("PATCH", "high/status")]
 
 
-def test_what_rbac_forbids_ends_it_and_says_who_was_told_before() -> None:
+def test_a_forbidden_request_ends_the_eviction_and_reports_the_victims_evicted_so_far() -> None:
     outcome, script = answered(OK, OK, OK, OK, OK, FORBIDDEN)
 
     assert outcome == EvictionRefused(PodUid("u0"), "cannot delete pods", forbidden=True, victims=(ONE.uid,))
     assert asked(script)[-1] == ("DELETE", "two")
 
 
-def test_who_may_not_delete_pods_writes_nothing() -> None:
+def test_without_permission_to_delete_pods_nothing_is_written() -> None:
     outcome, script = answered(FORBIDDEN)
 
     assert outcome == EvictionRefused(PodUid("u0"), "cannot delete pods", forbidden=True)
@@ -128,7 +128,7 @@ def test_who_may_not_delete_pods_writes_nothing() -> None:
     assert orjson.loads(script.asked[0].body or b"")["dryRun"] == ["All"]
 
 
-def test_a_delete_is_rehearsed_once_for_each_namespace_until_one_is_forbidden() -> None:
+def test_delete_is_dry_run_once_for_each_namespace_until_it_is_forbidden() -> None:
     elsewhere = replace(TWO, namespace="other")
     script = Script([*[OK] * 10, FORBIDDEN, OK])
     rehearsed: list[list[str]] = []
@@ -154,7 +154,7 @@ def test_a_delete_is_rehearsed_once_for_each_namespace_until_one_is_forbidden() 
     ]
 
 
-def test_a_rehearsal_that_is_refused_for_another_reason_leaves_it_to_the_delete() -> None:
+def test_a_dry_run_refused_for_another_reason_does_not_prevent_the_delete() -> None:
     unable = (400, {"kind": "Status", "reason": "BadRequest", "message": "webhook does not support dry run"})
 
     outcome, _ = answered(unable, OK, victims=(ONE,))
@@ -162,7 +162,7 @@ def test_a_rehearsal_that_is_refused_for_another_reason_leaves_it_to_the_delete(
     assert outcome == Evicted(PodUid("u0"), (ONE.uid,))
 
 
-def test_what_gets_no_answer_is_repeated_unchanged() -> None:
+def test_a_request_without_a_response_is_retried_unchanged() -> None:
     outcome, script = answered(OK, OK, OK, TransportError("cut"), BROKEN, OK, victims=(ONE,))
 
     assert outcome == Evicted(PodUid("u0"), (ONE.uid,))
@@ -170,14 +170,14 @@ def test_what_gets_no_answer_is_repeated_unchanged() -> None:
     assert len({one.body for one in script.asked[3:]}) == 1
 
 
-def test_it_is_given_up_after_a_while() -> None:
+def test_an_eviction_without_a_response_is_given_up_after_a_while() -> None:
     outcome, script = answered(OK, OK, TransportError("cut"), victims=(ONE,))
 
     assert isinstance(outcome, EvictionRefused) and "no response within 30 s" in outcome.reason
     assert len(script.asked) > 5
 
 
-def test_once_we_do_not_lead_nothing_leaves() -> None:
+def test_no_eviction_is_sent_without_leadership() -> None:
     script = Script([OK])
 
     async def scenario() -> None:
@@ -189,7 +189,7 @@ def test_once_we_do_not_lead_nothing_leaves() -> None:
     assert script.asked == []
 
 
-def test_what_is_said_of_one_pod_is_said_in_the_order_given() -> None:
+def test_nominations_of_one_pod_are_written_in_order() -> None:
     script = Script([OK])
 
     async def scenario() -> None:
@@ -205,7 +205,7 @@ def test_what_is_said_of_one_pod_is_said_in_the_order_given() -> None:
     assert said == ["a", None]
 
 
-def test_on_a_bad_road_every_victim_ends_once_and_nobody_else() -> None:
+def test_over_a_faulty_transport_each_victim_is_evicted_once_and_no_other_pod() -> None:
     bad = FaultRates(
         latency_s=0.01, latency_spread_s=0.1, lost_before_share=0.2, lost_after_share=0.2, duplicate_share=0.1
     )

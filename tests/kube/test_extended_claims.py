@@ -85,7 +85,7 @@ def made_before(owner: str = "uid-web", **more: Any) -> Json:
     return claim_manifest(KEY.name, owner=owner, extended=True, finalizers=[FINALIZER], **more)
 
 
-def test_the_claim_asks_for_what_the_pod_did_belongs_to_it_and_is_told_to_it() -> None:
+def test_the_claim_has_the_pods_requests_is_owned_by_it_and_is_in_its_status() -> None:
     server = Server()
 
     version = asyncio.run(create_claim(server, wanted(), WEB))
@@ -107,7 +107,7 @@ def test_the_claim_asks_for_what_the_pod_did_belongs_to_it_and_is_told_to_it() -
     assert server.told == [{"metadata": {"uid": "uid-web"}, "status": {"extendedResourceClaimStatus": told}}]
 
 
-def test_a_claim_whose_answer_was_lost_is_found_again() -> None:
+def test_a_claim_whose_create_response_was_lost_is_found_again() -> None:
     server = Server(made_before())
 
     asyncio.run(create_claim(server, wanted(), WEB))
@@ -116,7 +116,7 @@ def test_a_claim_whose_answer_was_lost_is_found_again() -> None:
     assert "allocation" in server.claims[KEY.name]["status"]
 
 
-def test_a_claim_of_somebody_else_is_left_alone() -> None:
+def test_a_claim_of_another_owner_is_not_used() -> None:
     server = Server(made_before(owner="uid-other"))
 
     with pytest.raises(ClaimNotReserved, match="is not for pod default/web"):
@@ -125,7 +125,7 @@ def test_a_claim_of_somebody_else_is_left_alone() -> None:
     assert "status" not in server.claims[KEY.name]
 
 
-def test_a_claim_is_taken_away_with_its_finalizer() -> None:
+def test_a_claim_is_deleted_with_its_finalizer() -> None:
     server = Server(made_before())
 
     assert asyncio.run(delete_claim(server, DeleteExtendedClaim(KEY, PodUid("uid-web"))))
@@ -133,11 +133,11 @@ def test_a_claim_is_taken_away_with_its_finalizer() -> None:
     assert server.claims == {}
 
 
-def test_one_that_is_not_there_is_gone() -> None:
+def test_deleting_a_missing_claim_succeeds() -> None:
     assert asyncio.run(delete_claim(Server(), DeleteExtendedClaim(KEY, PodUid("uid-web"))))
 
 
-def test_one_that_others_hold_on_to_is_not_gone() -> None:
+def test_a_claim_with_other_finalizers_is_not_reported_as_deleted() -> None:
     held = made_before()
     held["metadata"]["finalizers"].append("example.com/driver")
     server = Server(held)
@@ -147,7 +147,7 @@ def test_one_that_others_hold_on_to_is_not_gone() -> None:
     assert server.claims[KEY.name]["metadata"]["finalizers"] == ["example.com/driver"]
 
 
-def test_one_of_another_pod_is_not_taken_away() -> None:
+def test_a_claim_of_another_pod_is_not_deleted() -> None:
     server = Server(made_before(owner="uid-other"))
 
     assert asyncio.run(delete_claim(server, DeleteExtendedClaim(KEY, PodUid("uid-web"))))
@@ -155,7 +155,7 @@ def test_one_of_another_pod_is_not_taken_away() -> None:
     assert list(server.claims) == [KEY.name]
 
 
-def test_what_is_mapped_is_what_the_claim_asks_for() -> None:
+def test_the_request_mappings_match_the_requests_of_the_claim() -> None:
     one = wanted()
 
     assert {each.request for each in one.mapped} == {request.name for request in one.requests}

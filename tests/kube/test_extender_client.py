@@ -81,7 +81,7 @@ def scored(answer: object, *, nodes: tuple[str, ...] = ("a", "b")) -> dict[str, 
 SILENT = "node(s) rejected by extender gpu without a reason"
 
 
-def test_names_are_sent_capitalised_and_the_answer_is_read_in_any_case() -> None:
+def test_field_names_are_sent_capitalised_and_read_in_any_case() -> None:
     async def scenario(client: ExtenderClient) -> None:
         found = await client.filter(POD, ("a", "b"), {})
         assert (found.passed, found.refused["a"].message) == (("b",), "no")
@@ -91,7 +91,7 @@ def test_names_are_sent_capitalised_and_the_answer_is_read_in_any_case() -> None
     assert sent == [{"Pod": POD, "Nodes": None, "NodeNames": ["a", "b"]}]
 
 
-def test_an_extender_without_a_cache_gets_whole_nodes_and_may_answer_with_them() -> None:
+def test_an_extender_without_a_node_cache_gets_node_objects_and_may_return_them() -> None:
     whole = {name: node_manifest(name) for name in ("a", "b", "c")}
 
     async def scenario(client: ExtenderClient) -> None:
@@ -125,7 +125,7 @@ def test_an_extender_without_a_cache_gets_whole_nodes_and_may_answer_with_them()
         ({"NodeNames": ["a"], "FailedNodes": {"b": "x\n" * 500, "stranger": "y"}, "c": 1}, None),
     ],
 )
-def test_answers_of_many_kinds_are_understood(answer: object, expected: object) -> None:
+def test_variants_of_filter_responses_are_accepted(answer: object, expected: object) -> None:
     found = filtered(answer)
 
     if expected is not None:
@@ -152,13 +152,13 @@ def test_answers_of_many_kinds_are_understood(answer: object, expected: object) 
         ({"FailedNodes": ["a"]}, "FailedNodes is not a map"),
     ],
 )
-def test_what_is_no_answer_to_a_filter_is_told_with_the_extenders_name(answer: object, words: str) -> None:
+def test_an_invalid_filter_response_is_reported_with_the_extenders_name(answer: object, words: str) -> None:
     with pytest.raises(ExtenderCallFailed, match=f"extender gpu: .*{words}"):
         filtered(answer)
 
 
 @pytest.mark.parametrize("field", ["Error", "FailedNodes"])
-def test_words_that_are_nested_deeper_than_python_prints_are_only_called_a_list(field: str) -> None:
+def test_a_message_nested_too_deeply_to_print_is_shown_as_a_list(field: str) -> None:
     deep = "[" * 1015 + "]" * 1015
     words = deep if field == "Error" else f'{{"a": {deep}}}'
     said: list[str] = []
@@ -186,12 +186,12 @@ def test_words_that_are_nested_deeper_than_python_prints_are_only_called_a_list(
         (None, {}),
     ],
 )
-def test_a_score_outside_its_range_or_twice_is_missing(answer: object, expected: dict[str, int]) -> None:
+def test_a_score_out_of_range_or_given_twice_is_missing(answer: object, expected: dict[str, int]) -> None:
     assert scored(answer) == expected
 
 
 @pytest.mark.parametrize("answer", [{}, "x", [1], 5])
-def test_what_is_no_list_of_scores_is_no_answer(answer: object) -> None:
+def test_a_response_that_is_not_a_list_of_scores_fails(answer: object) -> None:
     with pytest.raises(ExtenderCallFailed, match="not a list of scores"):
         scored(answer)
 
@@ -207,7 +207,7 @@ def test_what_is_no_list_of_scores_is_no_answer(answer: object) -> None:
         (lambda _: web.Response(text=""), "is not JSON"),
     ],
 )
-def test_an_answer_of_another_kind_is_none(handler: Answering, words: str) -> None:
+def test_a_response_that_is_not_valid_json_with_status_200_fails(handler: Answering, words: str) -> None:
     async def scenario(client: ExtenderClient) -> None:
         with pytest.raises(ExtenderCallFailed, match=f"extender gpu: .*{words}"):
             await client.filter(POD, ("a",), {})
@@ -267,13 +267,13 @@ async def endless(writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
-def test_an_answer_of_a_gigabyte_is_not_read_to_its_end() -> None:
+def test_a_response_beyond_the_size_limit_is_not_read_to_its_end() -> None:
     said = raw(endless)
 
     assert said == "extender gpu: f: the response exceeds 1,052,672 bytes for 1 nodes"
 
 
-def test_an_answer_with_whole_nodes_may_be_as_long_as_these_are() -> None:
+def test_the_size_limit_grows_with_the_node_objects_sent() -> None:
     large = node_manifest("a") | {"status": {"images": [{"names": ["x" * 3_000_000]}]}}
     passed: list[str] = []
 
@@ -286,16 +286,16 @@ def test_an_answer_with_whole_nodes_may_be_as_long_as_these_are() -> None:
 
 
 @pytest.mark.parametrize("behaviour", [cut, half, nonsense])
-def test_a_connection_that_breaks_is_no_answer(behaviour: Any) -> None:
+def test_a_broken_connection_fails_the_call(behaviour: Any) -> None:
     assert raw(behaviour).startswith("extender gpu: f: ")
 
 
 @pytest.mark.parametrize("behaviour", [silence, drip])
-def test_an_answer_that_takes_too_long_is_none_however_it_comes(behaviour: Any) -> None:
+def test_a_response_slower_than_the_timeout_fails_the_call(behaviour: Any) -> None:
     assert raw(behaviour, timeout_s=0.3) == "extender gpu: f timed out after 0.3 s"
 
 
-def test_a_port_where_nobody_listens_is_no_answer() -> None:
+def test_a_refused_connection_fails_the_call() -> None:
     async def main() -> None:
         async with aiohttp.ClientSession() as session:
             client = ExtenderClient(ExtenderEndpoint("gpu", "http://127.0.0.1:1", filter="f"), session)
@@ -308,7 +308,7 @@ def test_a_port_where_nobody_listens_is_no_answer() -> None:
 # ── TLS ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_peer_is_known_by_its_authority_and_knows_us_by_our_certificate(tmp_path: Path) -> None:
+def test_mutual_tls_verifies_the_extender_and_sends_the_client_certificate(tmp_path: Path) -> None:
     assert not openssl_missing(), "this test makes certificates"
     authority, other = Authority(tmp_path), Authority(folder_in(tmp_path, "other"))
     serving, client = authority.serving(), authority.client("policysched")
@@ -339,7 +339,7 @@ def folder_in(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def test_certificates_that_cannot_be_read_are_told_at_the_start(tmp_path: Path) -> None:
+def test_unreadable_certificates_are_rejected_at_startup(tmp_path: Path) -> None:
     async def main() -> None:
         async with aiohttp.ClientSession() as session:
             with pytest.raises(BadExtenderSettings, match=r"extenders\.gpu\.tls: No such file"):
@@ -351,7 +351,7 @@ def test_certificates_that_cannot_be_read_are_told_at_the_start(tmp_path: Path) 
     asyncio.run(main())
 
 
-def test_what_is_sent_is_json_that_go_reads() -> None:
+def test_requests_are_json_that_go_decodes() -> None:
     async def scenario(client: ExtenderClient) -> None:
         await client.filter(POD, ("a",), {})
 
@@ -363,7 +363,7 @@ def test_what_is_sent_is_json_that_go_reads() -> None:
 @pytest.mark.parametrize(
     "url", ["http://", "https://:443", "http://[::1/x", "http://h:99999", "http://a..b", "http://a b"]
 )
-def test_a_url_that_is_none_is_told_at_the_start(url: str) -> None:
+def test_an_invalid_url_is_rejected_at_startup(url: str) -> None:
     async def main() -> None:
         async with aiohttp.ClientSession() as session:
             with pytest.raises(BadExtenderSettings, match=r"extenders\.gpu\.url: "):

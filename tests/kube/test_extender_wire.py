@@ -21,7 +21,7 @@ def arguments(**fields: Any) -> bytes:
     return json.dumps({"Pod": pod_manifest("web"), **fields}).encode()
 
 
-def test_names_are_read_in_any_case_and_answered_capitalised() -> None:
+def test_field_names_are_read_in_any_case_and_written_capitalised() -> None:
     old = json.dumps({"pod": pod_manifest("web"), "nodenames": ["a", "b"]}).encode()
 
     asked = parse_args(old, NodeDecodeCache())
@@ -37,7 +37,7 @@ def test_names_are_read_in_any_case_and_answered_capitalised() -> None:
     }
 
 
-def test_whole_nodes_come_back_as_they_were_sent() -> None:
+def test_node_objects_are_returned_as_they_were_sent() -> None:
     one, other = node_manifest("a"), {**node_manifest("b"), "somethingNew": 1}
     asked = parse_args(arguments(Nodes={"items": [one, other]}, NodeNames=None), NodeDecodeCache())
 
@@ -48,7 +48,7 @@ def test_whole_nodes_come_back_as_they_were_sent() -> None:
     assert said["NodeNames"] is None
 
 
-def test_nobody_left_is_an_empty_list_and_not_nothing() -> None:
+def test_no_passed_node_is_an_empty_list_and_not_null() -> None:
     asked = parse_args(arguments(NodeNames=["a"]), NodeDecodeCache())
 
     assert filter_result(asked, [], {}, {"a": "no"})["NodeNames"] == []
@@ -82,12 +82,12 @@ DEEP = b"[" * 1010 + b"]" * 1010
         (arguments(Nodes={"items": [{"metadata": {"name": 4}}]}), "Node"),
     ],
 )
-def test_what_cannot_be_read_is_told_in_words(body: bytes, words: str) -> None:
+def test_an_invalid_request_has_an_error_message(body: bytes, words: str) -> None:
     with pytest.raises(BadExtenderArgs, match=words):
         parse_args(body, NodeDecodeCache())
 
 
-def test_a_node_that_came_before_in_the_same_version_is_known_again() -> None:
+def test_a_node_of_the_same_version_is_decoded_once() -> None:
     reader = NodeDecodeCache()
     first = node_manifest("a")
     first["metadata"]["resourceVersion"] = "7"
@@ -99,7 +99,7 @@ def test_a_node_that_came_before_in_the_same_version_is_known_again() -> None:
     assert other.labels == {"new": "yes"}
 
 
-def test_nodes_without_a_version_are_read_each_time() -> None:
+def test_nodes_without_a_version_are_decoded_each_time() -> None:
     reader, manifest = NodeDecodeCache(), node_manifest("a")
 
     before = reader.decode(manifest)
@@ -108,7 +108,7 @@ def test_nodes_without_a_version_are_read_each_time() -> None:
     assert before.labels != reader.decode(manifest).labels == {"new": "yes"}
 
 
-def test_victims_are_read_whole_or_by_their_uid_and_answered_by_uid() -> None:
+def test_victims_are_read_as_objects_or_uids_and_returned_as_uids() -> None:
     victim = pod_manifest("low", uid="uid-low")
     body = {"Pod": pod_manifest("web")}
     whole = {**body, "NodeNameToVictims": {"a": {"Pods": [victim], "NumPDBViolations": 2}}}
@@ -136,12 +136,12 @@ def test_victims_are_read_whole_or_by_their_uid_and_answered_by_uid() -> None:
         {"NodeNameToMetaVictims": {"a": {"Pods": "x"}}},
     ],
 )
-def test_victims_that_cannot_be_read_are_told(more: dict[str, Any]) -> None:
+def test_malformed_victims_are_reported(more: dict[str, Any]) -> None:
     with pytest.raises(BadExtenderArgs):
         parse_preemption_args(json.dumps({"Pod": pod_manifest("web"), **more}).encode())
 
 
-def test_a_binding_needs_all_four_names_and_none_may_leave_its_place_in_the_path() -> None:
+def test_a_binding_needs_all_four_names_and_each_must_be_a_valid_name() -> None:
     whole = {"PodName": "web", "PodNamespace": "team", "PodUID": "u", "Node": "a"}
 
     found = parse_binding_args(json.dumps(whole).encode())

@@ -55,11 +55,11 @@ async def storm(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_never_do_two_lead_at_once(seed: int) -> None:
+def test_two_electors_never_lead_at_once(seed: int) -> None:
     on_virtual_time(lambda: storm(seed))
 
 
-def test_an_elector_that_leads_by_what_it_remembers_is_caught() -> None:
+def test_planted_elector_that_forgets_its_deadline_is_found() -> None:
     """The planted bug: the renew deadline does not end the leadership."""
 
     def forgets_the_deadline(self: LeaderElector) -> bool:
@@ -75,7 +75,7 @@ async def _never_gives_up(self: LeaderElector) -> None:
     await asyncio.sleep(3600)
 
 
-def test_the_lease_has_the_shape_that_others_read() -> None:
+def test_the_lease_has_the_fields_that_other_clients_read() -> None:
     async def scenario() -> None:
         world = World()
         one = elector(world, "one", world.road())
@@ -94,7 +94,7 @@ def test_the_lease_has_the_shape_that_others_read() -> None:
     on_virtual_time(scenario)
 
 
-def test_when_the_leader_dies_another_leads_within_the_lease_time_and_waits_before_it_decides() -> None:
+def test_a_successor_leads_within_the_lease_duration_and_waits_before_it_decides() -> None:
     async def scenario() -> None:
         world = World()
         one, two = elector(world, "one", world.road()), elector(world, "two", world.road())
@@ -118,7 +118,7 @@ def test_when_the_leader_dies_another_leads_within_the_lease_time_and_waits_befo
 
 
 @pytest.mark.parametrize("nothing_in_flight", [True, False])
-def test_a_clean_stop_hands_over_at_once_only_if_no_bind_is_unanswered(nothing_in_flight: bool) -> None:
+def test_a_clean_stop_releases_the_lease_only_if_no_bind_is_in_flight(nothing_in_flight: bool) -> None:
     async def scenario() -> None:
         world = World()
         one, two = elector(world, "one", world.road()), elector(world, "two", world.road())
@@ -139,7 +139,7 @@ def test_a_clean_stop_hands_over_at_once_only_if_no_bind_is_unanswered(nothing_i
     on_virtual_time(scenario)
 
 
-def test_a_lease_that_somebody_else_released_is_not_trusted_to_leave_nothing_behind() -> None:
+def test_after_a_lease_released_by_another_client_the_elector_still_waits() -> None:
     async def scenario() -> None:
         world = World()
         one = elector(world, "one", world.road())
@@ -162,7 +162,7 @@ def test_a_lease_that_somebody_else_released_is_not_trusted_to_leave_nothing_beh
     on_virtual_time(scenario)
 
 
-def test_a_lease_from_the_manifests_that_nobody_ever_held_is_not_waited_for() -> None:
+def test_a_lease_that_never_had_a_holder_is_acquired_without_waiting() -> None:
     async def scenario() -> None:
         world = World()
         world.local.create("leases", "kube-system", {"metadata": {"name": "policysched"}, "spec": {}})
@@ -177,7 +177,7 @@ def test_a_lease_from_the_manifests_that_nobody_ever_held_is_not_waited_for() ->
     on_virtual_time(scenario)
 
 
-def test_against_a_server_that_hangs_it_stops_at_the_deadline() -> None:
+def test_leadership_ends_at_the_renew_deadline_if_the_server_hangs() -> None:
     async def scenario() -> None:
         world = World()
         road = world.road(FaultRates())
@@ -195,7 +195,7 @@ def test_against_a_server_that_hangs_it_stops_at_the_deadline() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_server_that_answers_500_to_half_the_requests_ends_no_leadership(seed: int) -> None:
+def test_status_500_for_half_the_requests_does_not_end_leadership(seed: int) -> None:
     async def scenario() -> None:
         world = World()
         one = elector(world, "one", Failing(world, 0.5, seed), seed)
@@ -229,7 +229,7 @@ class Forgetful(dict[str, float]):
 
 
 @pytest.mark.parametrize("forgets", [False, True])
-def test_a_leader_whose_renewals_arrive_and_are_not_answered_leads_on(*, forgets: bool) -> None:
+def test_a_leader_whose_renewals_arrive_without_a_response_keeps_leading(*, forgets: bool) -> None:
     async def scenario() -> None:
         world = World()
         road = Silent(world.server)
@@ -264,7 +264,7 @@ class Deaf(MemoryTransport):
         raise TransportError("no answer came")
 
 
-def test_a_leader_who_hears_nothing_ends_though_less_is_left_than_its_clock_can_tell() -> None:
+def test_leadership_ends_without_responses_even_if_the_rest_is_below_clock_resolution() -> None:
     async def scenario() -> None:
         world = World()
         road = Deaf(world.server)
@@ -281,7 +281,7 @@ def test_a_leader_who_hears_nothing_ends_though_less_is_left_than_its_clock_can_
     on_virtual_time(scenario)
 
 
-def test_a_renewal_is_one_request_as_long_as_nobody_else_writes() -> None:
+def test_a_renewal_is_a_single_request_without_concurrent_writers() -> None:
     async def scenario() -> None:
         world = World()
         road = Failing(world, 0.0, 0)
@@ -334,7 +334,7 @@ def said(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
     ]
 
 
-def test_who_stands_by_says_who_leads_once_and_again_when_it_is_another(
+def test_a_standby_logs_the_leader_once_and_again_when_it_changes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "policysched.kube.leader_election")
@@ -365,7 +365,7 @@ def test_who_stands_by_says_who_leads_once_and_again_when_it_is_another(
     assert said(caplog, "DEBUG").count("the lease is held (one)") > 20
 
 
-def test_a_lease_that_cannot_be_reached_is_told_once_and_then_who_leads(
+def test_an_unreachable_lease_is_logged_once_and_then_the_leader(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "policysched.kube.leader_election")

@@ -23,7 +23,7 @@ def with_term(**term: Any) -> dict[str, Any]:
     return {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone", **term}]}}}
 
 
-def test_a_term_means_the_pods_own_namespace_unless_it_says_otherwise() -> None:
+def test_a_term_without_namespaces_means_the_pods_namespace() -> None:
     def scope(**term: Any) -> tuple[tuple[str, ...], LabelSelector | None]:
         affinity = read(**with_term(labelSelector=WEB, **term)).pod_affinity
         assert affinity is not None
@@ -54,7 +54,7 @@ def test_label_keys_become_requirements_once() -> None:
     )
 
 
-def test_anti_affinity_weighs_the_other_way() -> None:
+def test_preferred_anti_affinity_has_negative_weights() -> None:
     preferred = [{"weight": 30, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": WEB}}]
 
     one = read(affinity={"podAffinity": {PREFERRED: preferred}, "podAntiAffinity": {PREFERRED: preferred}})
@@ -72,7 +72,7 @@ def test_a_constraint_has_the_apis_defaults() -> None:
     assert (one.honors_affinity, one.honors_taints, one.selects_itself) == (True, False, False)
 
 
-def test_a_pod_that_its_own_constraint_counts_is_known() -> None:
+def test_a_constraint_that_selects_its_own_pod_is_marked() -> None:
     constraint = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
     by_label = {**constraint, "labelSelector": WEB}
     by_key = {**constraint, "labelSelector": {}, "matchLabelKeys": ["app"]}
@@ -100,6 +100,6 @@ def test_an_affinity_without_terms_is_none() -> None:
         {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
     ],
 )
-def test_what_the_api_server_would_not_take_is_malformed(spec: dict[str, Any]) -> None:
+def test_values_that_the_api_server_rejects_are_malformed(spec: dict[str, Any]) -> None:
     with pytest.raises(Malformed):
         read(**spec)

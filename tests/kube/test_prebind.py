@@ -59,20 +59,20 @@ def written_over_a_road_that_is_cut(*, gives_devices: bool) -> PrebindOutcome:
     return outcome
 
 
-def test_a_claim_that_gets_devices_is_written_until_it_is_answered() -> None:
+def test_an_allocation_is_retried_until_it_is_answered() -> None:
     outcome = written_over_a_road_that_is_cut(gives_devices=True)
 
     assert isinstance(outcome, PrebindWritten)
 
 
-def test_a_claim_that_has_its_devices_is_given_up_after_a_while() -> None:
+def test_a_reservation_of_an_allocated_claim_is_given_up_after_a_while() -> None:
     outcome = written_over_a_road_that_is_cut(gives_devices=False)
 
     assert isinstance(outcome, PrebindRefused)
     assert outcome.reason.startswith("no response within 30 s")
 
 
-def test_a_planted_writer_that_gives_up_devices_too_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_writer_that_gives_up_allocations_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("policysched.kube.write.prebind._UnlimitedRetries", lambda writer: writer)
 
     assert isinstance(written_over_a_road_that_is_cut(gives_devices=True), PrebindRefused)

@@ -88,7 +88,7 @@ def names(events: Sequence[Any]) -> list[str]:
     ]
 
 
-def test_a_list_comes_in_pages_and_the_watch_goes_on_from_its_version() -> None:
+def test_a_list_is_paged_and_the_watch_continues_from_its_version() -> None:
     async def scenario() -> None:
         world = World()
         for number in range(7):
@@ -107,11 +107,11 @@ def test_a_list_comes_in_pages_and_the_watch_goes_on_from_its_version() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_on_a_stormy_road_the_mirror_ends_up_as_the_server_is(seed: int) -> None:
+def test_over_a_faulty_transport_the_reflector_converges_to_the_server(seed: int) -> None:
     on_virtual_time(lambda: churn(seed))
 
 
-def test_a_mirror_that_believes_old_news_is_caught() -> None:
+def test_planted_reflector_that_accepts_old_events_is_found() -> None:
     """The planted bug: versions are not compared."""
     with patch("policysched.kube.watch.reflector._version", lambda _: 0), pytest.raises(AssertionError):
         out_of_order()
@@ -135,7 +135,7 @@ async def churn(seed: int) -> None:
     assert mirror.reflector.watches_total > 5
 
 
-def test_news_that_come_twice_or_late_change_nothing() -> None:
+def test_duplicate_and_late_events_change_nothing() -> None:
     out_of_order()
 
 
@@ -171,7 +171,7 @@ def out_of_order() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_watch_of_what_does_not_change_goes_on_from_its_bookmarks() -> None:
+def test_a_watch_without_changes_continues_from_its_bookmarks() -> None:
     async def scenario() -> None:
         world = World(bookmark_every_s=5)
         mirror = Mirror(world.road(), NODES, watch_min_s=30, watch_max_s=30)
@@ -189,7 +189,7 @@ def test_a_watch_of_what_does_not_change_goes_on_from_its_bookmarks() -> None:
     on_virtual_time(scenario)
 
 
-def test_half_a_line_at_the_end_of_a_watch_is_no_event() -> None:
+def test_an_incomplete_line_at_the_end_of_a_watch_is_ignored() -> None:
     async def scenario() -> None:
         whole = event("ADDED", versioned(pod_manifest("late"), 11))
         road = Script([listed(10)], [[b'{"type":"ADDED","object":{"meta', no_answer()], [whole], []])
@@ -205,7 +205,7 @@ def test_half_a_line_at_the_end_of_a_watch_is_no_event() -> None:
 
 
 @pytest.mark.parametrize("how", ["410 in the stream", "the history is gone"])
-def test_after_a_version_too_old_what_vanished_meanwhile_is_gone(how: str) -> None:
+def test_after_status_410_objects_deleted_meanwhile_are_removed(how: str) -> None:
     async def scenario() -> None:
         world = World()
         doomed, _ = world.add_pod("doomed"), world.add_pod("stays")
@@ -237,7 +237,7 @@ def test_after_a_version_too_old_what_vanished_meanwhile_is_gone(how: str) -> No
     on_virtual_time(scripted if how == "410 in the stream" else scenario)
 
 
-def test_an_error_in_a_watch_that_says_nothing_of_versions_is_no_reason_to_read_all_anew() -> None:
+def test_a_watch_error_other_than_410_causes_no_relist() -> None:
     async def scenario() -> None:
         broken = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd"}
         late = event("ADDED", versioned(pod_manifest("late"), 11))
@@ -254,7 +254,7 @@ def test_an_error_in_a_watch_that_says_nothing_of_versions_is_no_reason_to_read_
 
 
 @pytest.mark.parametrize("how", ["in the stream", "in place of it"])
-def test_a_server_that_fails_every_watch_is_read_anew_ever_more_rarely(how: str) -> None:
+def test_relists_back_off_while_every_watch_fails(how: str) -> None:
     class NoWatch(Script):
         @asynccontextmanager
         async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
@@ -277,7 +277,7 @@ def test_a_server_that_fails_every_watch_is_read_anew_ever_more_rarely(how: str)
     on_virtual_time(scenario)
 
 
-def test_a_list_whose_pages_expire_is_asked_for_at_once() -> None:
+def test_a_list_whose_pages_expire_is_restarted_at_once() -> None:
     async def scenario() -> None:
         first, second = versioned(pod_manifest("a"), 1), versioned(pod_manifest("b"), 2)
         gone = (
@@ -296,7 +296,7 @@ def test_a_list_whose_pages_expire_is_asked_for_at_once() -> None:
     on_virtual_time(scenario)
 
 
-def test_an_object_that_cannot_be_understood_is_left_out_and_said_once_a_version() -> None:
+def test_a_malformed_object_is_left_out_and_logged_once_for_each_version() -> None:
     async def scenario() -> None:
         broken = versioned(node_manifest("broken", cpu="four"), 8)
         good = versioned(node_manifest("good"), 9)
@@ -324,7 +324,7 @@ def test_an_object_that_cannot_be_understood_is_left_out_and_said_once_a_version
     on_virtual_time(scenario)
 
 
-def test_a_node_that_becomes_unreadable_goes_and_a_placed_pod_keeps_its_room() -> None:
+def test_a_node_that_becomes_malformed_is_deleted_and_a_placed_pod_keeps_its_resources() -> None:
     async def scenario() -> None:
         nodes = Script(
             [listed(10, versioned(node_manifest("a"), 9))],
@@ -346,7 +346,7 @@ def test_a_node_that_becomes_unreadable_goes_and_a_placed_pod_keeps_its_room() -
     on_virtual_time(scenario)
 
 
-def test_a_server_restored_from_a_backup_is_believed_although_its_versions_are_old() -> None:
+def test_a_server_restored_from_a_backup_is_accepted_with_older_versions() -> None:
     async def scenario() -> None:
         expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "compacted"}
         before, after = pod_manifest("web", node="a"), pod_manifest("web")
@@ -364,7 +364,7 @@ def test_a_server_restored_from_a_backup_is_believed_although_its_versions_are_o
     on_virtual_time(scenario)
 
 
-def test_a_server_that_came_back_without_its_memory_is_read_anew() -> None:
+def test_a_server_that_lost_its_data_is_relisted() -> None:
     async def scenario() -> None:
         before, after = versioned(pod_manifest("before"), 90), versioned(pod_manifest("after"), 4)
         road = Script([listed(100, before), listed(5, after)], [[no_answer()], []])
@@ -401,7 +401,7 @@ def test_an_outage_of_the_server_is_logged_once_when_it_begins_and_once_when_it_
     ]
 
 
-def test_a_server_that_closes_each_watch_at_once_is_not_asked_in_a_tight_loop() -> None:
+def test_watches_that_close_at_once_are_not_reopened_in_a_tight_loop() -> None:
     async def scenario() -> None:
         road = Script([listed(10)], [[]])
         mirror = Mirror(road)
@@ -414,7 +414,7 @@ def test_a_server_that_closes_each_watch_at_once_is_not_asked_in_a_tight_loop() 
     on_virtual_time(scenario)
 
 
-def test_a_watch_that_falls_silent_is_opened_again_from_where_it_was() -> None:
+def test_a_silent_watch_is_reopened_from_its_last_version() -> None:
     async def scenario() -> None:
         world = World(bookmark_every_s=10_000)
         mirror = Mirror(world.road(), idle_timeout_s=30, watch_min_s=9000, watch_max_s=9000)

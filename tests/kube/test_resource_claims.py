@@ -108,7 +108,7 @@ def written(server: Server, what: ClaimToReserve | None = None) -> int:
     return asyncio.run(reserve_claim(server, what or wanted(server), WEB))
 
 
-def test_the_finalizer_comes_before_the_allocation_and_the_reservation() -> None:
+def test_the_finalizer_is_written_before_the_allocation_and_the_reservation() -> None:
     server = Server()
 
     version = written(server)
@@ -127,7 +127,7 @@ def test_the_finalizer_comes_before_the_allocation_and_the_reservation() -> None
     }
 
 
-def test_what_is_written_is_read_as_what_was_decided() -> None:
+def test_a_written_allocation_decodes_to_the_decision() -> None:
     server = Server()
     what = wanted(server)
 
@@ -136,7 +136,7 @@ def test_what_is_written_is_read_as_what_was_decided() -> None:
     assert devices.decode_resource_claim(server.claim).allocation == what.allocation
 
 
-def test_a_claim_that_has_its_devices_is_reserved_beside_the_others() -> None:
+def test_an_allocated_claim_is_reserved_in_addition_to_other_pods() -> None:
     server = Server(status=given("g1", reserved=["other"]), finalizers=["theirs", FINALIZER])
 
     written(server)
@@ -145,7 +145,7 @@ def test_a_claim_that_has_its_devices_is_reserved_beside_the_others() -> None:
     assert (server.has, server.reserved) == (["g1"], ["other", "web"])
 
 
-def test_what_others_write_meanwhile_is_kept() -> None:
+def test_concurrent_writes_of_others_are_kept() -> None:
     server = Server()
     server.meanwhile = [
         lambda s: s.touch(devices=[status_of("d")]),
@@ -160,7 +160,7 @@ def test_what_others_write_meanwhile_is_kept() -> None:
     assert server.claim["metadata"]["finalizers"] == [FINALIZER]
 
 
-def test_another_pod_that_was_quicker_with_the_same_devices_is_joined() -> None:
+def test_a_concurrent_allocation_of_the_same_devices_is_shared() -> None:
     server = Server()
     what = wanted(server)
     server.touch(**given("g0", reserved=["other"]))
@@ -170,7 +170,7 @@ def test_another_pod_that_was_quicker_with_the_same_devices_is_joined() -> None:
     assert (server.has, server.reserved) == (["g0"], ["other", "web"])
 
 
-def test_a_write_whose_answer_was_lost_is_found_and_not_repeated() -> None:
+def test_a_write_whose_response_was_lost_is_found_and_not_repeated() -> None:
     server = Server()
     what = wanted(server)
     written(server, what)
@@ -193,9 +193,7 @@ def test_a_write_whose_answer_was_lost_is_found_and_not_repeated() -> None:
     ],
     ids=["other devices", "ending", "another claim"],
 )  # fmt: skip
-def test_a_decision_that_does_not_stand_any_more_is_not_written(
-    happens: Callable[[Server], None], words: str
-) -> None:
+def test_a_stale_decision_is_not_written(happens: Callable[[Server], None], words: str) -> None:
     server = Server()
     what = wanted(server)
     happens(server)
@@ -205,7 +203,7 @@ def test_a_decision_that_does_not_stand_any_more_is_not_written(
     assert "web" not in server.reserved
 
 
-def test_a_claim_whose_devices_were_taken_back_is_not_reserved() -> None:
+def test_a_deallocated_claim_is_not_reserved() -> None:
     server = Server(status=given("g0"))
     what = wanted(server)
     server.touch(allocation=None)
@@ -214,7 +212,7 @@ def test_a_claim_whose_devices_were_taken_back_is_not_reserved() -> None:
         written(server, what)
 
 
-def test_a_claim_that_has_other_devices_by_now_is_not_reserved() -> None:
+def test_a_claim_with_other_devices_is_not_reserved() -> None:
     server = Server(status=given("g0"))
     what = wanted(server)
     server.touch(allocation=given("g0", node="b")["allocation"])
@@ -225,7 +223,7 @@ def test_a_claim_that_has_other_devices_by_now_is_not_reserved() -> None:
     assert server.reserved == []
 
 
-def test_a_claim_that_changes_all_the_time_is_given_up() -> None:
+def test_a_claim_that_keeps_changing_is_given_up() -> None:
     server = Server()
     server.meanwhile = [lambda s: s.touch(devices=[])] * (3 * CONFLICTS_MAX)
 
@@ -233,7 +231,7 @@ def test_a_claim_that_changes_all_the_time_is_given_up() -> None:
         written(server)
 
 
-def test_a_reservation_is_taken_back_and_those_of_others_are_not() -> None:
+def test_only_the_pods_own_reservation_is_removed() -> None:
     server = Server(status=given("g0", reserved=["other", "web"]))
     server.meanwhile = [lambda s: s.touch(devices=[])]
 
@@ -244,7 +242,7 @@ def test_a_reservation_is_taken_back_and_those_of_others_are_not() -> None:
     assert server.patches == ["status"]
 
 
-def test_devices_are_taken_back_of_the_version_that_was_looked_at_or_not_at_all() -> None:
+def test_devices_are_deallocated_only_in_the_version_that_was_read() -> None:
     server = Server(version=7, status=given("g0"))
 
     asyncio.run(deallocate_claim(server, Deallocate(C, "uid-c", 7)))

@@ -50,7 +50,7 @@ def with_server(
     asyncio.run(main())
 
 
-def test_a_request_arrives_as_it_was_written_and_its_answer_is_unpacked(tmp_path: Path) -> None:
+def test_a_request_is_sent_unchanged_and_its_response_is_decompressed(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -87,7 +87,7 @@ def test_a_request_arrives_as_it_was_written_and_its_answer_is_unpacked(tmp_path
     ]
 
 
-def test_every_status_is_an_answer_and_silence_is_not(tmp_path: Path) -> None:
+def test_every_status_is_a_response_and_a_lost_connection_is_an_error(tmp_path: Path) -> None:
     async def handler(request: web.Request) -> web.Response:
         if request.path == "/hangs":
             await asyncio.sleep(60)
@@ -106,7 +106,7 @@ def test_every_status_is_an_answer_and_silence_is_not(tmp_path: Path) -> None:
     with_server(handler, tmp_path, scenario)
 
 
-def test_a_server_that_is_not_there_is_no_answer(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_an_error(tmp_path: Path) -> None:
     async def main() -> None:
         async with await connect(ConnectionSettings(kubeconfig(tmp_path, "http://127.0.0.1:1"))) as session:
             with pytest.raises(TransportError):
@@ -118,7 +118,7 @@ def test_a_server_that_is_not_there_is_no_answer(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_watch_is_read_while_it_comes_and_its_break_is_told(tmp_path: Path) -> None:
+def test_a_watch_is_streamed_and_its_interruption_is_an_error(tmp_path: Path) -> None:
     go_on = asyncio.Event()
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -142,7 +142,7 @@ def test_a_watch_is_read_while_it_comes_and_its_break_is_told(tmp_path: Path) ->
     with_server(handler, tmp_path, scenario)
 
 
-def test_a_token_file_that_rotates_is_read_again_after_a_401(tmp_path: Path) -> None:
+def test_a_rotated_token_file_is_read_again_after_status_401(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old")
     valid = "old"
@@ -164,7 +164,7 @@ def test_a_token_file_that_rotates_is_read_again_after_a_401(tmp_path: Path) -> 
     with_server(handler, tmp_path, scenario, tokenFile=str(token))
 
 
-def test_an_exec_plugin_is_run_again_when_its_credential_is_refused(tmp_path: Path) -> None:
+def test_an_exec_plugin_runs_again_when_its_credential_is_refused(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     plugin = tmp_path / "plugin"
     plugin.write_text(
@@ -211,7 +211,7 @@ def test_an_exec_plugin_is_run_again_when_its_credential_is_refused(tmp_path: Pa
         ({"contexts": None}, "contexts"),
     ],
 )
-def test_a_kubeconfig_that_cannot_be_used_says_why_in_one_line(
+def test_an_unusable_kubeconfig_is_reported_in_one_line(
     change: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     path = kubeconfig(tmp_path, "http://127.0.0.1:1")
@@ -225,7 +225,7 @@ def test_a_kubeconfig_that_cannot_be_used_says_why_in_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_a_context_that_is_named_is_taken(tmp_path: Path) -> None:
+def test_the_named_context_is_used(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, "http://127.0.0.1:1")
     config = json.loads(path.read_text())
     config["clusters"].append({"name": "other", "cluster": {"server": "http://127.0.0.1:2"}})
@@ -241,9 +241,7 @@ def test_a_context_that_is_named_is_taken(tmp_path: Path) -> None:
     ("text", "words"),
     [("- a\n- b\n", "a list"), ("token", "a string"), ("", "nothing"), ("7", "a scalar")],
 )
-def test_a_file_that_is_no_kubeconfig_at_all_is_said_to_be_none(
-    text: str, words: str, tmp_path: Path
-) -> None:
+def test_a_file_that_is_not_a_kubeconfig_is_reported(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text)
 

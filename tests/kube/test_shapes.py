@@ -127,12 +127,12 @@ def recording(value: Any, shape: Schema, strange: set[str]) -> Any:
             return value
 
 
-def test_every_kind_that_is_read_has_a_shape() -> None:
+def test_every_decoded_kind_has_a_schema() -> None:
     assert set(OBJECT_SCHEMAS) == set(READERS)
 
 
 @pytest.mark.parametrize("kind", OBJECT_SCHEMAS)
-def test_the_readers_look_at_no_field_that_the_shape_leaves_out(kind: str) -> None:
+def test_decoders_read_only_fields_of_their_schema(kind: str) -> None:
     strange: set[str] = set()
 
     whole = example(OBJECT_SCHEMAS[kind])
@@ -144,7 +144,7 @@ def test_the_readers_look_at_no_field_that_the_shape_leaves_out(kind: str) -> No
     assert strange == set()
 
 
-def test_a_field_that_a_shape_leaves_out_would_be_seen() -> None:
+def test_planted_schema_without_a_field_is_found() -> None:
     strange: set[str] = set()
     whole = example(OBJECT_SCHEMAS["Namespace"])
     smaller = ObjectSchema({"metadata": ObjectSchema({"name": TEXT}, {})}, {})
@@ -156,7 +156,7 @@ def test_a_field_that_a_shape_leaves_out_would_be_seen() -> None:
 
 
 @pytest.mark.parametrize("kind", OBJECT_SCHEMAS)
-def test_a_field_of_the_wrong_type_is_said_at_its_place_and_with_what_it_should_be(kind: str) -> None:
+def test_a_field_of_the_wrong_type_is_reported_with_its_path_and_the_expected_type(kind: str) -> None:
     whole = example(OBJECT_SCHEMAS[kind])
     assert first_violation(OBJECT_SCHEMAS[kind], whole) is None
 
@@ -186,7 +186,7 @@ def test_a_field_of_the_wrong_type_is_said_at_its_place_and_with_what_it_should_
         ),
     ],
 )
-def test_the_words_for_what_is_wrong(kind: str, path: str, wrong: Any, words: str) -> None:
+def test_messages_of_schema_violations(kind: str, path: str, wrong: Any, words: str) -> None:
     obj = changed(example(OBJECT_SCHEMAS[kind]), tuple(path.split(".")), wrong)
 
     said = _said_of_a_file(kind, obj)

@@ -215,6 +215,7 @@ def test_every_one_letter_typo_of_a_clause_gets_the_right_word_offered() -> None
     rule = 'filter r when a require b missing pass scaleup no else "t"'
     words = ["when", "require", "missing", "scaleup"]
     for word in words:
+        assert _typos(word)
         for typo in sorted(_typos(word)):
             found = read(rule.replace(word, typo, 1))[1]
 
@@ -233,6 +234,7 @@ def _typos(word: str) -> set[str]:
 
 def test_every_one_letter_typo_of_a_statement_gets_the_right_word_offered() -> None:
     for word in ("filter", "score", "metric", "input", "layer", "reweight"):
+        assert _typos(word)
         for typo in sorted(_typos(word)):
             found = read(f"let a: cpu = 1\n{typo} hot weight 3\nlet b: cpu = 2\n")[1]
 

@@ -34,11 +34,11 @@ def age_s(text: str, time_zone: str | None = None) -> float | None:
         ("0.35,1795273080.5", 119.5),
     ],
 )
-def test_the_time_behind_the_comma_is_when_the_value_was_true(text: str, age: float) -> None:
+def test_the_time_after_the_comma_is_when_the_value_was_measured(text: str, age: float) -> None:
     assert age_s(text) == age
 
 
-def test_a_clock_on_a_wall_elsewhere_is_read_as_one_whatever_zone_it_claims() -> None:
+def test_times_are_read_in_the_time_zone_of_the_settings_whatever_zone_they_name() -> None:
     assert age_s("0.35,2026-11-21T22:58:00Z", "Asia/Shanghai") == 120
 
 
@@ -56,11 +56,11 @@ def test_a_clock_on_a_wall_elsewhere_is_read_as_one_whatever_zone_it_claims() ->
         "1,1e99",
     ],
 )
-def test_what_is_neither_a_value_nor_a_value_with_a_time_is_left_out(text: str) -> None:
+def test_an_annotation_that_is_not_a_value_or_a_value_with_a_time_is_ignored(text: str) -> None:
     assert asker().parse_annotation(text) is None
 
 
-def test_values_are_taken_by_node_and_a_plain_one_is_as_fresh_as_the_look() -> None:
+def test_values_are_read_for_each_node_and_a_value_without_time_has_the_time_of_the_poll() -> None:
     nodes = {
         NodeName(name): node(name, annotations={"load": text} if text is not None else {})
         for name, text in {
@@ -93,7 +93,7 @@ def ages_s(*texts: str, minutes_between: float = 1) -> list[float]:
     return found
 
 
-def test_a_sample_from_the_future_ages_from_when_it_was_first_seen() -> None:
+def test_a_sample_from_the_future_ages_from_its_first_observation() -> None:
     ahead, renewed = "0.5,2026-11-21T15:30:00Z", "0.5,2026-11-21T15:32:00Z"
 
     assert ages_s(ahead, ahead, ahead, renewed, renewed) == [0, 60, 120, 0, 60]
@@ -103,22 +103,22 @@ def test_another_value_with_the_same_time_is_another_sample() -> None:
     assert ages_s("0.5,2026-11-21T15:30:00Z", "0.6,2026-11-21T15:30:00Z") == [0, 0]
 
 
-def test_a_time_that_our_clock_has_reached_since_makes_no_sample_younger() -> None:
+def test_a_future_time_that_has_passed_makes_no_sample_younger() -> None:
     soon = "0.5,2026-11-21T15:01:30Z"
 
     assert ages_s(soon, soon, soon) == [0, 60, 120]
 
 
-def test_planted_a_sight_that_remembers_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_clock_skew_without_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         ClockSkewTracker, "begin_query", lambda _self, _question, _nodes, now_ns: QuerySkew({}, now_ns)
     )
 
     with pytest.raises(AssertionError):
-        test_a_sample_from_the_future_ages_from_when_it_was_first_seen()
+        test_a_sample_from_the_future_ages_from_its_first_observation()
 
 
-def test_a_metric_that_joins_otherwise_or_asks_for_the_time_is_told_so() -> None:
+def test_an_unsupported_join_or_sampled_at_is_rejected() -> None:
     assert asker().unsupported_reason(metric(join="node")) is None
     assert "write `join = node`" in (asker().unsupported_reason(metric(join="instance")) or "")
     assert "remove `sampled_at`" in (
@@ -126,8 +126,8 @@ def test_a_metric_that_joins_otherwise_or_asks_for_the_time_is_told_so() -> None
     )
 
 
-def test_planted_a_time_that_is_not_looked_at_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_annotation_time_that_is_ignored_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(annotations_module.AnnotationQueryClient, "_time_ns", lambda *_: NOW_NS)
 
     with pytest.raises(AssertionError):
-        test_the_time_behind_the_comma_is_when_the_value_was_true("0.35,1795273080", 120)
+        test_the_time_after_the_comma_is_when_the_value_was_measured("0.35,1795273080", 120)

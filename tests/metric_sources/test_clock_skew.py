@@ -11,7 +11,7 @@ def seen(sight: ClockSkewTracker, question: str, now_ns: int, *nodes: NodeName) 
     return sight.begin_query(question, nodes, now_ns).clamp_ns(A, SHOWN, 900)
 
 
-def test_a_node_that_left_is_forgotten() -> None:
+def test_a_deleted_node_is_forgotten() -> None:
     sight = ClockSkewTracker()
 
     seen(sight, "load", 100, A)
@@ -20,7 +20,7 @@ def test_a_node_that_left_is_forgotten() -> None:
     assert seen(sight, "load", 300, A) == 300
 
 
-def test_each_question_has_its_own_memory_and_the_ones_of_the_past_go() -> None:
+def test_each_query_has_its_own_memory_and_unused_ones_are_dropped() -> None:
     sight = ClockSkewTracker()
     seen(sight, "load", 100, A)
 
@@ -34,7 +34,7 @@ def test_each_question_has_its_own_memory_and_the_ones_of_the_past_go() -> None:
     assert seen(sight, "load", 500, A) == 500
 
 
-def test_what_is_not_ahead_is_as_it_says() -> None:
+def test_a_time_that_is_not_in_the_future_is_unchanged() -> None:
     sight = ClockSkewTracker()
 
     assert sight.begin_query("load", (A,), 1000).clamp_ns(A, SHOWN, 900) == 900

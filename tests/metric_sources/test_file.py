@@ -54,7 +54,7 @@ def held(metric: str, **values: float | str) -> dict[str, float]:
     return {str(node): sample.value for node, sample in found.values.items()}
 
 
-def test_a_number_is_in_the_metrics_unit_and_a_text_says_its_own() -> None:
+def test_a_number_is_in_the_unit_of_the_metric_and_a_string_names_its_own() -> None:
     assert held("net_rx", a=1000, b="1000", c="8kbps", d="1KBps") == {
         "a": 8000,
         "b": 8000,
@@ -64,13 +64,13 @@ def test_a_number_is_in_the_metrics_unit_and_a_text_says_its_own() -> None:
     assert held("cpu_util", a=0.85, b="85%") == {"a": 0.85, "b": 0.85}
 
 
-def test_what_is_no_value_of_the_type_is_missing() -> None:
+def test_a_value_that_does_not_fit_the_type_is_missing() -> None:
     assert held("cpu_util", a=float("nan"), b=float("inf"), c=-1, d="5m", e="much", f=0.5, g=10**400) == {
         "f": 0.5
     }
 
 
-def test_what_is_left_out_is_said_in_one_line_however_much_it_is() -> None:
+def test_dropped_samples_are_described_in_one_line() -> None:
     metric = metrics()["cpu_util"]
     raw = RawSamples({"a": 0.5, "b": "80&", "c": -1, "d": float("nan"), "e": "much", "f": "5m"}, polled_ns=7)
 
@@ -85,7 +85,7 @@ def test_what_is_left_out_is_said_in_one_line_however_much_it_is() -> None:
     )
 
 
-def test_a_metric_is_delivered_when_due_and_at_once_when_the_file_changes(tmp_path: Path) -> None:
+def test_a_metric_is_delivered_when_due_and_when_the_file_changes(tmp_path: Path) -> None:
     path = tmp_path / "samples.yaml"
     path.write_text("cpu_util: {a: 0.1}\n")
     delivered: list[SamplesArrived] = []
@@ -106,7 +106,7 @@ def test_a_metric_is_delivered_when_due_and_at_once_when_the_file_changes(tmp_pa
     on_virtual_time(scenario)
 
 
-def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended(
+def test_an_invalid_file_is_logged_once_and_delivers_nothing_until_it_is_fixed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "samples.yaml"
@@ -158,7 +158,7 @@ def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended
         ("[" * 3000, "not YAML: maximum recursion depth"),
     ],
 )
-def test_a_file_that_does_not_fit_says_where(text: str, words: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_reported_with_its_position(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "samples.yaml"
     path.write_text(text)
 
@@ -170,7 +170,7 @@ def test_a_file_that_does_not_fit_says_where(text: str, words: str, tmp_path: Pa
     assert "\n" not in str(error.value)
 
 
-def test_every_mistake_of_a_file_is_said_at_its_line_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_every_error_of_a_file_is_reported_with_its_line_in_order(tmp_path: Path) -> None:
     path = tmp_path / "samples.yaml"
     path.write_text("net_rx:\n  b: null\n  ok: 5\n  a: [1]\n9lives: {}\ncpu_util: 7\n")
 
@@ -185,7 +185,7 @@ def test_every_mistake_of_a_file_is_said_at_its_line_in_the_order_of_the_file(tm
     )
 
 
-def test_of_more_mistakes_than_anybody_reads_the_first_are_said_and_the_rest_counted(tmp_path: Path) -> None:
+def test_the_first_errors_are_reported_and_the_rest_counted(tmp_path: Path) -> None:
     path = tmp_path / "samples.yaml"
     path.write_text("net_rx:\n" + "".join(f"  node-{number}: null\n" for number in range(50)))
 
@@ -197,7 +197,7 @@ def test_of_more_mistakes_than_anybody_reads_the_first_are_said_and_the_rest_cou
     assert rest == f"{path}: and 30 more errors"
 
 
-def test_the_greatest_whole_number_is_no_sample_for_a_float_makes_it_one_more() -> None:
+def test_the_greatest_int64_is_not_a_sample_since_a_float_rounds_it_up() -> None:
     text = (
         POLICY.replace("net_rx: bandwidth", "net_rx: bytes").replace('"B/s"', '"B"').replace("1Gbps", "1Gi")
     )

@@ -43,7 +43,7 @@ def listed(*items: Any) -> bytes:
     return orjson.dumps({"kind": "NodeMetricsList", "items": list(items)})
 
 
-def test_usage_is_in_the_type_that_the_policy_declares() -> None:
+def test_usage_is_converted_to_the_declared_type() -> None:
     body = listed(item("a", "123456789n", "1536Ki"), item("b", "2", "1G"))
 
     cpu, memory = convert_samples(CPU, ask(body).raw), convert_samples(MEMORY, ask(body, MEMORY).raw)
@@ -53,7 +53,7 @@ def test_usage_is_in_the_type_that_the_policy_declares() -> None:
     assert {(NOW_NS - one.at_ns) / 1e9 for one in cpu.values.values()} == {30}
 
 
-def test_items_that_cannot_be_understood_and_nodes_of_others_are_counted() -> None:
+def test_malformed_items_and_unknown_nodes_are_counted() -> None:
     broken = [
         None,
         {},
@@ -70,14 +70,14 @@ def test_items_that_cannot_be_understood_and_nodes_of_others_are_counted() -> No
 
 
 @pytest.mark.parametrize("body", [b"", b"no", b"[]", b"{}", b'{"items": {}}'])
-def test_an_answer_that_is_no_list_is_garbage(body: bytes) -> None:
+def test_a_response_that_is_not_a_list_is_malformed(body: bytes) -> None:
     with pytest.raises(PollError) as error:
         ask(body)
 
     assert error.value.kind == "garbage"
 
 
-def test_a_metric_that_the_api_does_not_have_is_told_so() -> None:
+def test_a_metric_that_the_api_does_not_serve_is_rejected() -> None:
     async def fetch() -> bytes:
         raise AssertionError("nothing is to be asked")
 

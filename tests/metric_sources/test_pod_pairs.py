@@ -52,13 +52,13 @@ def polled(
     return samples.pairs
 
 
-def test_both_directions_of_a_pair_are_one_number_in_the_held_unit() -> None:
+def test_both_directions_of_a_pair_are_summed_in_the_base_unit() -> None:
     pairs = polled((between(A, B), 1000), (between(B, A), 500), (between(B, C), 1))
 
     assert pairs == {A: {B: 12_000.0}, B: {A: 12_000.0, C: 8.0}, C: {B: 8.0}}
 
 
-def test_one_label_may_have_the_namespace_and_the_pod() -> None:
+def test_a_single_label_may_name_the_namespace_and_the_pod() -> None:
     metric = talk('from = ["source"]  to = ["destination"]')
 
     pairs = polled(({"source": "ml/train-0", "destination": "ml/train-1"}, 1), metric=metric)
@@ -67,7 +67,7 @@ def test_one_label_may_have_the_namespace_and_the_pod() -> None:
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-5"])
-def test_a_pair_whose_value_cannot_be_used_is_known_and_has_none(value: str) -> None:
+def test_a_pair_with_an_invalid_value_is_known_without_a_value(value: str) -> None:
     book = SourcePollStatus("prom")
 
     pairs = polled((between(A, B), value), (between(B, A), 7), (between(B, C), 1), book=book)
@@ -83,24 +83,24 @@ def a_doubled_pair() -> tuple[PairSamples, SourcePollStatus]:
     return polled(*series, (between(B, C), 1), book=book), book
 
 
-def test_a_pair_with_two_series_has_no_value_however_many_follow() -> None:
+def test_a_pair_with_duplicate_series_has_no_value() -> None:
     pairs, book = a_doubled_pair()
 
     assert pairs[A] == {B: None}
     assert book.last_good["test", "talk"].duplicated == 1
 
 
-def test_planted_a_doubled_pair_that_counts_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_duplicate_pair_that_counts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def last_wins(self: pairs_module.PairSeriesJoin, labels: dict[str, str], value: float) -> None:
         self.values[(labels["ns"], labels["pod"]), (labels["peer_ns"], labels["peer_pod"])] = value
 
     monkeypatch.setattr(pairs_module.PairSeriesJoin, "add_series", last_wins)
 
     with pytest.raises(AssertionError):
-        test_a_pair_with_two_series_has_no_value_however_many_follow()
+        test_a_pair_with_duplicate_series_has_no_value()
 
 
-def test_a_series_that_does_not_name_two_pods_belongs_to_no_pair() -> None:
+def test_a_series_without_two_pods_belongs_to_no_pair() -> None:
     book = SourcePollStatus("prom")
     outside = {"ns": "ml", "pod": "train-0", "peer_ns": "", "peer_pod": ""}
 
@@ -110,7 +110,7 @@ def test_a_series_that_does_not_name_two_pods_belongs_to_no_pair() -> None:
     assert book.last_good["test", "talk"].unmatched == 2
 
 
-def test_policies_with_other_units_share_the_answer() -> None:
+def test_policies_with_other_units_share_the_response() -> None:
     listener = Listener({"test": {"talk": talk()}, "other": {"talk": talk(unit="kbps")}})
     road = PretendRoad({"flows": vector((between(A, B), 1))})
 
@@ -147,10 +147,10 @@ def test_a_file_names_two_pods_with_an_arrow() -> None:
 
 
 @pytest.mark.parametrize("key", ["a/b", "a/b -> c", "a/b -> c/d/e", "/b -> c/d", "a/b c/d", "-> a/b"])
-def test_what_is_no_pair_of_pods_is_none(key: str) -> None:
+def test_text_that_does_not_name_two_pods_is_not_a_pair(key: str) -> None:
     assert parse_pair(key) is None
 
 
-def test_sources_that_know_only_nodes_say_so() -> None:
+def test_sources_without_pod_pairs_reject_pair_metrics() -> None:
     assert why_not_annotations(talk()) == "annotations do not support metrics between pods"
     assert why_not_metrics_api(talk()) == "the metrics API does not support metrics between pods"

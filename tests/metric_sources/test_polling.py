@@ -3,7 +3,6 @@ not a number is missing."""
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -52,7 +51,7 @@ def test_values_are_converted_to_the_type_that_the_policy_declares() -> None:
     assert listener.last() == {"a": 16e6, "b": 80e6}
 
 
-def test_planted_a_unit_that_is_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_unit_conversion_that_is_skipped_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "unit_factor", lambda *_: 1)
 
     with pytest.raises(AssertionError):
@@ -60,7 +59,7 @@ def test_planted_a_unit_that_is_left_out_is_noticed(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-5", "much"])
-def test_what_is_no_value_of_the_type_is_missing(value: str) -> None:
+def test_a_value_that_does_not_fit_the_type_is_missing(value: str) -> None:
     listener, book = Listener(wanting(metric()), [A, B]), SourcePollStatus("prom")
 
     one_poll(listener, PretendRoad({"rx": by_instance({"a": value, "b": 1})}), book)
@@ -76,14 +75,14 @@ def doubled() -> tuple[Listener, SourcePollStatus]:
     return listener, book
 
 
-def test_a_node_with_two_series_has_none_however_many_follow() -> None:
+def test_a_node_with_duplicate_series_has_no_sample() -> None:
     listener, book = doubled()
 
     assert listener.last() == {"b": 16}
     assert book.last_good["test", "net_rx"].duplicated == 1
 
 
-def test_planted_a_doubled_series_that_counts_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_duplicate_series_that_counts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last one wins: what a plain dictionary would do."""
 
     def last_wins(series: list[object], joiner: object, joined: object) -> None:
@@ -96,10 +95,10 @@ def test_planted_a_doubled_series_that_counts_is_noticed(monkeypatch: pytest.Mon
     monkeypatch.setattr(prometheus_module, "_join_batch", last_wins)
 
     with pytest.raises(AssertionError):
-        test_a_node_with_two_series_has_none_however_many_follow()
+        test_a_node_with_duplicate_series_has_no_sample()
 
 
-def test_series_of_no_node_of_ours_are_counted() -> None:
+def test_series_of_unknown_nodes_are_counted() -> None:
     listener, book = Listener(wanting(metric()), [A]), SourcePollStatus("prom")
 
     one_poll(listener, PretendRoad({"rx": by_instance({"a": 1, "elsewhere:9100": 5, "10.9.9.9:1": 5})}), book)
@@ -110,7 +109,7 @@ def test_series_of_no_node_of_ours_are_counted() -> None:
 # ── when it was true ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_sample_is_as_old_as_the_sending_of_its_query() -> None:
+def test_a_sample_has_the_time_at_which_its_query_was_sent() -> None:
     listener, road = Listener(wanting(metric()), [A]), PretendRoad({"rx": by_instance({"a": 1})})
     road.takes_s = 5.0
 
@@ -137,13 +136,13 @@ def sampled_at(*, age_s: float, server_ahead_s: float = 0.0) -> float:
     return (samples.polled_ns - samples.values[NodeName("a")].at_ns) / 1e9
 
 
-def test_sampled_at_says_how_old_a_sample_is_whatever_the_servers_clock_shows() -> None:
+def test_sampled_at_gives_the_age_of_a_sample_independent_of_the_servers_clock() -> None:
     assert sampled_at(age_s=40) == pytest.approx(40)
     assert sampled_at(age_s=40, server_ahead_s=3600) == pytest.approx(40)
     assert sampled_at(age_s=-30) == 0
 
 
-def test_a_sampled_at_of_the_future_ages_from_when_it_was_first_seen() -> None:
+def test_a_sampled_at_in_the_future_ages_from_its_first_observation() -> None:
     clock = [1000 * 10**9]
     dated = metric(more='sampled_at = "when"')
     road = PretendRoad({"rx": by_instance({"a": 1}, at_s=5000), "when": by_instance({"a": 5600}, at_s=5000)})
@@ -162,7 +161,7 @@ def test_a_sampled_at_of_the_future_ages_from_when_it_was_first_seen() -> None:
     assert asyncio.run(times()) == [1000, 1000, 1000]
 
 
-def test_planted_a_dead_target_that_counts_as_fresh_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_dead_target_that_counts_as_fresh_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the time of evaluation were that of the sample."""
     monkeypatch.setattr(
         prometheus_module,
@@ -171,10 +170,10 @@ def test_planted_a_dead_target_that_counts_as_fresh_is_noticed(monkeypatch: pyte
     )
 
     with pytest.raises(AssertionError):
-        test_sampled_at_says_how_old_a_sample_is_whatever_the_servers_clock_shows()
+        test_sampled_at_gives_the_age_of_a_sample_independent_of_the_servers_clock()
 
 
-def test_a_poll_is_good_only_if_both_its_queries_are() -> None:
+def test_a_poll_succeeds_only_if_both_of_its_queries_do() -> None:
     dated = metric(more='sampled_at = "when"')
     listener, book = Listener(wanting(dated), [A]), SourcePollStatus("prom")
 
@@ -191,22 +190,22 @@ def asked_times(road: PretendRoad, query: str = "rx") -> list[float]:
     return [at_s for at_s, asked in road.asked if asked == query]
 
 
-def gaps(times: list[float]) -> Iterator[float]:
-    return (after - before for before, after in pairwise(times))
+def gaps(times: list[float]) -> list[float]:
+    return [after - before for before, after in pairwise(times)]
 
 
-def test_a_question_is_asked_at_once_and_then_a_little_more_often_than_every() -> None:
+def test_a_query_is_sent_at_once_and_then_slightly_more_often_than_its_interval() -> None:
     listener, road = Listener(wanting(metric(every="10s")), [A]), PretendRoad({"rx": by_instance({"a": 1})})
 
     one_poll(listener, road, for_s=100)
 
     times = asked_times(road)
     assert times[0] <= 1
-    assert all(9 <= gap <= 10 for gap in gaps(times))
+    assert 9 <= min(gaps(times)) <= max(gaps(times)) <= 10
     assert len(set(gaps(times))) > 5, "drawn, not fixed"
 
 
-def test_policies_that_ask_the_same_share_one_poll_in_their_own_units() -> None:
+def test_policies_with_the_same_query_share_a_poll_in_their_own_units() -> None:
     listener = Listener(
         {
             "one": {"net_rx": metric(unit="B/s")},
@@ -223,7 +222,7 @@ def test_policies_that_ask_the_same_share_one_poll_in_their_own_units() -> None:
     assert listener.last("two", "rx") == {"a": 8e6}
 
 
-def test_a_policy_that_joins_gets_the_last_answer_at_once() -> None:
+def test_a_new_policy_gets_the_last_response_at_once() -> None:
     listener, road = Listener(wanting(metric()), [A]), PretendRoad({"rx": by_instance({"a": 1})})
 
     async def scenario() -> None:
@@ -238,7 +237,7 @@ def test_a_policy_that_joins_gets_the_last_answer_at_once() -> None:
     assert listener.last("late") == {"a": 8000}
 
 
-def test_a_query_that_nobody_wants_any_more_is_not_asked() -> None:
+def test_a_query_that_no_policy_uses_is_not_sent() -> None:
     listener, road = (
         Listener(wanting(metric(every="2s", stale="9s")), [A]),
         PretendRoad({"rx": by_instance({"a": 1})}),
@@ -251,6 +250,7 @@ def test_a_query_that_nobody_wants_any_more_is_not_asked() -> None:
             listener.wanted = {}
             await asyncio.sleep(1.1)
             count = len(road.asked)
+            assert count > 0
             await asyncio.sleep(60)
             assert len(road.asked) == count
 
@@ -268,13 +268,14 @@ def test_a_slow_server_does_not_make_queries_pile_up() -> None:
 
     one_poll(listener, road, for_s=60)
 
-    assert all(gap >= 9 for gap in gaps(asked_times(road)))
+    assert len(gaps(asked_times(road))) >= 4
+    assert min(gaps(asked_times(road))) >= 9
 
 
 # ── trouble ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_failures_are_counted_said_once_and_asked_again_less_and_less_often(
+def test_failures_are_counted_logged_once_and_retried_with_backoff(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     listener, book = Listener(wanting(metric(every="5s")), [A]), SourcePollStatus("prom")
@@ -289,7 +290,7 @@ def test_failures_are_counted_said_once_and_asked_again_less_and_less_often(
     with caplog.at_level(logging.INFO, "policysched.metric_sources.poll_status"):
         on_virtual_time(scenario)
 
-    waits = list(gaps(asked_times(road)))
+    waits = gaps(asked_times(road))
     assert [round(wait / 5) for wait in waits[:4]] == [1, 2, 4, 8]
     assert max(waits) <= RETRY_MAX_S
     assert set(book.polls_by_outcome) == {"ok", "timeout"}
@@ -301,21 +302,23 @@ def test_failures_are_counted_said_once_and_asked_again_less_and_less_often(
     assert (book.failures, listener.last()) == ({}, {"a": 8})
 
 
-def test_nothing_is_delivered_while_a_server_fails_so_that_samples_go_stale() -> None:
+def test_nothing_is_delivered_while_a_server_fails() -> None:
     listener, road = Listener(wanting(metric(every="5s")), [A]), PretendRoad({"rx": by_instance({"a": 1})})
 
     async def scenario() -> None:
         async with running(prometheus(road).run(listener.customer())):
             await asyncio.sleep(3)
             road.answers["rx"] = PollError("unreachable", "refused")
-            count = len(listener.got)
+            count, asked = len(listener.got), len(road.asked)
+            assert count > 0
             await asyncio.sleep(300)
+            assert len(road.asked) > asked
             assert len(listener.got) == count
 
     on_virtual_time(scenario)
 
 
-def test_a_partial_answer_counts_and_its_warning_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_partial_response_counts_and_its_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     listener, book = Listener(wanting(metric(every="5s")), [A, B]), SourcePollStatus("prom")
     road = PretendRoad({"rx": by_instance({"a": 1}, warnings=["store b is unavailable"])})
 
@@ -327,7 +330,7 @@ def test_a_partial_answer_counts_and_its_warning_is_said_once(caplog: pytest.Log
     assert [one.levelname for one in caplog.records] == ["WARNING"]
 
 
-def test_samples_in_another_unit_than_the_policy_has_by_now_are_not_delivered() -> None:
+def test_samples_in_a_unit_that_the_policy_no_longer_uses_are_not_delivered() -> None:
     listener, road = Listener(wanting(metric(unit="B/s")), [A]), PretendRoad({"rx": by_instance({"a": 1})})
     road.takes_s = 2.0
 

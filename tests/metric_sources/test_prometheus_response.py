@@ -14,7 +14,7 @@ from policysched.metric_sources.series_join import SeriesJoiner
 from tests.metric_sources.builders import node_at, vector
 
 
-def test_a_vector_is_labels_values_and_the_time_of_evaluation() -> None:
+def test_a_vector_has_labels_values_and_the_evaluation_time() -> None:
     answer = parse_response(vector(({"instance": "a"}, 12.5), ({"instance": "b"}, "NaN"), at_s=7.5))
 
     first = parse_series(answer.series[0])
@@ -30,7 +30,7 @@ def test_warnings_are_kept_in_one_line_each() -> None:
     assert answer.warnings == ("store 10.0.0.1 unavailable", "7")
 
 
-def test_a_warning_that_is_nested_deeper_than_python_prints_is_only_called_a_list() -> None:
+def test_a_warning_nested_too_deeply_to_print_is_shown_as_a_list() -> None:
     deep = b"[" * 1015 + b"]" * 1015
 
     answer = parse_response(vector(warnings=["?"]).replace(b'"?"', deep))
@@ -70,7 +70,7 @@ def success(kind: object, result: object) -> bytes:
         (b"{}", "query", "does not have status `success`"),
     ],
 )
-def test_what_is_no_vector_is_an_error_of_one_kind(body: bytes, kind: str, words: str) -> None:
+def test_a_response_that_is_not_a_vector_is_an_error_of_its_kind(body: bytes, kind: str, words: str) -> None:
     with pytest.raises(PollError) as error:
         parse_response(body)
 
@@ -95,7 +95,7 @@ def test_what_is_no_vector_is_an_error_of_one_kind(body: bytes, kind: str, words
         {"metric": {}, "histogram": [1, {"count": "2"}]},
     ],
 )
-def test_a_series_without_one_number_is_none(series: Any) -> None:
+def test_a_series_without_a_single_number_is_rejected(series: Any) -> None:
     assert parse_series(series) is None
 
 
@@ -114,7 +114,7 @@ JSON = st.recursive(
 
 
 @given(st.lists(JSON, max_size=6), JSON)
-def test_no_answer_does_more_than_lack_samples(series: list[Any], warnings: Any) -> None:
+def test_any_series_are_parsed_without_an_exception(series: list[Any], warnings: Any) -> None:
     body = {"status": "success", "data": {"resultType": "vector", "result": series}, "warnings": warnings}
     joiner, joined = SeriesJoiner("instance"), _JoinedSeries()
     joiner.update_nodes({(one := node_at("a")).name: one})
@@ -130,6 +130,6 @@ def test_no_answer_does_more_than_lack_samples(series: list[Any], warnings: Any)
 
 
 @given(st.binary(max_size=64))
-def test_no_bytes_do_more_than_be_unusable(body: bytes) -> None:
+def test_any_bytes_are_parsed_or_raise_a_poll_error(body: bytes) -> None:
     with pytest.raises(PollError):
         parse_response(body)

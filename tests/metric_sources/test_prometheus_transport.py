@@ -59,7 +59,7 @@ def failure(answer: Handler, query: str = "up", **more: Any) -> PollError:
     return found[0]
 
 
-def test_a_query_is_posted_to_the_api_below_the_urls_path() -> None:
+def test_a_query_is_posted_to_the_api_under_the_path_of_the_url() -> None:
     async def deed(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         assert await server.query('rate(x{device="eth0"}[2m]) + 1') == GOOD
         (one,) = pretend.asked
@@ -71,7 +71,7 @@ def test_a_query_is_posted_to_the_api_below_the_urls_path() -> None:
     asking(saying(GOOD), deed, path="/team-a/prometheus/")
 
 
-def test_where_a_gateway_lets_only_get_through_it_is_got_from_then_on() -> None:
+def test_after_status_405_queries_use_get() -> None:
     async def only_get(request: web.Request) -> web.StreamResponse:
         return web.Response(status=405) if request.method == "POST" else web.Response(body=GOOD)
 
@@ -86,7 +86,7 @@ def test_where_a_gateway_lets_only_get_through_it_is_got_from_then_on() -> None:
     asking(only_get, deed)
 
 
-def test_queries_share_their_connections() -> None:
+def test_queries_share_connections() -> None:
     ports: set[object] = set()
 
     async def note(request: web.Request) -> web.StreamResponse:
@@ -106,7 +106,7 @@ def test_queries_share_their_connections() -> None:
 # ── who we are ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_token_that_rotates_is_the_one_that_is_sent(tmp_path: Path) -> None:
+def test_a_rotated_token_is_sent(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
 
@@ -139,7 +139,7 @@ def test_basic_auth_and_further_headers_are_sent(tmp_path: Path) -> None:
     )
 
 
-def test_a_proxy_carries_the_query_and_is_told_who_asks(tmp_path: Path) -> None:
+def test_a_query_uses_the_proxy_and_its_credentials(tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("open")
 
@@ -157,7 +157,7 @@ def test_a_proxy_carries_the_query_and_is_told_who_asks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("contents", [None, "", "two\nlines", "\x00", b"\xff\xfe"])
-def test_credentials_that_cannot_be_used_are_said_without_what_is_in_them(
+def test_unusable_credentials_are_reported_without_their_content(
     contents: str | bytes | None, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
@@ -188,17 +188,15 @@ def echo_of_secrets(tmp_path: Path) -> str:
     return str(error)
 
 
-def test_a_server_that_repeats_our_credentials_does_not_bring_them_into_the_log(tmp_path: Path) -> None:
+def test_credentials_echoed_by_a_server_are_not_logged(tmp_path: Path) -> None:
     assert echo_of_secrets(tmp_path) == "the server returned 401: you sent Bearer *** and *** and ***"
 
 
-def test_planted_a_secret_that_is_passed_on_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planted_secret_in_a_message_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module._RequestCredentials, "redact", lambda _, text: text)
 
     with pytest.raises(AssertionError):
-        test_a_server_that_repeats_our_credentials_does_not_bring_them_into_the_log(tmp_path)
+        test_credentials_echoed_by_a_server_are_not_logged(tmp_path)
 
 
 # ── whom we trust ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -228,7 +226,7 @@ async def just_asks(_: Pretend, server: PrometheusHttpTransport) -> None:
     assert await server.query("up") == GOOD
 
 
-def test_a_server_is_trusted_by_the_authority_that_the_settings_name(authority: Authority) -> None:
+def test_a_server_is_verified_with_the_authority_of_the_settings(authority: Authority) -> None:
     tls = PrometheusTls(ca_file=authority.certificate)
 
     asking(saying(GOOD), just_asks, server_tls=serving(authority), tls=tls)
@@ -247,11 +245,11 @@ def test_tls_is_verified(given: str, authority: Authority, stranger: Authority) 
     assert error.kind == "tls"
 
 
-def test_verification_can_be_switched_off_and_only_on_purpose(authority: Authority) -> None:
+def test_verification_is_disabled_only_explicitly(authority: Authority) -> None:
     asking(saying(GOOD), just_asks, server_tls=serving(authority), tls=PrometheusTls(verify=False))
 
 
-def test_a_client_certificate_says_who_we_are(authority: Authority) -> None:
+def test_the_client_certificate_is_sent(authority: Authority) -> None:
     pair = authority.client("policysched")
     trusted = PrometheusTls(ca_file=authority.certificate)
     known = PrometheusTls(ca_file=authority.certificate, cert_file=pair.certificate, key_file=pair.key)
@@ -263,7 +261,7 @@ def test_a_client_certificate_says_who_we_are(authority: Authority) -> None:
     assert error.kind in ("tls", "unreachable")
 
 
-def test_an_authority_that_is_replaced_on_the_disk_is_taken_over(
+def test_a_replaced_authority_file_is_reloaded(
     authority: Authority, stranger: Authority, tmp_path: Path
 ) -> None:
     ca_file = tmp_path / "ca.crt"
@@ -280,7 +278,7 @@ def test_an_authority_that_is_replaced_on_the_disk_is_taken_over(
     asking(saying(GOOD), deed, server_tls=serving(authority), tls=PrometheusTls(ca_file=ca_file))
 
 
-def test_certificates_that_cannot_be_read_are_named(authority: Authority, tmp_path: Path) -> None:
+def test_unreadable_certificates_are_reported_with_their_path(authority: Authority, tmp_path: Path) -> None:
     error = failure(
         saying(GOOD), server_tls=serving(authority), tls=PrometheusTls(ca_file=tmp_path / "none.crt")
     )
@@ -304,7 +302,7 @@ def test_certificates_that_cannot_be_read_are_named(authority: Authority, tmp_pa
         (503, "status", "the server returned 503: bad_data: no such function"),
     ],
 )
-def test_a_status_that_is_not_200_says_what_kind_of_trouble_it_is(status: int, kind: str, words: str) -> None:
+def test_a_status_other_than_200_is_an_error_of_its_kind(status: int, kind: str, words: str) -> None:
     body = b'{"status":"error","errorType":"bad_data","error":"no such function"}'
 
     error = failure(saying(body, status, Location="http://127.0.0.1:1/"))
@@ -312,7 +310,7 @@ def test_a_status_that_is_not_200_says_what_kind_of_trouble_it_is(status: int, k
     assert (error.kind, str(error)) == (kind, words)
 
 
-def test_a_redirect_sends_our_credentials_nowhere(tmp_path: Path) -> None:
+def test_credentials_are_not_sent_to_a_redirect_target(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
 
@@ -327,7 +325,7 @@ def test_a_redirect_sends_our_credentials_nowhere(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_an_answer_that_is_too_long_is_not_read_to_its_end_even_packed() -> None:
+def test_a_response_beyond_the_size_limit_is_not_read_to_its_end_even_if_compressed() -> None:
     packed = gzip.compress(b" " * 50_000_000)
 
     plain = failure(saying(b"x" * 5000), answer_bytes_max=4096)
@@ -337,7 +335,7 @@ def test_an_answer_that_is_too_long_is_not_read_to_its_end_even_packed() -> None
     assert "4,096 bytes" in str(plain)
 
 
-def test_a_server_that_hangs_or_drips_is_given_up_in_time() -> None:
+def test_a_server_that_hangs_or_sends_slowly_times_out() -> None:
     async def hangs(_: web.Request) -> web.StreamResponse:
         await asyncio.sleep(60)
         raise AssertionError("it was waited for")
@@ -355,7 +353,7 @@ def test_a_server_that_hangs_or_drips_is_given_up_in_time() -> None:
         assert (error.kind, str(error)) == ("timeout", "no complete response within 0.3 s")
 
 
-def test_a_connection_that_is_cut_is_unreachable() -> None:
+def test_a_broken_connection_is_reported_as_unreachable() -> None:
     async def cut(request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"Content-Length": "1000"})
         await answer.prepare(request)
@@ -367,13 +365,13 @@ def test_a_connection_that_is_cut_is_unreachable() -> None:
     assert failure(cut).kind == "unreachable"
 
 
-def test_nobody_there_is_unreachable() -> None:
+def test_a_refused_connection_is_reported_as_unreachable() -> None:
     error = failure(saying(GOOD), url="http://127.0.0.1:1")
 
     assert (error.kind, str(error)) == ("unreachable", "cannot connect to 127.0.0.1:1: Connection refused")
 
 
-def test_nothing_is_logged_by_the_road_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_transport_itself_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "policysched"):
         failure(saying(b"", 500))
 

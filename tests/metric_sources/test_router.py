@@ -57,13 +57,13 @@ def of(source: str | None = None, query: str = "rx") -> Metric:
         (named("a"), of(query="odd"), "source `a`: that is odd"),
     ],
 )
-def test_a_metric_goes_to_the_source_that_it_names_or_is_told_why_not(
+def test_a_metric_is_routed_to_its_source_or_rejected_with_a_reason(
     sources: SampleSourceRouter, one: Metric, why: str | None
 ) -> None:
     assert sources.unserved_reason(one) == why
 
 
-def test_metrics_that_nobody_serves_are_named_with_the_reason() -> None:
+def test_metrics_without_a_source_are_reported_with_the_reason() -> None:
     wanted = {"two": {"net_rx": of("b")}, "one": {"net_rx": of("a"), "other": of("gone")}}
 
     assert unserved_metrics(wanted, named("a", "b").unserved_reason) == {
@@ -71,7 +71,7 @@ def test_metrics_that_nobody_serves_are_named_with_the_reason() -> None:
     }
 
 
-def test_each_source_is_asked_only_what_is_its_own_and_a_file_laid_over_them_comes_first(
+def test_each_source_gets_only_its_own_metrics_and_an_override_file_takes_precedence(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "samples.yaml"

@@ -51,14 +51,14 @@ def test_an_instance_is_any_name_or_address_of_the_node_with_or_without_a_port(i
 @pytest.mark.parametrize(
     "instance", ["worker-2", "10.0.0.12:9100", "", ":9100", "[]:9100", "[fd00::2]", "::::", "[10.0.0"]
 )
-def test_an_instance_that_is_no_node_of_ours_belongs_to_none(instance: str) -> None:
+def test_an_instance_that_is_not_a_known_node_joins_nothing(instance: str) -> None:
     joiner = SeriesJoiner("instance")
     joiner.update_nodes(nodes(node_at("worker-1", "10.0.0.1", "fd00::1")))
 
     assert joined(joiner, instance=instance) == []
 
 
-def test_an_address_that_two_nodes_have_belongs_to_neither() -> None:
+def test_an_address_of_two_nodes_joins_neither() -> None:
     joiner = SeriesJoiner("instance")
     joiner.update_nodes(nodes(node_at("a", "10.0.0.1"), node_at("b", "10.0.0.1")))
 
@@ -66,7 +66,7 @@ def test_an_address_that_two_nodes_have_belongs_to_neither() -> None:
     assert joined(joiner, instance="a:9100") == ["a"]
 
 
-def test_the_node_label_is_the_nodes_name_as_it_stands() -> None:
+def test_the_node_label_is_the_exact_node_name() -> None:
     joiner = SeriesJoiner("node")
     joiner.update_nodes(nodes(node_at("a", "10.0.0.1")))
 
@@ -77,7 +77,7 @@ def test_the_node_label_is_the_nodes_name_as_it_stands() -> None:
     )
 
 
-def test_a_label_of_several_nodes_gives_each_of_them_the_value() -> None:
+def test_a_label_value_of_several_nodes_joins_each_of_them() -> None:
     joiner = SeriesJoiner(("rack", "example.com/rack"))
     in_rack = {"example_com__rack": "r1"}
     joiner.update_nodes(nodes(node_at("a", **in_rack), node_at("b", **in_rack), node_at("c")))
@@ -87,7 +87,7 @@ def test_a_label_of_several_nodes_gives_each_of_them_the_value() -> None:
     assert joined(joiner) == []
 
 
-def test_nodes_that_come_change_and_go_are_followed() -> None:
+def test_added_changed_and_deleted_nodes_are_followed() -> None:
     joiner = SeriesJoiner("instance")
     a, b = node_at("a", "10.0.0.1"), node_at("b", "10.0.0.2")
     joiner.update_nodes(nodes(a, b))
@@ -100,14 +100,14 @@ def test_nodes_that_come_change_and_go_are_followed() -> None:
     assert [joined(joiner, instance=f"10.0.0.{last}") for last in (1, 2, 9)] == [[], ["c"], []]
 
 
-def test_a_label_that_is_no_text_joins_nothing() -> None:
+def test_a_label_that_is_not_a_string_joins_nothing() -> None:
     joiner = SeriesJoiner("instance")
     joiner.update_nodes(nodes(node_at("a")))
 
     assert list(joiner.nodes_of({"instance": ["a"]})) == []
 
 
-def test_planted_a_port_that_stays_on_the_host_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_host_that_keeps_its_port_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a plain comparison of texts would do."""
     monkeypatch.setattr(series_join, "instance_host", lambda instance: instance)
 
@@ -115,14 +115,14 @@ def test_planted_a_port_that_stays_on_the_host_is_noticed(monkeypatch: pytest.Mo
         test_an_instance_is_any_name_or_address_of_the_node_with_or_without_a_port("10.0.0.1:9100")
 
 
-def test_planted_an_address_that_joins_the_first_of_two_nodes_is_noticed(
+def test_planted_join_with_the_first_of_two_nodes_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     both = SeriesJoiner.nodes_of
     monkeypatch.setattr(SeriesJoiner, "nodes_of", lambda self, labels: list(both(_any(self), labels))[:1])
 
     with pytest.raises(AssertionError):
-        test_an_address_that_two_nodes_have_belongs_to_neither()
+        test_an_address_of_two_nodes_joins_neither()
 
 
 def _any(joiner: SeriesJoiner) -> SeriesJoiner:
@@ -133,7 +133,7 @@ def _any(joiner: SeriesJoiner) -> SeriesJoiner:
     return other
 
 
-def test_hosts_are_read_from_instances() -> None:
+def test_the_host_is_parsed_from_an_instance() -> None:
     assert [instance_host(one) for one in ("a:1", "[fd00::1]:1", "fd00::1:9100", "a")] == [
         "a",
         "fd00::1",
@@ -142,7 +142,7 @@ def test_hosts_are_read_from_instances() -> None:
     ]
 
 
-def test_ways_to_join_that_nobody_asks_for_any_more_hold_no_nodes() -> None:
+def test_unused_joins_keep_no_nodes() -> None:
     asker = PrometheusQueryClient(PretendRoad({"rx": vector()}), now_ns=lambda: 0)
     there = nodes(node_at("a"))
 

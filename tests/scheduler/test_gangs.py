@@ -356,4 +356,5 @@ def test_a_gang_whose_key_is_a_whole_annotation_has_a_short_name() -> None:
     words = rig.words("w0") or ""
     assert words.startswith("gang default/xxx")
     assert len(words) < 600
-    assert all(len(decision.gang or "") < 300 for decision in rig.scheduler.decisions)
+    assert rig.scheduler.decisions
+    assert max(len(decision.gang or "") for decision in rig.scheduler.decisions) in range(1, 300)

@@ -91,7 +91,7 @@ def served(
     asyncio.run(main())
 
 
-def test_the_policy_is_the_path_and_the_verb_its_end() -> None:
+def test_the_path_has_the_policy_and_the_verb() -> None:
     async def scenario(port: int, desk: Desk) -> None:
         base = f"http://127.0.0.1:{port}"
         status, text = await asyncio.to_thread(
@@ -109,7 +109,7 @@ def test_the_policy_is_the_path_and_the_verb_its_end() -> None:
     served(scenario)
 
 
-def test_what_takes_longer_than_the_budget_is_answered_with_that_fact() -> None:
+def test_a_request_beyond_its_time_budget_gets_a_timeout_response() -> None:
     async def scenario(port: int, desk: Desk) -> None:
         desk.budget_s = 0.2
         answer = await asyncio.to_thread(post, f"http://127.0.0.1:{port}/p/preempt", b"{}")
@@ -119,7 +119,7 @@ def test_what_takes_longer_than_the_budget_is_answered_with_that_fact() -> None:
     served(scenario)
 
 
-def test_a_busy_main_loop_is_late_as_well() -> None:
+def test_a_busy_main_loop_causes_a_timeout_response() -> None:
     async def scenario(port: int, desk: Desk) -> None:
         desk.budget_s = 0.2
         with ThreadPoolExecutor() as threads:
@@ -134,7 +134,7 @@ def test_a_busy_main_loop_is_late_as_well() -> None:
     served(scenario)
 
 
-def test_a_bug_of_ours_is_a_500_and_the_next_request_is_answered() -> None:
+def test_an_internal_error_is_status_500_and_the_next_request_succeeds() -> None:
     async def scenario(port: int, desk: Desk) -> None:
         base = f"http://127.0.0.1:{port}/p"
         assert (await asyncio.to_thread(post, f"{base}/bind", b"{}"))[0] == 500
@@ -144,7 +144,7 @@ def test_a_bug_of_ours_is_a_500_and_the_next_request_is_answered() -> None:
     served(scenario)
 
 
-def test_a_request_that_is_too_large_is_refused() -> None:
+def test_a_request_beyond_the_size_limit_is_rejected() -> None:
     async def scenario(port: int, desk: Desk) -> None:
         base = f"http://127.0.0.1:{port}/p/filter"
         assert (await asyncio.to_thread(post, base, b"x" * 70_000))[0] == 413
@@ -153,7 +153,7 @@ def test_a_request_that_is_too_large_is_refused() -> None:
     served(scenario, body_bytes_max=65_536)
 
 
-def test_one_request_too_many_is_sent_away_with_when_to_ask_again_and_the_next_is_answered() -> None:
+def test_a_request_beyond_the_limit_gets_retry_after_and_the_next_succeeds() -> None:
     async def scenario(port: int, desk: Desk) -> None:
         desk.requests_max = 1
         base = f"http://127.0.0.1:{port}/p"
@@ -177,7 +177,7 @@ def test_one_request_too_many_is_sent_away_with_when_to_ask_again_and_the_next_i
     served(scenario)
 
 
-def test_probes_are_answered_when_the_house_is_full() -> None:
+def test_probes_are_answered_at_the_connection_limit() -> None:
     async def scenario(port: int, desk: Desk) -> None:
         desk.requests_max = 0
         url = f"http://127.0.0.1:{port}"
@@ -189,7 +189,7 @@ def test_probes_are_answered_when_the_house_is_full() -> None:
     served(scenario)
 
 
-def test_who_stops_sending_keeps_its_place_no_longer_than_the_budget() -> None:
+def test_a_client_that_stops_sending_is_disconnected_after_the_budget() -> None:
     async def scenario(port: int, desk: Desk) -> None:
         desk.budget_s, desk.requests_max = 0.2, 1
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -224,7 +224,7 @@ def trusting(authority: Authority, client: KeyPair | None = None) -> ssl.SSLCont
     return context
 
 
-def test_only_who_shows_a_certificate_is_answered_where_one_is_asked_for(authority: Authority) -> None:
+def test_a_client_without_a_required_certificate_is_rejected(authority: Authority) -> None:
     serving, client = authority.serving(), authority.client("kube-scheduler")
     tls = ServerTls(ServerTlsFiles(serving.certificate, serving.key, authority.certificate))
 
@@ -242,7 +242,7 @@ def test_only_who_shows_a_certificate_is_answered_where_one_is_asked_for(authori
     served(scenario, tls=tls.context, certificates=True)
 
 
-def test_a_renewed_certificate_is_taken_over_and_half_of_one_is_not(
+def test_a_renewed_certificate_is_reloaded_and_an_incomplete_one_is_not(
     authority: Authority, tmp_path: Path
 ) -> None:
     first = authority.serving()
@@ -268,9 +268,7 @@ def test_a_renewed_certificate_is_taken_over_and_half_of_one_is_not(
     served(scenario, tls=tls.context)
 
 
-def test_files_that_make_no_certificate_are_refused_at_the_start(
-    authority: Authority, tmp_path: Path
-) -> None:
+def test_invalid_certificate_files_are_rejected_at_startup(authority: Authority, tmp_path: Path) -> None:
     serving = authority.serving()
     with pytest.raises(BadCertificate, match="No such file"):
         ServerTls(ServerTlsFiles(tmp_path / "none.crt", serving.key))

@@ -19,21 +19,21 @@ def why(url: str) -> str:
     return asyncio.run(ask())
 
 
-def test_a_refused_connection_is_said_with_where_and_what_the_system_said() -> None:
+def test_a_refused_connection_is_described_with_its_address_and_the_system_error() -> None:
     assert why("http://127.0.0.1:1/") == "cannot connect to 127.0.0.1:1: Connection refused"
 
 
-def test_a_host_of_several_addresses_that_all_refuse_is_said_once() -> None:
+def test_a_host_whose_addresses_all_refuse_is_described_once() -> None:
     assert why("http://localhost:1/") == "cannot connect to localhost:1: Connection refused"
 
 
-def test_a_name_that_nobody_knows_is_said_in_the_resolvers_words() -> None:
+def test_an_unknown_host_name_is_described_with_the_resolvers_message() -> None:
     said = why("http://nobody.invalid/")
 
     assert said.startswith("cannot connect to nobody.invalid:80: ")
     assert "ssl" not in said and "Errno" not in said
 
 
-def test_what_else_went_wrong_says_itself_on_one_line_and_by_its_kind_where_it_says_nothing() -> None:
+def test_other_errors_are_described_in_one_line_or_by_their_type() -> None:
     assert describe_http_error(aiohttp.ServerDisconnectedError("went\naway")) == "went away"
     assert describe_http_error(TimeoutError()) == "TimeoutError"

@@ -30,11 +30,11 @@ def test_label_values_and_help_are_escaped() -> None:
         (1e300, "1e+300"),
     ],
 )
-def test_numbers_are_written_as_go_reads_them(value: float, text: str) -> None:
+def test_numbers_are_formatted_for_go(value: float, text: str) -> None:
     assert render_family(gauge_family("g", "", {(): value})).splitlines()[-1] == f"g {text}"
 
 
-def test_a_histogram_counts_into_every_bucket_that_is_not_below() -> None:
+def test_a_histogram_counts_a_value_in_every_bucket_at_or_above_it() -> None:
     registry = MetricRegistry()
     histogram = registry.histogram("h", "", (0.1, 1.0), ("result",))
 
@@ -50,7 +50,7 @@ def test_a_histogram_counts_into_every_bucket_that_is_not_below() -> None:
     ]
 
 
-def test_a_counter_without_labels_is_there_from_the_start_and_never_falls() -> None:
+def test_a_counter_without_labels_starts_at_zero_and_never_decreases() -> None:
     registry = MetricRegistry()
     plain, labelled = registry.counter("a_total", ""), registry.counter("b_total", "", ("kind",))
 
@@ -64,7 +64,7 @@ def test_a_counter_without_labels_is_there_from_the_start_and_never_falls() -> N
         labelled.add(1)
 
 
-def test_what_collectors_find_is_shown_and_a_name_is_there_once() -> None:
+def test_collected_metrics_are_rendered_and_names_are_unique() -> None:
     registry = MetricRegistry()
     registry.collectors.append(lambda: [counter_family("c_total", "", {(): 3})])
     assert "c_total 3" in registry.render()

@@ -45,7 +45,7 @@ def served(health: Health, scenario: Callable[[int], Awaitable[None]]) -> None:
 WELL = Health(live={"loop": lambda: ""}, ready={"sync": lambda: "", "policies": lambda: ""})
 
 
-def test_a_long_decision_is_not_felt_by_the_probes() -> None:
+def test_a_long_decision_does_not_delay_probes() -> None:
     async def scenario(port: int) -> None:
         with ThreadPoolExecutor() as threads:
             probe = threads.submit(get, port, "/livez")
@@ -59,7 +59,7 @@ def test_a_long_decision_is_not_felt_by_the_probes() -> None:
     served(WELL, scenario)
 
 
-def test_pages_are_asked_of_the_main_loop() -> None:
+def test_pages_are_rendered_on_the_main_loop() -> None:
     async def scenario(port: int) -> None:
         assert await asyncio.to_thread(get, port, "/metrics") == (200, "m 1\n")
         status, text = await asyncio.to_thread(get, port, "/decisions?limit=7&pod=a/b")
@@ -88,7 +88,7 @@ def test_a_failed_check_is_named() -> None:
     )
 
 
-def test_a_loop_that_stands_still_is_not_alive() -> None:
+def test_a_stalled_main_loop_fails_livez() -> None:
     now_s = 100.0
     pulse = Heartbeat(stuck_after_s=60, monotonic_s=lambda: now_s)
 
@@ -100,7 +100,7 @@ def test_a_loop_that_stands_still_is_not_alive() -> None:
     assert pulse.check() == ""
 
 
-def test_an_address_in_use_is_said_when_it_starts() -> None:
+def test_an_address_in_use_is_reported_at_startup() -> None:
     async def scenario(port: int) -> None:
         pages = StatusEndpoints(str, dict, lambda _limit, _pod: {}, dict)
         second = HttpThread(ListenAddress("127.0.0.1", port), WELL, pages, asyncio.get_running_loop())
@@ -118,11 +118,11 @@ def test_an_address_in_use_is_said_when_it_starts() -> None:
         ("[::1]:9", ListenAddress("::1", 9)),
     ],
 )
-def test_addresses(text: str, address: ListenAddress) -> None:
+def test_a_listen_address_is_parsed(text: str, address: ListenAddress) -> None:
     assert ListenAddress.parse(text) == address
 
 
 @pytest.mark.parametrize("text", ["", "80", "host:", "host:http", ":70000"])
-def test_what_is_no_address(text: str) -> None:
+def test_an_invalid_listen_address_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not an address"):
         ListenAddress.parse(text)

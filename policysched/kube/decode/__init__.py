@@ -1,1 +1,1 @@
-"""JSON of Kubernetes objects read into typed values."""
+"""Decodes the JSON of Kubernetes objects into typed values; a malformed field becomes `Malformed`."""

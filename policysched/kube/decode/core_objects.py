@@ -1,7 +1,7 @@
-"""Decodes pods, nodes, namespaces, disruption budgets and pod sets: JSON from the API server or a file is checked here once.
+"""Decodes pods, nodes, namespaces, disruption budgets and pod sets.
 
-Only fields that scheduling uses are read. Fields that no built-in covers yet are listed in `Pod.uncovered`: such a pod
-stays pending with a message instead of being bound wrongly.
+JSON from the API server or a file is checked here once. Only fields that scheduling uses are read. Fields that no built-in
+covers yet are listed in `Pod.uncovered`: such a pod stays pending with a message instead of being bound wrongly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -67,7 +67,7 @@ def decode_pod_set(obj: Json, kind: PodSetKind) -> PodSet:
 
 
 def required_name(obj: Json) -> str:
-    """The object's own name. Raises Malformed."""
+    """`metadata.name` of an object of any kind. Raises Malformed."""
     return decode_object("object", obj, lambda read: str(read["metadata"]["name"]))
 
 
@@ -90,7 +90,7 @@ def _pod(obj: Json) -> ObservedPod:
         deleting=meta.get("deletionTimestamp") is not None,
         nominated_node=NodeName(status["nominatedNodeName"]) if status.get("nominatedNodeName") else None,
         started_ns=time_ns(status["startTime"]) if status.get("startTime") else None,
-        preempted=any(_is_preemption_condition(one) for one in status.get("conditions") or ()),
+        preempted=any(_is_preemption_condition(condition) for condition in status.get("conditions") or ()),
         rejection=decode_kubelet_rejection(status),
         # No write to a bound pod needs its version, and bound pods are many.
         version="" if spec.get("nodeName") else str(meta.get("resourceVersion") or ""),
@@ -103,7 +103,9 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
     """The part of a pod that does not depend on its node. The status contributes its current requests and claims."""
     needs = decode_pod_resources(spec, status)
     affinity = spec.get("affinity") or {}
-    owners: list[Json] = [one for one in meta.get("ownerReferences") or () if one.get("controller")]
+    owners: list[Json] = [
+        reference for reference in meta.get("ownerReferences") or () if reference.get("controller")
+    ]
     owner = owners[0] if owners else {}
     deadline_s = spec.get("activeDeadlineSeconds")
     space = text(meta.get("namespace") or "default")
@@ -132,7 +134,7 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
         qos=needs.qos,
         node_selector=string_map(spec.get("nodeSelector"), "spec.nodeSelector"),
         affinity=decode_node_affinity(affinity.get("nodeAffinity")),
-        tolerations=tuple(_toleration(one) for one in spec.get("tolerations") or ()),
+        tolerations=tuple(_toleration(toleration) for toleration in spec.get("tolerations") or ()),
         host_ports=_host_ports(spec),
         images=_images(spec),
         image_volumes=_image_volumes(spec),
@@ -152,14 +154,14 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
 
 def _container_transitions(meta: Json, status: Json) -> tuple[ContainerEvent, ...]:
     """Recent container events: the current run of each and the end of its previous run, then the failure of the pod."""
-    found = []
+    events = []
     failed = status.get("phase") in _FAILED_PHASES
-    for one in status.get("containerStatuses") or ():
-        name, restarts = text(one["name"]), int(one.get("restartCount") or 0)
-        before = (one.get("lastState") or {}).get("terminated")
+    for container_status in status.get("containerStatuses") or ():
+        name, restarts = text(container_status["name"]), int(container_status.get("restartCount") or 0)
+        before = (container_status.get("lastState") or {}).get("terminated")
         before_ns = 0 if before is None else time_ns(before.get("finishedAt"))
         for word in ("lastState", "state"):
-            state = one.get(word) or {}
+            state = container_status.get(word) or {}
             for kind in ("running", "terminated"):
                 run_state = state.get(kind)
                 if run_state is None:
@@ -167,9 +169,11 @@ def _container_transitions(meta: Json, status: Json) -> tuple[ContainerEvent, ..
                 ended = kind == "terminated"
                 began_ns = time_ns(run_state.get("startedAt"))
                 at_ns = time_ns(run_state.get("finishedAt")) if ended else began_ns
-                run = (run_state.get("containerID") if ended else one.get("containerID")) or str(at_ns)
+                run = (run_state.get("containerID") if ended else container_status.get("containerID")) or str(
+                    at_ns
+                )
                 follows = word == "state" and before_ns > 0 and began_ns > 0
-                found.append(
+                events.append(
                     ContainerEvent(
                         name=name,
                         run_id=text(run),
@@ -184,8 +188,8 @@ def _container_transitions(meta: Json, status: Json) -> tuple[ContainerEvent, ..
                     )
                 )
     if failed:
-        found.append(_pod_failure(meta, status, [one.at_ns for one in found]))
-    return tuple(found)
+        events.append(_pod_failure(meta, status, [event.at_ns for event in events]))
+    return tuple(events)
 
 
 _FAILED_PHASES = ("Failed", "Unknown")
@@ -193,7 +197,7 @@ _FAILED_PHASES = ("Failed", "Unknown")
 
 def _pod_failure(meta: Json, status: Json, ends_ns: Sequence[int]) -> ContainerEvent:
     """The failure of the pod, at the latest time of its conditions and containers: no field has the exact time."""
-    changed = [one.get("lastTransitionTime") for one in status.get("conditions") or ()]
+    changed = [condition.get("lastTransitionTime") for condition in status.get("conditions") or ()]
     known_ns = [
         time_ns(time) for time in (meta.get("creationTimestamp"), status.get("startTime"), *changed) if time
     ]
@@ -215,30 +219,32 @@ def _is_preemption_condition(condition: Json) -> bool:
 
 def _node(obj: Json) -> Node:
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
-    conditions = {text(one["type"]): text(one["status"]) for one in status.get("conditions") or ()}
+    conditions = {
+        text(condition["type"]): text(condition["status"]) for condition in status.get("conditions") or ()
+    }
     # Without allocatable the API server uses the capacity; a manifest in a file may have only that.
-    listed = "allocatable" if status.get("allocatable") else "capacity"
+    field = "allocatable" if status.get("allocatable") else "capacity"
     return Node(
         name=NodeName(text(meta["name"])),
         uid=text(meta.get("uid") or meta["name"]),
         labels=string_map(meta.get("labels"), "metadata.labels"),
         annotations=string_map(meta.get("annotations"), "metadata.annotations"),
         taints=tuple(
-            Taint(text(one["key"]), text(one.get("value") or ""), _effect(one["effect"]))
-            for one in spec.get("taints") or ()
+            Taint(text(taint["key"]), text(taint.get("value") or ""), _effect(taint["effect"]))
+            for taint in spec.get("taints") or ()
         ),
         unschedulable=bool(spec.get("unschedulable")),
-        allocatable=decode_resource_list(status.get(listed), f"status.{listed}"),
+        allocatable=decode_resource_list(status.get(field), f"status.{field}"),
         images={
             text(name): int(image.get("sizeBytes") or 0)
             for image in status.get("images") or ()
             for name in image.get("names") or ()
         },
         conditions=conditions,
-        addresses=tuple(text(one["address"]) for one in status.get("addresses") or ()),
+        addresses=tuple(text(address["address"]) for address in status.get("addresses") or ()),
         created_ns=time_ns(meta.get("creationTimestamp")),
         ready=conditions.get("Ready") == "True",
-        declared_features=frozenset(text(one) for one in status.get("declaredFeatures") or ()),
+        declared_features=frozenset(text(feature) for feature in status.get("declaredFeatures") or ()),
     )
 
 
@@ -266,63 +272,65 @@ def _pod_set(obj: Json, kind: PodSetKind) -> PodSet:
     meta, selector = obj["metadata"], (obj.get("spec") or {}).get("selector")
     if kind in ("Service", "ReplicationController"):
         labels = string_map(selector, "spec.selector")
-        found = tuple(SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels))
-        read = LabelSelector(found) if found else None  # an empty selector is not stored
+        requirements = tuple(SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels))
+        read = LabelSelector(requirements) if requirements else None  # an empty selector is not stored
     else:
         read = decode_label_selector(selector)
     return PodSet(kind, text(meta.get("namespace") or "default"), text(meta["name"]), read)
 
 
 def _uncovered(spec: Json) -> tuple[str, ...]:
-    found = []
+    fields = []
     if has_unknown_claim_kind(spec):
-        found.append("spec.resourceClaims of an unknown kind")
+        fields.append("spec.resourceClaims of an unknown kind")
     if spec.get("schedulingGroup") or spec.get("workloadRef"):
-        found.append("spec.schedulingGroup")
-    return tuple(found)
+        fields.append("spec.schedulingGroup")
+    return tuple(fields)
 
 
 def _required_features(spec: Json) -> frozenset[str]:
     """The node features that the pod requires and kubelets declare. Source: `InferForScheduling` of the features in
     k8s.io/component-helpers v0.36.3, `nodedeclaredfeatures/features`; other features concern updates of running pods."""
-    found = set()
+    features = set()
     if any(
         rule.get("action") == "RestartAllContainers"
         for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
         for rule in container.get("restartPolicyRules") or ()
     ):
-        found.add("RestartAllContainersOnContainerExits")
+        features.add("RestartAllContainersOnContainerExits")
     if spec.get("hostNetwork") and spec.get("hostUsers") is False:
-        found.add("UserNamespacesHostNetworkSupport")
-    return frozenset(found)
+        features.add("UserNamespacesHostNetworkSupport")
+    return frozenset(features)
 
 
 def _host_ports(spec: Json) -> tuple[HostPort, ...]:
     """Ports of containers and sidecars; other init containers have terminated by then."""
     holders = [*(spec.get("containers") or ())]
-    holders += [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
-    found = []
+    holders += [init for init in spec.get("initContainers") or () if init.get("restartPolicy") == "Always"]
+    ports = []
     for container in holders:
         for port in container.get("ports") or ():
             # With hostNetwork the API server sets hostPort to containerPort.
             number = port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork") else None)
             if number:
-                found.append(
+                ports.append(
                     HostPort(port.get("hostIP") or "0.0.0.0", port.get("protocol") or "TCP", int(number))
                 )
-    return tuple(found)
+    return tuple(ports)
 
 
 def _images(spec: Json) -> tuple[str, ...]:
     names = [
-        one.get("image") or "" for kind in ("initContainers", "containers") for one in spec.get(kind) or ()
+        container.get("image") or ""
+        for kind in ("initContainers", "containers")
+        for container in spec.get(kind) or ()
     ]
     return tuple(normalized_image_name(name) for name in names)
 
 
 def _image_volumes(spec: Json) -> tuple[str, ...]:
-    found = (volume["image"] for volume in spec.get("volumes") or () if volume.get("image"))
-    return tuple(normalized_image_name(one.get("reference") or "") for one in found)
+    sources = (volume["image"] for volume in spec.get("volumes") or () if volume.get("image"))
+    return tuple(normalized_image_name(source.get("reference") or "") for source in sources)
 
 
 def normalized_image_name(name: str) -> str:
@@ -330,26 +338,26 @@ def normalized_image_name(name: str) -> str:
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
-def _toleration(one: Json) -> Toleration:
+def _toleration(obj: Json) -> Toleration:
     return Toleration(
-        key=text(one.get("key") or ""),
-        operator=text(one.get("operator") or "Equal"),
-        value=text(one.get("value") or ""),
-        effect=text(one.get("effect") or ""),
+        key=text(obj.get("key") or ""),
+        operator=text(obj.get("operator") or "Equal"),
+        value=text(obj.get("value") or ""),
+        effect=text(obj.get("effect") or ""),
     )
 
 
-def _phase(written: Any) -> Phase:
-    match written:
+def _phase(value: Any) -> Phase:
+    match value:
         case "Pending" | "Running" | "Succeeded" | "Failed" | "Unknown":
-            return written  # type: ignore[no-any-return]
+            return value  # type: ignore[no-any-return]
         case _:
-            raise ValueError(f"unknown phase `{written}`")
+            raise ValueError(f"unknown phase `{value}`")
 
 
-def _effect(written: Any) -> TaintEffect:
-    match written:
+def _effect(value: Any) -> TaintEffect:
+    match value:
         case "NoSchedule" | "PreferNoSchedule" | "NoExecute":
-            return written  # type: ignore[no-any-return]
+            return value  # type: ignore[no-any-return]
         case _:
-            raise ValueError(f"unknown taint effect `{written}`")
+            raise ValueError(f"unknown taint effect `{value}`")

@@ -28,46 +28,52 @@ EXTENDED_RESOURCE_CLAIM_ANNOTATION = "resource.kubernetes.io/extended-resource-c
 def decode_device_claim_uses(
     spec: Json, status: Json, namespace: str, uid: PodUid
 ) -> tuple[PodResourceClaim, ...]:
-    """The device claims of a pod. The status names a claim from a template once it is created; an entry there without a
-    name means that no claim is needed."""
-    made = {
-        text(one["name"]): one.get("resourceClaimName") for one in status.get("resourceClaimStatuses") or ()
+    """The device claims of a pod.
+
+    For a claim from a template, the pod's status names the claim once it is created; an entry without a name means that no
+    claim is needed.
+    """
+    created = {
+        text(entry["name"]): entry.get("resourceClaimName")
+        for entry in status.get("resourceClaimStatuses") or ()
     }
-    found = []
-    for one in spec.get("resourceClaims") or ():
-        if one.get("resourceClaimName") is not None:
-            key = ResourceClaimKey(namespace, text(one["resourceClaimName"]))
-            found.append(PodResourceClaim(key, None))
-        elif one.get("resourceClaimTemplateName") is None:
+    claims = []
+    for claim in spec.get("resourceClaims") or ():
+        if claim.get("resourceClaimName") is not None:
+            key = ResourceClaimKey(namespace, text(claim["resourceClaimName"]))
+            claims.append(PodResourceClaim(key, None))
+        elif claim.get("resourceClaimTemplateName") is None:
             continue  # reported by `has_unknown_claim_kind`
-        elif one["name"] not in made:
-            found.append(PodResourceClaim(None, uid))
-        elif made[one["name"]] is not None:
-            found.append(PodResourceClaim(ResourceClaimKey(namespace, text(made[one["name"]])), uid))
-    return tuple(found)
+        elif claim["name"] not in created:
+            claims.append(PodResourceClaim(None, uid))
+        elif created[claim["name"]] is not None:
+            claims.append(PodResourceClaim(ResourceClaimKey(namespace, text(created[claim["name"]])), uid))
+    return tuple(claims)
 
 
 def has_unknown_claim_kind(spec: Json) -> bool:
     """Whether a pod has a claim that is given neither by name nor by template."""
     kinds = ("resourceClaimName", "resourceClaimTemplateName")
-    return any(all(one.get(kind) is None for kind in kinds) for one in spec.get("resourceClaims") or ())
+    return any(all(claim.get(kind) is None for kind in kinds) for claim in spec.get("resourceClaims") or ())
 
 
 def decode_extended_requests(spec: Json) -> tuple[ExtendedResourceRequest, ...]:
     """The extended resource requests of a pod's containers, in order."""
-    inits, found = len(spec.get("initContainers") or ()), []
-    for index, one in enumerate((*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))):
-        resources = one.get("resources") or {}
+    inits, requests = len(spec.get("initContainers") or ()), []
+    for index, container in enumerate((*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))):
+        resources = container.get("resources") or {}
         # The API server copies limits to missing requests; manifests in files lack that defaulting.
-        asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-        for place, name in enumerate(sorted(asked)):
+        quantities = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        for position, name in enumerate(sorted(quantities)):
             if not may_be_device_resource(name):
                 continue
-            amount = ceil(_amount(asked[name], f"resources.requests.{name}"))
+            amount = ceil(_amount(quantities[name], f"resources.requests.{name}"))
             if amount > 0:
-                passing = index < inits and one.get("restartPolicy") != "Always"
-                found.append(ExtendedResourceRequest(text(one["name"]), index, passing, name, place, amount))
-    return tuple(found)
+                passing = index < inits and container.get("restartPolicy") != "Always"
+                requests.append(
+                    ExtendedResourceRequest(text(container["name"]), index, passing, name, position, amount)
+                )
+    return tuple(requests)
 
 
 def decode_resource_claim(obj: Json) -> d.ResourceClaim:
@@ -99,8 +105,10 @@ def _claim(obj: Json) -> d.ResourceClaim:
     meta, status = obj["metadata"], obj.get("status") or {}
     devices = (obj.get("spec") or {}).get("devices") or {}
     key = ResourceClaimKey(text(meta.get("namespace") or "default"), text(meta["name"]))
-    owners: list[Json] = [one for one in meta.get("ownerReferences") or () if one.get("controller")]
-    given = status.get("allocation")
+    owners: list[Json] = [
+        reference for reference in meta.get("ownerReferences") or () if reference.get("controller")
+    ]
+    allocation = status.get("allocation")
     return d.ResourceClaim(
         key=key,
         uid=text(meta.get("uid") or str(key)),
@@ -108,128 +116,128 @@ def _claim(obj: Json) -> d.ResourceClaim:
         deleting=meta.get("deletionTimestamp") is not None,
         controller_uid=PodUid(text(owners[0]["uid"])) if owners else None,
         spec_text=_json(devices),
-        requests=tuple(_request(one) for one in devices.get("requests") or ()),
-        constraints=tuple(_constraint(one) for one in devices.get("constraints") or ()),
+        requests=tuple(_request(request) for request in devices.get("requests") or ()),
+        constraints=tuple(_constraint(constraint) for constraint in devices.get("constraints") or ()),
         configs=tuple(
-            d.DeviceClaimConfig(_text_tuple(one.get("requests")), _config(one))
-            for one in devices.get("config") or ()
+            d.DeviceClaimConfig(_text_tuple(config.get("requests")), _config(config))
+            for config in devices.get("config") or ()
         ),
-        allocation=None if given is None else decode_allocation(given),
-        reserved_for=tuple(_consumer(one) for one in status.get("reservedFor") or ()),
+        allocation=None if allocation is None else decode_allocation(allocation),
+        reserved_for=tuple(_consumer(consumer) for consumer in status.get("reservedFor") or ()),
         finalizers=_text_tuple(meta.get("finalizers")),
         for_extended_resources=(meta.get("annotations") or {}).get(EXTENDED_RESOURCE_CLAIM_ANNOTATION)
         == "true",
-        device_statuses=tuple(_device_status(one) for one in status.get("devices") or ()),
+        device_statuses=tuple(_device_status(entry) for entry in status.get("devices") or ()),
     )
 
 
-def _device_status(one: Json) -> d.DeviceStatus:
+def _device_status(obj: Json) -> d.DeviceStatus:
     return d.DeviceStatus(
-        d.DeviceId(text(one["driver"]), text(one["pool"]), text(one["device"])),
+        d.DeviceId(text(obj["driver"]), text(obj["pool"]), text(obj["device"])),
         tuple(
             d.DeviceCondition(
-                text(each["type"]),
-                text(each["status"]),
-                text(each.get("reason") or ""),
-                text(each.get("message") or ""),
+                text(condition["type"]),
+                text(condition["status"]),
+                text(condition.get("reason") or ""),
+                text(condition.get("message") or ""),
             )
-            for each in one.get("conditions") or ()
+            for condition in obj.get("conditions") or ()
         ),
     )
 
 
-def _request(one: Json) -> d.DeviceRequest:
-    exactly = one.get("exactly")
+def _request(obj: Json) -> d.DeviceRequest:
+    exactly = obj.get("exactly")
     return d.DeviceRequest(
-        name=text(one["name"]),
-        exactly=None if exactly is None else _device_subrequest(text(one["name"]), exactly),
+        name=text(obj["name"]),
+        exactly=None if exactly is None else _device_subrequest(text(obj["name"]), exactly),
         first_available=tuple(
-            _device_subrequest(text(sub["name"]), sub) for sub in one.get("firstAvailable") or ()
+            _device_subrequest(text(sub["name"]), sub) for sub in obj.get("firstAvailable") or ()
         ),
     )
 
 
-def _device_subrequest(name: str, one: Json) -> d.ExactDeviceRequest:
-    tolerations = one.get("tolerations") or []
+def _device_subrequest(name: str, obj: Json) -> d.ExactDeviceRequest:
+    tolerations = obj.get("tolerations") or []
     return d.ExactDeviceRequest(
         name=name,
-        class_name=text(one.get("deviceClassName") or ""),
-        selectors=_selectors(one),
+        class_name=text(obj.get("deviceClassName") or ""),
+        selectors=_selectors(obj),
         # Defaults of the API server, for manifests in files.
-        mode=text(one.get("allocationMode") or "ExactCount"),
-        count=int(one.get("count") or 1),
-        admin_access=one.get("adminAccess") is True,
+        mode=text(obj.get("allocationMode") or "ExactCount"),
+        count=int(obj.get("count") or 1),
+        admin_access=obj.get("adminAccess") is True,
         tolerations=tuple(
             d.DeviceToleration(
-                text(each.get("key") or ""),
-                text(each.get("operator") or "Equal"),
-                text(each.get("value") or ""),
-                text(each.get("effect") or ""),
+                text(toleration.get("key") or ""),
+                text(toleration.get("operator") or "Equal"),
+                text(toleration.get("value") or ""),
+                text(toleration.get("effect") or ""),
             )
-            for each in tolerations
+            for toleration in tolerations
         ),
         tolerations_json=_json(tolerations),
-        capacity=_amounts((one.get("capacity") or {}).get("requests"), "capacity.requests"),
+        capacity=_amounts((obj.get("capacity") or {}).get("requests"), "capacity.requests"),
     )
 
 
-def _selectors(one: Json) -> tuple[str | None, ...]:
+def _selectors(obj: Json) -> tuple[str | None, ...]:
     """None for a selector of an unknown kind."""
     return tuple(
-        text(each["cel"]["expression"]) if each.get("cel") is not None else None
-        for each in one.get("selectors") or ()
+        text(selector["cel"]["expression"]) if selector.get("cel") is not None else None
+        for selector in obj.get("selectors") or ()
     )
 
 
-def _constraint(one: Json) -> d.DeviceConstraint:
-    requests = frozenset(_text_tuple(one.get("requests")))
-    if one.get("matchAttribute") is not None:
-        return d.DeviceConstraint("match", requests, text(one["matchAttribute"]))
-    if one.get("distinctAttribute") is not None:
-        return d.DeviceConstraint("distinct", requests, text(one["distinctAttribute"]))
+def _constraint(obj: Json) -> d.DeviceConstraint:
+    requests = frozenset(_text_tuple(obj.get("requests")))
+    if obj.get("matchAttribute") is not None:
+        return d.DeviceConstraint("match", requests, text(obj["matchAttribute"]))
+    if obj.get("distinctAttribute") is not None:
+        return d.DeviceConstraint("distinct", requests, text(obj["distinctAttribute"]))
     return d.DeviceConstraint("other", requests, "")
 
 
-def _config(one: Json) -> str:
+def _config(obj: Json) -> str:
     """The part that is copied to the allocation: `opaque`, or kinds of later versions."""
-    return _json({key: value for key, value in one.items() if key not in ("requests", "source")})
+    return _json({key: value for key, value in obj.items() if key not in ("requests", "source")})
 
 
-def _consumer(one: Json) -> d.ClaimConsumer:
+def _consumer(obj: Json) -> d.ClaimConsumer:
     return d.ClaimConsumer(
-        text(one.get("apiGroup") or ""), text(one["resource"]), text(one["name"]), text(one["uid"])
+        text(obj.get("apiGroup") or ""), text(obj["resource"]), text(obj["name"]), text(obj["uid"])
     )
 
 
-def decode_allocation(given: Json) -> d.DeviceAllocation:
+def decode_allocation(obj: Json) -> d.DeviceAllocation:
     """`status.allocation` of a claim."""
-    devices = given.get("devices") or {}
+    devices = obj.get("devices") or {}
     return d.DeviceAllocation(
-        devices=tuple(_allocated_device(one) for one in devices.get("results") or ()),
+        devices=tuple(_allocated_device(device) for device in devices.get("results") or ()),
         configs=tuple(
             d.DeviceAllocationConfig(
-                "FromClass" if one.get("source") == "FromClass" else "FromClaim",
-                _text_tuple(one.get("requests")),
-                _config(one),
+                "FromClass" if config.get("source") == "FromClass" else "FromClaim",
+                _text_tuple(config.get("requests")),
+                _config(config),
             )
-            for one in devices.get("config") or ()
+            for config in devices.get("config") or ()
         ),
-        node_selector_terms=decode_node_selector(given.get("nodeSelector")),
-        allocated_ns=time_ns(given["allocationTimestamp"]) if given.get("allocationTimestamp") else None,
+        node_selector_terms=decode_node_selector(obj.get("nodeSelector")),
+        allocated_ns=time_ns(obj["allocationTimestamp"]) if obj.get("allocationTimestamp") else None,
     )
 
 
-def _allocated_device(one: Json) -> d.AllocatedDevice:
-    consumed = _amounts(one.get("consumedCapacity"), "consumedCapacity")
+def _allocated_device(obj: Json) -> d.AllocatedDevice:
+    consumed = _amounts(obj.get("consumedCapacity"), "consumedCapacity")
     return d.AllocatedDevice(
-        request=text(one["request"]),
-        device=d.DeviceId(text(one["driver"]), text(one["pool"]), text(one["device"])),
-        admin_access=one.get("adminAccess") is True,
-        share_id=text(one.get("shareID") or ""),
+        request=text(obj["request"]),
+        device=d.DeviceId(text(obj["driver"]), text(obj["pool"]), text(obj["device"])),
+        admin_access=obj.get("adminAccess") is True,
+        share_id=text(obj.get("shareID") or ""),
         consumed_capacity=tuple(sorted(consumed.items())),
-        tolerations=_json(one.get("tolerations") or []),
-        binding_conditions=_text_tuple(one.get("bindingConditions")),
-        binding_failure_conditions=_text_tuple(one.get("bindingFailureConditions")),
+        tolerations=_json(obj.get("tolerations") or []),
+        binding_conditions=_text_tuple(obj.get("bindingConditions")),
+        binding_failure_conditions=_text_tuple(obj.get("bindingFailureConditions")),
     )
 
 
@@ -247,10 +255,10 @@ def _slice(obj: Json) -> d.ResourceSlice:
         slice_count=int(pool.get("resourceSliceCount") or 0),
         accessible_nodes=_reach(spec),
         per_device_node_selection=spec.get("perDeviceNodeSelection") is True,
-        devices=tuple(_device(one) for one in spec.get("devices") or ()),
+        devices=tuple(_device(device) for device in spec.get("devices") or ()),
         counters={
-            text(one["name"]): _values(one.get("counters"), "sharedCounters")
-            for one in spec.get("sharedCounters") or ()
+            text(counter_set["name"]): _values(counter_set.get("counters"), "sharedCounters")
+            for counter_set in spec.get("sharedCounters") or ()
         },
     )
 
@@ -264,50 +272,50 @@ def _reach(spec: Json) -> d.AccessibleNodes:
     )
 
 
-def _device(one: Json) -> d.Device:
+def _device(obj: Json) -> d.Device:
     return d.Device(
-        name=text(one["name"]),
-        attributes={text(name): _attribute(value) for name, value in (one.get("attributes") or {}).items()},
-        capacity={text(name): _capacity(value) for name, value in (one.get("capacity") or {}).items()},
+        name=text(obj["name"]),
+        attributes={text(name): _attribute(value) for name, value in (obj.get("attributes") or {}).items()},
+        capacity={text(name): _capacity(value) for name, value in (obj.get("capacity") or {}).items()},
         consumes_counters=tuple(
             d.CounterConsumption(text(use["counterSet"]), _values(use.get("counters"), "consumesCounters"))
-            for use in one.get("consumesCounters") or ()
+            for use in obj.get("consumesCounters") or ()
         ),
-        accessible_nodes=_reach(one),
+        accessible_nodes=_reach(obj),
         taints=tuple(
-            d.DeviceTaint(text(each["key"]), text(each.get("value") or ""), text(each.get("effect") or ""))
-            for each in one.get("taints") or ()
+            d.DeviceTaint(text(taint["key"]), text(taint.get("value") or ""), text(taint.get("effect") or ""))
+            for taint in obj.get("taints") or ()
         ),
-        binds_to_node=one.get("bindsToNode") is True,
-        binding_conditions=_text_tuple(one.get("bindingConditions")),
-        binding_failure_conditions=_text_tuple(one.get("bindingFailureConditions")),
-        shareable=one.get("allowMultipleAllocations") is True,
+        binds_to_node=obj.get("bindsToNode") is True,
+        binding_conditions=_text_tuple(obj.get("bindingConditions")),
+        binding_failure_conditions=_text_tuple(obj.get("bindingFailureConditions")),
+        shareable=obj.get("allowMultipleAllocations") is True,
     )
 
 
-def _attribute(one: Json) -> d.DeviceAttribute:
-    if isinstance(one.get("string"), str):
-        return d.DeviceAttribute("string", one["string"])
-    if isinstance(one.get("bool"), bool):
-        return d.DeviceAttribute("bool", one["bool"])
-    if isinstance(one.get("int"), int):
-        return d.DeviceAttribute("int", one["int"])
-    if isinstance(one.get("version"), str):
-        return d.DeviceAttribute("version", one["version"])
+def _attribute(obj: Json) -> d.DeviceAttribute:
+    if isinstance(obj.get("string"), str):
+        return d.DeviceAttribute("string", obj["string"])
+    if isinstance(obj.get("bool"), bool):
+        return d.DeviceAttribute("bool", obj["bool"])
+    if isinstance(obj.get("int"), int):
+        return d.DeviceAttribute("int", obj["int"])
+    if isinstance(obj.get("version"), str):
+        return d.DeviceAttribute("version", obj["version"])
     return d.DeviceAttribute("other", "")
 
 
-def _capacity(one: Json) -> d.DeviceCapacity:
-    policy = one.get("requestPolicy")
-    return d.DeviceCapacity(_amount(one["value"], "capacity"), None if policy is None else _policy(policy))
+def _capacity(obj: Json) -> d.DeviceCapacity:
+    policy = obj.get("requestPolicy")
+    return d.DeviceCapacity(_amount(obj["value"], "capacity"), None if policy is None else _policy(policy))
 
 
-def _policy(one: Json) -> d.CapacityRequestPolicy:
-    limits = one.get("validRange")
+def _policy(obj: Json) -> d.CapacityRequestPolicy:
+    limits = obj.get("validRange")
     least, most, step = ((limits or {}).get(name) for name in ("min", "max", "step"))
     return d.CapacityRequestPolicy(
-        default=_optional_amount(one.get("default")),
-        valid_values=tuple(_amount(each, "validValues") for each in one.get("validValues") or ()),
+        default=_optional_amount(obj.get("default")),
+        valid_values=tuple(_amount(value, "validValues") for value in obj.get("validValues") or ()),
         has_range=limits is not None,
         range_min=_optional_amount(least),
         range_max=_optional_amount(most),
@@ -320,7 +328,7 @@ def _class(obj: Json) -> d.DeviceClass:
     return d.DeviceClass(
         name=text(obj["metadata"]["name"]),
         selectors=_selectors(spec),
-        configs=tuple(_config(one) for one in spec.get("config") or ()),
+        configs=tuple(_config(config) for config in spec.get("config") or ()),
         extended_resource_name=text(spec.get("extendedResourceName") or ""),
         created_ns=time_ns(obj["metadata"].get("creationTimestamp")),
     )
@@ -329,12 +337,12 @@ def _class(obj: Json) -> d.DeviceClass:
 # ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _amounts(found: Json | None, field: str) -> dict[str, Fraction]:
-    return {text(name): _amount(value, field) for name, value in (found or {}).items()}
+def _amounts(amounts: Json | None, field: str) -> dict[str, Fraction]:
+    return {text(name): _amount(value, field) for name, value in (amounts or {}).items()}
 
 
-def _values(found: Json | None, field: str) -> dict[str, Fraction]:
-    return {text(name): _amount(one["value"], field) for name, one in (found or {}).items()}
+def _values(values: Json | None, field: str) -> dict[str, Fraction]:
+    return {text(name): _amount(entry["value"], field) for name, entry in (values or {}).items()}
 
 
 def _optional_amount(value: Any) -> Fraction | None:
@@ -348,8 +356,8 @@ def _amount(value: Any, field: str) -> Fraction:
         raise InvalidField(field, str(error)) from error
 
 
-def _text_tuple(found: Iterable[Any] | None) -> tuple[str, ...]:
-    return tuple(text(one) for one in found or ())
+def _text_tuple(items: Iterable[Any] | None) -> tuple[str, ...]:
+    return tuple(text(item) for item in items or ())
 
 
 def _json(value: object) -> str:
@@ -359,50 +367,52 @@ def _json(value: object) -> str:
 # ── encoding ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def encode_allocation(given: d.DeviceAllocation, at_ns: int) -> dict[str, Any]:
+def encode_allocation(allocation: d.DeviceAllocation, at_ns: int) -> dict[str, Any]:
     """`status.allocation` of a claim that is allocated now."""
-    devices: dict[str, Any] = {"results": [_allocated_json(one) for one in given.devices]}
-    if given.configs:
+    devices: dict[str, Any] = {"results": [_allocated_json(device) for device in allocation.devices]}
+    if allocation.configs:
         devices["config"] = [
-            {"source": one.source, "requests": list(one.requests), **orjson.loads(one.config)}
-            for one in given.configs
+            {"source": config.source, "requests": list(config.requests), **orjson.loads(config.config)}
+            for config in allocation.configs
         ]
     at = datetime.fromtimestamp(at_ns // 10**9, UTC).isoformat().replace("+00:00", "Z")
-    written: dict[str, Any] = {"devices": devices, "allocationTimestamp": at}
-    if given.node_selector_terms is not None:
-        written["nodeSelector"] = {
-            "nodeSelectorTerms": [_term_json(term) for term in given.node_selector_terms]
+    encoded: dict[str, Any] = {"devices": devices, "allocationTimestamp": at}
+    if allocation.node_selector_terms is not None:
+        encoded["nodeSelector"] = {
+            "nodeSelectorTerms": [_term_json(term) for term in allocation.node_selector_terms]
         }
-    return written
+    return encoded
 
 
-def _allocated_json(one: d.AllocatedDevice) -> dict[str, Any]:
-    driver, pool, device = one.device
-    written: dict[str, Any] = {"request": one.request, "driver": driver, "pool": pool, "device": device}
-    if one.admin_access:
-        written["adminAccess"] = True
-    tolerations = orjson.loads(one.tolerations)
+def _allocated_json(allocated: d.AllocatedDevice) -> dict[str, Any]:
+    driver, pool, device = allocated.device
+    encoded: dict[str, Any] = {"request": allocated.request, "driver": driver, "pool": pool, "device": device}
+    if allocated.admin_access:
+        encoded["adminAccess"] = True
+    tolerations = orjson.loads(allocated.tolerations)
     if tolerations:
-        written["tolerations"] = tolerations
-    if one.share_id:
-        written["shareID"] = one.share_id
-    if one.consumed_capacity:
-        written["consumedCapacity"] = {name: quantity_text(amount) for name, amount in one.consumed_capacity}
-    if one.binding_conditions:
-        written["bindingConditions"] = list(one.binding_conditions)
-    if one.binding_failure_conditions:
-        written["bindingFailureConditions"] = list(one.binding_failure_conditions)
-    return written
+        encoded["tolerations"] = tolerations
+    if allocated.share_id:
+        encoded["shareID"] = allocated.share_id
+    if allocated.consumed_capacity:
+        encoded["consumedCapacity"] = {
+            name: quantity_text(amount) for name, amount in allocated.consumed_capacity
+        }
+    if allocated.binding_conditions:
+        encoded["bindingConditions"] = list(allocated.binding_conditions)
+    if allocated.binding_failure_conditions:
+        encoded["bindingFailureConditions"] = list(allocated.binding_failure_conditions)
+    return encoded
 
 
 def _term_json(term: NodeSelectorTerm) -> dict[str, Any]:
-    written = {}
+    encoded = {}
     for name, requirements in (("matchExpressions", term.expressions), ("matchFields", term.fields)):
         if requirements:
-            written[name] = [_requirement_json(one) for one in requirements]
-    return written
+            encoded[name] = [_requirement_json(requirement) for requirement in requirements]
+    return encoded
 
 
-def _requirement_json(one: SelectorRequirement) -> dict[str, Any]:
-    values = {"values": list(one.values)} if one.values else {}
-    return {"key": one.key, "operator": one.operator, **values}
+def _requirement_json(requirement: SelectorRequirement) -> dict[str, Any]:
+    values = {"values": list(requirement.values)} if requirement.values else {}
+    return {"key": requirement.key, "operator": requirement.operator, **values}

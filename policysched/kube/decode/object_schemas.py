@@ -1,5 +1,7 @@
-"""The schema of each decoded kind, with the API's field names. It has only fields that a decoder reads; a test keeps both
-in step."""
+"""The schema of each decoded kind, with the API's field names.
+
+A schema has only fields that a decoder reads; tests/kube/test_shapes.py compares both.
+"""
 
 from collections.abc import Mapping
 
@@ -283,7 +285,7 @@ OBJECT_SCHEMAS: Mapping[str, Schema] = {
     "CSIStorageCapacity": _STORAGE_CAPACITY,
     "VolumeAttachment": _VOLUME_ATTACHMENT,
 }
-"""By kind."""
+"""The schema of each kind."""
 
 NAMED_OBJECT_SCHEMA = object_of({"metadata": object_of({"name": TEXT})})
-"""For objects of any other kind."""
+"""The schema of objects of any other kind."""

@@ -31,35 +31,35 @@ def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> PodAf
         return None
 
     def required(kind: Json) -> tuple[PodAffinityTerm, ...]:
-        return tuple(_term(one, namespace, labels) for one in kind.get(_REQUIRED) or ())
+        return tuple(_term(term, namespace, labels) for term in kind.get(_REQUIRED) or ())
 
     def preferred(kind: Json, sign: int) -> tuple[WeightedPodAffinityTerm, ...]:
         return tuple(
             WeightedPodAffinityTerm(
-                sign * int(one["weight"]), _term(one["podAffinityTerm"], namespace, labels)
+                sign * int(term["weight"]), _term(term["podAffinityTerm"], namespace, labels)
             )
-            for one in kind.get(_PREFERRED) or ()
+            for term in kind.get(_PREFERRED) or ()
         )
 
     terms, anti, weighted = required(attract), required(repel), preferred(attract, 1) + preferred(repel, -1)
     if not (terms or anti or weighted):
         return None
-    itself = all(_selects(one.pods.label_selector, labels) for one in terms)
+    itself = all(_selects(term.pods.label_selector, labels) for term in terms)
     return PodAffinity(terms, anti, weighted, selects_itself=itself)
 
 
 def decode_spread_constraints(
-    listed: Iterable[Json] | None, labels: Labels
+    constraints: Iterable[Json] | None, labels: Labels
 ) -> tuple[TopologySpreadConstraint, ...]:
     """`spec.topologySpreadConstraints` in order."""
-    return tuple(_constraint(one, labels) for one in listed or ())
+    return tuple(_constraint(item, labels) for item in constraints or ())
 
 
-def _constraint(one: Json, labels: Labels) -> TopologySpreadConstraint:
+def _constraint(obj: Json, labels: Labels) -> TopologySpreadConstraint:
     selector = _with_label_keys(
-        decode_label_selector(one.get("labelSelector")), one.get("matchLabelKeys"), "In", labels
+        decode_label_selector(obj.get("labelSelector")), obj.get("matchLabelKeys"), "In", labels
     )
-    match one["whenUnsatisfiable"]:
+    match obj["whenUnsatisfiable"]:
         case "DoNotSchedule":
             hard = True
         case "ScheduleAnyway":
@@ -67,13 +67,13 @@ def _constraint(one: Json, labels: Labels) -> TopologySpreadConstraint:
         case other:
             raise ValueError(f"unknown whenUnsatisfiable `{other}`")
     return TopologySpreadConstraint(
-        topology_key=str(one["topologyKey"]),
-        max_skew=int(one["maxSkew"]),
-        min_domains=int(one.get("minDomains") or 1),
+        topology_key=str(obj["topologyKey"]),
+        max_skew=int(obj["maxSkew"]),
+        min_domains=int(obj.get("minDomains") or 1),
         hard=hard,
         label_selector=selector,
-        honors_affinity=_honored(one.get("nodeAffinityPolicy") or "Honor"),
-        honors_taints=_honored(one.get("nodeTaintsPolicy") or "Ignore"),
+        honors_affinity=_honored(obj.get("nodeAffinityPolicy") or "Honor"),
+        honors_taints=_honored(obj.get("nodeTaintsPolicy") or "Ignore"),
         selects_itself=_selects(selector, labels),
     )
 
@@ -88,21 +88,21 @@ def _honored(policy: Any) -> bool:
             raise ValueError(f"unknown node inclusion policy `{policy}`")
 
 
-def _term(one: Json, namespace: str, labels: Labels) -> PodAffinityTerm:
-    selector = decode_label_selector(one.get("labelSelector"))
-    selector = _with_label_keys(selector, one.get("matchLabelKeys"), "In", labels)
-    selector = _with_label_keys(selector, one.get("mismatchLabelKeys"), "NotIn", labels)
-    namespace_selector = decode_label_selector(one.get("namespaceSelector"))
-    named = tuple(str(name) for name in one.get("namespaces") or ())
+def _term(obj: Json, namespace: str, labels: Labels) -> PodAffinityTerm:
+    selector = decode_label_selector(obj.get("labelSelector"))
+    selector = _with_label_keys(selector, obj.get("matchLabelKeys"), "In", labels)
+    selector = _with_label_keys(selector, obj.get("mismatchLabelKeys"), "NotIn", labels)
+    namespace_selector = decode_label_selector(obj.get("namespaceSelector"))
+    named = tuple(str(name) for name in obj.get("namespaces") or ())
     if not named and namespace_selector is None:
         named = (namespace,)
-    return PodAffinityTerm(PodSelector(named, namespace_selector, selector), str(one["topologyKey"]))
+    return PodAffinityTerm(PodSelector(named, namespace_selector, selector), str(obj["topologyKey"]))
 
 
 def _with_label_keys(
     selector: LabelSelector | None, keys: Iterable[str] | None, operator: SelectorOperator, labels: Labels
 ) -> LabelSelector | None:
-    """The selector with one more requirement for each key that the pod has: the label equals, or differs from, the pod's."""
+    """Add a requirement for each key that the pod's labels have: the label equals (In) or differs from (NotIn) the pod's."""
     if selector is None:
         return None
     present = {requirement.key for requirement in selector.requirements}

@@ -42,10 +42,10 @@ class _Container:
     sidecar: bool
 
 
-def decode_resource_list(listed: Json | None, field: str) -> ResourceAmounts:
+def decode_resource_list(amounts: Json | None, field: str) -> ResourceAmounts:
     """A ResourceList as integers: cpu in milli-units, all else in base units, rounded up."""
     result: ResourceAmounts = {}
-    for resource, quantity in (listed or {}).items():
+    for resource, quantity in (amounts or {}).items():
         text = quantity if isinstance(quantity, str) else str(quantity)
         try:
             result[resource] = parse_milli_units(text) if resource == "cpu" else parse_whole_units(text)
@@ -65,8 +65,8 @@ def decode_pod_resources(spec: Json, status: Json) -> PodResources:
     try:
         key = orjson.dumps(
             (
-                [_container_cache_key(one, running) for one in spec.get("containers") or ()],
-                [_container_cache_key(one, running) for one in spec.get("initContainers") or ()],
+                [_container_cache_key(container, running) for container in spec.get("containers") or ()],
+                [_container_cache_key(container, running) for container in spec.get("initContainers") or ()],
                 spec.get("overhead"),
                 spec.get("resources"),
                 status.get("qosClass"),
@@ -88,8 +88,8 @@ _cache: dict[bytes, PodResources] = {}
 
 
 def _container_cache_key(container: Json, running: Mapping[str, ResourceAmounts]) -> tuple[Any, ...]:
-    held = running.get(str(container.get("name"))) if running else None
-    return container.get("resources"), container.get("restartPolicy"), held
+    allocated = running.get(str(container.get("name"))) if running else None
+    return container.get("resources"), container.get("restartPolicy"), allocated
 
 
 def _compute_pod_resources(spec: Json, status: Json, running: Mapping[str, ResourceAmounts]) -> PodResources:
@@ -103,18 +103,18 @@ def _compute_pod_resources(spec: Json, status: Json, running: Mapping[str, Resou
     # Pod-level requests are ignored while the pod is scored and counted on its node, as in kube-scheduler 1.36:
     # the scorer of NodeResourcesFit is created without the feature, the node's totals with it.
     scoring = _scoring(containers, inits, None)
-    held = {**_scoring(containers, inits, requests if pod_requests else None), **pod_requests}
+    on_node = {**_scoring(containers, inits, requests if pod_requests else None), **pod_requests}
     for resource, amount in overhead.items():
         requests[resource] = requests.get(resource, 0) + amount
         scoring[resource] = scoring.get(resource, 0) + amount
-        held[resource] = held.get(resource, 0) + amount
+        on_node[resource] = on_node.get(resource, 0) + amount
         if resource in limits:
             limits[resource] += amount
     return PodResources(
         requests=requests,
         limits=limits,
         scoring=(scoring.get("cpu", 0), scoring.get("memory", 0)),
-        scoring_on_node=(held.get("cpu", 0), held.get("memory", 0)),
+        scoring_on_node=(on_node.get("cpu", 0), on_node.get("memory", 0)),
         qos=_qos(status, containers + inits, pod_requests, pod_limits),
     )
 
@@ -133,15 +133,17 @@ def _containers(spec: Json, kind: str, running: Mapping[str, ResourceAmounts]) -
 
 def _allocated_resources(status: Json) -> dict[str, ResourceAmounts]:
     """Resources of running containers: during an in-place resize the larger of old and new counts."""
-    found: dict[str, ResourceAmounts] = {}
+    allocated: dict[str, ResourceAmounts] = {}
     for kind in ("containerStatuses", "initContainerStatuses"):
-        for index, one in enumerate(status.get(kind) or ()):
-            field, actual = "resources.requests", (one.get("resources") or {}).get("requests")
+        for index, container_status in enumerate(status.get(kind) or ()):
+            field, actual = "resources.requests", (container_status.get("resources") or {}).get("requests")
             if not actual:
-                field, actual = "allocatedResources", one.get("allocatedResources")
+                field, actual = "allocatedResources", container_status.get("allocatedResources")
             if actual:
-                found[str(one.get("name"))] = decode_resource_list(actual, f"status.{kind}[{index}].{field}")
-    return found
+                allocated[str(container_status.get("name"))] = decode_resource_list(
+                    actual, f"status.{kind}[{index}].{field}"
+                )
+    return allocated
 
 
 def _effective(containers: list[_Container], inits: list[_Container], what: str) -> ResourceAmounts:
@@ -173,7 +175,11 @@ def _scoring(
     def filled(container: _Container) -> _Container:
         return _Container({**assumed, **container.requests}, container.limits, container.sidecar)
 
-    return _effective([filled(one) for one in containers], [filled(one) for one in inits], "requests")
+    return _effective(
+        [filled(container) for container in containers],
+        [filled(container) for container in inits],
+        "requests",
+    )
 
 
 def _pod_level(
@@ -189,9 +195,11 @@ def _pod_level(
     return requests, limits
 
 
-def _supported(listed: ResourceAmounts) -> ResourceAmounts:
+def _supported(amounts: ResourceAmounts) -> ResourceAmounts:
     return {
-        name: amount for name, amount in listed.items() if name in _POD_LEVEL or name.startswith("hugepages-")
+        name: amount
+        for name, amount in amounts.items()
+        if name in _POD_LEVEL or name.startswith("hugepages-")
     }
 
 
@@ -204,15 +212,15 @@ def _qos(
     if stated in classes:
         return classes[stated]
     if pod_requests or pod_limits:
-        asked = [(pod_requests, pod_limits)]
+        resources = [(pod_requests, pod_limits)]
     else:
-        asked = [(one.requests, one.limits) for one in containers]
-    given = [amounts_ for pair in asked for amounts_ in pair]
-    if not any(amounts_.get(resource) for amounts_ in given for resource in _POD_LEVEL):
+        resources = [(container.requests, container.limits) for container in containers]
+    amounts_lists = [amounts_ for pair in resources for amounts_ in pair]
+    if not any(amounts_.get(resource) for amounts_ in amounts_lists for resource in _POD_LEVEL):
         return 0
     guaranteed = all(
         limits.get(resource) and requests.get(resource, limits[resource]) == limits[resource]
-        for requests, limits in asked
+        for requests, limits in resources
         for resource in _POD_LEVEL
     )
     return 2 if guaranteed else 1

@@ -58,17 +58,17 @@ def string_map(value: Any, field: str) -> Mapping[str, str]:
 
 def size_bytes(quantity: Any, field: str) -> int:
     """A quantity of storage."""
-    written = quantity if isinstance(quantity, str) else str(quantity)
+    quantity_text = quantity if isinstance(quantity, str) else str(quantity)
     try:
-        return parse_whole_units(written)
+        return parse_whole_units(quantity_text)
     except ValueError as error:
         raise InvalidField(field, str(error)) from error
 
 
 def resource_version(meta: Json) -> int:
     """The resourceVersion as a number; 0 if it is absent (a file) or not a number."""
-    written = str(meta.get("resourceVersion") or "")
-    return int(written) if written.isascii() and written.isdigit() else 0
+    version = str(meta.get("resourceVersion") or "")
+    return int(version) if version.isascii() and version.isdigit() else 0
 
 
 def time_ns(value: Any) -> int:
@@ -81,5 +81,5 @@ _TIME_NS_MAX = 2**62
 
 
 @lru_cache(maxsize=4096)
-def _parse_time_ns(written: str) -> int:
-    return min(max(0, round(datetime.fromisoformat(written).timestamp()) * 10**9), _TIME_NS_MAX)
+def _parse_time_ns(time: str) -> int:
+    return min(max(0, round(datetime.fromisoformat(time).timestamp()) * 10**9), _TIME_NS_MAX)

@@ -99,13 +99,13 @@ def _violations(schema: Schema, value: Any, path: str) -> Iterator[SchemaViolati
         case ScalarSchema(expected, is_valid):
             if not is_valid(value):
                 yield _violation(path, value, expected)
-        case ListSchema(each):
+        case ListSchema(child):
             if not isinstance(value, list | tuple):
                 yield _violation(path, value, "a list")
                 return
             for index, item in enumerate(value):
-                yield from _violations(each, item, f"{path}[{index}]")
-        case MapSchema(each):
+                yield from _violations(child, item, f"{path}[{index}]")
+        case MapSchema(child):
             if not isinstance(value, Mapping):
                 yield _violation(path, value, "a map")
                 return
@@ -113,15 +113,15 @@ def _violations(schema: Schema, value: Any, path: str) -> Iterator[SchemaViolati
                 if not isinstance(key, str):
                     yield SchemaViolation(path, f"has the key {quote_value(key)}; keys must be strings")
                 else:
-                    yield from _violations(each, item, f"{path}.{key}")
+                    yield from _violations(child, item, f"{path}.{key}")
         case ObjectSchema(required, optional):
             if not isinstance(value, Mapping):
                 yield _violation(path, value, "a map")
                 return
-            for key, each in required.items():
-                yield from _field_violations(each, value.get(key), _join(path, key), missing=True)
-            for key, each in optional.items():
-                yield from _field_violations(each, value.get(key), _join(path, key), missing=False)
+            for key, child in required.items():
+                yield from _field_violations(child, value.get(key), _join(path, key), missing=True)
+            for key, child in optional.items():
+                yield from _field_violations(child, value.get(key), _join(path, key), missing=False)
 
 
 def _field_violations(schema: Schema, value: Any, path: str, *, missing: bool) -> Iterator[SchemaViolation]:

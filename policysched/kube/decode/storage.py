@@ -70,7 +70,7 @@ STORAGE_DECODERS: Mapping[str, Callable[[Json], s.StorageObject | CsiNode]] = {
     "CSIStorageCapacity": decode_storage_capacity,
     "VolumeAttachment": decode_volume_attachment,
 }
-"""By kind."""
+"""The decoder of each kind."""
 
 
 def _volume(obj: Json) -> s.PersistentVolume:
@@ -112,7 +112,9 @@ def _claim(obj: Json) -> s.PersistentVolumeClaim:
     key = VolumeClaimKey(text(meta.get("namespace") or "default"), text(meta["name"]))
     size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     selected = annotations.get(SELECTED_NODE)
-    owners: list[Json] = [one for one in meta.get("ownerReferences") or () if one.get("controller")]
+    owners: list[Json] = [
+        reference for reference in meta.get("ownerReferences") or () if reference.get("controller")
+    ]
     return s.PersistentVolumeClaim(
         key=key,
         uid=text(meta.get("uid") or f"{key.namespace}/{key.name}"),
@@ -166,9 +168,11 @@ def _class(obj: Json) -> s.StorageClass:
         allowed_topologies=tuple(
             tuple(
                 SelectorRequirement(
-                    text(one["key"]), "In", tuple(text(value) for value in one.get("values") or ())
+                    text(expression["key"]),
+                    "In",
+                    tuple(text(value) for value in expression.get("values") or ()),
                 )
-                for one in term.get("matchLabelExpressions") or ()
+                for expression in term.get("matchLabelExpressions") or ()
             )
             for term in obj.get("allowedTopologies") or ()
         ),
@@ -182,8 +186,10 @@ def _csi_node(obj: Json) -> CsiNode:
         count = (driver.get("allocatable") or {}).get("count")
         if count is not None:
             limits[text(driver["name"])] = int(count)
-    listed = string_map(meta.get("annotations"), "metadata.annotations").get(_MIGRATED_PLUGINS_ANNOTATION, "")
-    return CsiNode(NodeName(text(meta["name"])), limits, frozenset(listed.split(",") if listed else ()))
+    plugins = string_map(meta.get("annotations"), "metadata.annotations").get(
+        _MIGRATED_PLUGINS_ANNOTATION, ""
+    )
+    return CsiNode(NodeName(text(meta["name"])), limits, frozenset(plugins.split(",") if plugins else ()))
 
 
 def _csi_driver(obj: Json) -> s.CsiDriver:
@@ -192,7 +198,7 @@ def _csi_driver(obj: Json) -> s.CsiDriver:
 
 
 def _capacity(obj: Json) -> s.StorageCapacity:
-    """The maximal volume size, if the driver reports it, is more exact than the capacity."""
+    """`maximumVolumeSize` is preferred to `capacity`: it is more exact, but not every driver reports it."""
     sizes = ("maximumVolumeSize", "capacity")
     field = next((name for name in sizes if obj.get(name) is not None), None)
     return s.StorageCapacity(

@@ -123,7 +123,7 @@ def decode_migration(
 
 
 def _plugin_of(fields: Json) -> _Plugin | None:
-    return next((one for one in _PLUGINS if fields.get(one.source) is not None), None)
+    return next((plugin for plugin in _PLUGINS if fields.get(plugin.source) is not None), None)
 
 
 def _mount(plugin: _Plugin, handle: str | None) -> CsiVolume | None:
@@ -147,8 +147,8 @@ def _ebs_handle(volume_id: str) -> str | None:
     """`aws://zone/vol-1` and `vol-1` are one volume."""
     if not volume_id.startswith("aws://"):
         return volume_id
-    found = urlsplit(volume_id).path.strip("/")
-    return found if _EBS_ID.match(found) else None
+    volume = urlsplit(volume_id).path.strip("/")
+    return volume if _EBS_ID.match(volume) else None
 
 
 def _gce_handle(disk: str, labels: Mapping[str, str]) -> str | None:
@@ -164,13 +164,13 @@ def _gce_handle(disk: str, labels: Mapping[str, str]) -> str | None:
 def _translate_zone_terms(
     required: NodeSelectorTerms | None, labels: Mapping[str, str], topology: str
 ) -> NodeSelectorTerms | None:
-    """With the driver's key instead of the zone label; if the affinity names no zone, with the zones of the volume's label."""
+    """Replace the zone label by the driver's key; if the affinity names no zone, add the zones of the volume's label."""
     zone, old_region = _zone_label(required, labels)
-    keys = {one.key for term in required or () for one in term.expressions if one.values}
+    keys = {expression.key for term in required or () for expression in term.expressions if expression.values}
     if zone in keys:
         required = _rename_key(required, zone, topology)
     elif zone in labels:
-        zones = tuple(sorted({one.strip() for one in labels[zone].split(ZONE_SEPARATOR) if one.strip()}))
+        zones = tuple(sorted({name.strip() for name in labels[zone].split(ZONE_SEPARATOR) if name.strip()}))
         if zones:
             more = SelectorRequirement(topology, "In", zones)
             terms = required or (NodeSelectorTerm((), ()),)
@@ -180,11 +180,11 @@ def _translate_zone_terms(
 
 def _zone_label(required: NodeSelectorTerms | None, labels: Mapping[str, str]) -> tuple[str, bool]:
     """The zone label in use (current or deprecated), and whether the region label is deprecated."""
-    keys = {one.key for term in required or () for one in term.expressions}
-    for there in (keys, labels):
-        if ZONE in there:
+    keys = {expression.key for term in required or () for expression in term.expressions}
+    for names in (keys, labels):
+        if ZONE in names:
             return ZONE, False
-        if OLD_ZONE in there:
+        if OLD_ZONE in names:
             return OLD_ZONE, True
     return ZONE, False
 
@@ -195,7 +195,10 @@ def _rename_key(required: NodeSelectorTerms | None, old: str, new: str) -> NodeS
     return tuple(
         replace(
             term,
-            expressions=tuple(replace(one, key=new) if one.key == old else one for one in term.expressions),
+            expressions=tuple(
+                replace(expression, key=new) if expression.key == old else expression
+                for expression in term.expressions
+            ),
         )
         for term in required
     )

@@ -124,16 +124,16 @@ class ExtenderClient:
         return orjson.dumps({"Pod": pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": None})
 
     def _decode_filter_result(self, response: Json, nodes: Sequence[str]) -> ExtenderFilterResult:
-        listed, named = field_ignoring_case(response, "Nodes"), field_ignoring_case(response, "NodeNames")
+        node_list, named = field_ignoring_case(response, "Nodes"), field_ignoring_case(response, "NodeNames")
         failed, unresolvable = (
             self._reasons(response, "FailedNodes"),
             self._reasons(response, "FailedAndUnresolvableNodes"),
         )
-        if listed is None and named is None and not failed and not unresolvable:
+        if node_list is None and named is None and not failed and not unresolvable:
             raise self._call_failed(
                 f"{self.endpoint.filter}: the response lists neither passed nor failed nodes"
             )
-        passed = self._passed_names(listed, named)
+        passed = self._passed_names(node_list, named)
         unknown = passed - set(nodes)
         if unknown:
             raise self._call_failed(
@@ -149,14 +149,14 @@ class ExtenderClient:
             refused[node] = ExtenderRefusal(message, resolvable=node not in unresolvable)
         return ExtenderFilterResult(tuple(node for node in nodes if node not in refused), refused)
 
-    def _passed_names(self, listed: Any, named: Any) -> set[str]:
+    def _passed_names(self, node_list: Any, named: Any) -> set[str]:
         names: Any = named
         if names is None:
             items = (
-                (field_ignoring_case(listed, "Items") or [])
-                if isinstance(listed, dict)
+                (field_ignoring_case(node_list, "Items") or [])
+                if isinstance(node_list, dict)
                 else []
-                if listed is None
+                if node_list is None
                 else None
             )
             if not isinstance(items, list):

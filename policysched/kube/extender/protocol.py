@@ -98,13 +98,13 @@ class NodeDecodeCache:
 def parse_args(body: bytes, nodes: NodeDecodeCache) -> ExtenderArgs:
     """ExtenderArgs, of filter and prioritize. Raises BadExtenderArgs."""
     args = _object(body)
-    pod, listed, names = (
+    pod, node_list, names = (
         _pod(args),
         field_ignoring_case(args, "Nodes"),
         field_ignoring_case(args, "NodeNames"),
     )
-    if listed is not None:
-        return _args_with_nodes(pod, listed, nodes)
+    if node_list is not None:
+        return _args_with_nodes(pod, node_list, nodes)
     if names is None:
         raise BadExtenderArgs("both Nodes and NodeNames are missing")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -116,16 +116,16 @@ def parse_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
     """ExtenderPreemptionArgs. Raises BadExtenderArgs."""
     args = _object(body)
     pod = _pod(args)
-    whole, meta = (
+    victim_pods, meta = (
         field_ignoring_case(args, "NodeNameToVictims"),
         field_ignoring_case(args, "NodeNameToMetaVictims"),
     )
-    victims = whole if whole else meta
+    victims = victim_pods if victim_pods else meta
     if victims is None:
         raise BadExtenderArgs("both NodeNameToVictims and NodeNameToMetaVictims are missing")
     if not isinstance(victims, dict):
         raise BadExtenderArgs("the victims are not a map by node")
-    decode = _whole_victims if whole else _meta_victims
+    decode = _whole_victims if victim_pods else _meta_victims
     return ExtenderPreemptionArgs(
         pod, {NodeName(node): decode(node, value) for node, value in victims.items()}
     )
@@ -145,12 +145,12 @@ def parse_binding_args(body: bytes) -> ExtenderBindingArgs:
     )
 
 
-def _args_with_nodes(pod: Pod, listed: Any, cache: NodeDecodeCache) -> ExtenderArgs:
-    if not isinstance(listed, dict) or not isinstance(field_ignoring_case(listed, "Items") or [], list):
+def _args_with_nodes(pod: Pod, node_list: Any, cache: NodeDecodeCache) -> ExtenderArgs:
+    if not isinstance(node_list, dict) or not isinstance(field_ignoring_case(node_list, "Items") or [], list):
         raise BadExtenderArgs("Nodes is not a list of nodes")
     nodes: dict[NodeName, Node] = {}
     node_json: dict[NodeName, Json] = {}
-    for obj in field_ignoring_case(listed, "Items") or []:
+    for obj in field_ignoring_case(node_list, "Items") or []:
         try:
             node = cache.decode(obj)
         except Malformed as error:
@@ -231,10 +231,10 @@ def filter_result(
     """ExtenderFilterResult in the form of the request's nodes. `unresolvable`: preemption does not help there."""
     kept = set(passed)
     names = [name for name in args.names if name in kept]
-    whole = args.nodes is not None
+    as_objects = args.nodes is not None
     return {
-        "Nodes": {"metadata": {}, "items": [args.node_json[name] for name in names]} if whole else None,
-        "NodeNames": None if whole else names,
+        "Nodes": {"metadata": {}, "items": [args.node_json[name] for name in names]} if as_objects else None,
+        "NodeNames": None if as_objects else names,
         "FailedNodes": failed,
         "FailedAndUnresolvableNodes": unresolvable,
         "Error": "",

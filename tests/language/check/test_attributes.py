@@ -26,6 +26,7 @@ def test_every_attribute_reads_a_field_that_is_there() -> None:
         "usage": names(NodeUsage) | {"free"},  # computed from the node's `allocatable`
         "share": names(NamespaceShare),
     }
+    assert ATTRIBUTES
     for row in ATTRIBUTES.values():
         prefix, dot, rest = row.field.partition("[]")[0].rpartition(".")
 
@@ -33,6 +34,7 @@ def test_every_attribute_reads_a_field_that_is_there() -> None:
 
 
 def test_every_field_that_a_builtin_reads_is_there() -> None:
+    assert BUILTINS
     for declaration in BUILTINS.values():
         assert set(declaration.pod_reads) <= names(Pod) | {"selected_labels", "siblings"}, declaration.name
         assert set(declaration.node_reads) <= names(Node) | {"usage", "cluster", "volumes"}, declaration.name

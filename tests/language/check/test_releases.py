@@ -57,17 +57,18 @@ def test_in_every_release_preemption_has_the_words_of_the_whole_profile(version:
 
 
 def test_what_differs_is_among_the_built_ins() -> None:
+    assert KUBE_SCHEDULER_RELEASES
     for release in KUBE_SCHEDULER_RELEASES.values():
         assert release.missing_builtins | release.builtins_without_score <= BUILTINS.keys()
         for name, words in release.score_parameter_values.items():
-            for parameter in BUILTINS[name].parameters:
-                if parameter.name in words:
-                    assert words[parameter.name] in parameter.choices
-            assert words.keys() <= {one.name for one in BUILTINS[name].parameters}
+            choices = {parameter.name: parameter.choices for parameter in BUILTINS[name].parameters}
+            assert words
+            for parameter_name, word in words.items():
+                assert word in choices[parameter_name]
 
 
 def test_every_rule_of_a_release_is_a_built_in() -> None:
     rules = default_of('include kube_default "1.34"').rules
 
-    assert all(isinstance(one, BuiltinFilter) for one in rules.filters)
-    assert all(isinstance(one, BuiltinScore) for one in rules.scores)
+    assert {type(rule) for rule in rules.filters} == {BuiltinFilter}
+    assert {type(rule) for rule in rules.scores} == {BuiltinScore}
