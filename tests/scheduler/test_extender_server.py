@@ -37,14 +37,14 @@ class Asked:
 
     def __init__(self, policy: str, *things: Node | ObservedPod, synced: bool = True) -> None:
         self.answering = ExtenderServer()
-        self.tell(e.PoliciesUpdated(bundle({"main.policy": policy}), "1"))
-        self.tell(e.NamespaceUpdated(Namespace("default", {}, {})))
+        self.handle(e.PoliciesUpdated(bundle({"main.policy": policy}), "1"))
+        self.handle(e.NamespaceUpdated(Namespace("default", {}, {})))
         for thing in things:
-            self.tell(e.NodeUpdated(thing) if isinstance(thing, Node) else e.PodUpdated(thing))
+            self.handle(e.NodeUpdated(thing) if isinstance(thing, Node) else e.PodUpdated(thing))
         if synced:
-            self.tell(e.Synced())
+            self.handle(e.Synced())
 
-    def tell(self, event: e.Event) -> None:
+    def handle(self, event: e.Event) -> None:
         self.answering.handle(event, START_NS)
         assert self.answering.check() == []
 
@@ -159,9 +159,9 @@ def test_a_broken_edit_leaves_the_active_policy_and_a_valid_one_replaces_it() ->
     asked = Asked(RACKS, node("a", labels={"rack": "r18"}))
     assert asked.filtered("racks", pod(), "a")[0] == ["a"]
 
-    asked.tell(e.PoliciesUpdated(bundle({"main.policy": "policy racks version 1\nnonsense\n"}), "2"))
+    asked.handle(e.PoliciesUpdated(bundle({"main.policy": "policy racks version 1\nnonsense\n"}), "2"))
     still = asked.filtered("racks", pod(), "a")[0]
-    asked.tell(e.PoliciesUpdated(bundle({"main.policy": RACKS.replace("r17", "r18")}), "3"))
+    asked.handle(e.PoliciesUpdated(bundle({"main.policy": RACKS.replace("r17", "r18")}), "3"))
     while asked.answering.busy:
         asked.answering.advance(START_NS)
 
@@ -180,7 +180,7 @@ def test_pods_of_a_service_are_spread_by_default_in_extender_queries() -> None:
         return {str(name): score for name, score in found.items()}
 
     before = scores()
-    asked.tell(e.PodSetUpdated(service("web", app="web")))
+    asked.handle(e.PodSetUpdated(service("web", app="web")))
 
     assert before["a"] == before["b"]
     assert scores()["a"] < scores()["b"]
@@ -239,13 +239,13 @@ def test_a_node_with_an_unknown_victim_is_left_out() -> None:
 def test_a_pod_bound_through_the_extender_counts_at_once_until_its_bind_fails() -> None:
     mine, other = pod("web", cpu="3"), pod("other", cpu="3")
     asked = Asked(RACKS, node("a", cpu="4"))
-    asked.tell(e.PodUpdated(ObservedPod(mine, None, "Pending", False, None)))
+    asked.handle(e.PodUpdated(ObservedPod(mine, None, "Pending", False, None)))
 
     command = asked.bind(mine, "a")
     while_it_is_under_way = asked.filtered("racks", other, "a")[1]
     with pytest.raises(ExtenderServerError, match="an earlier bind to a is still in flight"):
         asked.bind(mine, "b")
-    asked.tell(e.BindRefused(mine.uid, "gated"))
+    asked.handle(e.BindRefused(mine.uid, "gated"))
 
     assert (command.uid, command.node, command.policy) == (mine.uid, "a", "racks")
     assert while_it_is_under_way == {"a": "Insufficient cpu"}
@@ -257,12 +257,12 @@ def test_a_confirmed_bind_stays_and_so_does_one_that_the_watch_shows_first() -> 
     mine, second = pod("web", cpu="1"), pod("second", cpu="1")
     asked = Asked(RACKS, node("a", cpu="3"))
     for one in (mine, second):
-        asked.tell(e.PodUpdated(ObservedPod(one, None, "Pending", False, None)))
+        asked.handle(e.PodUpdated(ObservedPod(one, None, "Pending", False, None)))
         asked.bind(one, "a")
 
-    asked.tell(e.BindConfirmed(mine.uid, NodeName("a")))
-    asked.tell(e.PodUpdated(placed(second, "a")))
-    asked.tell(e.BindLost(second.uid, "bound already"))
+    asked.handle(e.BindConfirmed(mine.uid, NodeName("a")))
+    asked.handle(e.PodUpdated(placed(second, "a")))
+    asked.handle(e.BindLost(second.uid, "bound already"))
 
     assert asked.filtered("racks", pod("third", cpu="2"), "a")[1] == {"a": "Insufficient cpu"}
     assert asked.filtered("racks", pod("third", cpu="1"), "a")[0] == ["a"]
@@ -296,7 +296,7 @@ def test_a_pod_that_waits_for_a_metric_passes_no_node_and_preempts_no_pod() -> N
     filtered = asked.filtered("waiting", high, "full", "roomy")
     evicted = asked.answering.preempt("waiting", high, victims, START_NS)
     samples = {NodeName("roomy"): Sample(0.5, START_NS), NodeName("full"): Sample(0.5, START_NS)}
-    asked.tell(e.SamplesArrived("waiting", "load", MetricSamples(samples, START_NS)))
+    asked.handle(e.SamplesArrived("waiting", "load", MetricSamples(samples, START_NS)))
 
     assert filtered == ([], {}, {"full": WAITS, "roomy": WAITS})
     assert evicted == ()

@@ -81,11 +81,11 @@ class Cluster(RuleBasedStateMachine):
         self.serial = 0
         self.offers = 0
         self.offer("good")
-        self.tell(e.Synced())
+        self.handle(e.Synced())
 
     # ── between the two ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def tell(self, event: e.Event) -> None:
+    def handle(self, event: e.Event) -> None:
         self.obey(self.scheduler.handle(event, self.now_ns))
 
     def obey(self, commands: list[c.Command]) -> None:
@@ -122,7 +122,7 @@ class Cluster(RuleBasedStateMachine):
         self.offers += 1
         text = self.texts[which]
         offered = None if text is None else bundle({"main.policy": text})
-        self.tell(e.PoliciesUpdated(offered, resource_version=str(self.offers)))
+        self.handle(e.PoliciesUpdated(offered, resource_version=str(self.offers)))
 
     def change(self, uid: PodUid, observed: ObservedPod) -> None:
         self.pods[uid].observed = observed
@@ -142,7 +142,7 @@ class Cluster(RuleBasedStateMachine):
             self.deliver_all()  # else the scheduler may choose it meanwhile
             if self.free(name) == self.nodes.get(name):
                 del self.nodes[name]
-                self.tell(e.NodeDeleted(NodeName(name)))
+                self.handle(e.NodeDeleted(NodeName(name)))
 
     @rule(cpu=st.integers(0, 3), priority=st.integers(0, 2), gated=st.booleans())
     def a_pod_is_created(self, cpu: int, priority: int, gated: bool) -> None:
@@ -200,7 +200,7 @@ class Cluster(RuleBasedStateMachine):
             self.serial += 1
             observed = placed(pod(f"f{self.serial}", cpu=str(cpu), scheduler="default-scheduler"), name)
             self.pods[observed.pod.uid] = OnServer(observed, cpu, None)
-            self.tell(e.PodUpdated(observed))
+            self.handle(e.PodUpdated(observed))
 
     @rule(which=st.sampled_from(["good", "closed", "broken", "deleted"]))
     def the_policy_is_edited(self, which: str) -> None:
@@ -231,14 +231,14 @@ class Cluster(RuleBasedStateMachine):
                 self.leaving.pop(observed.pod.uid, None)
             case _:
                 pass
-        self.tell(event)
+        self.handle(event)
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data())
     def a_relist_shows_a_pod_again(self, data: st.DataObject) -> None:
         self.deliver_all()
         uid = data.draw(st.sampled_from(sorted(self.pods)))
-        self.tell(e.PodUpdated(self.pods[uid].observed))
+        self.handle(e.PodUpdated(self.pods[uid].observed))
 
     def decide(self) -> None:
         """Everything arrives and everything is decided; answers stay on their way."""
@@ -273,7 +273,7 @@ class Cluster(RuleBasedStateMachine):
     @precondition(lambda self: self.answers)
     @rule(data=st.data())
     def an_answer_comes_back(self, data: st.DataObject) -> None:
-        self.tell(self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1))))
+        self.handle(self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1))))
 
     # ── what always holds ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -300,7 +300,7 @@ class Cluster(RuleBasedStateMachine):
             for uid in list(self.binds):
                 self.carry_out(uid)
             while self.answers:
-                self.tell(self.answers.pop())
+                self.handle(self.answers.pop())
             self.now_ns += 11 * 10**9
             self.decide()
             self.no_node_is_over_capacity()
@@ -360,7 +360,7 @@ def a_bind_is_refused(cluster: Cluster) -> None:
     cluster.create(cpu=1)
     cluster.decide()
     cluster.binds.clear()
-    cluster.tell(e.BindRefused(PodUid("uid-default-p1"), "the server is not well"))
+    cluster.handle(e.BindRefused(PodUid("uid-default-p1"), "the server is not well"))
 
 
 def a_pod_is_deleted_between_its_bind_and_the_answer(cluster: Cluster) -> None:

@@ -202,9 +202,9 @@ def test_preemption_ignores_pods_nominated_elsewhere_in_the_zone() -> None:
     rig = two_nodes_of_a_zone_and_one_nominated(
         "policy test version 1\ninclude kube_default\npreemption { victims = any }\n"
     )
-    rig.see(placed(pod("low", cpu="4", scheduler="other"), "a"))
+    rig.observe(placed(pod("low", cpu="4", scheduler="other"), "a"))
 
-    rig.see(pod("web", cpu="1", priority=100, spec=away_from("db")))
+    rig.observe(pod("web", cpu="1", priority=100, spec=away_from("db")))
     rig.settle()
 
     assert [(eviction.name, eviction.node) for eviction in rig.of(c.Evict)] == [("web", "a")]

@@ -75,7 +75,7 @@ def attack(keys: str, number: int) -> list[tuple[PodUid, PodUid]]:
         there = sorted(rig.scheduler._core.pods)
         if len(there) < 8 and not dice.one_in(3):
             ends = datetime.fromtimestamp(rig.now_ns // 10**9 + dice.randrange(30) - 5, UTC).isoformat()
-            rig.see(
+            rig.observe(
                 pod(
                     f"p{step}",
                     cpu="2",
@@ -85,7 +85,7 @@ def attack(keys: str, number: int) -> list[tuple[PodUid, PodUid]]:
                 )
             )
         elif there and dice.one_in(3):
-            rig.tell(e.PodDeleted(dice.choice(there)))
+            rig.handle(e.PodDeleted(dice.choice(there)))
         rig.pass_time(dice.choice((0.001, 0.3, 1, 2.7, 5)))
         found += out_of_order(rig)
     assert rig.scheduler.programs(), f"the policy is not accepted: queue by {keys}"

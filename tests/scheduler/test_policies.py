@@ -66,8 +66,8 @@ def test_a_policy_that_checks_becomes_active_and_is_kept_without_an_event() -> N
 def test_a_text_that_becomes_active_is_logged_once_with_its_hash() -> None:
     rig = Rig(GOOD)
 
-    rig.offer(OTHER)
-    rig.offer(f"{OTHER}# a comment changes nothing\n")
+    rig.apply_policies(OTHER)
+    rig.apply_policies(f"{OTHER}# a comment changes nothing\n")
     rig.settle()
 
     said = [log.message for log in rig.of(c.Log)]
@@ -79,9 +79,9 @@ def test_a_text_that_becomes_active_is_logged_once_with_its_hash() -> None:
 def test_editing_the_policy_changes_the_next_decision() -> None:
     rig = Rig(OTHER, node("a"), pod("web"))
     rig.settle()
-    assert rig.words("web") == "0/1 nodes are available: 1 closed."
+    assert rig.pending_message("web") == "0/1 nodes are available: 1 closed."
 
-    rig.offer(GOOD)
+    rig.apply_policies(GOOD)
     rig.settle()
 
     (bind,) = rig.of(c.Bind)
@@ -93,16 +93,16 @@ def test_a_new_text_takes_over_between_two_decisions_after_its_columns_are_ready
     rig.settle()
     before = status(rig).sha256
 
-    rig.offer(OTHER)
+    rig.apply_policies(OTHER)
     offered = status(rig).sha256
-    rig.see(pod("second"))
+    rig.observe(pod("second"))
     rig.settle()
-    rig.see(pod("third"))
+    rig.observe(pod("third"))
     rig.settle()
 
     assert offered == before, "until it is ready the old text decides"
     assert status(rig).sha256 != before
-    assert "third" not in rig.where()
+    assert "third" not in rig.placements()
 
 
 def test_a_pod_edited_while_a_new_text_gets_ready_is_judged_as_it_is_now() -> None:
@@ -113,27 +113,27 @@ def test_a_pod_edited_while_a_new_text_gets_ready_is_judged_as_it_is_now() -> No
     )
     rig = Rig(GOOD, node("a"), pod("first"), limits=SchedulerLimits(rekey_pods_max=1))
     rig.settle()
-    rig.see(*[pod(name, cpu="9", labels={"rank": "5"}) for name in ("x", "y", "z")])
+    rig.observe(*[pod(name, cpu="9", labels={"rank": "5"}) for name in ("x", "y", "z")])
     rig.settle()
 
-    rig.offer(by_rank)
+    rig.apply_policies(by_rank)
     while rig.scheduler._reload._swaps["test"].precomputed == {}:
-        rig.tell()
-        rig.said += rig.scheduler.decide(rig.now_ns)
-    rig.see(pod("x", cpu="9", labels={"rank": "no number"}), pod("y", cpu="9", labels={"rank": "7"}))
-    rig.see(pod("late", cpu="9", labels={"rank": "9"}))
+        rig.handle()
+        rig.commands += rig.scheduler.decide(rig.now_ns)
+    rig.observe(pod("x", cpu="9", labels={"rank": "no number"}), pod("y", cpu="9", labels={"rank": "7"}))
+    rig.observe(pod("late", cpu="9", labels={"rank": "9"}))
     rig.settle()
-    rig.see(node("b", cpu="30"))
+    rig.observe(node("b", cpu="30"))
     rig.pass_time(20)
 
-    assert rig.words("x") == "rank must be a number"
-    assert rig.order() == ["first", "late", "y", "z"]
+    assert rig.pending_message("x") == "rank must be a number"
+    assert rig.bind_order() == ["first", "late", "y", "z"]
 
 
 def test_the_event_about_a_misspelt_word_suggests_the_right_one() -> None:
     rig = Rig(GOOD, node("a"))
 
-    rig.offer(GOOD + 'filter repair rejects node.name == "a"\n')
+    rig.apply_policies(GOOD + 'filter repair rejects node.name == "a"\n')
 
     (event,) = rig.of(c.ReportPolicyEvent)
     assert "unexpected `rejects` (did you mean `reject`?); still running" in event.message
@@ -144,8 +144,8 @@ def test_a_broken_edit_leaves_the_last_known_good_text_active_and_reports_the_po
     good = status(rig).sha256
     rig.now_ns += 2 * 3600 * 10**9
 
-    rig.offer(BROKEN)
-    rig.see(pod("web"))
+    rig.apply_policies(BROKEN)
+    rig.observe(pod("web"))
     rig.settle()
 
     found = status(rig)
@@ -154,14 +154,14 @@ def test_a_broken_edit_leaves_the_last_known_good_text_active_and_reports_the_po
     assert (event.type, event.reason) == ("Warning", "PolicyRejected")
     assert event.message.startswith("main.policy:2:")
     assert "`cpu_utl`" in event.message and event.message.endswith(f"still running sha {good[:6]} (2h)")
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_the_same_rejection_is_reported_once() -> None:
     rig = Rig(GOOD)
 
     for _ in range(3):
-        rig.offer(BROKEN)
+        rig.apply_policies(BROKEN)
 
     assert events(rig) == [("Warning", "PolicyRejected")]
 
@@ -170,10 +170,10 @@ def test_back_to_the_text_that_is_active_turns_the_status_green_though_nothing_c
     rig = Rig(GOOD)
     first = status(rig)
     rig.now_ns += 10**9
-    rig.offer(BROKEN)
+    rig.apply_policies(BROKEN)
     rig.now_ns += 10**9
 
-    rig.offer(GOOD)
+    rig.apply_policies(GOOD)
 
     found = status(rig)
     assert (found.phase, found.sha256) == ("active", first.sha256)
@@ -195,7 +195,7 @@ def test_a_comment_changes_nothing() -> None:
     first = status(rig)
     rig.now_ns += 10**9
 
-    rig.offer("# a word about it\n" + GOOD)
+    rig.apply_policies("# a word about it\n" + GOOD)
 
     assert status(rig).last_success_ns == first.last_success_ns
     assert rig.scheduler.reloads() == {"ok": 1, "unchanged": 1}
@@ -206,7 +206,7 @@ def test_a_broken_key_keeps_its_last_known_good_while_good_keys_run_on() -> None
     rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
     before = active_texts(rig)
 
-    rig.offer({"a.policy": BROKEN, "b.policy": SECOND + "filter node_unschedulable\n"})
+    rig.apply_policies({"a.policy": BROKEN, "b.policy": SECOND + "filter node_unschedulable\n"})
     rig.settle()
 
     assert status(rig).phase == "last_known_good"
@@ -218,8 +218,8 @@ def test_a_deleted_configmap_leaves_everything_running_with_a_warning() -> None:
     rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
     before = active_texts(rig)
 
-    rig.offer(None)
-    rig.offer(None)
+    rig.apply_policies(None)
+    rig.apply_policies(None)
 
     assert active_texts(rig) == before
     assert {one.phase for one in rig.scheduler.policies()} == {"missing"}
@@ -229,9 +229,9 @@ def test_a_deleted_configmap_leaves_everything_running_with_a_warning() -> None:
 def test_a_deleted_key_leaves_its_policy_running_with_a_warning_until_it_is_back() -> None:
     rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
 
-    rig.offer({"b.policy": SECOND})
+    rig.apply_policies({"b.policy": SECOND})
     gone = status(rig).phase
-    rig.offer({"a.policy": GOOD, "b.policy": SECOND})
+    rig.apply_policies({"a.policy": GOOD, "b.policy": SECOND})
 
     assert gone == "missing" and status(rig).phase == "active"
     assert events(rig) == [("Warning", "PolicyMissing"), ("Normal", "PolicyRecovered")]
@@ -241,7 +241,7 @@ def test_a_broken_library_leaves_the_policies_that_include_it_on_their_last_know
     rig = Rig({"base.policy": LIBRARY, "main.policy": INCLUDING, "b.policy": SECOND})
     before = active_texts(rig)
 
-    rig.offer(
+    rig.apply_policies(
         {
             "base.policy": LIBRARY + "filter f require cpu_utl < 1\n",
             "main.policy": INCLUDING,
@@ -257,12 +257,12 @@ def test_a_broken_library_leaves_the_policies_that_include_it_on_their_last_know
 def test_a_policy_renamed_under_its_key_runs_beside_its_old_name() -> None:
     rig = Rig(GOOD, node("a"))
 
-    rig.offer(GOOD.replace("policy test", "policy tset"))
-    rig.see(pod("old", scheduler="test"), pod("new", scheduler="tset"))
+    rig.apply_policies(GOOD.replace("policy test", "policy tset"))
+    rig.observe(pod("old", scheduler="test"), pod("new", scheduler="tset"))
     rig.settle()
 
     assert status(rig, "tset").phase == "active" and status(rig, "test").phase == "missing"
-    assert rig.where().keys() == {"old", "new"}
+    assert rig.placements().keys() == {"old", "new"}
     (event,) = rig.of(c.ReportPolicyEvent)
     assert (
         event.reason == "PolicyMissing"
@@ -275,7 +275,7 @@ def test_two_policies_of_one_name_are_an_error_at_the_second_and_the_first_stays
     rig = Rig({"a.policy": GOOD})
     before = active_texts(rig)
 
-    rig.offer({"a.policy": GOOD, "b.policy": OTHER})
+    rig.apply_policies({"a.policy": GOOD, "b.policy": OTHER})
     rig.settle()
 
     assert active_texts(rig) == before
@@ -287,7 +287,7 @@ def test_a_key_that_sorts_before_does_not_take_a_running_policy_over() -> None:
     rig = Rig({"m.policy": GOOD})
     before = active_texts(rig)
 
-    rig.offer({"a.policy": OTHER, "m.policy": GOOD})
+    rig.apply_policies({"a.policy": OTHER, "m.policy": GOOD})
     rig.settle()
 
     assert active_texts(rig) == before
@@ -298,7 +298,7 @@ def test_a_key_that_sorts_before_does_not_take_a_running_policy_over() -> None:
         "duplicate policy name `test`" in message and "still running sha" in message for message in messages
     )
 
-    rig.offer({"m.policy": GOOD})
+    rig.apply_policies({"m.policy": GOOD})
 
     assert status(rig).phase == "active"
 
@@ -309,7 +309,7 @@ def test_two_keys_of_one_name_at_a_restart_leave_what_ran_before_running() -> No
 
     rig = Rig(None)
     last_good = {f"{name}.policy": text for name, text in saved.texts.items()}
-    rig.offer({"a.policy": OTHER, "m.policy": GOOD}, last_good=last_good)
+    rig.apply_policies({"a.policy": OTHER, "m.policy": GOOD}, last_good=last_good)
     rig.settle()
 
     assert active_texts(rig) == active_texts(before)
@@ -318,9 +318,9 @@ def test_two_keys_of_one_name_at_a_restart_leave_what_ran_before_running() -> No
 def test_a_start_without_any_policy_is_fatal() -> None:
     absent, empty, broken = Rig(None), Rig(None), Rig(None)
 
-    absent.offer(None)
-    empty.offer({})
-    broken.offer(BROKEN)
+    absent.apply_policies(None)
+    empty.apply_policies({})
+    broken.apply_policies(BROKEN)
 
     saved = "ConfigMap ns/kept has no last known good policy"
     assert (
@@ -352,13 +352,13 @@ def test_a_restart_with_a_broken_key_activates_the_saved_text() -> None:
     (saved,) = before.of(c.SavePolicyTexts)
 
     rig = Rig(None, node("a"))
-    rig.offer(BROKEN, last_good={f"{name}.policy": text for name, text in saved.texts.items()})
-    rig.see(pod("web"))
+    rig.apply_policies(BROKEN, last_good={f"{name}.policy": text for name, text in saved.texts.items()})
+    rig.observe(pod("web"))
     rig.settle()
 
     assert rig.scheduler.startup_error is None
     assert (status(rig).phase, status(rig).sha256) == ("last_known_good", status(before).sha256)
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
     assert rig.of(c.SavePolicyTexts) == [], "what is kept is still right"
 
 
@@ -378,50 +378,50 @@ def with_values(values: str) -> dict[str, str]:
 def test_a_change_of_a_parameter_is_a_reload() -> None:
     rig = Rig(WITH_PARAMETER, node("a"))
     before = status(rig).sha256
-    rig.offer(with_values("most: 1\n"))
-    rig.see(pod("one"), pod("two"))
+    rig.apply_policies(with_values("most: 1\n"))
+    rig.observe(pod("one"), pod("two"))
     rig.settle()
 
     assert status(rig).sha256 != before and status(rig).phase == "active"
-    assert list(rig.where().values()) == ["a"], "the second is one too many"
+    assert list(rig.placements().values()) == ["a"], "the second is one too many"
 
 
 def test_a_parameter_outside_its_range_is_rejected_and_the_active_version_stays() -> None:
     rig = Rig(WITH_PARAMETER, node("a"))
     before = status(rig)
 
-    rig.offer(with_values("# fewer\nmost: 1000\n"))
+    rig.apply_policies(with_values("# fewer\nmost: 1000\n"))
 
     (event,) = rig.of(c.ReportPolicyEvent)
     assert (status(rig).phase, status(rig).sha256) == ("last_known_good", before.sha256)
     assert event.message.startswith(
         "ConfigMap ns/policies key test.params.yaml:2:7 PS260 `most` must be between 1 and 110"
     )
-    rig.offer(with_values("most: 20\n"))
+    rig.apply_policies(with_values("most: 20\n"))
     assert status(rig).phase == "active"
 
 
 def test_a_restart_with_a_bad_parameter_activates_the_saved_text_with_its_old_value() -> None:
     before = Rig(None)
-    before.offer(with_values("most: 1\n"))
+    before.apply_policies(with_values("most: 1\n"))
     (saved,) = before.of(c.SavePolicyTexts)
     rig = Rig(None, node("a"))
 
-    rig.offer(
+    rig.apply_policies(
         with_values("most: many\n"), last_good={f"{name}.policy": text for name, text in saved.texts.items()}
     )
-    rig.see(pod("one"), pod("two"))
+    rig.observe(pod("one"), pod("two"))
     rig.settle()
 
     assert rig.scheduler.startup_error is None
     assert (status(rig).phase, status(rig).sha256) == ("last_known_good", status(before).sha256)
-    assert len(rig.where()) == 1
+    assert len(rig.placements()) == 1
 
 
 def test_a_restart_without_the_configmap_activates_the_saved_text_with_a_warning() -> None:
     rig = Rig(None)
 
-    rig.offer(None, last_good={"test.policy": GOOD})
+    rig.apply_policies(None, last_good={"test.policy": GOOD})
 
     assert rig.scheduler.startup_error is None
     assert status(rig).phase == "missing"
@@ -433,8 +433,8 @@ def test_a_newer_text_replaces_one_in_preparation() -> None:
     rig.settle()
     before = active_texts(rig)
 
-    rig.offer(OTHER)
-    rig.offer(GOOD)
+    rig.apply_policies(OTHER)
+    rig.apply_policies(GOOD)
     rig.settle()
 
     assert active_texts(rig) == before
@@ -445,8 +445,8 @@ def test_a_broken_text_does_not_stop_a_valid_one_in_preparation() -> None:
     rig.settle()
     before = active_texts(rig)
 
-    rig.offer(OTHER)
-    rig.offer(BROKEN)
+    rig.apply_policies(OTHER)
+    rig.apply_policies(BROKEN)
     rig.settle()
 
     assert status(rig).phase == "last_known_good"
@@ -456,20 +456,20 @@ def test_a_broken_text_does_not_stop_a_valid_one_in_preparation() -> None:
 def test_a_policy_that_appears_later_finds_its_pods() -> None:
     rig = Rig(GOOD, node("a"), pod("web", scheduler="second"))
     rig.settle()
-    assert rig.where() == {}
+    assert rig.placements() == {}
 
-    rig.offer({"main.policy": GOOD, "b.policy": SECOND})
+    rig.apply_policies({"main.policy": GOOD, "b.policy": SECOND})
     rig.settle()
 
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_every_reload_is_counted_by_its_result() -> None:
     rig = Rig(GOOD)
 
-    rig.offer(BROKEN)
-    rig.offer("policy test version 1\nfilter {\n")
-    rig.offer(None)
+    rig.apply_policies(BROKEN)
+    rig.apply_policies("policy test version 1\nfilter {\n")
+    rig.apply_policies(None)
 
     assert rig.scheduler.reloads() == {"ok": 1, "type": 1, "parse": 1, "missing": 1}
 
@@ -478,9 +478,9 @@ def broken_texts_never_become_active() -> None:
     """The property for which the planted bugs below are."""
     rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
     before = active_texts(rig)
-    rig.offer({"a.policy": BROKEN, "b.policy": SECOND})
-    rig.offer({"b.policy": SECOND})
-    rig.offer(None)
+    rig.apply_policies({"a.policy": BROKEN, "b.policy": SECOND})
+    rig.apply_policies({"b.policy": SECOND})
+    rig.apply_policies(None)
     rig.settle()
     assert active_texts(rig) == before
     assert rig.of(c.SavePolicyTexts)[-1].texts.keys() == before.keys()
@@ -520,6 +520,6 @@ def test_updates_with_a_known_resource_version_are_ignored() -> None:
         e.PoliciesUpdated(None, resource_version="1"),
     ]
 
-    commands = rig.tell(offer)
+    commands = rig.handle(offer)
 
     assert commands == [] and status(rig).phase == "active"

@@ -120,23 +120,23 @@ def played(policy: str, number: int, *, a_step: int) -> tuple[list[c.Command], i
     rig = Rig(policy, limits=SchedulerLimits(attempt_step_cost_max=a_step))
     for thing in there:
         if isinstance(thing, DisruptionBudget):
-            rig.tell(e.DisruptionBudgetUpdated(thing))
+            rig.handle(e.DisruptionBudgetUpdated(thing))
         else:
-            rig.see(thing)  # type: ignore[arg-type]
-    rig.see(*came)
+            rig.observe(thing)  # type: ignore[arg-type]
+    rig.observe(*came)
     calls = answered = 0
     for _ in range(2):
         while rig.scheduler.ready(rig.now_ns):
-            rig.said += rig.scheduler.decide(rig.now_ns)
-            rig.audit()
+            rig.commands += rig.scheduler.decide(rig.now_ns)
+            rig.check_invariants()
             calls += 1
         evictions = rig.of(c.Evict)[answered:]
         answered += len(evictions)
         for evict in evictions:
-            rig.tell(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
-            rig.tell(*[e.PodDeleted(victim.uid) for victim in evict.victims])
+            rig.handle(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
+            rig.handle(*[e.PodDeleted(victim.uid) for victim in evict.victims])
     # When to be woken is said again where it changed between two steps.
-    return [command for command in rig.said if not isinstance(command, c.SetTimer)], calls
+    return [command for command in rig.commands if not isinstance(command, c.SetTimer)], calls
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
@@ -186,7 +186,7 @@ def test_a_gang_attempt_in_many_steps_emits_commands_only_in_the_last() -> None:
 
     said = [rig.scheduler.decide(rig.now_ns)]
     while rig.scheduler.attempt_in_progress:
-        rig.audit()
+        rig.check_invariants()
         said.append(rig.scheduler.decide(rig.now_ns))
 
     assert len(said) > 10
@@ -199,7 +199,7 @@ def test_a_decision_under_way_is_finished_on_its_own_cluster_before_an_event_is_
     rig.scheduler.decide(rig.now_ns)
     assert rig.scheduler.attempt_in_progress
 
-    commands = rig.tell(e.NodeDeleted(node("n0").name))
+    commands = rig.handle(e.NodeDeleted(node("n0").name))
     calm.settle()
 
     assert [command for command in commands if isinstance(command, c.Evict)] == calm.of(c.Evict)
@@ -212,7 +212,7 @@ def test_an_abandoned_attempt_leaves_no_trace() -> None:
     assert rig.scheduler.attempt_in_progress
 
     said = rig.scheduler.requeue_current_attempt(rig.now_ns)
-    rig.audit()
+    rig.check_invariants()
     rig.settle()
     calm.settle()
 
