@@ -139,7 +139,7 @@ def test_there_is_a_value_for_every_attribute_of_pods_nodes_and_namespaces() -> 
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_the_plan_and_the_oracle_read_what_the_objects_say(name: str) -> None:
+def test_engine_and_reference_read_the_values_of_the_objects(name: str) -> None:
     one = next(one for one in ATTRIBUTES.values() if one.qualified_name == name)
     placeholder = written(one).replace('"', r"\"")
     program = checked(f'filter probe reject pod.name != "" else "it is {{{placeholder}}}"')
@@ -182,7 +182,7 @@ COUNTED = [one for one in ATTRIBUTES.values() if one.owner == "other"]
 
 
 @pytest.mark.parametrize("one", COUNTED, ids=[one.qualified_name for one in COUNTED])
-def test_the_plan_and_the_oracle_read_it_of_a_counted_pod(one: BuiltinAttribute) -> None:
+def test_engine_and_reference_read_attributes_of_counted_pods(one: BuiltinAttribute) -> None:
     condition = condition_on(one)
     program = checked(
         f'filter found reject count(pods on node where {condition}) == 1 else "found"\n'
@@ -195,7 +195,7 @@ def test_the_plan_and_the_oracle_read_it_of_a_counted_pod(one: BuiltinAttribute)
     assert plan == oracle
 
 
-def test_an_attribute_that_is_read_wrongly_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrongly_read_attribute_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     program = checked('filter probe reject pod.name != "" else "it is {node.pods}"')
     monkeypatch.setattr(plain, "_node_attribute", Mock(return_value=99))
 

@@ -25,7 +25,7 @@ def test_every_built_in_is_a_folder_with_a_declaration_a_kernel_and_a_reference(
     assert all(files >= {"declaration", "kernel"} for files in modules.values())
 
 
-def test_what_filters_and_scores_is_what_is_declared_so() -> None:
+def test_filters_and_scores_match_the_declarations() -> None:
     assert set(FILTERS) == {name for name, one in BUILTINS.items() if one.filters}
     assert set(SCORES) == {name for name, one in BUILTINS.items() if one.scores}
 
@@ -45,7 +45,7 @@ def test_the_page_names_every_built_in_and_its_parameters(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(BUILTINS))
-def test_the_page_says_of_each_what_it_reads_how_it_scores_and_whose_it_is(name: str) -> None:
+def test_the_page_describes_inputs_scoring_and_source_of_each_built_in(name: str) -> None:
     section = page().partition(f"## {name}\n")[2].partition("\n## ")[0]
 
     one = BUILTINS[name]
@@ -63,7 +63,7 @@ def test_the_page_says_of_each_what_it_reads_how_it_scores_and_whose_it_is(name:
 @pytest.mark.parametrize(
     "version", [version for version in KUBE_SCHEDULER_RELEASES if version != KUBE_DEFAULT_VERSION]
 )
-def test_the_page_says_all_that_an_older_release_has_otherwise(version: str) -> None:
+def test_the_page_lists_all_differences_of_an_older_release(version: str) -> None:
     (line,) = [one for one in page().splitlines() if one.startswith(f'| `"{version}"`')]
 
     release = KUBE_SCHEDULER_RELEASES[version]

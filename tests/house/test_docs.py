@@ -37,7 +37,7 @@ SCHEMAS = sorted((ROOT / "policysched" / "schemas").glob("*.json"))
 
 
 @pytest.mark.parametrize("path", docs.written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_what_is_generated_of_a_page_is_up_to_date(path: Path) -> None:
+def test_the_generated_parts_of_a_page_are_up_to_date(path: Path) -> None:
     written = path.read_text(encoding="utf-8")
 
     assert written == docs.should_be(path), f"run: {docs.COMMAND}"
@@ -47,7 +47,7 @@ def test_every_generated_section_is_used_once() -> None:
     assert sorted(docs.marks()) == sorted(docs.SECTIONS)
 
 
-def test_a_page_that_falls_behind_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outdated_page_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docs").mkdir()
     page = tmp_path / "README.md"
     page.write_text("<!-- generated: units -->\nan old table\n<!-- end -->\n")
@@ -61,13 +61,13 @@ def test_a_page_that_falls_behind_is_noticed(tmp_path: Path, monkeypatch: pytest
     assert docs.behind() == []
 
 
-def test_the_page_of_attributes_has_each_of_them() -> None:
+def test_the_attributes_page_lists_every_attribute() -> None:
     page = docs.PAGES["docs/attributes.md"]()
 
     assert all(f"`{one.qualified_name}" in page for one in ATTRIBUTES.values())
 
 
-def test_the_page_of_diagnostics_has_each_of_them() -> None:
+def test_the_diagnostics_page_lists_every_diagnostic() -> None:
     page = docs.PAGES["docs/rules.md"]()
 
     assert all(f"### {one.code} {one.name}\n" in page for one in DIAGNOSTIC_DOCS.values())
@@ -83,7 +83,7 @@ def test_the_readme_names_every_plugin_as_covered_or_not() -> None:
 # ── settings ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_setting_is_described_and_nothing_else_is() -> None:
+def test_exactly_the_existing_settings_are_described() -> None:
     undescribed = {name for name, field in settings_doc.fields() if not field.get("description")}
 
     assert set(settings_doc.SAID) == undescribed - {"policies", "last_good"}
@@ -99,7 +99,7 @@ def test_every_setting_is_described_and_nothing_else_is() -> None:
         or name.startswith(("api.", "log."))
     ],
 )
-def test_the_default_that_is_documented_is_the_one_that_is_used(name: str) -> None:
+def test_the_documented_default_is_the_actual_one(name: str) -> None:
     documented = yaml.safe_load(settings_doc.default(name))
 
     nested: object = documented
@@ -112,7 +112,7 @@ def test_the_default_that_is_documented_is_the_one_that_is_used(name: str) -> No
     assert dataclasses.replace(as_documented, configured={}) == dataclasses.replace(unset, configured={})
 
 
-def test_another_value_than_the_default_makes_other_settings() -> None:
+def test_a_value_other_than_the_default_changes_the_settings() -> None:
     unset = read_settings(None, {}, {"policies": "a/b"})
 
     changed = read_settings(None, {}, {"policies": "a/b", "scheduling": {"backoff_max_s": 30}})
@@ -120,7 +120,7 @@ def test_another_value_than_the_default_makes_other_settings() -> None:
     assert changed.limits.backoff_max_s == 30 != unset.limits.backoff_max_s
 
 
-def test_the_settings_of_the_manifests_are_settings() -> None:
+def test_the_manifests_use_existing_settings() -> None:
     read = read_settings(ROOT / "deploy" / "settings.yaml", {}, {})
 
     assert read.http is not None and read.lease is not None
@@ -133,7 +133,7 @@ def test_the_settings_of_the_manifests_are_settings() -> None:
 @pytest.mark.parametrize(
     "name", [name for name, _ in settings_doc.fields() if re.match(r"extender_server\.(?!tls)", name)]
 )
-def test_a_documented_default_of_the_extender_is_the_one_that_is_used(name: str) -> None:
+def test_a_documented_default_of_the_extender_is_the_actual_one(name: str) -> None:
     given = {"policies": "a/b", "http": ":1"}
     documented = {name.partition(".")[2]: yaml.safe_load(settings_doc.default(name))}
 
@@ -174,7 +174,7 @@ def flags_in(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+(?!\w)", text))
 
 
-def test_the_page_of_commands_has_each_with_every_flag() -> None:
+def test_the_commands_page_lists_every_command_with_every_flag() -> None:
     sections = re.split(r"^## ", docs.PAGES["docs/commands.md"](), flags=re.MULTILINE)[1:]
 
     assert [one.split("\n")[0] for one in sections] == list(COMMANDS)
@@ -183,17 +183,17 @@ def test_the_page_of_commands_has_each_with_every_flag() -> None:
 
 
 @pytest.mark.parametrize("path", docs.written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_a_flag_that_a_page_names_is_one_of_a_command(path: Path) -> None:
+def test_a_flag_that_a_page_names_exists(path: Path) -> None:
     there = set().union(*map(flags_of, commands())) | {"--help", "--version"}
 
     assert flags_in(path.read_text(encoding="utf-8")) - there - OF_OTHER_PROGRAMS == set()
 
 
-def test_a_flag_that_is_not_there_would_be_noticed() -> None:
+def test_a_missing_flag_is_noticed() -> None:
     assert flags_in("give `--metric` or --no-wait, and a-b--c") == {"--metric", "--no-wait"}
 
 
-def test_the_exit_codes_of_the_scheduler_are_those_that_its_page_lists() -> None:
+def test_the_page_lists_the_exit_codes_of_the_scheduler() -> None:
     page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
     table = page[page.index("| exit code |") :].split("\n\n")[0]
 
@@ -203,7 +203,7 @@ def test_the_exit_codes_of_the_scheduler_are_those_that_its_page_lists() -> None
     assert ExitReason.CLOCK_SET_BACK.value == EXIT_CLOCK_SET_BACK
 
 
-def test_the_metrics_of_the_extender_are_those_that_its_page_or_that_of_the_scheduler_lists() -> None:
+def test_the_pages_list_the_metrics_of_the_extender() -> None:
     telemetry = ExtenderTelemetry()
     settings = read_extender_settings(None, {}, {"policies": "a/b", "http": ":1"})
     exports: list[str] = []
@@ -232,7 +232,7 @@ def test_the_metrics_of_the_extender_are_those_that_its_page_or_that_of_the_sche
 # ── metrics and alerts ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_metric_has_a_sample_in_the_run_that_the_table_is_made_from() -> None:
+def test_every_metric_has_a_sample_in_the_run_behind_the_table() -> None:
     assert [one.name for one in exported() if not one.sampled] == []
 
 
@@ -253,7 +253,7 @@ OF_KUBE_SCHEDULER = """
 """All of kube-scheduler 1.36's, read off `pkg/scheduler/metrics/metrics.go`."""
 
 
-def test_each_metric_of_kube_schedulers_is_here_or_it_is_said_what_is_in_its_place() -> None:
+def test_each_kube_scheduler_metric_exists_or_its_replacement_is_documented() -> None:
     here = {one.name for one in exported() if one.name.startswith(metrics_doc.KUBE_SCHEDULERS)}
     not_here = {metrics_doc.KUBE_SCHEDULERS + name for name in metrics_doc.NOT_HERE}
 
@@ -289,7 +289,7 @@ def metrics_in(expression: str) -> dict[str, set[str]]:
     return found
 
 
-def test_an_alert_on_a_metric_or_label_that_is_not_there_would_be_noticed() -> None:
+def test_an_alert_on_a_missing_metric_or_label_is_noticed() -> None:
     assert metrics_in('rate(policysched_nothing{result="x", b!="y"}[5m]) > 0') == {
         "policysched_nothing": {"result", "b"}
     }
@@ -311,7 +311,7 @@ def test_a_schema_is_a_valid_schema_of_its_draft_with_a_title(path: Path) -> Non
 
 
 @pytest.mark.parametrize("part", coverage_doc.MAY_BE_LEFT_OUT)
-def test_a_part_that_may_be_left_out_is_used_as_the_language_has_it(part: str) -> None:
+def test_an_example_of_an_optional_part_is_valid(part: str) -> None:
     text = coverage_doc.MAY_BE_LEFT_OUT[part]
 
     found = check_text(f"policy example version 1\ninclude kube_default\n{text}\n").diagnostics
@@ -323,7 +323,7 @@ def test_a_part_that_may_be_left_out_is_used_as_the_language_has_it(part: str) -
 
 
 @pytest.mark.parametrize("path", docs.written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_a_code_that_a_page_names_is_one_of_the_catalogue(path: Path) -> None:
+def test_a_code_that_a_page_names_is_in_the_catalogue(path: Path) -> None:
     named = set(re.findall(r"\bPS\d{3}\b", path.read_text(encoding="utf-8")))
 
     assert named <= DIAGNOSTIC_DOCS.keys()

@@ -26,12 +26,12 @@ DRAWN_BY_TEXTS = {code: rule for code, rule in DIAGNOSTIC_DOCS.items() if not co
 
 
 @pytest.mark.parametrize("rule", DRAWN_BY_TEXTS.values(), ids=DRAWN_BY_TEXTS.keys())
-def test_the_bad_example_draws_the_code(rule: DiagnosticDoc) -> None:
+def test_the_bad_example_gets_the_code(rule: DiagnosticDoc) -> None:
     assert rule.code in lint_example(rule, rule.bad_example)
 
 
 @pytest.mark.parametrize("rule", DRAWN_BY_TEXTS.values(), ids=DRAWN_BY_TEXTS.keys())
-def test_the_good_example_does_not_draw_the_code(rule: DiagnosticDoc) -> None:
+def test_the_good_example_does_not_get_the_code(rule: DiagnosticDoc) -> None:
     assert rule.code not in lint_example(rule, rule.good_example)
 
 

@@ -67,7 +67,7 @@ def test_the_workflow_and_the_gate_run_the_test_command_of_the_readme() -> None:
     assert "make test " in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_every_make_target_that_is_written_about_is_there() -> None:
+def test_every_documented_make_target_exists() -> None:
     named = {
         target
         for page in written_pages()

@@ -112,7 +112,7 @@ def test_a_sample_newer_than_the_binds_is_used_unchanged() -> None:
     a_newer_sample_is_believed()
 
 
-def test_what_came_after_the_sample_was_true_stays_when_it_arrives() -> None:
+def test_a_pod_bound_after_a_sample_was_taken_stays_assumed() -> None:
     rig = sampled(ASSUMING)
     rig.observe(pod("early"))
     rig.settle()
@@ -127,7 +127,7 @@ def test_what_came_after_the_sample_was_true_stays_when_it_arrives() -> None:
     assert assumed(rig) == {"idle": 4e8}  # both came when it was true or later
 
 
-def test_the_nodes_that_samples_do_not_mention_keep_what_is_assumed() -> None:
+def test_nodes_without_a_sample_keep_their_assumed_load() -> None:
     rig = sampled(ASSUMING)
     rig.observe(pod("web"))
     rig.settle()
@@ -185,7 +185,7 @@ def test_every_policy_counts_by_its_own_assume_clause() -> None:
     assert assumed(rig, "other") == {"idle": 7e6}
 
 
-def test_pods_that_were_there_before_the_start_are_in_the_samples() -> None:
+def test_pods_placed_before_the_start_are_not_assumed_again() -> None:
     rig = sampled(ASSUMING, placed(pod("old"), "idle"))
 
     rig.observe(placed(pod("old", labels={"changed": "since"}), "idle"))
@@ -210,7 +210,7 @@ def test_a_new_version_counts_the_same_pods_by_its_own_assume_clause() -> None:
     assert assumed(rig) == {}
 
 
-def test_without_samples_nothing_is_kept_for_longer_than_they_would_count() -> None:
+def test_without_samples_assumed_load_expires_with_the_stale_time() -> None:
     rig = sampled(ASSUMING)
     rig.observe(*burst(3))
     rig.settle()
@@ -222,7 +222,7 @@ def test_without_samples_nothing_is_kept_for_longer_than_they_would_count() -> N
     assert assumed(rig) == {"busy": 2e8}
 
 
-def test_what_is_assumed_can_refuse_a_node() -> None:
+def test_assumed_load_can_reject_a_node() -> None:
     rig = sampled(IDLE.format(traffic="900Mbps", assume="assume = traffic", more=""))
 
     rig.observe(*burst(4))
@@ -251,7 +251,7 @@ def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> N
         example()
 
 
-def test_a_sample_that_clears_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_that_clears_no_assumed_load_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "policysched.scheduler.policies.assumed_load._MetricLoad.drop_sampled", lambda *_: None
     )

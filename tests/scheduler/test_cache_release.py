@@ -49,14 +49,14 @@ def test_a_policy_edited_many_times_holds_no_more_than_one_edited_twice() -> Non
     assert held_after(EDITIONS) == held_after(2)
 
 
-def test_plans_whose_columns_are_never_released_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_that_are_never_released_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Evaluator, "retain_only", lambda *_: None)
 
     with pytest.raises(AssertionError):
         test_a_policy_edited_many_times_holds_no_more_than_one_edited_twice()
 
 
-def test_the_columns_of_another_policy_and_of_a_text_in_preparation_stay() -> None:
+def test_columns_of_other_policies_and_of_a_text_in_preparation_are_kept() -> None:
     other = TEXT.replace("policy test", "policy other")
     rig = Rig({"test": TEXT.format(edition=0), "other": other.format(edition=0)}, node("a"), pod("first"))
     rig.settle()
@@ -87,7 +87,7 @@ def test_an_outage_ends_silently_when_its_metric_is_removed() -> None:
     assert (during, outages.active()) == ([("test", "load")], [])
 
 
-def test_a_policy_whose_key_is_renamed_again_and_again_is_known_by_its_last_one() -> None:
+def test_a_policy_with_a_repeatedly_renamed_key_is_known_by_the_last_key() -> None:
     rig = Rig({"key-0.policy": TEXT.format(edition=0)}, node("a"))
 
     for number in range(EDITIONS):

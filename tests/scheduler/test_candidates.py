@@ -108,7 +108,7 @@ def stuck(scene: Scene, by: Program) -> Pod | None:
 @pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
 @given(scene=scenes(placed_max=10))
 @Scenes
-def test_with_its_victims_gone_the_pod_fits_there(by: Program, scene: Scene) -> None:
+def test_the_pod_fits_once_its_victims_are_gone(by: Program, scene: Scene) -> None:
     check_pod_fits(by, scene)
 
 
@@ -125,7 +125,7 @@ def check_pod_fits(by: Program, scene: Scene) -> None:
 @pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
 @given(scene=scenes(placed_max=10))
 @Scenes
-def test_every_victim_is_on_the_node_of_lower_priority_and_allowed_by_the_clause(
+def test_every_victim_is_on_the_node_has_lower_priority_and_is_allowed_by_the_clause(
     by: Program, scene: Scene
 ) -> None:
     one = stuck(scene, by)
@@ -163,7 +163,7 @@ def check_victims_are_minimal(scene: Scene) -> None:
 @pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
 @given(scene=scenes(placed_max=10))
 @Scenes
-def test_every_node_that_evicting_could_help_is_found_and_every_other_is_counted_with_its_reason(
+def test_all_candidates_are_found_and_other_nodes_are_counted_by_reason(
     by: Program, scene: Scene
 ) -> None:
     check_all_candidates_found(by, scene)

@@ -41,7 +41,7 @@ def member(name: str, least: int = 3, **more: str) -> Pod:
     return pod(name, labels={"podGroup": "g", "minAvailable": str(least)}, **more)
 
 
-def test_members_wait_until_enough_of_them_are_there_and_then_all_go() -> None:
+def test_members_wait_until_enough_exist_and_are_then_all_placed() -> None:
     rig = Rig(GATE, node("a", cpu="100"))
 
     rig.observe(member("first"), member("second"))
@@ -54,7 +54,7 @@ def test_members_wait_until_enough_of_them_are_there_and_then_all_go() -> None:
     assert rig.placements() == {"first": "a", "second": "a", "third": "a"}
 
 
-def test_members_of_another_namespace_or_on_their_way_out_do_not_count() -> None:
+def test_members_that_terminate_or_are_in_another_namespace_do_not_count() -> None:
     rig = Rig(GATE, node("a", cpu="100"))
     leaving = replace(placed(member("leaving"), "a"), deleting=True)
 
@@ -64,7 +64,7 @@ def test_members_of_another_namespace_or_on_their_way_out_do_not_count() -> None
     assert rig.placements() == {}
 
 
-def test_members_that_are_done_count_where_all_pods_do_and_until_they_are_deleted() -> None:
+def test_finished_members_count_until_deleted_if_all_pods_count() -> None:
     rig = Rig(GATE.replace("count(pods", "count(all pods"), node("a", cpu="100"))
     done = replace(placed(member("done"), "a"), phase="Succeeded")
     rig.observe(done, replace(placed(member("leaving"), "a"), deleting=True))
@@ -117,7 +117,7 @@ def test_a_pod_that_becomes_a_member_requeues_the_others() -> None:
     assert rig.placements() == {"first": "a", "second": "a"}
 
 
-def test_a_pod_that_leaves_frees_a_place_for_a_waiting_pod() -> None:
+def test_a_deleted_pod_frees_a_slot_for_a_waiting_pod() -> None:
     rig = Rig(ONE_AT_A_TIME, node("a"), placed(pod("one", labels={"role": "migration"}), "a"))
     rig.observe(pod("two", labels={"role": "migration"}))
     rig.settle()
@@ -129,7 +129,7 @@ def test_a_pod_that_leaves_frees_a_place_for_a_waiting_pod() -> None:
     assert rig.placements() == {"two": "a"}
 
 
-def test_a_layer_that_rests_on_how_many_there_are_comes_and_goes() -> None:
+def test_a_layer_that_depends_on_a_count_comes_and_goes() -> None:
     others = [placed(pod(name), "a") for name in ("x", "y")]
     rig = Rig(LAYERED, node("a", cpu="100"), *others)
     rig.observe(pod("plain"))
@@ -172,4 +172,4 @@ def test_parked_pods_that_are_never_requeued_are_noticed(monkeypatch: pytest.Mon
     monkeypatch.setattr(PodEvents, "updated", without_requeue)
 
     with pytest.raises(AssertionError):
-        test_members_wait_until_enough_of_them_are_there_and_then_all_go()
+        test_members_wait_until_enough_exist_and_are_then_all_placed()

@@ -45,7 +45,7 @@ def agreed(rig: Rig) -> bool:
     return check_invariants(rig.scheduler._core) == []
 
 
-def test_a_pod_is_bound_once_its_devices_are() -> None:
+def test_a_pod_is_bound_after_its_devices() -> None:
     rig = rig_with(claim("c"))
     written(rig)
     rig.handle(e.DeviceObjectUpdated(held()))
@@ -67,7 +67,7 @@ def test_a_pod_is_bound_once_its_devices_are() -> None:
     assert agreed(rig)
 
 
-def test_what_was_true_before_the_claim_was_written_does_not_count() -> None:
+def test_conditions_from_before_the_claim_was_written_do_not_count() -> None:
     rig = rig_with(claim("c"))
 
     rig.observe(pod("web", spec=claiming("c")))
@@ -81,7 +81,7 @@ def test_what_was_true_before_the_claim_was_written_does_not_count() -> None:
     assert rig.placements() == {"web": "a"}
 
 
-def test_a_device_that_cannot_be_bound_is_released_and_another_is_found() -> None:
+def test_a_device_that_fails_to_bind_is_released_and_another_is_chosen() -> None:
     rig = rig_with(claim("c"), device_slice("b", gpu("g1")), nodes=("a", "b"))
     rig.observe(pod("web", spec={**claiming("c"), "nodeSelector": {"kubernetes.io/hostname": "a"}}))
     rig.settle()
@@ -103,7 +103,7 @@ def test_a_device_that_cannot_be_bound_is_released_and_another_is_found() -> Non
     assert agreed(rig)
 
 
-def test_a_device_that_is_not_bound_in_time_is_released() -> None:
+def test_a_device_is_released_if_its_binding_times_out() -> None:
     policy = "policy test version 1\nfilter dynamic_resources { binding_timeout_seconds = 30 }\n"
     rig = rig_with(claim("c"), policy=policy)
     written(rig)
@@ -121,7 +121,7 @@ def test_a_device_that_is_not_bound_in_time_is_released() -> None:
     assert agreed(rig)
 
 
-def test_a_claim_that_is_still_being_bound_is_waited_for_again_after_a_restart() -> None:
+def test_a_restarted_scheduler_waits_for_a_claim_that_is_still_being_bound() -> None:
     rig = rig_with(held(5, Attached="False"))
 
     rig.observe(pod("web", spec=claiming("c")))
@@ -149,7 +149,7 @@ def test_deleting_an_awaited_claim_ends_the_wait() -> None:
     assert agreed(rig)
 
 
-def test_pools_whose_devices_wait_come_last() -> None:
+def test_pools_with_waiting_devices_come_last() -> None:
     quick = device_slice("a", gpu("q0"), pool="z-quick", name="z-quick")
     rig = rig_with(claim("c"), quick)
 

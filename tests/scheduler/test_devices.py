@@ -26,7 +26,7 @@ def agreed(rig: Rig) -> bool:
     return check_invariants(rig.scheduler._core) == []
 
 
-def test_a_pod_is_bound_once_its_claim_has_its_devices_written() -> None:
+def test_a_pod_is_bound_after_its_claim_is_allocated() -> None:
     rig = rig_with(device_slice("a", gpu("g0")), claim("c"))
     rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
@@ -78,7 +78,7 @@ def test_a_device_whose_write_fails_is_released_and_waiting_pods_are_requeued() 
     assert agreed(rig)
 
 
-def test_a_bind_that_is_refused_takes_the_reservation_back_but_leaves_the_claim_its_devices() -> None:
+def test_a_refused_bind_removes_the_reservation_but_not_the_allocation() -> None:
     rig = rig_with(device_slice("a", gpu("g0"), gpu("g1")), claim("c"), claim("d"))
     rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
@@ -120,7 +120,7 @@ def test_devices_of_a_deleted_pod_are_released_once_the_write_is_known_to_have_f
     assert agreed(rig)
 
 
-def test_what_was_written_for_a_pod_that_is_gone_is_its_claims_until_that_gives_it_back() -> None:
+def test_devices_written_for_a_deleted_pod_stay_allocated_until_the_claim_releases_them() -> None:
     rig = gone_while_it_is_written()
 
     rig.handle(e.PrebindWritten(WEB, {C: 5}))
@@ -150,7 +150,7 @@ def test_devices_released_by_a_claim_stay_reserved_until_its_write_is_answered()
     assert agreed(rig)
 
 
-def test_a_shared_claims_devices_are_its_own_until_the_writes_for_all_its_pods_are_answered() -> None:
+def test_devices_of_a_shared_claim_stay_reserved_until_the_writes_for_all_its_pods_are_answered() -> None:
     rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
     rig.observe(pod("web", spec=claiming("c")), pod("mate", spec=claiming("c")))
     rig.settle()
@@ -171,7 +171,7 @@ def test_a_shared_claims_devices_are_its_own_until_the_writes_for_all_its_pods_a
     assert agreed(rig)
 
 
-def test_time_that_is_over_gives_no_devices_back_that_may_be_written_yet() -> None:
+def test_a_timeout_does_not_release_devices_that_may_still_be_written() -> None:
     rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
     rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
@@ -189,7 +189,7 @@ def test_time_that_is_over_gives_no_devices_back_that_may_be_written_yet() -> No
     assert agreed(rig)
 
 
-def test_a_claim_that_has_its_devices_is_only_reserved() -> None:
+def test_an_allocated_claim_is_only_reserved() -> None:
     rig = rig_with(
         device_slice("a", gpu("g0")), claim("c", status=given("g0", reserved=["other"])), nodes=("a", "b")
     )
@@ -204,7 +204,7 @@ def test_a_claim_that_has_its_devices_is_only_reserved() -> None:
     assert [one.name for one in wanted.reserved_for] == ["other"]
 
 
-def test_pods_that_share_a_claim_go_together_without_waiting_for_each_other() -> None:
+def test_pods_that_share_a_claim_do_not_wait_for_each_other() -> None:
     rig = rig_with(device_slice("a", gpu("g0")), device_slice("b", gpu("g0")), claim("c"), nodes=("a", "b"))
 
     rig.observe(pod("web", spec=claiming("c")), pod("other", spec=claiming("c")))
@@ -216,7 +216,7 @@ def test_pods_that_share_a_claim_go_together_without_waiting_for_each_other() ->
     assert agreed(rig)
 
 
-def test_a_pod_waits_for_its_claim_and_for_no_others() -> None:
+def test_a_pod_waits_only_for_its_own_claim() -> None:
     rig = rig_with(device_slice("a", gpu("g0")))
     rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
@@ -247,7 +247,7 @@ def test_a_resource_slice_requeues_pods_without_a_device() -> None:
     assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web"]
 
 
-def test_a_claim_that_keeps_its_pod_from_every_node_gives_its_devices_back() -> None:
+def test_an_allocation_that_rules_out_every_node_is_removed() -> None:
     rig = rig_with(
         device_slice("a", gpu("g0")),
         device_slice("b", gpu("g0")),
@@ -278,7 +278,7 @@ def test_a_claim_that_other_pods_use_keeps_its_devices() -> None:
     assert rig.of(c.Prebind) == []
 
 
-def test_a_gang_gets_devices_as_a_whole_or_not_at_all() -> None:
+def test_a_gang_gets_devices_for_all_members_or_for_none() -> None:
     gang = f"{GANG.format(more='')}filter dynamic_resources\n"
     rig = rig_with(device_slice("a", gpu("g0"), gpu("g1")), *(claim(f"c{n}") for n in range(3)), policy=gang)
     members = [pod(f"m{n}", labels={"group": "x", "least": "3"}, spec=claiming(f"c{n}")) for n in range(3)]
@@ -297,7 +297,7 @@ def test_a_gang_gets_devices_as_a_whole_or_not_at_all() -> None:
     assert agreed(rig)
 
 
-def test_a_cluster_without_the_device_api_does_not_hold_up_other_pods() -> None:
+def test_without_the_device_api_other_pods_are_scheduled() -> None:
     rig = rig_with(nodes=("a",))
     rig.handle(e.DeviceKindServed("ResourceClaim", served=False))
 

@@ -49,7 +49,7 @@ def agreed(rig: Rig) -> bool:
     return check_invariants(rig.scheduler._core) == []
 
 
-def test_a_pod_gets_a_claim_of_its_own_with_the_devices_and_is_bound_once_that_is_written() -> None:
+def test_a_pod_is_bound_after_a_claim_was_created_for_it() -> None:
     rig = rig_with()
     rig.observe(asking_for("web"))
     rig.settle()
@@ -69,7 +69,7 @@ def test_a_pod_gets_a_claim_of_its_own_with_the_devices_and_is_bound_once_that_i
     assert agreed(rig)
 
 
-def test_a_node_that_offers_the_resource_itself_needs_no_claim() -> None:
+def test_a_node_with_the_resource_itself_needs_no_claim() -> None:
     rig = rig_with(nodes=(node("b", resources={GPU: "2"}),))
 
     rig.observe(asking_for("web"))
@@ -79,7 +79,7 @@ def test_a_node_that_offers_the_resource_itself_needs_no_claim() -> None:
     assert rig.placements() == {"web": "b"}
 
 
-def test_the_resource_of_the_class_s_own_name_does_as_well() -> None:
+def test_the_implicit_resource_name_of_the_class_works_too() -> None:
     rig = rig_with()
 
     rig.observe(asking_for("web", resource="deviceclass.resource.kubernetes.io/gpu"))
@@ -119,7 +119,7 @@ def test_a_new_device_class_requeues_pods_that_request_a_resource_no_node_has() 
     assert len(rig.of(c.Prebind)) == 1
 
 
-def test_a_policy_that_gives_no_devices_takes_only_nodes_that_have_the_resource() -> None:
+def test_a_policy_without_the_device_filter_uses_only_nodes_with_the_resource() -> None:
     rig = rig_with(policy=WITHOUT)
 
     rig.observe(asking_for("web"))
@@ -129,7 +129,7 @@ def test_a_policy_that_gives_no_devices_takes_only_nodes_that_have_the_resource(
     assert f"1 Insufficient {GPU}" in report.message
 
 
-def test_a_node_that_lacks_another_of_the_resources_is_none() -> None:
+def test_a_node_that_lacks_another_requested_resource_is_rejected() -> None:
     ignoring = (
         "policy test version 1\n"
         'filter node_resources_fit { ignored_resources = ["example.com/other"] }\n'
@@ -144,7 +144,7 @@ def test_a_node_that_lacks_another_of_the_resources_is_none() -> None:
     assert "1 cannot fit resource" in report.message
 
 
-def test_a_claim_that_cannot_be_written_is_taken_away_and_its_device_is_free_once_it_is_gone() -> None:
+def test_a_claim_that_cannot_be_written_is_deleted_and_then_its_device_is_free() -> None:
     rig = rig_with()
     rig.observe(asking_for("web"))
     rig.settle()
@@ -164,7 +164,7 @@ def test_a_claim_that_cannot_be_written_is_taken_away_and_its_device_is_free_onc
     assert agreed(rig)
 
 
-def test_a_bind_that_is_refused_takes_the_claim_away_and_the_next_attempt_makes_another() -> None:
+def test_a_refused_bind_deletes_the_claim_and_the_next_attempt_creates_another() -> None:
     rig = rig_with()
     rig.observe(asking_for("web"))
     rig.settle()
@@ -185,7 +185,7 @@ def test_a_bind_that_is_refused_takes_the_claim_away_and_the_next_attempt_makes_
     assert agreed(rig)
 
 
-def test_what_the_watch_shows_late_of_a_claim_that_is_gone_takes_nothing() -> None:
+def test_a_late_watch_event_of_a_deleted_claim_allocates_nothing() -> None:
     rig = rig_with()
     rig.observe(asking_for("web"))
     rig.settle()
@@ -203,7 +203,7 @@ def test_what_the_watch_shows_late_of_a_claim_that_is_gone_takes_nothing() -> No
     assert agreed(rig)
 
 
-def test_a_claim_that_another_process_left_is_taken_away_before_the_pod_is_tried_again() -> None:
+def test_a_stale_claim_of_an_earlier_process_is_deleted_before_the_next_attempt() -> None:
     left = claim("old", owner="uid-default-web", extended=True, status=given("g0"))
     rig = rig_with(left)
 
@@ -256,7 +256,7 @@ def test_a_claim_that_the_watch_never_showed_is_deleted_after_its_pod() -> None:
     assert rig.of(c.DeleteExtendedClaim) == [c.DeleteExtendedClaim(wanted.claim, WEB)]
 
 
-def test_a_gang_gets_its_claims_whole_or_not_at_all() -> None:
+def test_a_gang_gets_claims_for_all_members_or_for_none() -> None:
     policy = f"{GANG.format(more='')}filter dynamic_resources\n"
     rig = rig_with(policy=policy)
     members = [asking_for(f"m{n}", labels={"group": "x", "least": "2"}) for n in range(2)]
@@ -275,7 +275,7 @@ def test_a_gang_gets_its_claims_whole_or_not_at_all() -> None:
     assert agreed(rig)
 
 
-def test_the_pod_says_what_its_containers_ask_of_such_resources() -> None:
+def test_the_requests_of_the_containers_are_mapped_to_the_claim() -> None:
     one = asking_for("web", "2")
 
     assert one.extended == (ExtendedResourceRequest("c", 0, False, GPU, 1, 2),)

@@ -39,7 +39,7 @@ class Asking(Rig):
     def extender_calls(self) -> list[c.CallExtenders]:
         return self.of(c.CallExtenders)
 
-    def unanswered_consults(self) -> list[c.CallExtenders]:
+    def unanswered_calls(self) -> list[c.CallExtenders]:
         return [one for one in self.extender_calls if one.call_id not in self._answered]
 
     def answer(
@@ -146,8 +146,8 @@ def test_a_gate_that_closes_while_an_answer_is_awaited_holds_the_members() -> No
     closed = (rig.placements(), rig.counts())
     rig.observe(member("w3"))
     rig.settle()
-    while rig.unanswered_consults():
-        rig.answer(rig.unanswered_consults()[0])
+    while rig.unanswered_calls():
+        rig.answer(rig.unanswered_calls()[0])
 
     assert closed == ({}, {"gated": 2})
     assert len(rig.placements()) == 3

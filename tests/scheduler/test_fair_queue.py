@@ -61,7 +61,7 @@ def test_a_namespace_with_more_usage_waits_until_the_others_catch_up() -> None:
     assert rig.bind_order() == ["b0", "b1", "a0", "b2", "b3"]
 
 
-def test_within_a_namespace_the_further_keys_decide() -> None:
+def test_within_a_namespace_the_other_keys_decide() -> None:
     rig = Rig(FAIR, node("a", cpu="100"))
 
     rig.observe(pod("low", namespace="a", cpu="1"), pod("high", namespace="a", cpu="1", priority=5))
@@ -70,7 +70,7 @@ def test_within_a_namespace_the_further_keys_decide() -> None:
     assert rig.bind_order() == ["high", "low"]
 
 
-def test_what_leaves_brings_its_namespace_forward() -> None:
+def test_a_deleted_pod_moves_its_namespace_forward() -> None:
     old = placed(pod("old", namespace="a", cpu="50"), "a")
     rig = Rig(FAIR, node("a", cpu="100"), old, placed(pod("other", namespace="b", cpu="1"), "a"))
     rig.observe(pod("a0", namespace="a", cpu="1"), pod("b0", namespace="b", cpu="1"))

@@ -220,7 +220,7 @@ def test_a_text_whose_new_metric_never_answers_becomes_active_after_the_timeout(
     assert set(rig.scheduler.programs()["test"].metrics) == {"load", "heat"}
 
 
-def test_a_text_that_waits_is_forgotten_when_another_is_offered() -> None:
+def test_a_newer_text_replaces_a_waiting_one() -> None:
     rig = started()
     rig.handle(samples(rig, hot=0.1, idle=0.1))
     rig.settle()
@@ -235,7 +235,7 @@ def test_a_text_that_waits_is_forgotten_when_another_is_offered() -> None:
     assert "80%" in rig.scheduler.programs()["test"].text
 
 
-def test_samples_of_another_query_under_the_same_name_are_not_taken_over() -> None:
+def test_samples_of_a_different_query_with_the_same_name_are_not_reused() -> None:
     rig = started()
     rig.handle(samples(rig, hot=0.1, idle=0.1))
     rig.settle()
@@ -252,7 +252,7 @@ def test_samples_of_another_query_under_the_same_name_are_not_taken_over() -> No
     assert rig.placements()["after"] == "idle"
 
 
-def test_an_edit_of_what_is_done_with_the_samples_waits_for_nothing() -> None:
+def test_an_edit_that_keeps_the_metric_becomes_active_at_once() -> None:
     rig = started()
     rig.handle(samples(rig, hot=0.99, idle=0.1))
     rig.settle()

@@ -275,7 +275,7 @@ def test_a_gang_preempts_in_the_least_disruptive_domain() -> None:
     assert victims(rig).keys() == {"y", "z"}
 
 
-def test_after_a_restart_nominated_members_go_where_they_were_to_go() -> None:
+def test_after_a_restart_nominated_members_are_placed_on_their_nominated_nodes() -> None:
     members = [replace(seen(member(1)), nominated_node="b"), replace(seen(member(2)), nominated_node="a")]
     rig = Rig(ANY, node("a"), node("b"), *members)
 
@@ -404,4 +404,4 @@ def test_nominations_of_the_gang_itself_that_block_it_are_noticed(monkeypatch: p
     monkeypatch.setattr(nominated, "competing_nominations", lambda core, one, *_: reserved(core, one))
 
     with caught():
-        test_after_a_restart_nominated_members_go_where_they_were_to_go()
+        test_after_a_restart_nominated_members_are_placed_on_their_nominated_nodes()

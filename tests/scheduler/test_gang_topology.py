@@ -137,7 +137,7 @@ def test_a_replaced_member_is_placed_with_the_others() -> None:
     assert rig.placements()["m2"][0] == "b"
 
 
-def test_what_fits_after_the_timeout_keeps_together_too() -> None:
+def test_members_placed_after_the_timeout_share_a_domain_too() -> None:
     rig = rig_of(3, *racks(a1="2", b1="2", b2="2"), more="on_timeout = best_effort")
     rig.observe(*members(3))
 

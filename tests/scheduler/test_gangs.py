@@ -258,7 +258,7 @@ def test_a_restarted_gang_is_ordered_last_once() -> None:
     assert rig.placements().keys() == {"w0", "w1", "w2"}, "it stands at its own place again"
 
 
-def test_a_gang_that_failed_is_not_tried_again_until_its_pods_are_recreated() -> None:
+def test_a_failed_gang_is_not_retried_until_its_pods_are_recreated() -> None:
     rig = Rig(timed("fail"), node("a", cpu="2"))
     rig.observe(*new(members(3)))
     rig.settle()
@@ -277,7 +277,7 @@ def test_a_gang_that_failed_is_not_tried_again_until_its_pods_are_recreated() ->
     assert len(rig.placements()) == 3
 
 
-def test_with_best_effort_what_fits_is_placed_when_the_time_is_up() -> None:
+def test_with_best_effort_members_that_fit_are_placed_at_the_timeout() -> None:
     rig = Rig(timed("best_effort"), node("a", cpu="2"))
     rig.observe(*new(members(3)))
     rig.settle()
@@ -301,7 +301,7 @@ def test_a_gang_that_gathers_too_long_times_out_as_well() -> None:
     assert rig.placements() == {"w0": "a"}
 
 
-def test_after_a_restart_a_gang_that_is_long_overdue_gets_a_trial_before_it_fails() -> None:
+def test_after_a_restart_an_overdue_gang_gets_one_attempt_before_it_fails() -> None:
     old = [replace(one, created_ns=0) for one in members(3)]
 
     rig = Rig(timed("fail"), node("a", cpu="9"), *old)

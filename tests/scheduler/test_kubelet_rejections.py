@@ -44,7 +44,7 @@ def held_back(rig: Rig, name: str = "a") -> dict[str, int]:
     return {one: amount for one, amount in left.items() if amount}
 
 
-def test_what_a_controller_makes_next_is_not_thrown_at_the_same_node() -> None:
+def test_the_replacement_of_a_rejected_pod_goes_to_another_node() -> None:
     rig = Rig(FIT, node("a"), job(1))
 
     bounce(rig, job(1))
@@ -56,7 +56,7 @@ def test_what_a_controller_makes_next_is_not_thrown_at_the_same_node() -> None:
     assert held_back(rig) == {"cpu": 3500}
 
 
-def test_it_goes_where_there_is_room_or_to_that_node_if_it_is_small_enough() -> None:
+def test_a_smaller_pod_may_still_use_the_node() -> None:
     rig = Rig(FIT, node("a"), job(1))
 
     bounce(rig, job(1))
@@ -66,7 +66,7 @@ def test_it_goes_where_there_is_room_or_to_that_node_if_it_is_small_enough() -> 
     assert rig.placements() == {"job-1": "a", "job-2": "b", "job-3": "a"}
 
 
-def test_what_we_see_of_the_node_ourselves_is_not_held_back_twice() -> None:
+def test_requests_of_visible_pods_are_not_held_back_twice() -> None:
     rig = Rig(FIT, node("a"), placed(static("ours to see", cpu="2"), "a"), job(1))
 
     bounce(rig, job(1))
@@ -74,7 +74,7 @@ def test_what_we_see_of_the_node_ourselves_is_not_held_back_twice() -> None:
     assert held_back(rig) == {"cpu": 1500}
 
 
-def test_held_capacity_is_released_as_far_as_the_pods_that_use_it_appear() -> None:
+def test_held_capacity_is_released_as_pods_that_use_it_appear() -> None:
     rig = Rig(FIT, node("a"), job(1))
     bounce(rig, job(1))
 
@@ -97,7 +97,7 @@ def test_less_capacity_is_held_if_the_node_reports_less_itself() -> None:
     assert rig.placements()["job-2"] == "a"
 
 
-def test_the_time_is_bounded_and_twice_as_long_when_it_comes_to_that_again() -> None:
+def test_the_hold_expires_and_is_twice_as_long_after_another_rejection() -> None:
     rig = Rig(FIT, node("a"), job(1))
     bounce(rig, job(1))
     rig.observe(job(2))
@@ -116,7 +116,7 @@ def test_the_time_is_bounded_and_twice_as_long_when_it_comes_to_that_again() -> 
     assert len([log for log in rig.of(c.Log) if log.fields.get("reason") == "OutOfcpu"]) == 2
 
 
-def test_nothing_is_held_for_longer_than_the_longest_time_and_then_it_is_forgotten() -> None:
+def test_the_hold_is_limited_and_then_forgotten() -> None:
     limits = SchedulerLimits(rejection_hold_s=1, rejection_hold_max_s=4)
     rig = Rig(FIT, node("a"), limits=limits)
     spans = []
@@ -134,7 +134,7 @@ def test_nothing_is_held_for_longer_than_the_longest_time_and_then_it_is_forgott
     assert rig.of(c.Log)[-1].fields["for_s"] == 1
 
 
-def test_binds_that_were_on_their_way_are_noted_and_said_once() -> None:
+def test_rejections_of_binds_in_flight_are_counted_and_logged_once() -> None:
     rig = Rig(FIT, node("a"), job(1), job(2), job(3))
 
     for number in (1, 2, 3):
@@ -156,7 +156,7 @@ def test_a_kubelet_that_reports_no_capacity_has_less_than_requested() -> None:
     assert rig.placements() == {"job-1": "a", "job-3": "a"}
 
 
-def test_a_node_that_has_no_place_for_another_pod_is_held_back_by_places() -> None:
+def test_a_node_without_free_pod_slots_is_held_back_by_pod_count() -> None:
     rig = Rig(FIT, node("a", pods="10"), job(1))
     rig.settle()
     rig.confirm_binds()
@@ -180,7 +180,7 @@ def test_another_reason_holds_the_requests_of_the_pod_once_per_owner() -> None:
     assert held_back(rig) == {"cpu": 1000, "pods": 1}
 
 
-def test_a_node_that_leaves_takes_what_was_held_back_with_it() -> None:
+def test_deleting_a_node_removes_its_held_capacity() -> None:
     rig = Rig(FIT, node("a"), job(1))
     bounce(rig, job(1))
 
@@ -191,7 +191,7 @@ def test_a_node_that_leaves_takes_what_was_held_back_with_it() -> None:
     assert rig.placements()["job-2"] == "a"
 
 
-def test_a_pod_that_failed_by_itself_or_before_we_came_holds_nothing_back() -> None:
+def test_a_pod_that_failed_by_itself_or_before_the_start_holds_no_capacity() -> None:
     old = rejected(job(1), "a", "OutOfcpu", too_little("cpu", 1000, 4000, 4000))
     rig = Rig(FIT, node("a"), old, job(2))
 
@@ -201,17 +201,17 @@ def test_a_pod_that_failed_by_itself_or_before_we_came_holds_nothing_back() -> N
     assert rig.scheduler.counters.kubelet_rejections == {}
 
 
-def test_without_the_correction_the_next_pod_is_thrown_at_the_same_node(
+def test_without_held_capacity_the_next_pod_goes_to_the_same_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The planted bug of the first test."""
     monkeypatch.setattr(KubeletRejections, "_held_capacity", lambda *_: {})
 
     with pytest.raises(AssertionError, match="job-2"):
-        test_what_a_controller_makes_next_is_not_thrown_at_the_same_node()
+        test_the_replacement_of_a_rejected_pod_goes_to_another_node()
 
 
-def test_another_scheduler_that_fills_a_node_while_our_bind_is_on_its_way_is_counted() -> None:
+def test_another_scheduler_that_fills_a_node_during_a_bind_is_counted() -> None:
     rig = Rig(FIT, node("a"), job(1, cpu="3"))
     rig.settle()
 
@@ -223,7 +223,7 @@ def test_another_scheduler_that_fills_a_node_while_our_bind_is_on_its_way_is_cou
     assert (before, rig.scheduler.counters.overcommits) == (0, 1)
 
 
-def test_what_we_place_ourselves_and_what_was_there_before_us_is_not_counted_as_others() -> None:
+def test_own_and_earlier_placements_are_not_counted_as_conflicts() -> None:
     rig = Rig(FIT, node("a"), placed(static(cpu="9"), "a"), node("b"), job(1, cpu="4"))
     rig.settle()
     rig.confirm_binds()

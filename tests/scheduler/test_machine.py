@@ -287,7 +287,7 @@ class Cluster(RuleBasedStateMachine):
         assert self.scheduler.check() == []
 
     @invariant()
-    def a_text_that_checked_runs(self) -> None:
+    def the_last_valid_text_is_active(self) -> None:
         running = [one.sha256 for one in self.scheduler.policies() if one.name == "test" and one.sha256]
         assert running in ([sha(self.texts["good"])], [sha(self.texts["closed"])])
 
@@ -306,9 +306,9 @@ class Cluster(RuleBasedStateMachine):
             self.no_node_is_over_capacity()
             self.the_parts_agree()
         assert not self.binds and self.scheduler.binds_in_flight == 0
-        self.nobody_waits_who_fits()
+        self.no_pod_that_fits_waits()
 
-    def nobody_waits_who_fits(self) -> None:
+    def no_pod_that_fits_waits(self) -> None:
         for one in self.pods.values():
             observed = one.observed
             waits = observed.node is None and not observed.deleting and not observed.pod.gates

@@ -155,7 +155,7 @@ def searched(case: Case, by: Program) -> tuple[CandidateSearchResult, Callable[[
 @pytest.mark.parametrize("by", [DEFAULT, OF_NODES], ids=["default", "of nodes"])
 @given(case=cases())
 @Scenes
-def test_a_node_has_to_do_with_its_nominated_pods_and_without_them(by: Program, case: Case) -> None:
+def test_a_node_must_pass_with_and_without_its_nominated_pods(by: Program, case: Case) -> None:
     check_filters(by, case)
 
 

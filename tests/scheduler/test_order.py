@@ -30,7 +30,7 @@ filter node_resources_fit
 """
 
 
-def test_without_a_queue_clause_priority_then_the_time_of_arrival_decide() -> None:
+def test_without_a_queue_clause_pods_are_ordered_by_priority_and_arrival() -> None:
     rig = Rig(PLAIN.format(name="test"), node("a", cpu="100"))
 
     rig.observe(pod("later"))
@@ -41,7 +41,7 @@ def test_without_a_queue_clause_priority_then_the_time_of_arrival_decide() -> No
     assert rig.bind_order() == ["urgent", "later", "latest"]
 
 
-def test_the_order_is_the_policys() -> None:
+def test_the_policy_defines_the_order() -> None:
     rig = Rig(BY_LABEL, node("a", cpu="100"))
 
     rig.observe(
@@ -52,7 +52,7 @@ def test_the_order_is_the_policys() -> None:
     assert rig.bind_order() == ["c", "a", "b"]
 
 
-def test_a_change_of_the_order_applies_to_pods_that_wait_already() -> None:
+def test_a_changed_order_applies_to_pending_pods() -> None:
     rig = Rig(
         BY_LABEL, node("a", cpu="100"), pod("low", labels={"rank": "1"}), pod("high", labels={"rank": "7"})
     )
@@ -94,7 +94,7 @@ def test_a_key_that_flips_with_time_moves_the_pod_without_any_event() -> None:
     assert rig.bind_order() == ["old"]
 
 
-def test_a_key_that_was_looked_at_in_its_very_moment_flips_right_after_it() -> None:
+def test_a_key_evaluated_exactly_at_its_flip_time_flips_right_after_it() -> None:
     rig = Rig(WAITED, node("a", cpu="1"))
     rig.observe(pod("old", cpu="2"))
     rig.settle()
@@ -118,7 +118,7 @@ def test_a_key_that_was_looked_at_in_its_very_moment_flips_right_after_it() -> N
         "(now - begun) else 10s",
     ],
 )
-def test_a_clock_that_only_some_pods_are_ordered_by_overtakes_what_stands_still(key: str) -> None:
+def test_a_key_that_grows_with_time_overtakes_constant_keys(key: str) -> None:
     rig = Rig(CHOICE.format(key=key), node("a", cpu="1"))
     begun = {"begun": datetime.fromtimestamp(rig.now_ns // 10**9, UTC).isoformat()}
     rig.observe(pod("still", cpu="2"), pod("aging", cpu="2", priority=9, annotations=begun))

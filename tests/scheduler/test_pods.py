@@ -46,7 +46,7 @@ def test_scheduled_is_reported_for_a_pod_that_ended_before_its_bind_was_answered
     assert rig.scheduler.check() == []
 
 
-def test_nothing_is_decided_before_the_first_lists_are_in() -> None:
+def test_nothing_is_decided_before_the_initial_lists_are_complete() -> None:
     rig = Rig(FIT, node("a"), pod("web"), synced=False)
 
     before = rig.settle()
@@ -95,7 +95,7 @@ def test_a_finished_pod_frees_its_capacity() -> None:
     assert rig.placements() == {"web": "a"}
 
 
-def test_a_new_node_helps_a_pod_that_found_none() -> None:
+def test_a_new_node_requeues_an_unschedulable_pod() -> None:
     rig = Rig(FIT, pod("web", cpu="1"))
     rig.settle()
     assert rig.pending_message("web") == "no nodes available to schedule pods"
@@ -236,7 +236,7 @@ def test_a_terminating_pod_is_not_scheduled() -> None:
     assert rig.counts() == {}
 
 
-def test_an_edited_pod_is_tried_again_with_what_it_now_asks() -> None:
+def test_an_edited_pod_is_retried_with_its_new_requests() -> None:
     rig = Rig(FIT, node("a", cpu="1"), pod("web", cpu="2"))
     rig.settle()
 
@@ -246,7 +246,7 @@ def test_an_edited_pod_is_tried_again_with_what_it_now_asks() -> None:
     assert rig.placements() == {"web": "a"}
 
 
-def test_a_pod_with_an_uncovered_feature_stays_pending_with_a_message_that_names_it() -> None:
+def test_a_pod_with_an_unsupported_feature_stays_pending_with_a_message_that_names_it() -> None:
     claims = [{"name": "gpu"}]
     rig = Rig(FIT, node("a"))
 
@@ -277,7 +277,7 @@ def test_a_placed_pods_required_anti_affinity_keeps_a_pod_that_it_selects_waitin
     assert rig.placements().keys() == {"web", "db-1"}
 
 
-def test_a_pod_that_waits_for_company_is_tried_when_it_comes() -> None:
+def test_a_pod_with_affinity_is_retried_when_a_matching_pod_is_placed() -> None:
     term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
     spec = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), node("b"))
@@ -312,7 +312,7 @@ def test_a_changed_namespace_label_requeues_pods_of_other_namespaces() -> None:
     assert (before, rig.placements()) == ({}, {"web": "a"})
 
 
-def test_a_domain_that_leaves_with_its_node_lets_pods_spread_again() -> None:
+def test_a_domain_deleted_with_its_node_requeues_spread_pods() -> None:
     constraint = {
         "labelSelector": {"matchLabels": {"app": "web"}},
         "topologyKey": "kubernetes.io/hostname",
@@ -410,7 +410,7 @@ def test_a_nominated_pod_on_another_node_blocks_no_pod() -> None:
     assert rig.placements() == {"web": "b"}
 
 
-def test_no_more_than_the_allowed_binds_are_in_flight() -> None:
+def test_the_number_of_binds_in_flight_is_limited() -> None:
     rig = Rig(FIT, node("a", cpu="100"), limits=SchedulerLimits(binds_in_flight_max=3))
     rig.observe(*[pod(f"p{number}") for number in range(10)])
 
@@ -424,7 +424,7 @@ def test_no_more_than_the_allowed_binds_are_in_flight() -> None:
     assert len(rig.of(c.ReportScheduled)) == 10
 
 
-def test_a_count_that_moves_is_not_said_at_every_attempt_but_the_last_word_is_the_present_one() -> None:
+def test_a_changing_count_is_not_reported_at_every_attempt_but_the_last_report_is_current() -> None:
     rig = Rig(FIT, node("n0", cpu="1"), pod("web", cpu="8"))
     rig.settle()
 
@@ -438,7 +438,7 @@ def test_a_count_that_moves_is_not_said_at_every_attempt_but_the_last_word_is_th
     assert rig.pending_message("web") == "0/30 nodes are available: 30 Insufficient cpu."
 
 
-def test_hundreds_of_pods_that_agree_cost_one_attempt_an_event() -> None:
+def test_hundreds_of_equivalent_pods_cost_one_attempt_per_event() -> None:
     rig = Rig(FIT, node("a", cpu="1"))
     rig.observe(*[pod(f"p{number}", cpu="2") for number in range(300)])
     rig.settle()
@@ -480,7 +480,7 @@ def test_an_equivalence_class_survives_the_deletion_of_its_representative() -> N
     assert rig.placements() == {"busy": "a", "next": "b"}
 
 
-def test_decisions_and_why_say_what_was_decided_and_what_is_waited_for() -> None:
+def test_decisions_and_why_report_decisions_and_awaited_events() -> None:
     rig = Rig(FIT, node("a", cpu="1"), pod("small", cpu="1"), big := pod("web", cpu="2"))
     rig.settle()
 
@@ -504,7 +504,7 @@ def test_an_assumed_pod_without_a_bind_is_found_by_the_invariants(monkeypatch: p
     assert any("no bind is in flight" in one for one in rig.scheduler.check())
 
 
-def test_pods_share_no_verdict_where_a_rule_reads_what_the_queue_knows_of_them() -> None:
+def test_pods_share_no_verdict_if_a_rule_reads_their_queue_state() -> None:
     patient = FIT + 'filter patient require pod.waited > 10s else "too early"\n'
     rig = Rig(patient, node("a"), pod("first"))
     rig.settle()
@@ -557,7 +557,7 @@ def test_an_edit_of_one_pod_does_not_requeue_others() -> None:
     assert rig.scheduler.counters.attempts == {("unschedulable", "test"): 1}
 
 
-def test_a_pod_that_default_constraints_kept_out_is_tried_again_when_its_service_goes() -> None:
+def test_a_pod_rejected_by_default_constraints_is_retried_when_its_service_is_deleted() -> None:
     constraints = '{ default_constraints = {"kubernetes.io/hostname" = 1} }'
     policy = f"policy test version 1\nfilter node_resources_fit\nfilter pod_topology_spread {constraints}\n"
     labels = {"app": "web"}

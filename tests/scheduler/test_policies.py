@@ -105,7 +105,7 @@ def test_a_new_text_takes_over_between_two_decisions_after_its_columns_are_ready
     assert "third" not in rig.placements()
 
 
-def test_a_pod_edited_while_a_new_text_gets_ready_is_judged_as_it_is_now() -> None:
+def test_a_pod_edited_while_a_new_text_is_prepared_is_evaluated_as_edited() -> None:
     by_rank = (
         GOOD
         + 'input rank_label: int = pod.labels["rank"] default 0 invalid reject "rank must be a number"\n'
@@ -130,7 +130,7 @@ def test_a_pod_edited_while_a_new_text_gets_ready_is_judged_as_it_is_now() -> No
     assert rig.bind_order() == ["first", "late", "y", "z"]
 
 
-def test_the_event_about_a_misspelt_word_suggests_the_right_one() -> None:
+def test_the_event_about_a_misspelt_name_suggests_the_right_one() -> None:
     rig = Rig(GOOD, node("a"))
 
     rig.apply_policies(GOOD + 'filter repair rejects node.name == "a"\n')
@@ -166,7 +166,7 @@ def test_the_same_rejection_is_reported_once() -> None:
     assert events(rig) == [("Warning", "PolicyRejected")]
 
 
-def test_back_to_the_text_that_is_active_turns_the_status_green_though_nothing_changes() -> None:
+def test_reverting_to_the_active_text_clears_the_rejected_status() -> None:
     rig = Rig(GOOD)
     first = status(rig)
     rig.now_ns += 10**9
@@ -181,7 +181,7 @@ def test_back_to_the_text_that_is_active_turns_the_status_green_though_nothing_c
     assert events(rig) == [("Warning", "PolicyRejected"), ("Normal", "PolicyRecovered")]
 
 
-def test_warnings_about_a_policy_that_runs_are_kept_with_its_status() -> None:
+def test_the_status_of_an_active_policy_keeps_its_warnings() -> None:
     unused = GOOD + "let never_read: cpu = 100m\n"
 
     rig = Rig(unused)
@@ -202,7 +202,7 @@ def test_a_comment_changes_nothing() -> None:
     assert len(rig.of(c.SavePolicyTexts)) == 1
 
 
-def test_a_broken_key_keeps_its_last_known_good_while_good_keys_run_on() -> None:
+def test_a_broken_key_keeps_its_last_known_good_text_and_other_keys_stay_active() -> None:
     rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
     before = active_texts(rig)
 
@@ -214,7 +214,7 @@ def test_a_broken_key_keeps_its_last_known_good_while_good_keys_run_on() -> None
     assert active_texts(rig)["test"] == before["test"] and active_texts(rig)["second"] != before["second"]
 
 
-def test_a_deleted_configmap_leaves_everything_running_with_a_warning() -> None:
+def test_a_deleted_configmap_leaves_all_policies_active_with_a_warning() -> None:
     rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
     before = active_texts(rig)
 
@@ -226,7 +226,7 @@ def test_a_deleted_configmap_leaves_everything_running_with_a_warning() -> None:
     assert events(rig) == [("Warning", "PolicyMissing")] * 2
 
 
-def test_a_deleted_key_leaves_its_policy_running_with_a_warning_until_it_is_back() -> None:
+def test_a_deleted_key_leaves_its_policy_active_with_a_warning_until_it_is_back() -> None:
     rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
 
     rig.apply_policies({"b.policy": SECOND})
@@ -254,7 +254,7 @@ def test_a_broken_library_leaves_the_policies_that_include_it_on_their_last_know
     assert status(rig, "second").phase == "active"
 
 
-def test_a_policy_renamed_under_its_key_runs_beside_its_old_name() -> None:
+def test_a_policy_renamed_under_its_key_is_active_beside_its_old_name() -> None:
     rig = Rig(GOOD, node("a"))
 
     rig.apply_policies(GOOD.replace("policy test", "policy tset"))
@@ -271,7 +271,7 @@ def test_a_policy_renamed_under_its_key_runs_beside_its_old_name() -> None:
     )
 
 
-def test_two_policies_of_one_name_are_an_error_at_the_second_and_the_first_stays() -> None:
+def test_a_second_policy_of_the_same_name_is_rejected() -> None:
     rig = Rig({"a.policy": GOOD})
     before = active_texts(rig)
 
@@ -283,7 +283,7 @@ def test_two_policies_of_one_name_are_an_error_at_the_second_and_the_first_stays
     assert states == {"a.policy": "active", "b.policy": "rejected"}
 
 
-def test_a_key_that_sorts_before_does_not_take_a_running_policy_over() -> None:
+def test_a_key_that_sorts_first_does_not_take_over_an_active_policy() -> None:
     rig = Rig({"m.policy": GOOD})
     before = active_texts(rig)
 
@@ -303,7 +303,7 @@ def test_a_key_that_sorts_before_does_not_take_a_running_policy_over() -> None:
     assert status(rig).phase == "active"
 
 
-def test_two_keys_of_one_name_at_a_restart_leave_what_ran_before_running() -> None:
+def test_two_keys_of_one_name_at_a_restart_keep_the_previously_active_text() -> None:
     before = Rig(GOOD)
     (saved,) = before.of(c.SavePolicyTexts)
 

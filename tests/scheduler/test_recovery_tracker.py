@@ -52,7 +52,7 @@ def samples(mbps: float, at_ns: int) -> MetricSamples:
     return MetricSamples({NODE: Sample(mbps * 1e6, at_ns)}, at_ns)
 
 
-def test_a_node_that_crossed_the_limit_is_refused_until_it_was_below_the_mark_long_enough() -> None:
+def test_a_node_that_crossed_the_limit_is_rejected_until_it_has_recovered() -> None:
     rig = Rig(policy(), node("a"))
     arrived(rig, 900)
     rig.observe(pod("web"))
@@ -74,7 +74,7 @@ def test_a_node_that_crossed_the_limit_is_refused_until_it_was_below_the_mark_lo
     assert rig.placements() == {"web": "a"}
 
 
-def test_a_waiting_pod_is_tried_when_the_node_has_recovered_though_no_sample_arrives() -> None:
+def test_a_recovery_requeues_a_waiting_pod_without_a_new_sample() -> None:
     rig = Rig(policy(), node("a"))
     arrived(rig, 900)
     rig.observe(pod("web"))

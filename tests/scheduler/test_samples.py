@@ -59,7 +59,7 @@ def test_samples_of_one_policy_do_not_requeue_the_pods_of_another() -> None:
     assert rig.scheduler.counters.attempts["unschedulable", "other"] == 1
 
 
-def test_a_pod_refused_by_a_sample_is_tried_again_when_the_sample_has_gone_stale() -> None:
+def test_a_pod_rejected_by_a_sample_is_retried_when_the_sample_is_stale() -> None:
     rig = Rig(COOL.format(missing="pass", more=""), node("a"))
     rig.handle(samples(rig, a=0.99))
     rig.observe(pod("web"))
@@ -142,7 +142,7 @@ def test_an_outage_event_names_the_source() -> None:
     assert "1 of 1 nodes have no fresh sample of `cpu_util` (source main); " in event.message
 
 
-def test_a_pod_that_no_rule_asks_the_metric_for_does_not_wait() -> None:
+def test_a_pod_to_which_no_rule_with_the_metric_applies_does_not_wait() -> None:
     rig = Rig(WAITING.replace("filter cool require", "filter cool when pod.priority > 5 require"), node("a"))
 
     rig.observe(pod("web"), pod("important", priority=9))
@@ -164,7 +164,7 @@ def test_a_pod_waits_again_when_the_samples_have_gone_stale() -> None:
     assert rig.placements() == {"early": "a"}
 
 
-def test_a_node_that_leaves_with_its_lack_of_samples_ends_the_waiting() -> None:
+def test_deleting_the_node_without_samples_ends_the_wait() -> None:
     rig = Rig(WAITING, node("a"), node("b"), node("c"))
     rig.handle(samples(rig, a=0.5))
     rig.observe(pod("web"))
@@ -255,7 +255,7 @@ def test_placing_pods_that_should_wait_is_noticed(monkeypatch: pytest.MonkeyPatc
         test_a_pod_waits_again_when_the_samples_have_gone_stale()
 
 
-def test_a_decision_has_the_sample_of_its_node_and_how_old_it_was() -> None:
+def test_a_decision_records_the_sample_of_its_node_and_its_age() -> None:
     rig = Rig(COOL.format(missing="pass", more=""), node("a"))
     rig.handle(samples(rig, a=0.5))
     rig.pass_time(40)

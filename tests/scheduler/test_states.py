@@ -62,7 +62,7 @@ def test_each_run_of_a_container_updates_the_value_once() -> None:
     assert values(rig) == {("web", "a"): 0.25}
 
 
-def test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_forgotten() -> None:
+def test_a_relist_updates_nothing_and_a_deleted_pod_is_forgotten() -> None:
     rig = Rig(policy(), node("a"))
     whole = shown("p", "a", ended("run-1"), ended("run-2", code=0, at_s=3))
 
@@ -86,7 +86,7 @@ def test_only_placed_pods_of_the_policy_update_its_state() -> None:
     assert values(rig) == {("web", "a"): 0.75}
 
 
-def test_a_pod_is_placed_where_its_kind_did_well_and_waits_if_it_did_badly_everywhere() -> None:
+def test_a_pod_is_placed_by_the_policy_state_and_waits_if_it_is_bad_everywhere() -> None:
     rig = Rig(policy(), node("a"), node("b"))
     rig.observe(shown("p", "a", ended("run-1")))
     rig.observe(pod("next", labels={"app": "web"}))
@@ -132,7 +132,7 @@ preemption never
 """
 
 
-def test_a_pod_that_fails_feeds_once_whatever_its_containers_did() -> None:
+def test_a_failed_pod_updates_the_state_once() -> None:
     rig = Rig(FAILING, node("a"))
     failure = ContainerEvent("", "", True, START_NS, pod_failed=True, is_pod_event=True)
     evicted = shown("evicted", "a", failure)
@@ -153,7 +153,7 @@ def test_a_pod_that_fails_feeds_once_whatever_its_containers_did() -> None:
     assert values(rig, "all_here") == {("", "a"): 0.5}
 
 
-def test_how_long_a_container_was_down_is_known_at_the_end_though_only_its_start_said_so() -> None:
+def test_the_downtime_of_a_container_is_remembered_until_its_run_ends() -> None:
     rig = Rig(FAILING, node("a"))
     second = ContainerEvent("c", "run-2", False, START_NS + SECOND_NS, downtime_ns=30 * SECOND_NS)
 
@@ -166,7 +166,7 @@ def test_how_long_a_container_was_down_is_known_at_the_end_though_only_its_start
     assert values(rig) == {("web", "a"): 0.5}, "half of it stays, and half of the half that is fed is added"
 
 
-def test_what_is_known_everywhere_decides_on_nodes_where_nothing_was_seen() -> None:
+def test_the_cluster_wide_value_applies_to_nodes_without_a_value() -> None:
     text = FAILING.replace("score learnt", "filter trusted require anywhere > 0.7\nscore learnt")
     rig = Rig(text, node("a"), node("b"))
 
@@ -297,7 +297,7 @@ def test_an_unchanged_state_declaration_keeps_its_values_and_a_changed_one_reset
     assert values(rig) == {}
 
 
-def test_values_beyond_the_size_of_a_config_map_are_cut_latest_first() -> None:
+def test_saved_values_are_cut_to_the_size_of_a_config_map() -> None:
     rig = Rig(policy(most=50_000), node("a"))
     for number in range(800):
         rig.observe(shown(f"p{number}", "a", ended("run-1"), app=f"{number:03}{'x' * 1000}"))
@@ -320,7 +320,7 @@ def test_forgetting_the_events_of_a_pod_is_noticed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(policy_states.PolicyStates, "pod_updated", forgetful)
 
     with pytest.raises(AssertionError):
-        test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_forgotten()
+        test_a_relist_updates_nothing_and_a_deleted_pod_is_forgotten()
 
 
 def test_a_key_that_is_too_long_is_ignored_and_counted() -> None:

@@ -142,7 +142,7 @@ def played(policy: str, number: int, *, a_step: int) -> tuple[list[c.Command], i
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
 @given(number=st.integers(0, 2**32 - 1))
 @Worlds
-def test_in_the_smallest_steps_the_same_is_decided_as_in_one(policy: str, number: int) -> None:
+def test_the_smallest_steps_give_the_same_decisions_as_one(policy: str, number: int) -> None:
     check_steps(policy, number)
 
 
@@ -156,7 +156,7 @@ def check_steps(policy: str, number: int) -> None:
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
 @given(number=st.integers(0, 2**32 - 1))
 @Worlds
-def test_nodes_that_are_tried_together_are_judged_as_by_themselves(policy: str, number: int) -> None:
+def test_nodes_evaluated_together_get_the_same_verdict_as_alone(policy: str, number: int) -> None:
     check_nodes_by_themselves(policy, number)
 
 
@@ -194,7 +194,7 @@ def test_a_gang_attempt_in_many_steps_emits_commands_only_in_the_last() -> None:
     assert sum(isinstance(command, c.Evict) for command in said[-1]) == 10
 
 
-def test_a_decision_under_way_is_finished_on_its_own_cluster_before_an_event_is_applied() -> None:
+def test_an_attempt_finishes_on_its_snapshot_before_an_event_is_applied() -> None:
     rig, calm = (full_of_low(SchedulerLimits(attempt_step_cost_max=1), *gang(10)) for _ in range(2))
     rig.scheduler.decide(rig.now_ns)
     assert rig.scheduler.attempt_in_progress
@@ -221,7 +221,7 @@ def test_an_abandoned_attempt_leaves_no_trace() -> None:
     assert rig.counts() == calm.counts()
 
 
-def test_where_nothing_is_under_way_nothing_is_put_back() -> None:
+def test_without_an_attempt_nothing_is_requeued() -> None:
     rig = full_of_low(SchedulerLimits())
 
     assert rig.scheduler.requeue_current_attempt(rig.now_ns) == []
@@ -271,7 +271,7 @@ def test_a_planted_mistake_is_found(
             check(policy, number)
 
 
-def test_an_event_between_two_steps_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_between_two_steps_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """That the first event has the decision finished is what keeps it on one state of the cluster."""
     handle = Scheduler.handle
 
@@ -284,4 +284,4 @@ def test_an_event_between_two_steps_would_be_noticed(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Scheduler, "handle", at_once)
 
     with pytest.raises(AssertionError):
-        test_a_decision_under_way_is_finished_on_its_own_cluster_before_an_event_is_applied()
+        test_an_attempt_finishes_on_its_snapshot_before_an_event_is_applied()

@@ -74,7 +74,7 @@ def test_members_of_one_attempt_see_each_other() -> None:
     assert rig.placements() == {"w0": "a", "w1": "d", "w2": "d"}
 
 
-def test_planted_members_of_a_trial_that_are_overlooked_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlooked_members_of_the_same_attempt_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HypotheticalGangMembers, "catch_up", lambda *_: None)
     monkeypatch.setattr(HypotheticalGangMembers, "rows_of", lambda self, gang: self._members.rows_of(gang))
 
@@ -93,7 +93,7 @@ def test_a_replaced_member_is_placed_by_the_current_node_of_its_peer() -> None:
     assert rig.placements() == {"db-0": "b", "db-1": "b"}
 
 
-def test_in_a_domain_the_rack_of_the_peer_is_as_good_as_its_node() -> None:
+def test_within_a_domain_the_rack_of_the_peer_is_as_good_as_its_node() -> None:
     rig = Rig(policy(label=', "topology.kubernetes.io/zone"'), *nodes(a="z1", b="z2", c="z2"))
     rig.handle(flows(rig, ("db-0", "db-1", 9e8)))
     rig.observe(member("db-0", only="b", cpu="8"))
@@ -105,7 +105,7 @@ def test_in_a_domain_the_rack_of_the_peer_is_as_good_as_its_node() -> None:
     assert rig.placements()["db-1"] == "c"
 
 
-def test_a_pod_of_another_gang_is_no_peer_whatever_flows() -> None:
+def test_a_pod_of_another_gang_is_no_peer_whatever_its_traffic() -> None:
     rig = Rig(policy(more="filter apart require traffic_to(gang) < 1Mbps missing reject"), *nodes(a="z"))
     rig.handle(flows(rig, ("db-0", "web", 9e8), ("db-0", "db-1", 9e8)))
     rig.observe(member("db-0"))
@@ -117,7 +117,7 @@ def test_a_pod_of_another_gang_is_no_peer_whatever_flows() -> None:
     assert rig.placements() == {"db-0": "a", "web": "a"}
 
 
-def test_a_gang_that_no_sample_knows_gathers_by_what_is_assumed() -> None:
+def test_a_gang_without_samples_is_placed_by_the_assumed_traffic() -> None:
     rig = Rig(policy(assume="assume = 300Mbps"), *nodes(a="z", b="z", c="z"))
     rig.handle(flows(rig))
     rig.observe(member("new-0", only="b"))
@@ -142,7 +142,7 @@ def test_without_a_fresh_poll_the_traffic_is_missing() -> None:
     assert rig.placements() == {"db-0": "a"}
 
 
-def test_an_outage_of_a_metric_between_pods_is_that_of_all_nodes() -> None:
+def test_an_outage_of_a_pair_metric_applies_to_all_nodes() -> None:
     outage = (
         "filter known require traffic_to(gang) < 1Gbps missing reject\noutage { above = 50% then = disable }"
     )

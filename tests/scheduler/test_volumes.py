@@ -30,7 +30,7 @@ def written(rig: Rig, **versions: int) -> None:
     rig.handle(e.PrebindWritten(UID, known))
 
 
-def test_a_pod_is_bound_once_its_claim_is() -> None:
+def test_a_pod_is_bound_after_its_claim() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
     rig.observe(pod("web", spec=using("data")))
     rig.settle()
@@ -62,7 +62,7 @@ def test_a_bound_claim_needs_no_prebind() -> None:
     assert rig.placements() == {"web": "b"}
 
 
-def test_for_a_volume_to_provision_the_claim_gets_the_selected_node() -> None:
+def test_a_claim_to_provision_gets_the_selected_node() -> None:
     made = storage_class("made", "csi.example.com")
     rig = rig_with(made, claim(of_class="made"), nodes=("a",))
 
@@ -82,7 +82,7 @@ def test_for_a_volume_to_provision_the_claim_gets_the_selected_node() -> None:
     assert rig.placements() == {"web": "a"}
 
 
-def test_a_policy_that_counts_pods_and_shares_gives_claims_their_volumes_as_any_other() -> None:
+def test_a_policy_with_counts_and_shares_binds_volumes_too() -> None:
     """Found by the simulation: the choice of the volumes looked at the pod without them, and the scheduler ended."""
     counting = f"{DEFAULT}filter few require count(pods where other.namespace == pod.namespace) < 9\n"
     sharing = 'filter fair when namespace.share.cpu > 90% require node.labels["spare"] else "" == "yes"\n'
@@ -139,7 +139,7 @@ def test_after_the_timeout_the_node_is_free_and_the_pod_is_retried() -> None:
     assert [prebind.node for prebind in rig.of(c.Prebind)] == ["b", "b"], "what was written is for this claim"
 
 
-def test_the_policy_says_how_long_it_may_take() -> None:
+def test_the_policy_sets_the_bind_timeout() -> None:
     policy = "policy test version 1\nfilter volume_binding { bind_timeout_seconds = 30 }\npreemption never\n"
     rig = rig_with(volume("on-b", node="b"), claim(), policy=policy)
     rig.observe(pod("web", spec=using("data")))
@@ -166,7 +166,7 @@ def test_a_provisioner_that_gives_up_sends_the_pod_elsewhere() -> None:
     )
 
 
-def test_a_version_older_than_what_was_written_is_not_judged() -> None:
+def test_a_version_older_than_the_written_one_is_ignored() -> None:
     made = storage_class("made", "csi.example.com")
     rig = rig_with(made, claim(of_class="made"), nodes=("a",))
     rig.observe(pod("web", spec=using("data")))
@@ -214,7 +214,7 @@ def test_a_late_answer_to_a_write_changes_nothing() -> None:
     assert rig.scheduler.binds_in_flight == 0
 
 
-def test_a_pod_waits_for_its_claim_and_for_no_other() -> None:
+def test_a_pod_waits_only_for_its_own_claim() -> None:
     rig = rig_with()
     rig.observe(pod("web", spec=using("data")))
     rig.settle()
@@ -243,7 +243,7 @@ def test_pods_that_wait_for_volumes_do_not_block_others() -> None:
     assert "plain" in rig.placements()
 
 
-def test_members_of_a_gang_get_volumes_of_their_own_or_nothing() -> None:
+def test_a_gang_gets_volumes_for_all_members_or_for_none() -> None:
     gang = (
         'policy test version 1\ninput group: string = pod.labels["group"] optional\n'
         "gang by group { min = 2 }\ninclude kube_default\npreemption never\n"
@@ -308,7 +308,7 @@ def test_a_claim_ref_without_a_uid_gets_one_and_no_mark() -> None:
     ]
 
 
-def test_a_claim_ref_that_is_taken_away_again_sends_the_pod_back() -> None:
+def test_a_removed_claim_ref_requeues_the_pod() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
     rig.observe(pod("web", spec=using("data")))
     rig.settle()
