@@ -1,4 +1,4 @@
-"""A built-in is three modules of one name, and its page says what they say."""
+"""A built-in has a declaration, a kernel and a reference, and its page matches them."""
 
 import re
 from pathlib import Path
@@ -26,8 +26,8 @@ def test_every_built_in_is_a_folder_with_a_declaration_a_kernel_and_a_reference(
 
 
 def test_filters_and_scores_match_the_declarations() -> None:
-    assert set(FILTERS) == {name for name, one in BUILTINS.items() if one.filters}
-    assert set(SCORES) == {name for name, one in BUILTINS.items() if one.scores}
+    assert set(FILTERS) == {name for name, builtin in BUILTINS.items() if builtin.filters}
+    assert set(SCORES) == {name for name, builtin in BUILTINS.items() if builtin.scores}
 
 
 def test_the_page_of_the_built_ins_is_up_to_date() -> None:
@@ -48,12 +48,12 @@ def test_the_page_names_every_built_in_and_its_parameters(name: str) -> None:
 def test_the_page_describes_inputs_scoring_and_source_of_each_built_in(name: str) -> None:
     section = page().partition(f"## {name}\n")[2].partition("\n## ")[0]
 
-    one = BUILTINS[name]
-    for field in (*one.pod_reads, *one.node_reads):
+    builtin = BUILTINS[name]
+    for field in (*builtin.pod_reads, *builtin.node_reads):
         assert f"`{field}`" in section
-    if one.filters and one.scores:
+    if builtin.filters and builtin.scores:
         assert "\nFilter" in section
-    if one.scores:
+    if builtin.scores:
         assert "\nScore" in section
     assert re.search(
         r"^- source: kubernetes v1\.36\.\d pkg/scheduler/framework/plugins/\w+", section, re.MULTILINE

@@ -1,4 +1,4 @@
-"""The documentation says what the program does: generated parts are up to date, settings and metrics are all there."""
+"""The documentation matches the program: generated parts are up to date, settings and metrics complete."""
 
 import dataclasses
 import re
@@ -64,20 +64,22 @@ def test_an_outdated_page_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_attributes_page_lists_every_attribute() -> None:
     page = docs.PAGES["docs/attributes.md"]()
 
-    assert all(f"`{one.qualified_name}" in page for one in ATTRIBUTES.values())
+    assert all(f"`{attribute.qualified_name}" in page for attribute in ATTRIBUTES.values())
 
 
 def test_the_diagnostics_page_lists_every_diagnostic() -> None:
     page = docs.PAGES["docs/rules.md"]()
 
-    assert all(f"### {one.code} {one.name}\n" in page for one in DIAGNOSTIC_DOCS.values())
+    assert all(f"### {rule.code} {rule.name}\n" in page for rule in DIAGNOSTIC_DOCS.values())
 
 
 def test_the_readme_names_every_plugin_as_covered_or_not() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    pending = {one.plugin for one in UNSUPPORTED_FEATURES if one.effect == "the pod stays pending"}
+    pending = {
+        feature.plugin for feature in UNSUPPORTED_FEATURES if feature.effect == "the pod stays pending"
+    }
 
-    assert all(plugin in readme for plugin in {one.plugin for one in BUILTINS.values()} | pending)
+    assert all(plugin in readme for plugin in {builtin.plugin for builtin in BUILTINS.values()} | pending)
 
 
 # ── settings ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,13 +163,13 @@ OF_OTHER_PROGRAMS = frozenset(
 
 
 def flags_of(command: click.Command) -> set[str]:
-    options = [one for one in command.params if isinstance(one, click.Option)]
-    return {flag for one in options for flag in (*one.opts, *one.secondary_opts)}
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    return {flag for option in options for flag in (*option.opts, *option.secondary_opts)}
 
 
 def commands() -> list[click.Command]:
-    found = [main.get_command(click.Context(main), name) for name in COMMANDS]
-    return [one for one in found if one is not None]
+    listed = [main.get_command(click.Context(main), name) for name in COMMANDS]
+    return [command for command in listed if command is not None]
 
 
 def flags_in(text: str) -> set[str]:
@@ -177,16 +179,16 @@ def flags_in(text: str) -> set[str]:
 def test_the_commands_page_lists_every_command_with_every_flag() -> None:
     sections = re.split(r"^## ", docs.PAGES["docs/commands.md"](), flags=re.MULTILINE)[1:]
 
-    assert [one.split("\n")[0] for one in sections] == list(COMMANDS)
+    assert [section.split("\n")[0] for section in sections] == list(COMMANDS)
     for command, section in zip(commands(), sections, strict=True):
         assert flags_of(command) <= flags_in(section)
 
 
 @pytest.mark.parametrize("path", docs.written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_a_flag_that_a_page_names_exists(path: Path) -> None:
-    there = set().union(*map(flags_of, commands())) | {"--help", "--version"}
+    existing = set().union(*map(flags_of, commands())) | {"--help", "--version"}
 
-    assert flags_in(path.read_text(encoding="utf-8")) - there - OF_OTHER_PROGRAMS == set()
+    assert flags_in(path.read_text(encoding="utf-8")) - existing - OF_OTHER_PROGRAMS == set()
 
 
 def test_a_missing_flag_is_noticed() -> None:
@@ -199,7 +201,7 @@ def test_the_page_lists_the_exit_codes_of_the_scheduler() -> None:
 
     listed = [int(code) for code in re.findall(r"^\| (\d+) \|", table, flags=re.MULTILINE)]
 
-    assert listed == sorted({one.value for one in ExitReason} | {CommandError.exit_code})
+    assert listed == sorted({exit_reason.value for exit_reason in ExitReason} | {CommandError.exit_code})
     assert ExitReason.CLOCK_SET_BACK.value == EXIT_CLOCK_SET_BACK
 
 
@@ -225,15 +227,15 @@ def test_the_pages_list_the_metrics_of_the_extender() -> None:
 
     page = (ROOT / "docs" / "extender.md").read_text(encoding="utf-8")
     own = set(re.findall(r"^\| `(policysched_\w+)` \|", page, flags=re.MULTILINE))
-    assert {one for one in exports if one.startswith("policysched_extender_")} == own
-    assert set(exports) - own <= {one.name for one in exported()}
+    assert {name for name in exports if name.startswith("policysched_extender_")} == own
+    assert set(exports) - own <= {metric.name for metric in exported()}
 
 
 # ── metrics and alerts ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_metric_has_a_sample_in_the_run_behind_the_table() -> None:
-    assert [one.name for one in exported() if not one.sampled] == []
+    assert [metric.name for metric in exported() if not metric.sampled] == []
 
 
 OF_KUBE_SCHEDULER = """
@@ -254,7 +256,7 @@ OF_KUBE_SCHEDULER = """
 
 
 def test_each_kube_scheduler_metric_exists_or_its_replacement_is_documented() -> None:
-    here = {one.name for one in exported() if one.name.startswith(metrics_doc.KUBE_SCHEDULERS)}
+    here = {metric.name for metric in exported() if metric.name.startswith(metrics_doc.KUBE_SCHEDULERS)}
     not_here = {metrics_doc.KUBE_SCHEDULERS + name for name in metrics_doc.NOT_HERE}
 
     assert here.isdisjoint(not_here)
@@ -262,16 +264,16 @@ def test_each_kube_scheduler_metric_exists_or_its_replacement_is_documented() ->
 
 
 def alert_expressions() -> dict[str, str]:
-    found: dict[str, str] = {}
+    expressions: dict[str, str] = {}
     for path in sorted((ROOT / "deploy" / "alerts").glob("*.yaml")):
         for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
-            found |= {rule["alert"]: rule["expr"] for rule in group["rules"]}
-    return found
+            expressions |= {rule["alert"]: rule["expr"] for rule in group["rules"]}
+    return expressions
 
 
 @pytest.mark.parametrize("alert", alert_expressions())
 def test_an_alert_reads_metrics_and_labels_that_are_exported(alert: str) -> None:
-    known = {one.name: set(one.labels) for one in exported()}
+    known = {metric.name: set(metric.labels) for metric in exported()}
 
     read = metrics_in(alert_expressions()[alert])
 
@@ -283,10 +285,10 @@ def test_an_alert_reads_metrics_and_labels_that_are_exported(alert: str) -> None
 
 def metrics_in(expression: str) -> dict[str, set[str]]:
     """Our metrics in a PromQL expression, with the labels that it selects by."""
-    found: dict[str, set[str]] = {}
+    labels_of: dict[str, set[str]] = {}
     for name, selector in re.findall(r"\b((?:policysched|scheduler)_\w+)\b(?:\{([^}]*)\})?", expression):
-        found.setdefault(name, set()).update(re.findall(r"(\w+)\s*[=!]", selector))
-    return found
+        labels_of.setdefault(name, set()).update(re.findall(r"(\w+)\s*[=!]", selector))
+    return labels_of
 
 
 def test_an_alert_on_a_missing_metric_or_label_is_noticed() -> None:
@@ -300,11 +302,11 @@ def test_an_alert_on_a_missing_metric_or_label_is_noticed() -> None:
 
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
 def test_a_schema_is_a_valid_schema_of_its_draft_with_a_title(path: Path) -> None:
-    found = schema(path.stem)
+    document = schema(path.stem)
 
-    jsonschema.Draft202012Validator.check_schema(found)
-    assert found["$schema"] == jsonschema.Draft202012Validator.META_SCHEMA["$id"]
-    assert found["title"]
+    jsonschema.Draft202012Validator.check_schema(document)
+    assert document["$schema"] == jsonschema.Draft202012Validator.META_SCHEMA["$id"]
+    assert document["title"]
 
 
 # ── what is not there ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -314,9 +316,9 @@ def test_a_schema_is_a_valid_schema_of_its_draft_with_a_title(path: Path) -> Non
 def test_an_example_of_an_optional_part_is_valid(part: str) -> None:
     text = coverage_doc.MAY_BE_LEFT_OUT[part]
 
-    found = check_text(f"policy example version 1\ninclude kube_default\n{text}\n").diagnostics
+    checked = check_text(f"policy example version 1\ninclude kube_default\n{text}\n").diagnostics
 
-    assert [one.message for one in found if one.severity >= Severity.ERROR] == []
+    assert [diagnostic.message for diagnostic in checked if diagnostic.severity >= Severity.ERROR] == []
 
 
 # ── words that people search for ───────────────────────────────────────────────────────────────────────────────────
@@ -345,7 +347,7 @@ def reasons_in_the_code() -> set[str]:
 def test_every_reason_of_an_event_or_a_condition_is_explained() -> None:
     page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
 
-    said = reasons_in_the_code()
+    reasons = reasons_in_the_code()
 
-    assert {"Scheduled", "InvalidInput", "PolicyRejected", "SchedulerError", "MetricOutage"} <= said
-    assert {reason for reason in said if f"`{reason}`" not in page} == set()
+    assert {"Scheduled", "InvalidInput", "PolicyRejected", "SchedulerError", "MetricOutage"} <= reasons
+    assert {reason for reason in reasons if f"`{reason}`" not in page} == set()

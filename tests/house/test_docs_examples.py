@@ -45,11 +45,11 @@ class Block:
 
 
 def blocks_of(page: str, text: str) -> list[Block]:
-    found = []
+    mistakes = []
     for match in _FENCE.finditer(text):
         language, _, rest = match[2].strip().partition(" ")
-        found.append(Block(page, text.count("\n", 0, match.start()) + 1, language, rest, match[3]))
-    return found
+        mistakes.append(Block(page, text.count("\n", 0, match.start()) + 1, language, rest, match[3]))
+    return mistakes
 
 
 def all_blocks() -> list[Block]:
@@ -65,8 +65,10 @@ def said_of(block: Block, others: dict[str, str]) -> tuple[set[str], set[str]]:
     """The codes of the errors in an example, and those of everything that is said of it."""
     whole = block.text if _HEADER.match(block.text) else PRELUDE + block.text
     sources = {key: Source(key, text) for key, text in {**others, "example.policy": whole}.items()}
-    found = lint([SourceSet("example", sources, frozenset({"example.policy"}), {})])
-    return {one.code for one in found if one.severity >= Severity.ERROR}, {one.code for one in found}
+    diagnostics = lint([SourceSet("example", sources, frozenset({"example.policy"}), {})])
+    return {diagnostic.code for diagnostic in diagnostics if diagnostic.severity >= Severity.ERROR}, {
+        diagnostic.code for diagnostic in diagnostics
+    }
 
 
 def beside(block: Block) -> dict[str, str]:
@@ -157,9 +159,9 @@ def all_commands() -> list[tuple[str, list[str]]]:
 
 
 def command(name: str) -> click.Command:
-    found = main.get_command(click.Context(main), name)
-    assert found is not None, f"there is no command {name}"
-    return found
+    command = main.get_command(click.Context(main), name)
+    assert command is not None, f"there is no command {name}"
+    return command
 
 
 def complaint(words: list[str]) -> str:
@@ -180,12 +182,12 @@ def complaint(words: list[str]) -> str:
     "words", [words for _, words in all_commands()], ids=[where for where, _ in all_commands()]
 )
 def test_a_command_line_of_the_documentation_has_valid_options(words: list[str]) -> None:
-    said = complaint(words)
+    error = complaint(words)
 
-    assert "no such file" not in said.lower() and "does not exist" not in said, (
+    assert "no such file" not in error.lower() and "does not exist" not in error, (
         "the options are parsed, not the files"
     )
-    assert said == ""
+    assert error == ""
 
 
 def test_a_command_line_with_an_unknown_option_is_noticed() -> None:
@@ -206,7 +208,7 @@ def test_the_readme_lists_every_command() -> None:
 def links_of(text: str) -> list[str]:
     """Targets that are not addresses, outside of fences and code."""
     plain = re.sub(r"`[^`\n]*`", "code", _FENCE.sub("", text))
-    return [one for one in re.findall(r"\]\(([^)\s]+)\)", plain) if "://" not in one]
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", plain) if "://" not in link]
 
 
 def anchors_of(text: str) -> set[str]:

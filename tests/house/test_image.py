@@ -1,4 +1,4 @@
-"""The image, as far as it can be seen without an engine to build it: what goes in is there, and the user has what it needs."""
+"""The container image, checked without building it: its inputs exist and its user can run the program."""
 
 import os
 import re
@@ -68,9 +68,9 @@ def test_the_user_of_the_image_is_that_of_the_manifests_and_has_a_home() -> None
 def test_a_user_without_a_passwd_entry_can_run_it() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "HOME"}
 
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", WITHOUT_A_HOME], env=environment, capture_output=True, text=True, timeout=60
     )
 
-    assert found.stderr == "policysched: /no/such/file: no such kubeconfig file\n"
-    assert found.returncode == 2
+    assert process.stderr == "policysched: /no/such/file: no such kubeconfig file\n"
+    assert process.returncode == 2

@@ -37,8 +37,8 @@ GANG = 'input group: string = pod.labels["group"] optional\ngang by group { min 
 
 
 def samples(rig: Rig, *, idle: float = 0.0, busy: float = 5e8, policy: str = "test") -> e.SamplesArrived:
-    found = {NodeName(name): Sample(value, rig.now_ns) for name, value in (("idle", idle), ("busy", busy))}
-    return e.SamplesArrived(policy, "rx", MetricSamples(found, rig.now_ns))
+    values = {NodeName(name): Sample(value, rig.now_ns) for name, value in (("idle", idle), ("busy", busy))}
+    return e.SamplesArrived(policy, "rx", MetricSamples(values, rig.now_ns))
 
 
 def sampled(text: str | dict[str, str], *seen: object) -> Rig:

@@ -83,9 +83,9 @@ def without(scene: Scene, gone: Iterable[PodUid]) -> ClusterCache:
         cache.put_namespace(space)
     for node in scene.cache.nodes.values():
         cache.put_node(node)
-    for uid, seen in scene.cache.pods.items():
+    for uid, observed in scene.cache.pods.items():
         if uid not in left_out:
-            cache.put_pod(seen)
+            cache.put_pod(observed)
     return cache
 
 
@@ -101,8 +101,12 @@ def uids(pods: Iterable[Pod]) -> list[PodUid]:
 def stuck(scene: Scene, by: Program) -> Pod | None:
     """A pod of the scene that finds no node, for reasons of nodes."""
     one = urgent(scene)
-    said = judged(scene, by, one)
-    return one if said.pod_refusal is None and said.selected is None and said.refusals else None
+    explanation = judged(scene, by, one)
+    return (
+        one
+        if explanation.pod_refusal is None and explanation.selected is None and explanation.refusals
+        else None
+    )
 
 
 @pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
@@ -116,10 +120,12 @@ def check_pod_fits(by: Program, scene: Scene) -> None:
     one = stuck(scene, by)
     if one is None:
         return
-    found, _, _ = searched(scene, by, one)
-    for candidate in found.candidates:
-        said = judged(scene, by, one, uids(candidate.victims))
-        assert candidate.node in said.feasible, f"{candidate}: {said.refusals.get(candidate.node)}"
+    result, _, _ = searched(scene, by, one)
+    for candidate in result.candidates:
+        explanation = judged(scene, by, one, uids(candidate.victims))
+        assert candidate.node in explanation.feasible, (
+            f"{candidate}: {explanation.refusals.get(candidate.node)}"
+        )
 
 
 @pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
@@ -131,8 +137,8 @@ def test_every_victim_is_on_the_node_has_lower_priority_and_is_allowed_by_the_cl
     one = stuck(scene, by)
     if one is None:
         return
-    found, _, _ = searched(scene, by, one)
-    for candidate in found.candidates:
+    result, _, _ = searched(scene, by, one)
+    for candidate in result.candidates:
         for victim in candidate.victims:
             assert scene.cache.pods[victim.uid].node == candidate.node
             assert victim.priority < one.priority
@@ -151,8 +157,8 @@ def check_victims_are_minimal(scene: Scene) -> None:
     one = stuck(scene, OF_NODES)
     if one is None:
         return
-    found, _, _ = searched(scene, OF_NODES, one)
-    for candidate in found.candidates:
+    result, _, _ = searched(scene, OF_NODES, one)
+    for candidate in result.candidates:
         for spared in candidate.victims:
             gone = [victim.uid for victim in candidate.victims if victim is not spared]
             assert candidate.node not in judged(scene, OF_NODES, one, gone).feasible, (
@@ -163,9 +169,7 @@ def check_victims_are_minimal(scene: Scene) -> None:
 @pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
 @given(scene=scenes(placed_max=10))
 @Scenes
-def test_all_candidates_are_found_and_other_nodes_are_counted_by_reason(
-    by: Program, scene: Scene
-) -> None:
+def test_all_candidates_are_found_and_other_nodes_are_counted_by_reason(by: Program, scene: Scene) -> None:
     check_all_candidates_found(by, scene)
 
 
@@ -173,13 +177,13 @@ def check_all_candidates_found(by: Program, scene: Scene) -> None:
     one = stuck(scene, by)
     if one is None:
         return
-    found, hopeful, allowed = searched(scene, by, one)
-    said = judged(scene, by, one)
+    result, hopeful, allowed = searched(scene, by, one)
+    explanation = judged(scene, by, one)
 
-    assert set(hopeful) == {node for node, rules in said.refusals.items() if rules[0].resolvable}
+    assert set(hopeful) == {node for node, rules in explanation.refusals.items() if rules[0].resolvable}
     reasons: Counter[str] = Counter()
     possible = set()
-    for node in said.refusals:
+    for node in explanation.refusals:
         pods = [other for other in scene.cache.ledger.usage(NodeName(node)).pods.values() if allowed(other)]
         if node not in hopeful:
             reasons[searching.NOT_HELPFUL] += 1
@@ -191,8 +195,8 @@ def check_all_candidates_found(by: Program, scene: Scene) -> None:
                 possible.add(node)
             else:
                 reasons.update(empty.refusals[node][0].event_reasons)
-    assert {candidate.node for candidate in found.candidates} == possible
-    assert Counter(found.reasons) == reasons
+    assert {candidate.node for candidate in result.candidates} == possible
+    assert Counter(result.reasons) == reasons
 
 
 @pytest.mark.parametrize("by", [OF_NODES, ROOMY], ids=["of nodes", "with a rule of its own"])

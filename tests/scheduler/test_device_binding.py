@@ -24,7 +24,7 @@ def rig_with(*objects: object, nodes: tuple[str, ...] = ("a",), policy: str = DE
     """Node a has a device that has to be attached first."""
     rig = Rig(policy, *[node(name, cpu="2") for name in nodes], synced=False)
     slices = device_slice("a", gpu("g0", **WAITS))
-    rig.handle(*[e.DeviceObjectUpdated(one) for one in (device_class(), slices, *objects)])  # type: ignore[arg-type]
+    rig.handle(*[e.DeviceObjectUpdated(item) for item in (device_class(), slices, *objects)])  # type: ignore[arg-type]
     rig.handle(e.Synced())
     return rig
 
@@ -55,13 +55,13 @@ def test_a_pod_is_bound_after_its_devices() -> None:
     rig.handle(e.DeviceObjectUpdated(held(7, Attached="True")))
 
     (wanted,) = rig.of(c.Prebind)[0].claims_to_reserve
-    (said,) = rig.of(c.ReportPodEvent)
+    (reports,) = rig.of(c.ReportPodEvent)
     assert wanted.allocation is not None
     assert wanted.allocation.devices[0].binding_conditions == ("Attached",)
     assert wanted.allocation.devices[0].binding_failure_conditions == ("Broken",)
     assert wanted.at_ns == START_NS
-    assert (said.type, said.reason) == ("Normal", "BindingConditionsPending")
-    assert said.message == "waiting for binding conditions for device on node a"
+    assert (reports.type, reports.reason) == ("Normal", "BindingConditionsPending")
+    assert reports.message == "waiting for binding conditions for device on node a"
     assert before == {}
     assert rig.placements() == {"web": "a"}
     assert agreed(rig)
@@ -158,4 +158,4 @@ def test_pools_with_waiting_devices_come_last() -> None:
 
     (wanted,) = rig.of(c.Prebind)[0].claims_to_reserve
     assert wanted.allocation is not None
-    assert [one.device.device for one in wanted.allocation.devices] == ["q0"]
+    assert [allocated.device.device for allocated in wanted.allocation.devices] == ["q0"]

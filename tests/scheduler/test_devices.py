@@ -17,7 +17,7 @@ WEB = PodUid("uid-default-web")
 def rig_with(*objects: object, nodes: tuple[str, ...] = ("a",), policy: str = DEFAULT) -> Rig:
     """The class `gpu` is there."""
     rig = Rig(policy, *[node(name, cpu="2") for name in nodes], synced=False)
-    rig.handle(*[e.DeviceObjectUpdated(one) for one in (device_class(), *objects)])  # type: ignore[arg-type]
+    rig.handle(*[e.DeviceObjectUpdated(item) for item in (device_class(), *objects)])  # type: ignore[arg-type]
     rig.handle(e.Synced())
     return rig
 
@@ -37,7 +37,7 @@ def test_a_pod_is_bound_after_its_claim_is_allocated() -> None:
 
     (wanted,) = prepare.claims_to_reserve
     assert wanted.allocation is not None
-    assert [str(one.device) for one in wanted.allocation.devices] == ["gpu.example.com/a/g0"]
+    assert [str(allocated.device) for allocated in wanted.allocation.devices] == ["gpu.example.com/a/g0"]
     assert (wanted.claim, wanted.uid, wanted.version, wanted.finalizers) == (C, "uid-c", 1, ())
     assert before == {}
     assert rig.placements() == {"web": "a"}
@@ -201,7 +201,7 @@ def test_an_allocated_claim_is_only_reserved() -> None:
     (wanted,) = prepare.claims_to_reserve
     assert prepare.node == "a"
     assert wanted.allocation is None
-    assert [one.name for one in wanted.reserved_for] == ["other"]
+    assert [consumer.name for consumer in wanted.reserved_for] == ["other"]
 
 
 def test_pods_that_share_a_claim_do_not_wait_for_each_other() -> None:
@@ -290,7 +290,9 @@ def test_a_gang_gets_devices_for_all_members_or_for_none() -> None:
     rig.settle()
 
     given_ = [
-        one.device.device for got in rig.of(c.Prebind) for one in got.claims_to_reserve[0].allocation.devices
+        allocated.device.device
+        for got in rig.of(c.Prebind)
+        for allocated in got.claims_to_reserve[0].allocation.devices
     ]  # type: ignore[union-attr]
     assert before == []
     assert sorted(given_) == ["g0", "g1", "g2"]

@@ -21,7 +21,7 @@ def rig_with(*objects: object, nodes: tuple[object, ...] = (), policy: str = DEF
     """The class `gpu` gives example.com/gpu; node a has a device of it."""
     rig = Rig(policy, *(nodes or (node("a"),)), synced=False)  # type: ignore[arg-type]
     slices = device_slice("a", gpu("g0"))
-    rig.handle(*[e.DeviceObjectUpdated(one) for one in (OFFERS, slices, *objects)])  # type: ignore[arg-type]
+    rig.handle(*[e.DeviceObjectUpdated(item) for item in (OFFERS, slices, *objects)])  # type: ignore[arg-type]
     rig.handle(e.Synced())
     return rig
 
@@ -38,7 +38,7 @@ def made(rig: Rig) -> c.ClaimToCreate:
 
 def shown(wanted: c.ClaimToCreate, uid: str = "made", **more: object):  # type: ignore[no-untyped-def]
     """The claim as the watch shows it once it was made."""
-    devices = [one.device.device for one in wanted.allocation.devices]
+    devices = [allocated.device.device for allocated in wanted.allocation.devices]
     status = given(*devices, reserved=["web"], request="container-0-request-1")
     return claim(
         wanted.claim.name, uid=uid, owner="uid-default-web", extended=True, status=status, version=5, **more
@@ -61,7 +61,7 @@ def test_a_pod_is_bound_after_a_claim_was_created_for_it() -> None:
     rig.handle(e.DeviceObjectUpdated(shown(wanted)))
 
     assert wanted.claim.name.startswith("web-extended-resources-")
-    assert [str(one.device) for one in wanted.allocation.devices] == ["gpu.example.com/a/g0"]
+    assert [str(allocated.device) for allocated in wanted.allocation.devices] == ["gpu.example.com/a/g0"]
     assert wanted.mapped == (ExtendedResourceMapping("c", GPU, "container-0-request-1"),)
     assert before == {}
     assert rig.placements() == {"web": "a"}

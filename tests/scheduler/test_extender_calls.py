@@ -40,7 +40,7 @@ class Asking(Rig):
         return self.of(c.CallExtenders)
 
     def unanswered_calls(self) -> list[c.CallExtenders]:
-        return [one for one in self.extender_calls if one.call_id not in self._answered]
+        return [call for call in self.extender_calls if call.call_id not in self._answered]
 
     def answer(
         self,
@@ -88,11 +88,13 @@ def test_a_new_policy_with_an_unknown_extender_is_rejected_and_the_others_stay_a
 
     rig.settle()
 
-    (said,) = [report.message for report in rig.of(c.ReportPolicyEvent) if report.reason == "PolicyRejected"]
-    assert said.startswith("a.policy:4:10 PS906 extender `gpu` is not configured in the settings")
-    assert said.endswith("; no version of this policy is active")
+    (reports,) = [
+        report.message for report in rig.of(c.ReportPolicyEvent) if report.reason == "PolicyRejected"
+    ]
+    assert reports.startswith("a.policy:4:10 PS906 extender `gpu` is not configured in the settings")
+    assert reports.endswith("; no version of this policy is active")
     assert rig.placements() == {"web": "a"}
-    assert {one.name: one.phase for one in rig.scheduler.policies()} == {
+    assert {policy.name: policy.phase for policy in rig.scheduler.policies()} == {
         "plain": "active",
         "test": "rejected",
     }
@@ -201,7 +203,7 @@ def test_if_all_accepted_nodes_are_full_meanwhile_the_other_nodes_are_sent() -> 
     rig.answer(rig.extender_calls[0])
     rig.answer(rig.extender_calls[1])
 
-    assert [one.nodes for one in rig.extender_calls] == [("a",), ("b",)]
+    assert [call.nodes for call in rig.extender_calls] == [("a",), ("b",)]
     assert rig.placements() == {"web": "b"}
 
 
@@ -252,7 +254,7 @@ def test_concurrent_calls_are_limited_and_further_pods_wait_for_a_slot() -> None
     terms = {"gpu": replace(BOTH, concurrent_calls_max=2)}
     rig = Asking(ASKING, *nodes("a"), *(pod(f"web-{number}") for number in range(5)), terms=terms)
     rig.settle()
-    first = [one.name for one in rig.extender_calls]
+    first = [call.name for call in rig.extender_calls]
 
     for consult in rig.extender_calls:
         rig.answer(consult)
@@ -270,7 +272,7 @@ def test_a_waiting_pod_without_a_feasible_node_is_reported_and_does_not_hold_up_
         ASKING, node("a", cpu="2"), pod("first", cpu="1"), pod("large", cpu="2"), pod("small", cpu="1")
     )
     rig.settle()
-    by_name = {one.name: one for one in rig.extender_calls}
+    by_name = {call.name: call for call in rig.extender_calls}
     assert len(by_name) == 1
 
     for number in range(3):  # the second and third are asked about only once it is their turn
@@ -305,7 +307,7 @@ def test_extenders_for_a_resource_are_called_for_pods_that_request_it() -> None:
     rig.settle()
 
     assert rig.placements() == {"plain": "a"}
-    assert [one.name for one in rig.extender_calls] == ["gpu"]
+    assert [call.name for call in rig.extender_calls] == ["gpu"]
 
 
 def test_a_pod_that_an_extender_applies_to_does_not_preempt_and_others_of_the_policy_do() -> None:

@@ -130,7 +130,7 @@ def test_the_end_of_a_layer_requeues_the_pods_that_it_held() -> None:
 def always_the_first(seed: int) -> list[str]:
     """Pods come, are placed and go in many namespaces; each that is taken is the first of all that wait, by the
     definition. One sentence for each that is not."""
-    dice, rig, found = Random(seed), Rig(FAIR, node("a", cpu="1000")), []
+    dice, rig, mistakes = Random(seed), Rig(FAIR, node("a", cpu="1000")), []
     core = rig.scheduler._core
     for step in range(120):
         space = dice.choice("abcde")
@@ -146,16 +146,16 @@ def always_the_first(seed: int) -> list[str]:
             case _:
                 rig.observe(placed(pod(f"q{step}", namespace=space, cpu=str(dice.randint(1, 9))), "a"))
         program = core.policies.running["test"].program
-        waiting = [one for one in core.queue._active.get("test", ()) if isinstance(one, PendingPod)]
+        waiting = [entry for entry in core.queue._active.get("test", ()) if isinstance(entry, PendingPod)]
         if waiting and dice.random() < 0.6:
             first = min(
                 waiting,
-                key=lambda one: order_key(program, one.pod, None, one.facts, rig.now_ns, core.cache),
+                key=lambda entry: order_key(program, entry.pod, None, entry.facts, rig.now_ns, core.cache),
             )
-            binds = [one for one in rig.scheduler.decide(rig.now_ns) if isinstance(one, c.Bind)]
+            binds = [command for command in rig.scheduler.decide(rig.now_ns) if isinstance(command, c.Bind)]
             if [bind.uid for bind in binds] != [first.uid]:
-                found.append(f"step {step}: {binds}, first was {first}")
-    return found
+                mistakes.append(f"step {step}: {binds}, first was {first}")
+    return mistakes
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -88,7 +88,7 @@ def test_the_wait_for_a_hanging_source_times_out_with_a_log_line() -> None:
     late = [log for log in rig.of(c.Log) if log.level == "warning"]
     assert before == {}
     assert rig.placements().keys() == {"web"}
-    assert [one.fields for one in late] == [{"policy": "test", "metrics": "load"}]
+    assert [line.fields for line in late] == [{"policy": "test", "metrics": "load"}]
 
 
 def test_the_status_of_a_pod_names_the_awaited_metrics() -> None:
@@ -159,9 +159,9 @@ def test_reports_of_waiting_pods_are_rate_limited_and_not_repeated() -> None:
     rig = started()
     rig.observe(*(pod(f"pod-{number}") for number in range(1200)))
 
-    told = [sum(isinstance(one, c.ReportPending) for one in rig.pass_time(1)) for _ in range(9)]
+    reported = [sum(isinstance(command, c.ReportPending) for command in rig.pass_time(1)) for _ in range(9)]
 
-    assert told == [0, 0, 500, 500, 201, 0, 0, 0, 0]
+    assert reported == [0, 0, 500, 500, 201, 0, 0, 0, 0]
 
 
 def test_reporting_all_pods_at_once_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_the_previous_version_stays_active_until_a_new_metric_was_polled() -> No
     wanted = set(rig.scheduler.metrics()["test"])
     rig.observe(pod("between"))
     rig.settle()
-    shas = [one.sha256 for one in rig.scheduler.policies()]
+    shas = [policy.sha256 for policy in rig.scheduler.policies()]
     rig.handle(samples(rig, "heat", hot=0.9, idle=0.1))
     rig.observe(pod("after"))
     rig.settle()
@@ -203,7 +203,7 @@ def test_the_previous_version_stays_active_until_a_new_metric_was_polled() -> No
     assert wanted == {"load", "heat"}
     assert "between" in rig.placements()
     assert rig.placements()["after"] == "idle"
-    assert [one.sha256 for one in rig.scheduler.policies()] != shas
+    assert [policy.sha256 for policy in rig.scheduler.policies()] != shas
 
 
 def test_a_text_whose_new_metric_never_answers_becomes_active_after_the_timeout() -> None:

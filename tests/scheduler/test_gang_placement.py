@@ -44,7 +44,7 @@ def victims(rig: Rig) -> dict[str, str]:
 
 def nominations(rig: Rig) -> dict[str, str]:
     nominated_pods = rig.scheduler._core.cache.nominated.values()
-    return {one.pod.name: str(one.nominated_node) for one in nominated_pods}
+    return {nominated.pod.name: str(nominated.nominated_node) for nominated in nominated_pods}
 
 
 def answer(rig: Rig, evict: c.Evict) -> None:
@@ -73,11 +73,11 @@ def test_a_whole_gang_preempts_and_is_placed_once_its_victims_are_gone() -> None
     rig = two_full_nodes(ANY, member(1), member(2))
 
     rig.settle()
-    told, kept = victims(rig), nominations(rig)
+    reported, kept = victims(rig), nominations(rig)
     carry_out(rig)
     rig.pass_time(3)
 
-    assert told.keys() == {"x", "y"}
+    assert reported.keys() == {"x", "y"}
     assert kept.keys() == {"g1", "g2"}
     assert rig.placements() == kept
 

@@ -149,7 +149,7 @@ def test_members_placed_after_the_timeout_share_a_domain_too() -> None:
 def broken_up(seed: int) -> list[str]:
     """Random racks, gangs of random sizes: each gang that is placed is whole and stands in one rack, and one that waits
     would not have fitted into any rack, counted by cpu alone."""
-    dice, found = Random(seed), []
+    dice, mistakes = Random(seed), []
     things = [
         node(f"{rack}{index}", cpu=str(dice.randint(1, 6)), labels={"rack": rack})
         for rack in "abcd"
@@ -160,19 +160,19 @@ def broken_up(seed: int) -> list[str]:
     rig.settle()
     where = rig.placements()
     if len({name[0] for name in where.values()}) > 1:
-        found.append(f"seed {seed}: {where}")
+        mistakes.append(f"seed {seed}: {where}")
     if 0 < len(where) < 3:
-        found.append(f"seed {seed}: only {where}")
+        mistakes.append(f"seed {seed}: only {where}")
     asked = next(iter(rig.scheduler._core.pods.values())).pod.requests["cpu"] if not where else 0
     for rack in "abcd" if not where else "":
         fits = sum(one.allocatable["cpu"] // asked for one in things if one.labels["rack"] == rack)
         if fits >= 3:
-            found.append(f"seed {seed}: waits, and rack {rack} takes {fits}")
-    return found
+            mistakes.append(f"seed {seed}: waits, and rack {rack} takes {fits}")
+    return mistakes
 
 
 def test_gangs_are_placed_whole_in_one_rack_or_fit_into_none() -> None:
-    assert [one for seed in range(60) for one in broken_up(seed)] == []
+    assert [gang for seed in range(60) for gang in broken_up(seed)] == []
 
 
 def test_a_search_that_ignores_the_rack_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_a_search_that_ignores_the_rack_is_noticed(monkeypatch: pytest.MonkeyPat
         GangAttempts, "_search_domain", lambda self, gang, _, now_ns: search(self, gang, None, now_ns)
     )
 
-    assert [one for seed in range(60) for one in broken_up(seed)]
+    assert [gang for seed in range(60) for gang in broken_up(seed)]
 
 
 def test_a_search_that_tries_one_rack_only_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,4 +193,4 @@ def test_a_search_that_tries_one_rack_only_is_noticed(monkeypatch: pytest.Monkey
     monkeypatch.setattr("policysched.scheduler.gangs.attempt.candidate_domains", hasty)
     monkeypatch.setattr("policysched.evaluate.evaluator.pod_capacity", lambda *_: None)
 
-    assert [one for seed in range(60) for one in broken_up(seed)]
+    assert [gang for seed in range(60) for gang in broken_up(seed)]

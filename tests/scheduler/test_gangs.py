@@ -34,9 +34,9 @@ def test_a_gang_that_fits_is_bound_in_one_step() -> None:
     rig = Rig(WHOLE, node("a", cpu="2"), node("b", cpu="1"))
 
     rig.observe(*members(3))
-    said = rig.scheduler.decide(rig.now_ns)
+    reports = rig.scheduler.decide(rig.now_ns)
 
-    assert sorted(command.name for command in said if isinstance(command, c.Bind)) == ["w0", "w1", "w2"]
+    assert sorted(command.name for command in reports if isinstance(command, c.Bind)) == ["w0", "w1", "w2"]
 
 
 def test_a_gang_that_does_not_fit_whole_holds_nothing() -> None:
@@ -87,7 +87,7 @@ def test_the_last_member_to_arrive_requeues_the_gang() -> None:
 
 
 def test_a_replaced_worker_joins_its_running_gang_alone() -> None:
-    running = [placed(one, "a") for one in members(3)]
+    running = [placed(gang_pod, "a") for gang_pod in members(3)]
     rig = Rig(WHOLE, node("a", cpu="9"), *running)
 
     rig.observe(finished(running[0].pod, "a"))
@@ -98,7 +98,7 @@ def test_a_replaced_worker_joins_its_running_gang_alone() -> None:
 
 
 def test_finished_and_terminating_members_do_not_count() -> None:
-    running = [placed(one, "a") for one in members(3)]
+    running = [placed(gang_pod, "a") for gang_pod in members(3)]
     rig = Rig(WHOLE, node("a", cpu="9"), *running)
 
     rig.observe(finished(running[0].pod, "a"), replace(running[1], deleting=True))
@@ -267,9 +267,9 @@ def test_a_failed_gang_is_not_retried_until_its_pods_are_recreated() -> None:
     rig.observe(node("b", cpu="9"))
     rig.pass_time(60)
     before = rig.placements()
-    for one in members(3):
-        rig.handle(e.PodDeleted(one.uid))
-    rig.observe(*new([replace(one, uid=PodUid(f"{one.uid}-again")) for one in members(3)]))
+    for gang_pod in members(3):
+        rig.handle(e.PodDeleted(gang_pod.uid))
+    rig.observe(*new([replace(gang_pod, uid=PodUid(f"{gang_pod.uid}-again")) for gang_pod in members(3)]))
     rig.settle()
 
     assert before == {}
@@ -302,7 +302,7 @@ def test_a_gang_that_gathers_too_long_times_out_as_well() -> None:
 
 
 def test_after_a_restart_an_overdue_gang_gets_one_attempt_before_it_fails() -> None:
-    old = [replace(one, created_ns=0) for one in members(3)]
+    old = [replace(gang_pod, created_ns=0) for gang_pod in members(3)]
 
     rig = Rig(timed("fail"), node("a", cpu="9"), *old)
     rig.settle()
@@ -314,8 +314,8 @@ def test_a_gang_of_a_thousand_arriving_one_by_one_is_placed_with_few_reports() -
     rig = Rig(WHOLE, node("a", cpu="1", pods="10"))
     everybody = members(1000, least=1000)
 
-    for one in everybody:
-        rig.scheduler.handle(e.PodUpdated(pending(one)), rig.now_ns)
+    for gang_pod in everybody:
+        rig.scheduler.handle(e.PodUpdated(pending(gang_pod)), rig.now_ns)
     commands = rig.settle()
 
     assert rig.scheduler.check() == []
@@ -325,7 +325,7 @@ def test_a_gang_of_a_thousand_arriving_one_by_one_is_placed_with_few_reports() -
 
 
 def test_the_new_text_of_a_policy_counts_the_members_that_are_bound_already() -> None:
-    rig = Rig(WHOLE, node("a", cpu="9"), *[placed(one, "a") for one in members(2)])
+    rig = Rig(WHOLE, node("a", cpu="9"), *[placed(gang_pod, "a") for gang_pod in members(2)])
     rig.observe(member("w2", cpu="10"))
     rig.settle()
 

@@ -35,7 +35,7 @@ def test_pop_returns_the_smallest_item_and_among_equals_the_oldest(steps: list[t
                 heap.discard(item)
                 model.pop(item, None)
             case _:
-                expected = min(model, key=lambda one: model[one], default=None)
+                expected = min(model, key=lambda item: model[item], default=None)
                 assert heap.first() == expected
                 assert heap.pop() == expected
                 model.pop(expected or "", None)

@@ -97,7 +97,7 @@ class Cluster(RuleBasedStateMachine):
             )
             self.binds[bind.uid] = bind
         for group in {self.group_of(bind.uid) for bind in batch} - {None} if self.clauses == WHOLE else ():
-            together = [uid for uid, one in self.pods.items() if one.group == group and self.counts(uid)]
+            together = [uid for uid, state in self.pods.items() if state.group == group and self.counts(uid)]
             together += [uid for uid, left in self.leaving.items() if left == group]
             assert len(together) >= LEAST, f"half a gang: {together} of {LEAST}"
 
@@ -112,7 +112,7 @@ class Cluster(RuleBasedStateMachine):
     def free(self, name: str) -> int:
         """Cores that neither a bound pod nor a bind under way takes."""
         return self.nodes[name] - sum(
-            one.cpu for uid, one in self.pods.items() if name in (one.observed.node, self.target(uid))
+            state.cpu for uid, state in self.pods.items() if name in (state.observed.node, self.target(uid))
         )
 
     def target(self, uid: PodUid) -> str | None:
@@ -177,16 +177,18 @@ class Cluster(RuleBasedStateMachine):
     @precondition(lambda self: any(pod.observed.node for pod in self.pods.values()))
     @rule(data=st.data())
     def a_pod_finishes(self, data: st.DataObject) -> None:
-        uid = data.draw(st.sampled_from(sorted(uid for uid, one in self.pods.items() if one.observed.node)))
+        uid = data.draw(
+            st.sampled_from(sorted(uid for uid, state in self.pods.items() if state.observed.node))
+        )
         one = self.pods.pop(uid)
         self.leaving[uid] = one.group
         self.watch.append(e.PodUpdated(replace(one.observed, phase="Succeeded")))
 
-    @precondition(lambda self: any(one.observed.pod.gates for one in self.pods.values()))
+    @precondition(lambda self: any(state.observed.pod.gates for state in self.pods.values()))
     @rule(data=st.data())
     def gates_are_removed(self, data: st.DataObject) -> None:
         uid = data.draw(
-            st.sampled_from(sorted(uid for uid, one in self.pods.items() if one.observed.pod.gates))
+            st.sampled_from(sorted(uid for uid, state in self.pods.items() if state.observed.pod.gates))
         )
         observed = self.pods[uid].observed
         self.change(uid, replace(observed, pod=replace(observed.pod, gates=())))
@@ -288,7 +290,9 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def the_last_valid_text_is_active(self) -> None:
-        running = [one.sha256 for one in self.scheduler.policies() if one.name == "test" and one.sha256]
+        running = [
+            policy.sha256 for policy in self.scheduler.policies() if policy.name == "test" and policy.sha256
+        ]
         assert running in ([sha(self.texts["good"])], [sha(self.texts["closed"])])
 
     # ── what finally holds ─────────────────────────────────────────────────────────────────────────────────────────
@@ -309,19 +313,19 @@ class Cluster(RuleBasedStateMachine):
         self.no_pod_that_fits_waits()
 
     def no_pod_that_fits_waits(self) -> None:
-        for one in self.pods.values():
-            observed = one.observed
+        for state in self.pods.values():
+            observed = state.observed
             waits = observed.node is None and not observed.deleting and not observed.pod.gates
             if not waits or observed.pod.scheduler != "test":
                 continue
             bound = [
                 other
                 for other in self.pods.values()
-                if other.group == one.group and other.observed.node and not other.observed.deleting
+                if other.group == state.group and other.observed.node and not other.observed.deleting
             ]
-            if one.group is None or (self.clauses == WHOLE and len(bound) >= LEAST - 1):
-                room = [name for name in self.nodes if self.free(name) >= one.cpu]
-                assert not room, f"{observed.pod.name} of {one.cpu} waits, and {room} have room"
+            if state.group is None or (self.clauses == WHOLE and len(bound) >= LEAST - 1):
+                room = [name for name in self.nodes if self.free(name) >= state.cpu]
+                assert not room, f"{observed.pod.name} of {state.cpu} waits, and {room} have room"
 
 
 @cache

@@ -63,15 +63,15 @@ def judged(
         cache.put_namespace(space)
     for value in scene.cache.nodes.values():
         cache.put_node(value)
-    for uid, seen in scene.cache.pods.items():
+    for uid, observed in scene.cache.pods.items():
         if uid not in left_out:
-            cache.put_pod(seen)
+            cache.put_pod(observed)
     for one, on in here:
         if one.namespace not in cache.namespaces:
             cache.put_namespace(Namespace(one.namespace, {}, {}))
         cache.put_pod(placed(one, on))
-    said = evaluate(by, case.pod, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
-    return said.pod_refusal, {node: rules[0] for node, rules in said.refusals.items()}
+    explanation = evaluate(by, case.pod, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
+    return explanation.pod_refusal, {node: rules[0] for node, rules in explanation.refusals.items()}
 
 
 def refusal_at(case: Case, by: Program, node: str, gone: Iterable[PodUid] = ()) -> NodeRefusal | None:
@@ -116,7 +116,7 @@ def check_preemption(by: Program, case: Case) -> None:
     expected = refusals(case, by)
     if expected is None or len(expected) < len(case.scene.cache.nodes):
         return
-    found, allowed = searched(case, by)
+    result, allowed = searched(case, by)
 
     possible = set()
     for name, refusal in expected.items():
@@ -124,8 +124,8 @@ def check_preemption(by: Program, case: Case) -> None:
         pods = [one.uid for one in on_it if allowed(one)]
         if refusal.resolvable and pods and refusal_at(case, by, name, pods) is None:
             possible.add(name)
-    assert {candidate.node for candidate in found.candidates} == possible
-    for candidate in found.candidates:
+    assert {candidate.node for candidate in result.candidates} == possible
+    for candidate in result.candidates:
         gone = [victim.uid for victim in candidate.victims]
         assert refusal_at(case, by, candidate.node, gone) is None, f"{candidate} does not do"
 

@@ -26,7 +26,7 @@ def test_a_pod_that_fits_is_assumed_and_bound_under_the_policy_it_names() -> Non
 
 def test_scheduled_is_reported_only_after_the_bind_is_confirmed() -> None:
     rig = Rig(FIT, node("a"), web := pod("web"))
-    assert not [one for one in rig.settle() if isinstance(one, c.ReportScheduled)]
+    assert not [command for command in rig.settle() if isinstance(command, c.ReportScheduled)]
 
     commands = rig.handle(e.BindConfirmed(web.uid, NodeName("a")), e.BindConfirmed(web.uid, NodeName("a")))
 
@@ -78,9 +78,9 @@ def test_a_pod_that_does_not_fit_is_reported_once_and_requeued_when_capacity_is_
     rig.handle(e.PodDeleted(big.uid))
     rig.settle()
 
-    assert [(one.reason, one.message) for one in first if isinstance(one, c.ReportPending)] == [
-        ("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
-    ]
+    assert [
+        (command.reason, command.message) for command in first if isinstance(command, c.ReportPending)
+    ] == [("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")]
     assert rig.placements() == {"web": "a"}
 
 
@@ -431,10 +431,10 @@ def test_a_changing_count_is_not_reported_at_every_attempt_but_the_last_report_i
     for number in range(1, 30):
         rig.observe(node(f"n{number}", cpu="1"))
         rig.pass_time(0.1)
-    said = [report for report in rig.of(c.ReportPending) if report.name == "web"]
+    reports = [report for report in rig.of(c.ReportPending) if report.name == "web"]
     rig.pass_time(20)
 
-    assert len(said) <= 3
+    assert len(reports) <= 3
     assert rig.pending_message("web") == "0/30 nodes are available: 30 Insufficient cpu."
 
 

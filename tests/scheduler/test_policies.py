@@ -38,8 +38,8 @@ include "base.policy"
 
 
 def status(rig: Rig, name: str = "test") -> PolicyStatus:
-    (found,) = [one for one in rig.scheduler.policies() if one.name == name]
-    return found
+    (policy_status,) = [policy for policy in rig.scheduler.policies() if policy.name == name]
+    return policy_status
 
 
 def events(rig: Rig) -> list[tuple[str, str]]:
@@ -48,17 +48,19 @@ def events(rig: Rig) -> list[tuple[str, str]]:
 
 def active_texts(rig: Rig) -> dict[str, str]:
     """What runs, by name: the first digits of each hash."""
-    return {one.name: one.sha256 for one in rig.scheduler.policies() if one.name and one.sha256}
+    return {
+        policy.name: policy.sha256 for policy in rig.scheduler.policies() if policy.name and policy.sha256
+    }
 
 
 def test_a_policy_that_checks_becomes_active_and_is_kept_without_an_event() -> None:
     rig = Rig(GOOD)
 
-    found = status(rig)
+    current = status(rig)
     (saved,) = rig.of(c.SavePolicyTexts)
 
-    assert (found.phase, found.key, found.version) == ("active", "main.policy", 1)
-    assert found.last_success_ns == rig.now_ns
+    assert (current.phase, current.key, current.version) == ("active", "main.policy", 1)
+    assert current.last_success_ns == rig.now_ns
     assert saved.texts.keys() == {"test"}
     assert events(rig) == []
 
@@ -70,10 +72,10 @@ def test_a_text_that_becomes_active_is_logged_once_with_its_hash() -> None:
     rig.apply_policies(f"{OTHER}# a comment changes nothing\n")
     rig.settle()
 
-    said = [log.message for log in rig.of(c.Log)]
+    reports = [log.message for log in rig.of(c.Log)]
     other = status(rig).sha256
-    assert [words.partition(", sha ")[0] for words in said] == ["main.policy: policy `test` version 1"] * 2
-    assert other is not None and said[-1].endswith(f", sha {other[:6]}, is active")
+    assert [words.partition(", sha ")[0] for words in reports] == ["main.policy: policy `test` version 1"] * 2
+    assert other is not None and reports[-1].endswith(f", sha {other[:6]}, is active")
 
 
 def test_editing_the_policy_changes_the_next_decision() -> None:
@@ -148,9 +150,9 @@ def test_a_broken_edit_leaves_the_last_known_good_text_active_and_reports_the_po
     rig.observe(pod("web"))
     rig.settle()
 
-    found = status(rig)
+    current = status(rig)
     (event,) = rig.of(c.ReportPolicyEvent)
-    assert (found.phase, found.sha256) == ("last_known_good", good)
+    assert (current.phase, current.sha256) == ("last_known_good", good)
     assert (event.type, event.reason) == ("Warning", "PolicyRejected")
     assert event.message.startswith("main.policy:2:")
     assert "`cpu_utl`" in event.message and event.message.endswith(f"still running sha {good[:6]} (2h)")
@@ -175,9 +177,9 @@ def test_reverting_to_the_active_text_clears_the_rejected_status() -> None:
 
     rig.apply_policies(GOOD)
 
-    found = status(rig)
-    assert (found.phase, found.sha256) == ("active", first.sha256)
-    assert found.last_success_ns == first.last_success_ns, "it moves only on a real change"
+    current = status(rig)
+    assert (current.phase, current.sha256) == ("active", first.sha256)
+    assert current.last_success_ns == first.last_success_ns, "it moves only on a real change"
     assert events(rig) == [("Warning", "PolicyRejected"), ("Normal", "PolicyRecovered")]
 
 
@@ -222,7 +224,7 @@ def test_a_deleted_configmap_leaves_all_policies_active_with_a_warning() -> None
     rig.apply_policies(None)
 
     assert active_texts(rig) == before
-    assert {one.phase for one in rig.scheduler.policies()} == {"missing"}
+    assert {policy.phase for policy in rig.scheduler.policies()} == {"missing"}
     assert events(rig) == [("Warning", "PolicyMissing")] * 2
 
 
@@ -279,7 +281,7 @@ def test_a_second_policy_of_the_same_name_is_rejected() -> None:
     rig.settle()
 
     assert active_texts(rig) == before
-    states = {one.key: one.phase for one in rig.scheduler.policies()}
+    states = {policy.key: policy.phase for policy in rig.scheduler.policies()}
     assert states == {"a.policy": "active", "b.policy": "rejected"}
 
 
@@ -341,7 +343,7 @@ def test_a_start_with_one_valid_policy_is_not_fatal_and_the_broken_one_is_reject
     rig = Rig({"a.policy": BROKEN, "b.policy": SECOND})
 
     assert rig.scheduler.startup_error is None
-    (rejected,) = [one for one in rig.scheduler.policies() if one.key == "a.policy"]
+    (rejected,) = [policy for policy in rig.scheduler.policies() if policy.key == "a.policy"]
     assert (rejected.name, rejected.phase, rejected.sha256) == ("test", "rejected", None)
     (event,) = rig.of(c.ReportPolicyEvent)
     assert event.message.endswith("no version of this policy is active")

@@ -42,9 +42,9 @@ def carry_out(rig: Rig) -> None:
     rig.handle(e.Evicted(evict.uid, victims), *[e.PodDeleted(uid) for uid in victims])
 
 
-def ending(seen: ObservedPod) -> ObservedPod:
+def ending(observed: ObservedPod) -> ObservedPod:
     """As the watch shows a victim that takes its time."""
-    return replace(seen, deleting=True, preempted=True)
+    return replace(observed, deleting=True, preempted=True)
 
 
 def test_a_pod_of_lower_priority_is_evicted_and_its_node_taken() -> None:
@@ -298,12 +298,12 @@ def test_a_victim_of_two_preemptors_is_evicted_once() -> None:
     rig = Rig(ANY, node("a"), low(), high("h1"), high("h2"))
 
     rig.settle()
-    told = evictions(rig)
+    reported = evictions(rig)
     carry_out(rig)
     rig.handle(e.Evicted(rig.of(c.Evict)[0].uid, (low().pod.uid,)), e.PodDeleted(low().pod.uid))
     rig.pass_time(2)
 
-    assert told == [("h1", "a", ["low"]), ("h2", "a", [])]
+    assert reported == [("h1", "a", ["low"]), ("h2", "a", [])]
     assert rig.placements() == {"h1": "a", "h2": "a"}
 
 

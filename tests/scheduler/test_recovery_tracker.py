@@ -38,9 +38,9 @@ def policy(clause: str = REQUIRE, stale: str = "90s") -> str:
 
 
 def program(text: str) -> Program:
-    found = check_text(text).program
-    assert found is not None
-    return found
+    checked = check_text(text).program
+    assert checked is not None
+    return checked
 
 
 def arrived(rig: Rig, mbps: float) -> None:

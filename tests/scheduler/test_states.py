@@ -313,9 +313,9 @@ def test_saved_values_are_cut_to_the_size_of_a_config_map() -> None:
 def test_forgetting_the_events_of_a_pod_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     right = policy_states.PolicyStates.pod_updated
 
-    def forgetful(self: policy_states.PolicyStates, seen: ObservedPod, now_ns: int) -> str | None:
-        self.pod_deleted(seen.pod.uid)
-        return right(self, seen, now_ns)
+    def forgetful(self: policy_states.PolicyStates, observed: ObservedPod, now_ns: int) -> str | None:
+        self.pod_deleted(observed.pod.uid)
+        return right(self, observed, now_ns)
 
     monkeypatch.setattr(policy_states.PolicyStates, "pod_updated", forgetful)
 

@@ -184,14 +184,14 @@ def gang(count: int) -> list[Pod]:
 def test_a_gang_attempt_in_many_steps_emits_commands_only_in_the_last() -> None:
     rig = full_of_low(SchedulerLimits(attempt_step_cost_max=1), *gang(10))
 
-    said = [rig.scheduler.decide(rig.now_ns)]
+    reports = [rig.scheduler.decide(rig.now_ns)]
     while rig.scheduler.attempt_in_progress:
         rig.check_invariants()
-        said.append(rig.scheduler.decide(rig.now_ns))
+        reports.append(rig.scheduler.decide(rig.now_ns))
 
-    assert len(said) > 10
-    assert not any(isinstance(one, c.Evict) for step in said[:-1] for one in step)
-    assert sum(isinstance(command, c.Evict) for command in said[-1]) == 10
+    assert len(reports) > 10
+    assert not any(isinstance(command, c.Evict) for step in reports[:-1] for command in step)
+    assert sum(isinstance(command, c.Evict) for command in reports[-1]) == 10
 
 
 def test_an_attempt_finishes_on_its_snapshot_before_an_event_is_applied() -> None:
@@ -211,12 +211,12 @@ def test_an_abandoned_attempt_leaves_no_trace() -> None:
     rig.scheduler.decide(rig.now_ns)
     assert rig.scheduler.attempt_in_progress
 
-    said = rig.scheduler.requeue_current_attempt(rig.now_ns)
+    reports = rig.scheduler.requeue_current_attempt(rig.now_ns)
     rig.check_invariants()
     rig.settle()
     calm.settle()
 
-    assert said == []
+    assert reports == []
     assert rig.of(c.Evict) == calm.of(c.Evict)
     assert rig.counts() == calm.counts()
 
@@ -277,9 +277,9 @@ def test_an_event_between_two_steps_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
     def at_once(self: Scheduler, event: e.Event, now_ns: int) -> list[c.Command]:
         thought, self._current_attempt = self._current_attempt, None
-        said = handle(self, event, now_ns)
+        commands = handle(self, event, now_ns)
         self._current_attempt = thought
-        return said
+        return commands
 
     monkeypatch.setattr(Scheduler, "handle", at_once)
 

@@ -19,7 +19,7 @@ UID = PodUid("uid-default-web")
 
 def rig_with(*storage: object, nodes: tuple[str, ...] = ("a", "b"), policy: str = DEFAULT) -> Rig:
     rig = Rig(policy, *[node(name) for name in nodes], synced=False)
-    rig.handle(*[e.StorageObjectUpdated(one) for one in (storage_class(), *storage)])  # type: ignore[arg-type]
+    rig.handle(*[e.StorageObjectUpdated(item) for item in (storage_class(), *storage)])  # type: ignore[arg-type]
     rig.handle(e.Synced())
     return rig
 
@@ -131,11 +131,11 @@ def test_after_the_timeout_the_node_is_free_and_the_pod_is_retried() -> None:
     before = len(rig.of(c.Prebind))
     rig.pass_time(1)
     free = rig.scheduler.cache.ledger.state(UID)
-    said = rig.pending_message("web")
+    message = rig.pending_message("web")
     rig.pass_time(10)
 
     assert (before, free) == (1, PlacementState.UNKNOWN)
-    assert said == 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
+    assert message == 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
     assert [prebind.node for prebind in rig.of(c.Prebind)] == ["b", "b"], "what was written is for this claim"
 
 
@@ -303,7 +303,7 @@ def test_a_claim_ref_without_a_uid_gets_one_and_no_mark() -> None:
     rig.settle()
 
     (prepare,) = rig.of(c.Prebind)
-    assert [(one.volume, one.mark_bound_by_controller) for one in prepare.volumes_to_bind] == [
+    assert [(write.volume, write.mark_bound_by_controller) for write in prepare.volumes_to_bind] == [
         ("on-b", False)
     ]
 
