@@ -28,9 +28,7 @@ config_option = click.option("--config", type=click.Path(dir_okay=False), help="
 metrics_option = click.option(
     "--metrics", type=click.Path(dir_okay=False), help="A file with samples of metrics."
 )
-log_format_option = click.option(
-    "--log-format", type=click.Choice(["text", "json"]), help="The log format."
-)
+log_format_option = click.option("--log-format", type=click.Choice(["text", "json"]), help="The log format.")
 log_level_option = click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
 
 

@@ -1,4 +1,7 @@
-"""What the core wants done: values that the shell carries out, in this order of importance."""
+"""Commands: the values with which the scheduler tells its runtime what to do.
+
+The union `Command` lists them in order of importance.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +17,7 @@ PendingReason = Literal["Unschedulable", "PolicyPending", "SchedulerError"]
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """POST the binding, unchanged, until it is answered. Always after the ledger assumed it."""
+    """POST the binding and repeat it unchanged until the server answers. The ledger has assumed the pod before."""
 
     uid: PodUid
     namespace: str
@@ -26,8 +29,11 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class VolumeToBind:
-    """Make `claim` the volume's claimRef; with `mark_bound_by_controller` say besides that it was not the user who did so. `version` is the one
-    that it was decided on: of another version nothing is written."""
+    """Set the volume's claimRef to `claim`.
+
+    `mark_bound_by_controller` also sets the annotation that the binding was not made by the user. `version` is the volume's
+    version at the time of the decision; nothing is written to any other version.
+    """
 
     volume: str
     uid: str
@@ -39,7 +45,7 @@ class VolumeToBind:
 
 @dataclass(frozen=True, slots=True)
 class VolumeToProvision:
-    """Have a volume made for the claim: name the node in its annotations. `version` as in `VolumeToBind`."""
+    """Request a volume for the claim by setting its selected-node annotation. `version` as in `VolumeToBind`."""
 
     claim: VolumeClaimKey
     uid: str
@@ -48,9 +54,12 @@ class VolumeToProvision:
 
 @dataclass(frozen=True, slots=True)
 class ClaimToReserve:
-    """Reserve the claim for the pod, and give it these devices if it has none (None: it `current_allocation` these), as of `at_ns`. `version`,
-    `finalizers` and `reserved_for` are those that it was decided on; of a later version of the same claim only what still holds
-    is written."""
+    """Reserve the claim for the pod and, unless it is allocated already, allocate devices to it.
+
+    `allocation` is None if the claim is allocated; `current_allocation` then holds its devices. `at_ns` is the time of the
+    allocation. `version`, `finalizers` and `reserved_for` are the claim's values at the time of the decision; a later version of the
+    same claim is only written where the decision still applies.
+    """
 
     claim: ResourceClaimKey
     uid: str
@@ -64,8 +73,10 @@ class ClaimToReserve:
 
 @dataclass(frozen=True, slots=True)
 class ClaimToCreate:
-    """Make a claim for the pod's extended resources that asks for this, give it these devices as of `at_ns`, reserve it for the pod,
-    and say in the pod's status which container uses which request."""
+    """Create the claim for the pod's extended resources, allocate devices to it and reserve it for the pod.
+
+    `at_ns` is the time of the allocation. `mapped` goes into the pod's status: which container uses which request.
+    """
 
     claim: ResourceClaimKey
     requests: tuple[DeviceRequest, ...]
@@ -76,9 +87,11 @@ class ClaimToCreate:
 
 @dataclass(frozen=True, slots=True)
 class Prebind:
-    """Write what the PV controller and the provisioners need to bind the pod's claims for this node, volumes first, then its
-    claims for devices, last the one that is made for it. Answered by exactly one `PrebindWritten` or `PrebindRefused`; the bind follows once the claims
-    are bound."""
+    """Write what the PV controller and the provisioners need to bind the pod's claims for this node.
+
+    Volumes are written first, then volume claims, then device claims; the claim that is created for the pod comes last. Answered
+    by exactly one `PrebindWritten` or `PrebindRefused`. The bind follows once the claims are bound.
+    """
 
     uid: PodUid
     namespace: str
@@ -92,7 +105,7 @@ class Prebind:
 
 @dataclass(frozen=True, slots=True)
 class Unreserve:
-    """The claims are not reserved for the pod any more, where they are. Not answered."""
+    """Remove the pod's reservation from each claim (key and UID) that still has it. Not answered."""
 
     uid: PodUid
     claims: tuple[tuple[ResourceClaimKey, str], ...]
@@ -100,7 +113,7 @@ class Unreserve:
 
 @dataclass(frozen=True, slots=True)
 class Deallocate:
-    """Take the claim's devices back, so that it may be given others: if it is still of this version. Not answered."""
+    """Remove the claim's allocation if the claim still has this version. Not answered."""
 
     claim: ResourceClaimKey
     uid: str
@@ -109,8 +122,10 @@ class Deallocate:
 
 @dataclass(frozen=True, slots=True)
 class DeleteExtendedClaim:
-    """Take away a claim that was made, or was to be made, for this pod's extended resources. Answered by one `ExtendedClaimDeleted` once it
-    is not there any more; not at all where it stays, which the watch shows."""
+    """Delete the claim that was created, or was about to be created, for the pod's extended resources.
+
+    Answered by one `ExtendedClaimDeleted` once the claim is gone. If the claim remains there is no answer: the watch shows it.
+    """
 
     claim: ResourceClaimKey
     uid: PodUid
@@ -118,7 +133,7 @@ class DeleteExtendedClaim:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A pod that is to make room. `generation` of its spec, 0 where the server counts none."""
+    """A pod that preemption evicts. `generation` is that of its spec, 0 if the server does not set one."""
 
     uid: PodUid
     namespace: str
@@ -128,8 +143,11 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Nominate the pod to the node, then mark each victim (condition DisruptionTarget) and delete it. Victims that are
-    ending already are not among them, so there may be none. Answered by exactly one `Evicted` or `EvictionRefused`."""
+    """Nominate the pod to the node, then set the condition DisruptionTarget on each victim and delete it.
+
+    Victims that are terminating already are left out, so `victims` may be empty. Answered by exactly one `Evicted` or
+    `EvictionRefused`.
+    """
 
     uid: PodUid
     namespace: str
@@ -141,7 +159,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class ClearNomination:
-    """The pod is nominated to no node any more. Not answered."""
+    """Clear the pod's nominated node. Not answered."""
 
     uid: PodUid
     namespace: str
@@ -150,8 +168,11 @@ class ClearNomination:
 
 @dataclass(frozen=True, slots=True)
 class CallExtenders:
-    """Ask these extenders about the pod on these nodes; with each its name, and whether scores are wanted. Answered by
-    exactly one `ExtendersAnswered` of that number."""
+    """Call extenders for the pod and these nodes.
+
+    `extenders` are pairs of a name and whether scores are wanted. Answered by exactly one `ExtendersAnswered` with the same
+    `call_id`.
+    """
 
     call_id: int
     uid: PodUid
@@ -163,7 +184,7 @@ class CallExtenders:
 
 @dataclass(frozen=True, slots=True)
 class ReportPreempted:
-    """Normal event `Preempted` on a victim that was told to end, for this pod."""
+    """Normal event `Preempted` on a victim. The other fields name the preemptor and its node."""
 
     victim: Victim
     uid: PodUid
@@ -175,7 +196,7 @@ class ReportPreempted:
 
 @dataclass(frozen=True, slots=True)
 class ReportScheduled:
-    """Normal event `Scheduled` on the pod: sent once the bind is confirmed."""
+    """Normal event `Scheduled` on the pod, sent once the bind is confirmed."""
 
     uid: PodUid
     namespace: str
@@ -186,7 +207,7 @@ class ReportScheduled:
 
 @dataclass(frozen=True, slots=True)
 class ReportPending:
-    """Warning event `FailedScheduling` and the condition PodScheduled=False with this reason and message."""
+    """Warning event `FailedScheduling`, and the condition PodScheduled=False with this reason and message."""
 
     uid: PodUid
     namespace: str
@@ -198,7 +219,7 @@ class ReportPending:
 
 @dataclass(frozen=True, slots=True)
 class ReportPodEvent:
-    """Any other event on a pod: an invalid label counted as its default, gang members that disagree."""
+    """Any other event on a pod, such as an invalid label or gang members that disagree."""
 
     uid: PodUid
     namespace: str
@@ -221,28 +242,28 @@ class ReportPolicyEvent:
 
 @dataclass(frozen=True, slots=True)
 class SavePolicyTexts:
-    """Write the last known good texts (policy name to expanded text) to our own ConfigMap."""
+    """Write the last known good texts (policy name to expanded text) to the scheduler's own ConfigMap."""
 
     texts: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class SavePolicyStates:
-    """Write the values of policies' states (policy name to text) to our own ConfigMap, beside the policies."""
+    """Write the values of the policies' states (policy name to text) to the scheduler's own ConfigMap."""
 
     texts: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Call `decide` again at this time (ns) even if nothing happens. A later one replaces an earlier one."""
+    """Call `decide` at this time even if no event arrives. A later `SetTimer` replaces an earlier one."""
 
     at_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Worth saying: the core has no logger. `fields` are plain values."""
+    """Write a log line. The scheduler itself has no logger."""
 
     level: Literal["debug", "info", "warning", "error"]
     message: str

@@ -1,4 +1,4 @@
-"""What the shell tells the core: everything that happened outside, as values."""
+"""Events: the values with which the runtime reports to the scheduler what happened outside."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from policysched.model.workloads import DisruptionBudget, PodSet, PodSetKind
 
 @dataclass(frozen=True, slots=True)
 class PodUpdated:
-    """A pod was added or changed; a relist may show the same again."""
+    """A pod was added or changed. A relist may repeat it."""
 
     pod: ObservedPod
 
@@ -39,8 +39,10 @@ class NodeDeleted:
 
 @dataclass(frozen=True, slots=True)
 class NodeObjectUpdated:
-    """A custom resource that bears a node's name was added or changed. `kind` is what the operator calls its kind, `text` the
-    object as JSON. The node need not be there."""
+    """A custom resource named after a node was added or changed.
+
+    `kind` is the kind's name in the operator's settings, `text` the object as JSON. The node may not exist.
+    """
 
     kind: str
     name: NodeName
@@ -92,7 +94,7 @@ class PodSetDeleted:
 
 @dataclass(frozen=True, slots=True)
 class StorageObjectUpdated:
-    """A volume, a claim, or another object of storage was added or changed."""
+    """A volume, a volume claim or another storage object was added or changed."""
 
     storage_object: StorageObject | CsiNode
 
@@ -108,7 +110,7 @@ class StorageObjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class DeviceObjectUpdated:
-    """A claim for devices, a slice of them, or a class was added or changed."""
+    """A ResourceClaim, ResourceSlice or DeviceClass was added or changed."""
 
     device_object: DeviceObject
 
@@ -124,7 +126,7 @@ class DeviceObjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class DeviceKindServed:
-    """Whether the API server lets us see objects of this kind."""
+    """Whether the API server serves objects of this kind."""
 
     kind: DeviceKind
     served: bool
@@ -132,22 +134,22 @@ class DeviceKindServed:
 
 @dataclass(frozen=True, slots=True)
 class ExtendedClaimDeleted:
-    """A claim that was made for a pod's extended resources is not there any more, or never came to be."""
+    """The claim for a pod's extended resources was deleted or never created."""
 
     claim: ResourceClaimKey
 
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """The first whole lists of everything that is mirrored are in: deciding may begin."""
+    """The initial lists of all reflectors are complete; scheduling may begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoliciesUpdated:
-    """The policies' ConfigMap as it now stands, compiled in the shell, or its absence (`bundle` None).
+    """The compiled content of the policies' ConfigMap, or its absence (`bundle` None).
 
-    `last_good` comes with the first offer only: what our own ConfigMap kept of earlier runs, compiled. `source_name` and
-    `last_good_source_name` are for words: where the texts stand, and where the last known good ones (empty: nowhere).
+    `last_good` is set on the first event only: the compiled last known good texts of an earlier process. `source_name` and
+    `last_good_source_name` name both sources in messages; an empty `last_good_source_name` means that there is no such source.
     """
 
     bundle: PolicyBundle | None
@@ -159,14 +161,14 @@ class PoliciesUpdated:
 
 @dataclass(frozen=True, slots=True)
 class SavedPolicyStatesLoaded:
-    """What an earlier process kept of the values of policies' states, by policy, as it was written. Before the first policies."""
+    """The policies' states as an earlier process saved them (policy name to text). Precedes the first `PoliciesUpdated`."""
 
     texts: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class SamplesArrived:
-    """Fresh samples of one metric of one policy, in the held unit of the metric's type."""
+    """New samples of one metric of one policy, in the base unit of the metric's type."""
 
     policy: str
     metric: str
@@ -175,7 +177,7 @@ class SamplesArrived:
 
 @dataclass(frozen=True, slots=True)
 class SamplesFailed:
-    """A policy's metric was asked for in vain, or nobody serves it: there is nothing to wait for."""
+    """A policy's metric could not be read or has no source. Waiting for its samples is pointless."""
 
     policy: str
     metric: str
@@ -183,7 +185,7 @@ class SamplesFailed:
 
 @dataclass(frozen=True, slots=True)
 class BindConfirmed:
-    """The pod is on that node: the server said 201, or showed it there when asked."""
+    """The pod is on that node: the server answered 201, or a read of the pod showed it."""
 
     uid: PodUid
     node: NodeName
@@ -191,7 +193,7 @@ class BindConfirmed:
 
 @dataclass(frozen=True, slots=True)
 class BindRefused:
-    """The bind was answered and did not happen. `reason` is the server's word. The pod may be tried again."""
+    """The server refused the bind with this reason. The pod may be retried."""
 
     uid: PodUid
     reason: str
@@ -199,7 +201,7 @@ class BindRefused:
 
 @dataclass(frozen=True, slots=True)
 class BindLost:
-    """The pod that was to be bound is gone, is bound elsewhere, or has another UID now: nothing to try again."""
+    """The pod is deleted, bound elsewhere or replaced by one with another UID. There is nothing to retry."""
 
     uid: PodUid
     reason: str
@@ -207,8 +209,7 @@ class BindLost:
 
 @dataclass(frozen=True, slots=True)
 class PrebindWritten:
-    """A `Prebind` was carried out: these are the versions in which the objects say so, by a volume's name or a claim's
-    key."""
+    """A `Prebind` succeeded. `versions` are those of the written objects, by volume name or claim key."""
 
     uid: PodUid
     versions: Mapping[PrebindTarget, int]
@@ -216,8 +217,7 @@ class PrebindWritten:
 
 @dataclass(frozen=True, slots=True)
 class PrebindRefused:
-    """A `Prebind` ended before everything was written; `versions` are those of what was. `reason` is the server's
-    word."""
+    """A `Prebind` failed for the server's `reason`. `versions` are those of the objects written before."""
 
     uid: PodUid
     reason: str
@@ -226,7 +226,7 @@ class PrebindRefused:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """An `Evict` was carried out: each victim was told to end (`victims`), or had gone before (`already_deleted`)."""
+    """An `Evict` succeeded: each victim was deleted (`victims`) or no longer existed (`already_deleted`)."""
 
     preemptor: PodUid
     victims: tuple[PodUid, ...]
@@ -235,8 +235,10 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class EvictionRefused:
-    """An `Evict` ended before all victims were told to end; `victims` were. `forbidden`: by RBAC, so that another try
-    would end in the same way. `reason` is the server's word."""
+    """An `Evict` failed for the server's `reason`. `victims` were deleted before.
+
+    `forbidden` means that RBAC forbids it, so that a retry would fail in the same way.
+    """
 
     preemptor: PodUid
     reason: str
@@ -246,7 +248,7 @@ class EvictionRefused:
 
 @dataclass(frozen=True, slots=True)
 class ExtendersAnswered:
-    """What became of a `CallExtenders`. `failure`: an extender that must not be left out gave no answer, and why."""
+    """The result of a `CallExtenders`. `failure` says why an extender that is not ignorable gave no answer."""
 
     call_id: int
     answers: ExtenderResults

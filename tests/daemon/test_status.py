@@ -68,7 +68,7 @@ def test_a_pod_that_waits_for_no_policy_says_why_not() -> None:
 
 def test_a_pod_of_a_policy_that_never_checked_is_sent_to_what_is_wrong_with_it() -> None:
     rig = Rig({"test.policy": FIT, "odd.policy": "policy odd version 1\nfilter x require y\n"}, node("a"))
-    rig.see(replace(pod("web"), scheduler="odd"))
+    rig.observe(replace(pod("web"), scheduler="odd"))
 
     assert page(rig, "default/web")["note"] == (
         "policy `odd` is refused, and nothing runs in its place: /policy says what is wrong with odd.policy"

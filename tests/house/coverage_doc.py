@@ -1,4 +1,4 @@
-"""What is covered of kube-scheduler's default profile and of the language, and what is not, from what the program says."""
+"""Generates what the program supports of kube-scheduler's default profile and of the language."""
 
 from collections.abc import Mapping
 
@@ -22,10 +22,10 @@ MAY_BE_LEFT_OUT: Mapping[str, str] = {
 
 def covered() -> str:
     """Two sentences for the README."""
-    plugins = list(dict.fromkeys(one.plugin for one in BUILTINS.values()))
-    lacking = list(dict.fromkeys(one.plugin for one in UNSUPPORTED_FEATURES))
-    pending = [one for one in lacking if one not in plugins]
-    parts = [one for one in lacking if one in plugins]
+    plugins = list(dict.fromkeys(builtin.plugin for builtin in BUILTINS.values()))
+    lacking = list(dict.fromkeys(feature.plugin for feature in UNSUPPORTED_FEATURES))
+    pending = [plugin for plugin in lacking if plugin not in plugins]
+    parts = [plugin for plugin in lacking if plugin in plugins]
     looks = "looks" if len(pending) == 1 else "look"
     in_part = f", and parts of what {_listed(parts)} does" if parts else ""
     return (
@@ -39,7 +39,9 @@ def covered() -> str:
 def not_covered() -> str:
     """The whole list."""
     lines = ["| kube-scheduler's plugin | a pod uses it by | what happens |", "|---|---|---|"]
-    lines += [f"| {one.plugin} | {one.usage} | {one.effect} |" for one in UNSUPPORTED_FEATURES]
+    lines += [
+        f"| {feature.plugin} | {feature.usage} | {feature.effect} |" for feature in UNSUPPORTED_FEATURES
+    ]
     return "\n".join(lines)
 
 
@@ -56,4 +58,4 @@ def not_carried_out() -> str:
 
 def _errors(statement: str) -> set[str]:
     checked = check_text(f"policy example version 1\ninclude kube_default\n{statement}\n")
-    return {one.code for one in checked.diagnostics if one.severity >= Severity.ERROR}
+    return {diagnostic.code for diagnostic in checked.diagnostics if diagnostic.severity >= Severity.ERROR}

@@ -1,4 +1,4 @@
-"""The parts of the documentation that are made from the program, so that they cannot fall behind it.
+"""The generated parts of the documentation.
 
     python -m tests.house.docs [--update]
 
@@ -64,7 +64,7 @@ def should_be(path: Path) -> str:
     if whole is not None:
         return whole()
     return _MARKED.sub(
-        lambda found: f"{found[1]}\n{SECTIONS[found[2]]().strip()}\n\n{found[3]}",
+        lambda match: f"{match[1]}\n{SECTIONS[match[2]]().strip()}\n\n{match[3]}",
         path.read_text(encoding="utf-8"),
     )
 
@@ -72,7 +72,7 @@ def should_be(path: Path) -> str:
 def marks() -> Iterator[str]:
     """The sections that are used somewhere."""
     for path in written_pages():
-        yield from (found[2] for found in _MARKED.finditer(path.read_text(encoding="utf-8")))
+        yield from (match[2] for match in _MARKED.finditer(path.read_text(encoding="utf-8")))
 
 
 def behind() -> list[Path]:

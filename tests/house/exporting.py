@@ -1,4 +1,4 @@
-"""What `/metrics` shows of an app that has done a bit of everything, on virtual time against the server in memory."""
+"""The metrics that an app exports after a varied run on virtual time against the in-memory server."""
 
 import asyncio
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Exported:
 def exported() -> tuple[Exported, ...]:
     """In the order in which they are shown."""
     text = _exposition()
-    found: dict[str, Exported] = {}
+    metrics: dict[str, Exported] = {}
     types: dict[str, str] = {}
     helps: dict[str, str] = {}
     for line in text.splitlines():
@@ -39,16 +39,16 @@ def exported() -> tuple[Exported, ...]:
         elif line.startswith("# TYPE "):
             name, _, kind = line.removeprefix("# TYPE ").partition(" ")
             types[name] = kind
-            found[name] = Exported(name, kind, helps[name], (), False)
+            metrics[name] = Exported(name, kind, helps[name], (), False)
         else:
             labelled, _, _ = line.rpartition(" ")
             name, _, inside = labelled.partition("{")
             family = _family(name, types)
             labels = tuple(part.partition("=")[0] for part in inside.rstrip("}").split('",') if part)
-            found[family] = Exported(
-                family, types[family], helps[family], tuple(one for one in labels if one != "le"), True
+            metrics[family] = Exported(
+                family, types[family], helps[family], tuple(label for label in labels if label != "le"), True
             )
-    return tuple(found.values())
+    return tuple(metrics.values())
 
 
 _STATE = "state reward: float { key = pod.name  value = 0.5  keep = 90%  start = 1.0 }\n"
@@ -111,7 +111,7 @@ def _exposition() -> str:
         urgent = {"priorityClassName": "urgent"}
         world.add_pod("urgent", cpu="1", scheduler="test", priority=1000, spec=urgent)
         await until(lambda: app.evictor.counts.evicted, "the first to make room")
-        await until(lambda: any(one.last_good_poll for one in app.sampler.statuses()), "a poll")
+        await until(lambda: any(status.last_good_poll for status in app.sampler.statuses()), "a poll")
         shown.append(telemetry.registry.render())
         app.request_stop()
         await run

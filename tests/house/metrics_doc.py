@@ -1,4 +1,4 @@
-"""The table of metrics, from what an app at work exports, and what it has not of kube-scheduler's."""
+"""Generates the table of exported metrics and the list of missing kube-scheduler metrics."""
 
 from collections.abc import Mapping
 
@@ -39,9 +39,9 @@ not. Source: `pkg/scheduler/metrics/metrics.go`."""
 
 def table() -> str:
     lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
-    for one in sorted(exported(), key=lambda one: (not one.name.startswith(KUBE_SCHEDULERS), one.name)):
-        labels = ", ".join(f"`{label}`" for label in one.labels)
-        lines.append(f"| `{one.name}` | {one.type} | {labels} | {one.help} |")
+    for metric in sorted(exported(), key=lambda one: (not one.name.startswith(KUBE_SCHEDULERS), one.name)):
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} |")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""What the commands of `docs/offline.md` and `docs/testing-policies.md` print for the files in `docs/examples`, run as a user would run them."""
+"""Generates the command output in `docs/offline.md` and `docs/testing-policies.md` from `docs/examples`."""
 
 import os
 import subprocess

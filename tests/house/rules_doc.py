@@ -1,4 +1,4 @@
-"""`docs/rules.md`: every diagnostic, from the catalogue that `policysched rule` prints."""
+"""Generates `docs/rules.md` from the catalogue that `policysched rule` prints."""
 
 from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS
 from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc
@@ -28,17 +28,17 @@ _BLOCKS = {
 def page() -> str:
     parts = [_INTRODUCTION, *_contents()]
     for digit, title in _BLOCKS.items():
-        rules = [one for one in DIAGNOSTIC_DOCS.values() if one.code[2] == digit]
+        rules = [rule for rule in DIAGNOSTIC_DOCS.values() if rule.code[2] == digit]
         if rules:
-            parts += [f"## {title}\n", *(_section(one) for one in rules)]
+            parts += [f"## {title}\n", *(_section(rule) for rule in rules)]
     return "\n".join(parts).rstrip() + "\n"
 
 
 def _contents() -> list[str]:
     lines = ["| code | name | severity | |", "|---|---|---|---|"]
     lines += [
-        f"| [{one.code}](#{one.code.lower()}-{one.name}) | {one.name} | {one.severity.label} | {_cell(one.summary)} |"
-        for one in DIAGNOSTIC_DOCS.values()
+        f"| [{rule.code}](#{rule.code.lower()}-{rule.name}) | {rule.name} | {rule.severity.label} | {_cell(rule.summary)} |"
+        for rule in DIAGNOSTIC_DOCS.values()
     ]
     return [*lines, ""]
 
@@ -47,11 +47,15 @@ def _cell(text: str) -> str:
     return text.replace("|", r"\|")
 
 
-def _section(one: DiagnosticDoc) -> str:
-    summary = one.summary[0].upper() + one.summary[1:]
-    parts = [f"### {one.code} {one.name}\n", f"*{one.severity.label}.* {summary}.\n", f"{one.explanation}\n"]
-    if one.bad_example:  # diagnostics of a running scheduler have no examples
-        parts += ["Triggers it:\n", _fenced(one.bad_example), "Fixed:\n", _fenced(one.good_example)]
+def _section(rule: DiagnosticDoc) -> str:
+    summary = rule.summary[0].upper() + rule.summary[1:]
+    parts = [
+        f"### {rule.code} {rule.name}\n",
+        f"*{rule.severity.label}.* {summary}.\n",
+        f"{rule.explanation}\n",
+    ]
+    if rule.bad_example:  # diagnostics of a running scheduler have no examples
+        parts += ["Triggers it:\n", _fenced(rule.bad_example), "Fixed:\n", _fenced(rule.good_example)]
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The table of settings, from the schema that they are checked against, the flags of `run` and the defaults in the code."""
+"""Generates the table of settings from the schema, the flags of `run` and the defaults in the code."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -106,6 +106,6 @@ def _flag(name: str) -> str:
 
 
 def _said(name: str, field: Mapping[str, Any]) -> str:
-    said = field.get("description") or SAID[name]
+    text = field.get("description") or SAID[name]
     choices = field.get("enum")
-    return f"{said} ({', '.join(choices)})" if choices else said
+    return f"{text} ({', '.join(choices)})" if choices else text

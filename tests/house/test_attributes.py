@@ -1,4 +1,4 @@
-"""Every attribute of the table can be read, by the plan and by the oracle, and both read what the objects say."""
+"""The engine and the reference implementation read every attribute, with the value that the objects have."""
 
 from collections.abc import Mapping
 from unittest.mock import Mock
@@ -102,18 +102,20 @@ VALUES: Mapping[str, str] = {
 is added here."""
 
 
-def written(one: BuiltinAttribute) -> str:
+def written(attribute: BuiltinAttribute) -> str:
     """The attribute as a policy reads it, with a key where it is a map."""
-    key = {"texts": "Ready" if one.path == ("conditions",) else "key", "resources": "memory", None: None}[
-        one.key_kind
-    ]
-    return one.qualified_name if key is None else f'{one.qualified_name}["{key}"]'
+    key = {
+        "texts": "Ready" if attribute.path == ("conditions",) else "key",
+        "resources": "memory",
+        None: None,
+    }[attribute.key_kind]
+    return attribute.qualified_name if key is None else f'{attribute.qualified_name}["{key}"]'
 
 
 def checked(rule: str) -> Program:
-    found = check_text(f"policy test version 1\n{rule}\n")
-    assert found.program is not None, [one.message for one in found.diagnostics]
-    return found.program
+    checked = check_text(f"policy test version 1\n{rule}\n")
+    assert checked.program is not None, [diagnostic.message for diagnostic in checked.diagnostics]
+    return checked.program
 
 
 def by_the_plan(program: Program) -> PlacementExplanation:
@@ -134,13 +136,15 @@ def said_by(explanation: PlacementExplanation) -> list[str]:
 
 def test_there_is_a_value_for_every_attribute_of_pods_nodes_and_namespaces() -> None:
     assert set(VALUES) == {
-        one.qualified_name for one in ATTRIBUTES.values() if one.owner in ("pod", "node", "namespace")
+        attribute.qualified_name
+        for attribute in ATTRIBUTES.values()
+        if attribute.owner in ("pod", "node", "namespace")
     }
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_the_plan_and_the_oracle_read_what_the_objects_say(name: str) -> None:
-    one = next(one for one in ATTRIBUTES.values() if one.qualified_name == name)
+def test_engine_and_reference_read_the_values_of_the_objects(name: str) -> None:
+    one = next(attribute for attribute in ATTRIBUTES.values() if attribute.qualified_name == name)
     placeholder = written(one).replace('"', r"\"")
     program = checked(f'filter probe reject pod.name != "" else "it is {{{placeholder}}}"')
 
@@ -159,13 +163,13 @@ NEIGHBOURS = {
 """What the counted pod has otherwise than `a_pod("web")`."""
 
 
-def condition_on(one: BuiltinAttribute) -> str:
+def condition_on(attribute: BuiltinAttribute) -> str:
     """A condition that holds for the neighbour, by the type of what is read."""
-    text, path = written(one), ".".join(one.path)
+    text, path = written(attribute), ".".join(attribute.path)
     value = NEIGHBOURS.get(path) or VALUES[f"pod.{path}"]
-    if one.key_kind == "texts":
+    if attribute.key_kind == "texts":
         return f'{text} else "" == "{value}"'
-    match one.type.kind:
+    match attribute.type.kind:
         case TypeKind.STRING:
             return f'{text} == "{value}"'
         case TypeKind.LIST:
@@ -178,12 +182,12 @@ def condition_on(one: BuiltinAttribute) -> str:
             return f"{text} == {value}"
 
 
-COUNTED = [one for one in ATTRIBUTES.values() if one.owner == "other"]
+COUNTED = [attribute for attribute in ATTRIBUTES.values() if attribute.owner == "other"]
 
 
-@pytest.mark.parametrize("one", COUNTED, ids=[one.qualified_name for one in COUNTED])
-def test_the_plan_and_the_oracle_read_it_of_a_counted_pod(one: BuiltinAttribute) -> None:
-    condition = condition_on(one)
+@pytest.mark.parametrize("attribute", COUNTED, ids=[attribute.qualified_name for attribute in COUNTED])
+def test_engine_and_reference_read_attributes_of_counted_pods(attribute: BuiltinAttribute) -> None:
+    condition = condition_on(attribute)
     program = checked(
         f'filter found reject count(pods on node where {condition}) == 1 else "found"\n'
         f'filter none reject count(pods on node where not ({condition})) == 1 else "not found"'
@@ -195,7 +199,7 @@ def test_the_plan_and_the_oracle_read_it_of_a_counted_pod(one: BuiltinAttribute)
     assert plan == oracle
 
 
-def test_an_attribute_that_is_read_wrongly_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrongly_read_attribute_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     program = checked('filter probe reject pod.name != "" else "it is {node.pods}"')
     monkeypatch.setattr(plain, "_node_attribute", Mock(return_value=99))
 

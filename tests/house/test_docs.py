@@ -1,4 +1,4 @@
-"""The documentation says what the program does: generated parts are up to date, settings and metrics are all there."""
+"""The documentation matches the program: generated parts are up to date, settings and metrics complete."""
 
 import dataclasses
 import re
@@ -37,7 +37,7 @@ SCHEMAS = sorted((ROOT / "policysched" / "schemas").glob("*.json"))
 
 
 @pytest.mark.parametrize("path", docs.written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_what_is_generated_of_a_page_is_up_to_date(path: Path) -> None:
+def test_the_generated_parts_of_a_page_are_up_to_date(path: Path) -> None:
     written = path.read_text(encoding="utf-8")
 
     assert written == docs.should_be(path), f"run: {docs.COMMAND}"
@@ -47,7 +47,7 @@ def test_every_generated_section_is_used_once() -> None:
     assert sorted(docs.marks()) == sorted(docs.SECTIONS)
 
 
-def test_a_page_that_falls_behind_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outdated_page_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docs").mkdir()
     page = tmp_path / "README.md"
     page.write_text("<!-- generated: units -->\nan old table\n<!-- end -->\n")
@@ -88,7 +88,7 @@ def test_the_readme_names_every_plugin_as_covered_or_not() -> None:
 # ── settings ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_setting_is_described_and_nothing_else_is() -> None:
+def test_exactly_the_existing_settings_are_described() -> None:
     undescribed = {name for name, field in settings_doc.fields() if not field.get("description")}
 
     assert set(settings_doc.SAID) == undescribed - {"policies", "last_good"}
@@ -104,7 +104,7 @@ def test_every_setting_is_described_and_nothing_else_is() -> None:
         or name.startswith(("api.", "log."))
     ],
 )
-def test_the_default_that_is_documented_is_the_one_that_is_used(name: str) -> None:
+def test_the_documented_default_is_the_actual_one(name: str) -> None:
     documented = yaml.safe_load(settings_doc.default(name))
 
     nested: object = documented
@@ -117,7 +117,7 @@ def test_the_default_that_is_documented_is_the_one_that_is_used(name: str) -> No
     assert dataclasses.replace(as_documented, configured={}) == dataclasses.replace(unset, configured={})
 
 
-def test_another_value_than_the_default_makes_other_settings() -> None:
+def test_a_value_other_than_the_default_changes_the_settings() -> None:
     unset = read_settings(None, {}, {"policies": "a/b"})
 
     changed = read_settings(None, {}, {"policies": "a/b", "scheduling": {"backoff_max_s": 30}})
@@ -125,7 +125,7 @@ def test_another_value_than_the_default_makes_other_settings() -> None:
     assert changed.limits.backoff_max_s == 30 != unset.limits.backoff_max_s
 
 
-def test_the_settings_of_the_manifests_are_settings() -> None:
+def test_the_manifests_use_existing_settings() -> None:
     read = read_settings(ROOT / "deploy" / "settings.yaml", {}, {})
 
     assert read.http is not None and read.lease is not None
@@ -138,7 +138,7 @@ def test_the_settings_of_the_manifests_are_settings() -> None:
 @pytest.mark.parametrize(
     "name", [name for name, _ in settings_doc.fields() if re.match(r"extender_server\.(?!tls)", name)]
 )
-def test_a_documented_default_of_the_extender_is_the_one_that_is_used(name: str) -> None:
+def test_a_documented_default_of_the_extender_is_the_actual_one(name: str) -> None:
     given = {"policies": "a/b", "http": ":1"}
     documented = {name.partition(".")[2]: yaml.safe_load(settings_doc.default(name))}
 
@@ -166,49 +166,49 @@ OF_OTHER_PROGRAMS = frozenset(
 
 
 def flags_of(command: click.Command) -> set[str]:
-    options = [one for one in command.params if isinstance(one, click.Option)]
-    return {flag for one in options for flag in (*one.opts, *one.secondary_opts)}
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    return {flag for option in options for flag in (*option.opts, *option.secondary_opts)}
 
 
 def commands() -> list[click.Command]:
-    found = [main.get_command(click.Context(main), name) for name in COMMANDS]
-    return [one for one in found if one is not None]
+    listed = [main.get_command(click.Context(main), name) for name in COMMANDS]
+    return [command for command in listed if command is not None]
 
 
 def flags_in(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+(?!\w)", text))
 
 
-def test_the_page_of_commands_has_each_with_every_flag() -> None:
+def test_the_commands_page_lists_every_command_with_every_flag() -> None:
     sections = re.split(r"^## ", docs.PAGES["docs/commands.md"](), flags=re.MULTILINE)[1:]
 
-    assert [one.split("\n")[0] for one in sections] == list(COMMANDS)
+    assert [section.split("\n")[0] for section in sections] == list(COMMANDS)
     for command, section in zip(commands(), sections, strict=True):
         assert flags_of(command) <= flags_in(section)
 
 
 @pytest.mark.parametrize("path", docs.written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_a_flag_that_a_page_names_is_one_of_a_command(path: Path) -> None:
-    there = set().union(*map(flags_of, commands())) | {"--help", "--version"}
+def test_a_flag_that_a_page_names_exists(path: Path) -> None:
+    existing = set().union(*map(flags_of, commands())) | {"--help", "--version"}
 
-    assert flags_in(path.read_text(encoding="utf-8")) - there - OF_OTHER_PROGRAMS == set()
+    assert flags_in(path.read_text(encoding="utf-8")) - existing - OF_OTHER_PROGRAMS == set()
 
 
-def test_a_flag_that_is_not_there_would_be_noticed() -> None:
+def test_a_missing_flag_is_noticed() -> None:
     assert flags_in("give `--metric` or --no-wait, and a-b--c") == {"--metric", "--no-wait"}
 
 
-def test_the_exit_codes_of_the_scheduler_are_those_that_its_page_lists() -> None:
+def test_the_page_lists_the_exit_codes_of_the_scheduler() -> None:
     page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
     table = page[page.index("| exit code |") :].split("\n\n")[0]
 
     listed = [int(code) for code in re.findall(r"^\| (\d+) \|", table, flags=re.MULTILINE)]
 
-    assert listed == sorted({one.value for one in ExitReason} | {CommandError.exit_code})
+    assert listed == sorted({exit_reason.value for exit_reason in ExitReason} | {CommandError.exit_code})
     assert ExitReason.CLOCK_SET_BACK.value == EXIT_CLOCK_SET_BACK
 
 
-def test_the_metrics_of_the_extender_are_those_that_its_page_or_that_of_the_scheduler_lists() -> None:
+def test_the_pages_list_the_metrics_of_the_extender() -> None:
     telemetry = ExtenderTelemetry()
     settings = read_extender_settings(None, {}, {"policies": "a/b", "http": ":1"})
     exports: list[str] = []
@@ -238,8 +238,8 @@ def test_the_metrics_of_the_extender_are_those_that_its_page_or_that_of_the_sche
 # ── metrics and alerts ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_metric_has_a_sample_in_the_run_that_the_table_is_made_from() -> None:
-    assert [one.name for one in exported() if not one.sampled] == []
+def test_every_metric_has_a_sample_in_the_run_behind_the_table() -> None:
+    assert [metric.name for metric in exported() if not metric.sampled] == []
 
 
 OF_KUBE_SCHEDULER = """
@@ -259,8 +259,8 @@ OF_KUBE_SCHEDULER = """
 """All of kube-scheduler 1.36's, read off `pkg/scheduler/metrics/metrics.go`."""
 
 
-def test_each_metric_of_kube_schedulers_is_here_or_it_is_said_what_is_in_its_place() -> None:
-    here = {one.name for one in exported() if one.name.startswith(metrics_doc.KUBE_SCHEDULERS)}
+def test_each_kube_scheduler_metric_exists_or_its_replacement_is_documented() -> None:
+    here = {metric.name for metric in exported() if metric.name.startswith(metrics_doc.KUBE_SCHEDULERS)}
     not_here = {metrics_doc.KUBE_SCHEDULERS + name for name in metrics_doc.NOT_HERE}
 
     assert here.isdisjoint(not_here)
@@ -268,16 +268,16 @@ def test_each_metric_of_kube_schedulers_is_here_or_it_is_said_what_is_in_its_pla
 
 
 def alert_expressions() -> dict[str, str]:
-    found: dict[str, str] = {}
+    expressions: dict[str, str] = {}
     for path in sorted((ROOT / "deploy" / "alerts").glob("*.yaml")):
         for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
-            found |= {rule["alert"]: rule["expr"] for rule in group["rules"]}
-    return found
+            expressions |= {rule["alert"]: rule["expr"] for rule in group["rules"]}
+    return expressions
 
 
 @pytest.mark.parametrize("alert", alert_expressions())
 def test_an_alert_reads_metrics_and_labels_that_are_exported(alert: str) -> None:
-    known = {one.name: set(one.labels) for one in exported()}
+    known = {metric.name: set(metric.labels) for metric in exported()}
 
     read = metrics_in(alert_expressions()[alert])
 
@@ -289,13 +289,13 @@ def test_an_alert_reads_metrics_and_labels_that_are_exported(alert: str) -> None
 
 def metrics_in(expression: str) -> dict[str, set[str]]:
     """Our metrics in a PromQL expression, with the labels that it selects by."""
-    found: dict[str, set[str]] = {}
+    labels_of: dict[str, set[str]] = {}
     for name, selector in re.findall(r"\b((?:policysched|scheduler)_\w+)\b(?:\{([^}]*)\})?", expression):
-        found.setdefault(name, set()).update(re.findall(r"(\w+)\s*[=!]", selector))
-    return found
+        labels_of.setdefault(name, set()).update(re.findall(r"(\w+)\s*[=!]", selector))
+    return labels_of
 
 
-def test_an_alert_on_a_metric_or_label_that_is_not_there_would_be_noticed() -> None:
+def test_an_alert_on_a_missing_metric_or_label_is_noticed() -> None:
     assert metrics_in('rate(policysched_nothing{result="x", b!="y"}[5m]) > 0') == {
         "policysched_nothing": {"result", "b"}
     }
@@ -306,30 +306,30 @@ def test_an_alert_on_a_metric_or_label_that_is_not_there_would_be_noticed() -> N
 
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
 def test_a_schema_is_a_valid_schema_of_its_draft_with_a_title(path: Path) -> None:
-    found = schema(path.stem)
+    document = schema(path.stem)
 
-    jsonschema.Draft202012Validator.check_schema(found)
-    assert found["$schema"] == jsonschema.Draft202012Validator.META_SCHEMA["$id"]
-    assert found["title"]
+    jsonschema.Draft202012Validator.check_schema(document)
+    assert document["$schema"] == jsonschema.Draft202012Validator.META_SCHEMA["$id"]
+    assert document["title"]
 
 
 # ── what is not there ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("part", coverage_doc.MAY_BE_LEFT_OUT)
-def test_a_part_that_may_be_left_out_is_used_as_the_language_has_it(part: str) -> None:
+def test_an_example_of_an_optional_part_is_valid(part: str) -> None:
     text = coverage_doc.MAY_BE_LEFT_OUT[part]
 
-    found = check_text(f"policy example version 1\ninclude kube_default\n{text}\n").diagnostics
+    checked = check_text(f"policy example version 1\ninclude kube_default\n{text}\n").diagnostics
 
-    assert [one.message for one in found if one.severity >= Severity.ERROR] == []
+    assert [diagnostic.message for diagnostic in checked if diagnostic.severity >= Severity.ERROR] == []
 
 
 # ── words that people search for ───────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("path", docs.written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_a_code_that_a_page_names_is_one_of_the_catalogue(path: Path) -> None:
+def test_a_code_that_a_page_names_is_in_the_catalogue(path: Path) -> None:
     named = set(re.findall(r"\bPS\d{3}\b", path.read_text(encoding="utf-8")))
 
     assert named <= DIAGNOSTIC_DOCS.keys()
@@ -351,7 +351,7 @@ def reasons_in_the_code() -> set[str]:
 def test_every_reason_of_an_event_or_a_condition_is_explained() -> None:
     page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
 
-    said = reasons_in_the_code()
+    reasons = reasons_in_the_code()
 
-    assert {"Scheduled", "InvalidInput", "PolicyRejected", "SchedulerError", "MetricOutage"} <= said
-    assert {reason for reason in said if f"`{reason}`" not in page} == set()
+    assert {"Scheduled", "InvalidInput", "PolicyRejected", "SchedulerError", "MetricOutage"} <= reasons
+    assert {reason for reason in reasons if f"`{reason}`" not in page} == set()

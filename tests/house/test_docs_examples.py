@@ -45,11 +45,11 @@ class Block:
 
 
 def blocks_of(page: str, text: str) -> list[Block]:
-    found = []
+    mistakes = []
     for match in _FENCE.finditer(text):
         language, _, rest = match[2].strip().partition(" ")
-        found.append(Block(page, text.count("\n", 0, match.start()) + 1, language, rest, match[3]))
-    return found
+        mistakes.append(Block(page, text.count("\n", 0, match.start()) + 1, language, rest, match[3]))
+    return mistakes
 
 
 def all_blocks() -> list[Block]:
@@ -65,8 +65,10 @@ def said_of(block: Block, others: dict[str, str]) -> tuple[set[str], set[str]]:
     """The codes of the errors in an example, and those of everything that is said of it."""
     whole = block.text if _HEADER.match(block.text) else PRELUDE + block.text
     sources = {key: Source(key, text) for key, text in {**others, "example.policy": whole}.items()}
-    found = lint([SourceSet("example", sources, frozenset({"example.policy"}), {})])
-    return {one.code for one in found if one.severity >= Severity.ERROR}, {one.code for one in found}
+    diagnostics = lint([SourceSet("example", sources, frozenset({"example.policy"}), {})])
+    return {diagnostic.code for diagnostic in diagnostics if diagnostic.severity >= Severity.ERROR}, {
+        diagnostic.code for diagnostic in diagnostics
+    }
 
 
 def beside(block: Block) -> dict[str, str]:
@@ -79,7 +81,7 @@ def beside(block: Block) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("block", POLICIES, ids=str)
-def test_a_policy_has_no_errors_but_those_that_it_is_to_show(block: Block) -> None:
+def test_a_policy_example_has_only_its_declared_errors(block: Block) -> None:
     meant = set(block.rest.split()) if not block.rest.startswith("file=") else set()
 
     errors, everything = said_of(block, beside(block))
@@ -88,7 +90,7 @@ def test_a_policy_has_no_errors_but_those_that_it_is_to_show(block: Block) -> No
     assert meant <= everything, "what is meant is not said"
 
 
-def test_an_example_with_a_mistake_would_be_noticed() -> None:
+def test_a_broken_example_is_noticed() -> None:
     mistaken = blocks_of("x.md", "```policy\nfilter a require nope\n```\n")
 
     assert [said_of(block, {})[0] for block in mistaken] == [{"PS210"}]
@@ -97,7 +99,7 @@ def test_an_example_with_a_mistake_would_be_noticed() -> None:
 @pytest.mark.parametrize(
     "block", [block for block in BLOCKS if block.page not in MADE_FROM_THE_CATALOGUE], ids=str
 )
-def test_a_block_says_what_it_holds_and_a_policy_is_not_fenced_as_something_else(block: Block) -> None:
+def test_a_block_is_fenced_with_its_language(block: Block) -> None:
     fragment = block.page in ("docs/builtins.md", "docs/ARCHITECTURE.md")
 
     assert block.language or fragment, "a fence without a language"
@@ -106,7 +108,7 @@ def test_a_block_says_what_it_holds_and_a_policy_is_not_fenced_as_something_else
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "json"], ids=str)
-def test_an_answer_in_json_fits_the_schema_of_its_page(block: Block) -> None:
+def test_a_json_example_matches_the_schema_of_its_page(block: Block) -> None:
     answer = json.loads(block.text)
 
     name = "policy" if "policies" in answer else "decisions"
@@ -114,7 +116,7 @@ def test_an_answer_in_json_fits_the_schema_of_its_page(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "yaml"], ids=str)
-def test_a_file_in_yaml_is_what_its_first_line_says(block: Block) -> None:
+def test_a_yaml_example_is_the_file_that_its_first_line_names(block: Block) -> None:
     value = yaml.safe_load(block.text)
 
     kind = re.match(r"# (settings|samples)\.yaml\n", block.text)
@@ -157,9 +159,9 @@ def all_commands() -> list[tuple[str, list[str]]]:
 
 
 def command(name: str) -> click.Command:
-    found = main.get_command(click.Context(main), name)
-    assert found is not None, f"there is no command {name}"
-    return found
+    command = main.get_command(click.Context(main), name)
+    assert command is not None, f"there is no command {name}"
+    return command
 
 
 def complaint(words: list[str]) -> str:
@@ -180,15 +182,15 @@ def complaint(words: list[str]) -> str:
     "words", [words for _, words in all_commands()], ids=[where for where, _ in all_commands()]
 )
 def test_a_command_line_of_the_documentation_has_valid_options(words: list[str]) -> None:
-    said = complaint(words)
+    error = complaint(words)
 
-    assert "no such file" not in said.lower() and "does not exist" not in said, (
+    assert "no such file" not in error.lower() and "does not exist" not in error, (
         "the options are parsed, not the files"
     )
-    assert said == ""
+    assert error == ""
 
 
-def test_a_command_line_with_an_unknown_option_would_be_noticed() -> None:
+def test_a_command_line_with_an_unknown_option_is_noticed() -> None:
     lines = "kubectl get pods -o yaml | policysched lint - --strict\n"
 
     assert ["No such option" in complaint(words) for words in commands_in(lines)] == [True]
@@ -207,7 +209,7 @@ def test_the_readme_lists_every_command() -> None:
 def links_of(text: str) -> list[str]:
     """Targets that are not addresses, outside of fences and code."""
     plain = re.sub(r"`[^`\n]*`", "code", _FENCE.sub("", text))
-    return [one for one in re.findall(r"\]\(([^)\s]+)\)", plain) if "://" not in one]
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", plain) if "://" not in link]
 
 
 def anchors_of(text: str) -> set[str]:
@@ -229,11 +231,11 @@ def broken_links(path: Path, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_links_lead_somewhere(path: Path) -> None:
+def test_link_targets_exist(path: Path) -> None:
     assert broken_links(path, path.read_text(encoding="utf-8")) == []
 
 
-def test_a_broken_link_would_be_noticed() -> None:
+def test_a_broken_link_is_noticed() -> None:
     text = "# A heading\n\n[a](#a-heading) [b](#b) [c](nowhere.md) [d](docs/language.md#types) [e](docs/language.md#typs)\n"
 
     assert broken_links(ROOT / "README.md", text) == ["#b", "nowhere.md", "docs/language.md#typs"]

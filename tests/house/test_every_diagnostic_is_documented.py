@@ -1,4 +1,4 @@
-"""Every code has prose and two examples: one that draws it, and the same mended."""
+"""Every diagnostic has an explanation, an example that triggers it and a corrected example."""
 
 import re
 
@@ -15,10 +15,13 @@ from policysched.text import Source
 def lint_example(rule: DiagnosticDoc, text: str) -> set[str]:
     """The codes that lint reports on an example, which may be a ConfigMap."""
     if text.startswith("apiVersion"):
-        return {found.code for found in lint(parse_sources(text, "example.yaml"))}
+        return {diagnostic.code for diagnostic in lint(parse_sources(text, "example.yaml"))}
     texts = {**dict(rule.other_files), "example.policy": text}
-    sources = {key: Source(key, one) for key, one in texts.items()}
-    return {found.code for found in lint([SourceSet("example", sources, frozenset({"example.policy"}), {})])}
+    sources = {key: Source(key, text) for key, text in texts.items()}
+    return {
+        diagnostic.code
+        for diagnostic in lint([SourceSet("example", sources, frozenset({"example.policy"}), {})])
+    }
 
 
 DRAWN_BY_TEXTS = {code: rule for code, rule in DIAGNOSTIC_DOCS.items() if not code.startswith(("PS7", "PS9"))}
@@ -26,12 +29,12 @@ DRAWN_BY_TEXTS = {code: rule for code, rule in DIAGNOSTIC_DOCS.items() if not co
 
 
 @pytest.mark.parametrize("rule", DRAWN_BY_TEXTS.values(), ids=DRAWN_BY_TEXTS.keys())
-def test_the_bad_example_draws_the_code(rule: DiagnosticDoc) -> None:
+def test_the_bad_example_gets_the_code(rule: DiagnosticDoc) -> None:
     assert rule.code in lint_example(rule, rule.bad_example)
 
 
 @pytest.mark.parametrize("rule", DRAWN_BY_TEXTS.values(), ids=DRAWN_BY_TEXTS.keys())
-def test_the_good_example_does_not_draw_the_code(rule: DiagnosticDoc) -> None:
+def test_the_good_example_does_not_get_the_code(rule: DiagnosticDoc) -> None:
     assert rule.code not in lint_example(rule, rule.good_example)
 
 

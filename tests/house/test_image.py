@@ -1,4 +1,4 @@
-"""The image, as far as it can be seen without an engine to build it: what goes in is there, and the user has what it needs."""
+"""The container image, checked without building it: its inputs exist and its user can run the program."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def copied() -> list[str]:
     return [name for line in lines for name in line.split()]
 
 
-def test_what_is_copied_into_the_image_is_there_and_is_let_through() -> None:
+def test_files_copied_into_the_image_exist_and_are_not_ignored() -> None:
     let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line.startswith("!")}
 
     assert copied()
@@ -40,7 +40,7 @@ def test_what_is_copied_into_the_image_is_there_and_is_let_through() -> None:
     assert set(copied()) == let_through
 
 
-def test_what_the_package_is_built_from_is_copied() -> None:
+def test_all_build_inputs_of_the_package_are_copied() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
 
@@ -55,7 +55,7 @@ def test_what_the_package_is_built_from_is_copied() -> None:
     assert needed == set(copied())
 
 
-def test_the_user_of_the_image_is_the_one_of_the_manifests_and_has_a_home() -> None:
+def test_the_user_of_the_image_is_that_of_the_manifests_and_has_a_home() -> None:
     manifest: Any = yaml.safe_load((ROOT / "deploy" / "deployment.yaml").read_text())
     context = manifest["spec"]["template"]["spec"]["securityContext"]
 
@@ -66,12 +66,12 @@ def test_the_user_of_the_image_is_the_one_of_the_manifests_and_has_a_home() -> N
     assert re.search(r"^ENV .*\bHOME=/", DOCKERFILE, re.MULTILINE)
 
 
-def test_a_user_that_is_but_a_number_can_run_it() -> None:
+def test_a_user_without_a_passwd_entry_can_run_it() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "HOME"}
 
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", WITHOUT_A_HOME], env=environment, capture_output=True, text=True, timeout=60
     )
 
-    assert found.stderr == "policysched: /no/such/file: no such kubeconfig file\n"
-    assert found.returncode == 2
+    assert process.stderr == "policysched: /no/such/file: no such kubeconfig file\n"
+    assert process.returncode == 2

@@ -60,7 +60,7 @@ def test_every_module_is_reachable_from_a_command() -> None:
     assert set(MODULES) - reached == set()
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_there_are_no_import_cycles() -> None:
     order: dict[str, int] = {}
     done: set[str] = set()
     circles: list[list[str]] = []
@@ -140,7 +140,7 @@ def assigned_in(owner: type) -> set[str]:
     return {node.attr for node in ast.walk(body) if isinstance(node, ast.Attribute)}
 
 
-def test_the_drawing_of_the_layers_is_the_contract_that_is_checked() -> None:
+def test_the_drawing_of_the_layers_matches_the_import_contract() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = settings["tool"]["importlinter"]["contracts"]
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")

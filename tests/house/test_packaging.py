@@ -1,4 +1,4 @@
-"""What is installed is whole: the grammar, the policies and the schemas come with the package."""
+"""The installed package is complete: it contains the grammar, the policies and the schemas."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FORCED: dict[str, str] = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
 
 
-def test_the_version_is_one() -> None:
+def test_the_project_and_the_package_have_the_same_version() -> None:
     assert PROJECT["project"]["version"] == __version__
 
 
@@ -28,7 +28,7 @@ def test_a_shipped_file_is_found_in_the_checkout(path: str) -> None:
     assert data_file(*path.split("/")).read_text(encoding="utf-8")
 
 
-def test_what_the_wheel_takes_along_is_there_and_is_all_that_is_asked_for() -> None:
+def test_the_wheel_contains_all_data_folders_that_the_code_reads() -> None:
     code = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "policysched").rglob("*.py"))
 
     asked_for = set(re.findall(r'\bdata_file\("(\w+)"', code))
@@ -71,9 +71,7 @@ def test_a_package_without_its_checkout_lints_and_finds_its_policies(tmp_path: P
     assert "no findings in" in done.stderr
 
 
-def test_a_package_that_lacks_its_grammar_would_be_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_without_its_grammar_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "policysched").mkdir()
     monkeypatch.setattr(data_files, "__file__", str(tmp_path / "policysched" / "resources.py"))
 

@@ -1,4 +1,4 @@
-"""What stands around the code: make targets, hooks and the workflow name what is there."""
+"""Make targets, hooks and the CI workflow name existing commands and files."""
 
 import re
 import shlex
@@ -23,10 +23,10 @@ def hooks_here() -> list[dict[str, Any]]:
 
 
 def hooks_for_others() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(
+    hooks: list[dict[str, Any]] = yaml.safe_load(
         (ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
     )
-    return found
+    return hooks
 
 
 POLICYSCHED_HOOKS = [
@@ -47,10 +47,10 @@ def test_fmt_and_lint_are_hooks_here_and_fmt_lint_and_test_are_hooks_for_others(
 def test_a_hook_that_runs_policysched_runs_a_command_that_takes_files(hook: dict[str, Any]) -> None:
     _, *words = shlex.split(hook["entry"])
 
-    found = main.get_command(click.Context(main), words[0])
+    command = main.get_command(click.Context(main), words[0])
 
-    assert found is not None
-    assert found.make_context(words[0], [*words[1:], "a.policy"]).params["paths"] == ("a.policy",)
+    assert command is not None
+    assert command.make_context(words[0], [*words[1:], "a.policy"]).params["paths"] == ("a.policy",)
 
 
 def test_the_hooks_for_others_are_those_that_the_documentation_names() -> None:
@@ -77,7 +77,7 @@ def test_the_workflow_and_the_gate_run_the_test_command_of_the_readme() -> None:
     assert "make test " in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_every_make_target_that_is_written_about_is_there() -> None:
+def test_every_documented_make_target_exists() -> None:
     named = {
         target
         for page in written_pages()

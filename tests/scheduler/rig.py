@@ -1,4 +1,4 @@
-"""A scheduler without a shell: tests say what happens, read what it wants done, and turn the clock."""
+"""A scheduler without a runtime: tests send events, read commands and move the clock."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,12 +36,12 @@ Kind = TypeVar("Kind")
 
 
 def bundle(texts: Mapping[str, str]) -> PolicyBundle:
-    """What the shell makes of a ConfigMap with these keys."""
+    """Compile a ConfigMap with these keys, as the runtime does."""
     return compile_sync(texts, "ConfigMap ns/policies")
 
 
 class Rig:
-    """`now_ns` moves only by `pass_time`. `said` has every command so far."""
+    """A scheduler on virtual time. Only `pass_time` moves `now_ns`; `commands` holds every command so far."""
 
     def __init__(
         self,
@@ -60,34 +60,34 @@ class Rig:
             source_name_of=lambda _: source,
         )
         self.now_ns = START_NS
-        self.said: list[c.Command] = []
+        self.commands: list[c.Command] = []
         self._version = 0
         if policies is not None:
-            self.offer(policies)
-        self.see(*things)
+            self.apply_policies(policies)
+        self.observe(*things)
         if synced:
-            self.tell(e.Synced())
+            self.handle(e.Synced())
 
-    # ── what happens ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── events ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def tell(self, *events: e.Event) -> list[c.Command]:
-        """Events happen; nothing is decided yet."""
-        said = [command for event in events for command in self.scheduler.handle(event, self.now_ns)]
-        self.said += said
-        self.audit()
-        return said
+    def handle(self, *events: e.Event) -> list[c.Command]:
+        """Handle events without a decision."""
+        commands = [command for event in events for command in self.scheduler.handle(event, self.now_ns)]
+        self.commands += commands
+        self.check_invariants()
+        return commands
 
-    def see(self, *things: ObservedPod | Pod | Node | Namespace) -> list[c.Command]:
-        """Things appear or change. A pod is pending unless it is said where it is."""
-        return self.tell(*[_seen(thing) for thing in things])
+    def observe(self, *things: ObservedPod | Pod | Node | Namespace) -> list[c.Command]:
+        """Add or change objects. A `Pod` is pending; an `ObservedPod` has its own state."""
+        return self.handle(*[_event(thing) for thing in things])
 
-    def offer(
+    def apply_policies(
         self, policies: str | Mapping[str, str] | None, last_good: Mapping[str, str] | None = None
     ) -> list[c.Command]:
-        """The ConfigMap says this now; None: it does not exist. One text stands under `main.policy`."""
+        """Set the content of the policies' ConfigMap. A single text gets the key `main.policy`; None deletes the ConfigMap."""
         self._version += 1
         texts = {"main.policy": policies} if isinstance(policies, str) else policies
-        return self.tell(
+        return self.handle(
             e.PoliciesUpdated(
                 None if texts is None else bundle(texts),
                 resource_version=str(self._version),
@@ -98,75 +98,77 @@ class Rig:
         )
 
     def settle(self) -> list[c.Command]:
-        """Decide until there is nothing to decide. Fails where that has no end."""
-        said: list[c.Command] = []
+        """Decide until the queue has nothing to attempt. Fails if that does not end."""
+        commands: list[c.Command] = []
         for _ in range(100_000):
             if not self.scheduler.ready(self.now_ns):
-                self.said += said
-                return said
-            said += self.scheduler.decide(self.now_ns)
-            self.audit()
-        raise AssertionError(f"no end of deciding; the last commands were {said[-5:]}")
+                self.commands += commands
+                return commands
+            commands += self.scheduler.decide(self.now_ns)
+            self.check_invariants()
+        raise AssertionError(f"the scheduler does not settle; the last commands are {commands[-5:]}")
 
     def pass_time(self, seconds: float) -> list[c.Command]:
-        """The clock goes on, as a shell lets it that follows WakeAt: it stops where something is due."""
+        """Move the clock and stop at each `SetTimer`, as the runtime does."""
         end_ns = self.now_ns + round(seconds * 10**9)
-        said: list[c.Command] = []
-        while (alarm_ns := self._alarm_ns()) is not None and alarm_ns <= end_ns:
-            assert alarm_ns >= self.now_ns, "an alarm is due and was not carried out"
-            self.now_ns = alarm_ns
-            said += self.settle()
+        commands: list[c.Command] = []
+        while (timer_ns := self._timer_ns()) is not None and timer_ns <= end_ns:
+            assert timer_ns >= self.now_ns, "a timer is overdue"
+            self.now_ns = timer_ns
+            commands += self.settle()
         self.now_ns = end_ns
-        return said + self.settle()
+        return commands + self.settle()
 
-    def confirm_all(self) -> list[c.Command]:
-        """Every bind in flight succeeds; the watch shows it afterwards."""
-        said: list[c.Command] = []
-        for bind in self.unanswered():
-            said += self.tell(e.BindConfirmed(bind.uid, bind.node))
-            said += self.tell(e.PodUpdated(replace(self.seen(bind.uid), node=bind.node)))
-        return said
+    def confirm_binds(self) -> list[c.Command]:
+        """Confirm every bind in flight, then show the bound pods in the watch."""
+        commands: list[c.Command] = []
+        for bind in self.in_flight_binds():
+            commands += self.handle(e.BindConfirmed(bind.uid, bind.node))
+            commands += self.handle(e.PodUpdated(replace(self.observed_pod(bind.uid), node=bind.node)))
+        return commands
 
-    # ── what is the case ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── state ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def unanswered(self) -> list[c.Bind]:
+    def in_flight_binds(self) -> list[c.Bind]:
         in_flight = self.scheduler._core.binds.in_flight
         latest = {bind.uid: bind for bind in self.of(c.Bind)}
         return [latest[uid] for uid in in_flight]
 
-    def seen(self, uid: str) -> ObservedPod:
+    def observed_pod(self, uid: str) -> ObservedPod:
         return self.scheduler._core.cache.pods[uid]
 
     def of(self, kind: type[Kind]) -> list[Kind]:
         """All commands of a kind so far."""
-        return [command for command in self.said if isinstance(command, kind)]
+        return [command for command in self.commands if isinstance(command, kind)]
 
-    def where(self) -> dict[str, str]:
-        """Each pod that was bound by us, and to which node last."""
+    def placements(self) -> dict[str, str]:
+        """The node of each pod that this scheduler bound (the last one, if there are several)."""
         return {bind.name: bind.node for bind in self.of(c.Bind)}
 
-    def order(self) -> list[str]:
-        """Names of pods in the order in which they were bound."""
+    def bind_order(self) -> list[str]:
+        """Names of pods in the order of their binds."""
         return [bind.name for bind in self.of(c.Bind)]
 
-    def words(self, name: str) -> str | None:
-        """The last message about why a pod is pending."""
-        return next((one.message for one in reversed(self.of(c.ReportPending)) if one.name == name), None)
+    def pending_message(self, name: str) -> str | None:
+        """The last message that says why the pod is pending."""
+        return next(
+            (report.message for report in reversed(self.of(c.ReportPending)) if report.name == name), None
+        )
 
     def counts(self) -> dict[str, int]:
         """Pods by queue, without empty queues."""
         return {queue: count for queue, count in self.scheduler.pending_counts().items() if count}
 
-    def audit(self) -> None:
+    def check_invariants(self) -> None:
         assert self.scheduler.check() == []
 
-    def _alarm_ns(self) -> int | None:
-        """The time that the scheduler last asked to be woken at; what was carried out is over."""
-        alarms = self.of(c.SetTimer)
-        return alarms[-1].at_ns if alarms and alarms[-1].at_ns > self.now_ns else None
+    def _timer_ns(self) -> int | None:
+        """The time of the last `SetTimer`, None if it has passed."""
+        timers = self.of(c.SetTimer)
+        return timers[-1].at_ns if timers and timers[-1].at_ns > self.now_ns else None
 
 
-def _seen(thing: ObservedPod | Pod | Node | Namespace) -> e.Event:
+def _event(thing: ObservedPod | Pod | Node | Namespace) -> e.Event:
     match thing:
         case ObservedPod():
             return e.PodUpdated(thing)

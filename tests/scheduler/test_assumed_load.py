@@ -37,14 +37,14 @@ GANG = 'input group: string = pod.labels["group"] optional\ngang by group { min 
 
 
 def samples(rig: Rig, *, idle: float = 0.0, busy: float = 5e8, policy: str = "test") -> e.SamplesArrived:
-    found = {NodeName(name): Sample(value, rig.now_ns) for name, value in (("idle", idle), ("busy", busy))}
-    return e.SamplesArrived(policy, "rx", MetricSamples(found, rig.now_ns))
+    values = {NodeName(name): Sample(value, rig.now_ns) for name, value in (("idle", idle), ("busy", busy))}
+    return e.SamplesArrived(policy, "rx", MetricSamples(values, rig.now_ns))
 
 
 def sampled(text: str | dict[str, str], *seen: object) -> Rig:
     """`idle` receives nothing and `busy` 500 Mbps."""
     rig = Rig(text, node("idle"), node("busy"), *seen)
-    rig.tell(samples(rig))
+    rig.handle(samples(rig))
     rig.pass_time(1)
     return rig
 
@@ -58,13 +58,13 @@ def assumed(rig: Rig, policy: str = "test") -> dict[str, float]:
 
 
 def spread(rig: Rig) -> dict[str, int]:
-    return dict(Counter(rig.where().values()))
+    return dict(Counter(rig.placements().values()))
 
 
 def test_without_assume_a_burst_is_placed_on_the_one_idle_node() -> None:
     rig = sampled(PLAIN)
 
-    rig.see(*burst())
+    rig.observe(*burst())
     rig.settle()
 
     assert spread(rig) == {"idle": 6}
@@ -73,7 +73,7 @@ def test_without_assume_a_burst_is_placed_on_the_one_idle_node() -> None:
 def a_burst_spreads() -> None:
     rig = sampled(ASSUMING)
 
-    rig.see(*burst())
+    rig.observe(*burst())
     rig.settle()
 
     assert spread(rig) == {"idle": 4, "busy": 2}
@@ -87,7 +87,7 @@ def test_with_assume_the_burst_spreads() -> None:
 def test_a_gang_spreads_too() -> None:
     rig = sampled(IDLE.format(traffic="200Mbps", assume="assume = traffic", more=GANG))
 
-    rig.see(*burst(labels={"group": "ring"}))
+    rig.observe(*burst(labels={"group": "ring"}))
     rig.settle()
 
     assert spread(rig) == {"idle": 4, "busy": 2}
@@ -95,16 +95,16 @@ def test_a_gang_spreads_too() -> None:
 
 def a_newer_sample_is_believed() -> None:
     rig = sampled(ASSUMING)
-    rig.see(*burst(4))
+    rig.observe(*burst(4))
     rig.settle()
-    rig.confirm_all()
+    rig.confirm_binds()
 
     rig.pass_time(15)
-    rig.tell(samples(rig, idle=1e7, busy=5e8))
-    rig.see(pod("later"))
+    rig.handle(samples(rig, idle=1e7, busy=5e8))
+    rig.observe(pod("later"))
     rig.settle()
 
-    assert rig.where()["later"] == "idle"
+    assert rig.placements()["later"] == "idle"
     assert assumed(rig) == {"idle": 2e8}
 
 
@@ -112,28 +112,28 @@ def test_a_sample_newer_than_the_binds_is_used_unchanged() -> None:
     a_newer_sample_is_believed()
 
 
-def test_what_came_after_the_sample_was_true_stays_when_it_arrives() -> None:
+def test_a_pod_bound_after_a_sample_was_taken_stays_assumed() -> None:
     rig = sampled(ASSUMING)
-    rig.see(pod("early"))
+    rig.observe(pod("early"))
     rig.settle()
     late_news = samples(rig)
     rig.pass_time(5)
-    rig.see(pod("late"))
+    rig.observe(pod("late"))
     rig.settle()
 
-    rig.tell(late_news)
+    rig.handle(late_news)
 
-    assert rig.where() == {"early": "idle", "late": "idle"}
+    assert rig.placements() == {"early": "idle", "late": "idle"}
     assert assumed(rig) == {"idle": 4e8}  # both came when it was true or later
 
 
-def test_the_nodes_that_samples_do_not_mention_keep_what_is_assumed() -> None:
+def test_nodes_without_a_sample_keep_their_assumed_load() -> None:
     rig = sampled(ASSUMING)
-    rig.see(pod("web"))
+    rig.observe(pod("web"))
     rig.settle()
 
     rig.pass_time(15)
-    rig.tell(
+    rig.handle(
         e.SamplesArrived("test", "rx", MetricSamples({NodeName("busy"): Sample(0.0, rig.now_ns)}, rig.now_ns))
     )
 
@@ -142,13 +142,13 @@ def test_the_nodes_that_samples_do_not_mention_keep_what_is_assumed() -> None:
 
 def a_withdrawn_pod_is_taken_back() -> None:
     rig = sampled(ASSUMING)
-    rig.see(pod("web"), pod("api"))
+    rig.observe(pod("web"), pod("api"))
     rig.settle()
-    first, second = rig.unanswered()
+    first, second = rig.in_flight_binds()
 
-    rig.tell(e.BindRefused(first.uid, "a webhook says no"))
+    rig.handle(e.BindRefused(first.uid, "a webhook says no"))
     after_refusal = assumed(rig)
-    rig.tell(e.BindConfirmed(second.uid, second.node), e.PodDeleted(second.uid))
+    rig.handle(e.BindConfirmed(second.uid, second.node), e.PodDeleted(second.uid))
 
     assert after_refusal == {"idle": 2e8}
     assert assumed(rig) == {}
@@ -161,12 +161,12 @@ def test_a_pod_whose_bind_fails_or_that_is_deleted_no_longer_counts() -> None:
 def pods_of_others_count() -> None:
     rig = sampled(ASSUMING)
 
-    rig.see(*[placed(pod(f"other-{index}", scheduler="else"), "idle") for index in range(3)])
-    rig.see(pod("web"))
+    rig.observe(*[placed(pod(f"other-{index}", scheduler="else"), "idle") for index in range(3)])
+    rig.observe(pod("web"))
     rig.settle()
 
     assert assumed(rig) == {"idle": 6e8, "busy": 2e8}
-    assert rig.where() == {"web": "busy"}
+    assert rig.placements() == {"web": "busy"}
 
 
 def test_a_pod_placed_by_another_scheduler_counts_as_well() -> None:
@@ -176,33 +176,33 @@ def test_a_pod_placed_by_another_scheduler_counts_as_well() -> None:
 def test_every_policy_counts_by_its_own_assume_clause() -> None:
     other = ASSUMING.replace("policy test", "policy other").replace("assume = traffic", "assume = 7Mbps")
     rig = sampled({"a.policy": ASSUMING, "b.policy": other})
-    rig.tell(samples(rig, policy="other"))
+    rig.handle(samples(rig, policy="other"))
 
-    rig.see(pod("web"))
+    rig.observe(pod("web"))
     rig.settle()
 
     assert assumed(rig) == {"idle": 2e8}
     assert assumed(rig, "other") == {"idle": 7e6}
 
 
-def test_pods_that_were_there_before_the_start_are_in_the_samples() -> None:
+def test_pods_placed_before_the_start_are_not_assumed_again() -> None:
     rig = sampled(ASSUMING, placed(pod("old"), "idle"))
 
-    rig.see(placed(pod("old", labels={"changed": "since"}), "idle"))
+    rig.observe(placed(pod("old", labels={"changed": "since"}), "idle"))
 
     assert assumed(rig) == {}
 
 
 def test_a_new_version_counts_the_same_pods_by_its_own_assume_clause() -> None:
     rig = sampled(ASSUMING)
-    rig.see(pod("web"), pod("heavy", annotations={"net": "300Mbps"}))
+    rig.observe(pod("web"), pod("heavy", annotations={"net": "300Mbps"}))
     rig.settle()
     before = assumed(rig)
 
-    rig.offer(ASSUMING.replace("assume = traffic", "assume = 2 * traffic"))
+    rig.apply_policies(ASSUMING.replace("assume = traffic", "assume = 2 * traffic"))
     rig.settle()
     doubled = assumed(rig)
-    rig.offer(PLAIN)
+    rig.apply_policies(PLAIN)
     rig.settle()
 
     assert before == {"idle": 5e8}
@@ -210,22 +210,22 @@ def test_a_new_version_counts_the_same_pods_by_its_own_assume_clause() -> None:
     assert assumed(rig) == {}
 
 
-def test_without_samples_nothing_is_kept_for_longer_than_they_would_count() -> None:
+def test_without_samples_assumed_load_expires_with_the_stale_time() -> None:
     rig = sampled(ASSUMING)
-    rig.see(*burst(3))
+    rig.observe(*burst(3))
     rig.settle()
-    rig.confirm_all()
+    rig.confirm_binds()
 
     rig.pass_time(91)
-    rig.see(placed(pod("news", scheduler="else"), "busy"))
+    rig.observe(placed(pod("news", scheduler="else"), "busy"))
 
     assert assumed(rig) == {"busy": 2e8}
 
 
-def test_what_is_assumed_can_refuse_a_node() -> None:
+def test_assumed_load_can_reject_a_node() -> None:
     rig = sampled(IDLE.format(traffic="900Mbps", assume="assume = traffic", more=""))
 
-    rig.see(*burst(4))
+    rig.observe(*burst(4))
     rig.settle()
 
     assert spread(rig) == {"idle": 2, "busy": 1}
@@ -251,7 +251,7 @@ def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> N
         example()
 
 
-def test_a_sample_that_clears_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_that_clears_no_assumed_load_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "policysched.scheduler.policies.assumed_load._MetricLoad.drop_sampled", lambda *_: None
     )

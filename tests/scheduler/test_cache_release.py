@@ -33,9 +33,9 @@ def held_after(editions: int) -> dict[str, int]:
     """How much of each kind, once so many texts of one policy have each decided about a pod."""
     rig = Rig(TEXT.format(edition=0), node("a"), node("b"))
     for edition in range(editions):
-        rig.offer(TEXT.format(edition=edition))
+        rig.apply_policies(TEXT.format(edition=edition))
         rig.settle()
-        rig.see(pod(f"web-{edition}"))
+        rig.observe(pod(f"web-{edition}"))
         rig.settle()
     evaluator = rig.scheduler._core.evaluator
     return {
@@ -49,48 +49,48 @@ def test_a_policy_edited_many_times_holds_no_more_than_one_edited_twice() -> Non
     assert held_after(EDITIONS) == held_after(2)
 
 
-def test_plans_whose_columns_are_never_released_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_that_are_never_released_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Evaluator, "retain_only", lambda *_: None)
 
     with pytest.raises(AssertionError):
         test_a_policy_edited_many_times_holds_no_more_than_one_edited_twice()
 
 
-def test_the_columns_of_another_policy_and_of_a_text_in_preparation_stay() -> None:
+def test_columns_of_other_policies_and_of_a_text_in_preparation_are_kept() -> None:
     other = TEXT.replace("policy test", "policy other")
     rig = Rig({"test": TEXT.format(edition=0), "other": other.format(edition=0)}, node("a"), pod("first"))
     rig.settle()
     columns = rig.scheduler._core.evaluator._columns
     before = set(columns._plan_columns)
 
-    rig.offer({"test": TEXT.format(edition=1), "other": other.format(edition=0)})
+    rig.apply_policies({"test": TEXT.format(edition=1), "other": other.format(edition=0)})
     rig.settle()
-    rig.see(pod("web"), pod("beside", scheduler="other"))
+    rig.observe(pod("web"), pod("beside", scheduler="other"))
     rig.settle()
 
     assert len(before & set(columns._plan_columns)) == len(before), (
         "the other policy reads what the old text read"
     )
-    assert {"web", "beside"} <= rig.where().keys()
+    assert {"web", "beside"} <= rig.placements().keys()
 
 
 def test_an_outage_ends_silently_when_its_metric_is_removed() -> None:
     rig = Rig(TEXT.format(edition=0) + OUTAGE, node("a"))
     known = MetricSamples({NodeName("x"): Sample(0.5, rig.now_ns)}, polled_ns=rig.now_ns)
-    rig.tell(e.SamplesArrived("test", "load", known))
+    rig.handle(e.SamplesArrived("test", "load", known))
     outages = rig.scheduler._outages
     during = outages.active()
 
-    rig.offer("policy test version 1\nfilter node_resources_fit\n")
+    rig.apply_policies("policy test version 1\nfilter node_resources_fit\n")
     rig.settle()
 
     assert (during, outages.active()) == ([("test", "load")], [])
 
 
-def test_a_policy_whose_key_is_renamed_again_and_again_is_known_by_its_last_one() -> None:
+def test_a_policy_with_a_repeatedly_renamed_key_is_known_by_the_last_key() -> None:
     rig = Rig({"key-0.policy": TEXT.format(edition=0)}, node("a"))
 
     for number in range(EDITIONS):
-        rig.offer({f"key-{number}.policy": TEXT.format(edition=0)})
+        rig.apply_policies({f"key-{number}.policy": TEXT.format(edition=0)})
 
     assert list(rig.scheduler._core.policies._name_of_key) == [f"key-{EDITIONS - 1}.policy"]

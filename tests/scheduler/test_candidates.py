@@ -83,9 +83,9 @@ def without(scene: Scene, gone: Iterable[PodUid]) -> ClusterCache:
         cache.put_namespace(space)
     for node in scene.cache.nodes.values():
         cache.put_node(node)
-    for uid, seen in scene.cache.pods.items():
+    for uid, observed in scene.cache.pods.items():
         if uid not in left_out:
-            cache.put_pod(seen)
+            cache.put_pod(observed)
     return cache
 
 
@@ -101,8 +101,12 @@ def uids(pods: Iterable[Pod]) -> list[PodUid]:
 def stuck(scene: Scene, by: Program) -> Pod | None:
     """A pod of the scene that every node rejects; None if there is none."""
     one = urgent(scene)
-    said = judged(scene, by, one)
-    return one if said.pod_refusal is None and said.selected is None and said.refusals else None
+    explanation = judged(scene, by, one)
+    return (
+        one
+        if explanation.pod_refusal is None and explanation.selected is None and explanation.refusals
+        else None
+    )
 
 
 Check = Callable[[Program, Scene], int]
@@ -196,10 +200,10 @@ def check_all_candidates_found(by: Program, scene: Scene) -> int:
     found, hopeful, allowed = searched(scene, by, one)
     said = judged(scene, by, one)
 
-    assert set(hopeful) == {node for node, rules in said.refusals.items() if rules[0].resolvable}
+    assert set(hopeful) == {node for node, rules in explanation.refusals.items() if rules[0].resolvable}
     reasons: Counter[str] = Counter()
     possible = set()
-    for node in said.refusals:
+    for node in explanation.refusals:
         pods = [other for other in scene.cache.ledger.usage(NodeName(node)).pods.values() if allowed(other)]
         if node not in hopeful:
             reasons[searching.NOT_HELPFUL] += 1

@@ -41,105 +41,105 @@ def member(name: str, least: int = 3, **more: str) -> Pod:
     return pod(name, labels={"podGroup": "g", "minAvailable": str(least)}, **more)
 
 
-def test_members_wait_until_enough_of_them_are_there_and_then_all_go() -> None:
+def test_members_wait_until_enough_exist_and_are_then_all_placed() -> None:
     rig = Rig(GATE, node("a", cpu="100"))
 
-    rig.see(member("first"), member("second"))
+    rig.observe(member("first"), member("second"))
     rig.settle()
-    assert rig.where() == {}
-    assert rig.words("first") == "0/1 nodes are available: 1 less than minAvailable: 2 of 3."
-    rig.see(member("third"))
+    assert rig.placements() == {}
+    assert rig.pending_message("first") == "0/1 nodes are available: 1 less than minAvailable: 2 of 3."
+    rig.observe(member("third"))
     rig.pass_time(30)
 
-    assert rig.where() == {"first": "a", "second": "a", "third": "a"}
+    assert rig.placements() == {"first": "a", "second": "a", "third": "a"}
 
 
-def test_members_of_another_namespace_or_on_their_way_out_do_not_count() -> None:
+def test_members_that_terminate_or_are_in_another_namespace_do_not_count() -> None:
     rig = Rig(GATE, node("a", cpu="100"))
     leaving = replace(placed(member("leaving"), "a"), deleting=True)
 
-    rig.see(member("first"), member("second"), member("elsewhere", namespace="other"), leaving)
+    rig.observe(member("first"), member("second"), member("elsewhere", namespace="other"), leaving)
     rig.pass_time(30)
 
-    assert rig.where() == {}
+    assert rig.placements() == {}
 
 
-def test_members_that_are_done_count_where_all_pods_do_and_until_they_are_deleted() -> None:
+def test_finished_members_count_until_deleted_if_all_pods_count() -> None:
     rig = Rig(GATE.replace("count(pods", "count(all pods"), node("a", cpu="100"))
     done = replace(placed(member("done"), "a"), phase="Succeeded")
-    rig.see(done, replace(placed(member("leaving"), "a"), deleting=True))
+    rig.observe(done, replace(placed(member("leaving"), "a"), deleting=True))
 
-    rig.see(member("first"))
+    rig.observe(member("first"))
     rig.pass_time(30)
-    rig.confirm_all()
-    rig.tell(e.PodDeleted(done.pod.uid), e.PodDeleted(member("leaving").uid))
-    rig.see(member("late"))
+    rig.confirm_binds()
+    rig.handle(e.PodDeleted(done.pod.uid), e.PodDeleted(member("leaving").uid))
+    rig.observe(member("late"))
     rig.pass_time(30)
 
-    assert rig.where() == {"first": "a"}
-    assert rig.words("late") == "0/1 nodes are available: 1 less than minAvailable: 2 of 3."
+    assert rig.placements() == {"first": "a"}
+    assert rig.pending_message("late") == "0/1 nodes are available: 1 less than minAvailable: 2 of 3."
 
 
 def test_a_finished_pod_requeues_pods_that_wait_for_a_number_of_finished_ones() -> None:
     text = GATE.replace("count(pods", "count(all pods").replace(">= minimum", "< minimum")
     rig = Rig(text, node("a", cpu="100"), *(placed(member(f"old-{n}"), "a") for n in range(3)))
-    rig.see(member("late", least=4))
+    rig.observe(member("late", least=4))
     rig.settle()
-    before = rig.where()
+    before = rig.placements()
 
-    rig.see(replace(placed(member("old-0"), "a"), phase="Failed"))
+    rig.observe(replace(placed(member("old-0"), "a"), phase="Failed"))
     rig.settle()
-    finished = rig.where()
-    rig.tell(e.PodDeleted(member("old-0").uid))
+    finished = rig.placements()
+    rig.handle(e.PodDeleted(member("old-0").uid))
     rig.pass_time(30)
 
     assert (before, finished) == ({}, {})
-    assert rig.where() == {"late": "a"}
+    assert rig.placements() == {"late": "a"}
 
 
 def test_members_that_another_scheduler_placed_count() -> None:
     rig = Rig(GATE, node("a", cpu="100"))
 
-    rig.see(member("first"), placed(member("old"), "a"), pending(member("foreign", scheduler="else")))
+    rig.observe(member("first"), placed(member("old"), "a"), pending(member("foreign", scheduler="else")))
     rig.pass_time(30)
 
-    assert rig.where() == {"first": "a"}
+    assert rig.placements() == {"first": "a"}
 
 
 def test_a_pod_that_becomes_a_member_requeues_the_others() -> None:
     rig = Rig(GATE, node("a", cpu="100"), pending(pod("late", scheduler="else")))
-    rig.see(member("first"), member("second"))
+    rig.observe(member("first"), member("second"))
     rig.settle()
 
-    rig.see(pending(replace(member("late", scheduler="else"), uid=pod("late").uid)))
+    rig.observe(pending(replace(member("late", scheduler="else"), uid=pod("late").uid)))
     rig.pass_time(30)
 
-    assert rig.where() == {"first": "a", "second": "a"}
+    assert rig.placements() == {"first": "a", "second": "a"}
 
 
-def test_a_pod_that_leaves_frees_a_place_for_a_waiting_pod() -> None:
+def test_a_deleted_pod_frees_a_slot_for_a_waiting_pod() -> None:
     rig = Rig(ONE_AT_A_TIME, node("a"), placed(pod("one", labels={"role": "migration"}), "a"))
-    rig.see(pod("two", labels={"role": "migration"}))
+    rig.observe(pod("two", labels={"role": "migration"}))
     rig.settle()
-    assert rig.words("two") == "0/1 nodes are available: 1 another migration is under way."
+    assert rig.pending_message("two") == "0/1 nodes are available: 1 another migration is under way."
 
-    rig.see(replace(placed(pod("one", labels={"role": "migration"}), "a"), deleting=True))
+    rig.observe(replace(placed(pod("one", labels={"role": "migration"}), "a"), deleting=True))
     rig.pass_time(30)
 
-    assert rig.where() == {"two": "a"}
+    assert rig.placements() == {"two": "a"}
 
 
-def test_a_layer_that_rests_on_how_many_there_are_comes_and_goes() -> None:
+def test_a_layer_that_depends_on_a_count_comes_and_goes() -> None:
     others = [placed(pod(name), "a") for name in ("x", "y")]
     rig = Rig(LAYERED, node("a", cpu="100"), *others)
-    rig.see(pod("plain"))
+    rig.observe(pod("plain"))
     rig.settle()
-    assert rig.words("plain") == "0/1 nodes are available: 1 node(s) didn't satisfy rule gold."
+    assert rig.pending_message("plain") == "0/1 nodes are available: 1 node(s) didn't satisfy rule gold."
 
-    rig.see(replace(others[0], phase="Succeeded"))
+    rig.observe(replace(others[0], phase="Succeeded"))
     rig.pass_time(30)
 
-    assert rig.where() == {"plain": "a"}
+    assert rig.placements() == {"plain": "a"}
 
 
 def test_a_pod_is_evaluated_when_it_changes_and_not_at_every_attempt(
@@ -153,10 +153,10 @@ def test_a_pod_is_evaluated_when_it_changes_and_not_at_every_attempt(
     rig = Rig(GATE, node("a", cpu="100"), *old)
 
     for index in range(40):
-        rig.see(member(f"m{index}", least=1))
+        rig.observe(member(f"m{index}", least=1))
         rig.settle()
 
-    assert len(rig.where()) == 40
+    assert len(rig.placements()) == 40
     assert len(looks) == 300 + 40
 
 
@@ -172,4 +172,4 @@ def test_parked_pods_that_are_never_requeued_are_noticed(monkeypatch: pytest.Mon
     monkeypatch.setattr(PodEvents, "updated", without_requeue)
 
     with pytest.raises(AssertionError):
-        test_members_wait_until_enough_of_them_are_there_and_then_all_go()
+        test_members_wait_until_enough_exist_and_are_then_all_placed()

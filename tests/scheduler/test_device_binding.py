@@ -24,8 +24,8 @@ def rig_with(*objects: object, nodes: tuple[str, ...] = ("a",), policy: str = DE
     """Node a has a device that has to be attached first."""
     rig = Rig(policy, *[node(name, cpu="2") for name in nodes], synced=False)
     slices = device_slice("a", gpu("g0", **WAITS))
-    rig.tell(*[e.DeviceObjectUpdated(one) for one in (device_class(), slices, *objects)])  # type: ignore[arg-type]
-    rig.tell(e.Synced())
+    rig.handle(*[e.DeviceObjectUpdated(item) for item in (device_class(), slices, *objects)])  # type: ignore[arg-type]
+    rig.handle(e.Synced())
     return rig
 
 
@@ -36,58 +36,58 @@ def held(version: int = 5, **reported: str):  # type: ignore[no-untyped-def]
 
 
 def written(rig: Rig) -> None:
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
-    rig.tell(e.PrebindWritten(WEB, {C: 5}))
+    rig.handle(e.PrebindWritten(WEB, {C: 5}))
 
 
 def agreed(rig: Rig) -> bool:
     return check_invariants(rig.scheduler._core) == []
 
 
-def test_a_pod_is_bound_once_its_devices_are() -> None:
+def test_a_pod_is_bound_after_its_devices() -> None:
     rig = rig_with(claim("c"))
     written(rig)
-    rig.tell(e.DeviceObjectUpdated(held()))
-    rig.tell(e.DeviceObjectUpdated(held(6, Attached="False")))
-    before = rig.where()
+    rig.handle(e.DeviceObjectUpdated(held()))
+    rig.handle(e.DeviceObjectUpdated(held(6, Attached="False")))
+    before = rig.placements()
 
-    rig.tell(e.DeviceObjectUpdated(held(7, Attached="True")))
+    rig.handle(e.DeviceObjectUpdated(held(7, Attached="True")))
 
     (wanted,) = rig.of(c.Prebind)[0].claims_to_reserve
-    (said,) = rig.of(c.ReportPodEvent)
+    (reports,) = rig.of(c.ReportPodEvent)
     assert wanted.allocation is not None
     assert wanted.allocation.devices[0].binding_conditions == ("Attached",)
     assert wanted.allocation.devices[0].binding_failure_conditions == ("Broken",)
     assert wanted.at_ns == START_NS
-    assert (said.type, said.reason) == ("Normal", "BindingConditionsPending")
-    assert said.message == "waiting for binding conditions for device on node a"
+    assert (reports.type, reports.reason) == ("Normal", "BindingConditionsPending")
+    assert reports.message == "waiting for binding conditions for device on node a"
     assert before == {}
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
     assert agreed(rig)
 
 
-def test_what_was_true_before_the_claim_was_written_does_not_count() -> None:
+def test_conditions_from_before_the_claim_was_written_do_not_count() -> None:
     rig = rig_with(claim("c"))
 
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
-    rig.tell(e.DeviceObjectUpdated(held(4, Attached="True")))
-    rig.tell(e.PrebindWritten(WEB, {C: 5}))
-    before = rig.where()
-    rig.tell(e.DeviceObjectUpdated(held(5, Attached="True")))
+    rig.handle(e.DeviceObjectUpdated(held(4, Attached="True")))
+    rig.handle(e.PrebindWritten(WEB, {C: 5}))
+    before = rig.placements()
+    rig.handle(e.DeviceObjectUpdated(held(5, Attached="True")))
 
     assert before == {}
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
-def test_a_device_that_cannot_be_bound_is_released_and_another_is_found() -> None:
+def test_a_device_that_fails_to_bind_is_released_and_another_is_chosen() -> None:
     rig = rig_with(claim("c"), device_slice("b", gpu("g1")), nodes=("a", "b"))
-    rig.see(pod("web", spec={**claiming("c"), "nodeSelector": {"kubernetes.io/hostname": "a"}}))
+    rig.observe(pod("web", spec={**claiming("c"), "nodeSelector": {"kubernetes.io/hostname": "a"}}))
     rig.settle()
-    rig.tell(e.PrebindWritten(WEB, {C: 5}))
+    rig.handle(e.PrebindWritten(WEB, {C: 5}))
 
-    rig.tell(e.DeviceObjectUpdated(held(6, Attached="False", Broken="True")))
+    rig.handle(e.DeviceObjectUpdated(held(6, Attached="False", Broken="True")))
     first = rig.of(c.ReportPending)[-1].message
     rig.pass_time(20)
     second = rig.of(c.ReportPending)[-1].message
@@ -99,15 +99,15 @@ def test_a_device_that_cannot_be_bound_is_released_and_another_is_found() -> Non
     assert rig.of(c.Deallocate) == [c.Deallocate(C, "uid-c", 6)]
     assert "1 resourceclaim not available on the node" in second
     assert "deallocation of ResourceClaim completed" in second
-    assert rig.where() == {}
+    assert rig.placements() == {}
     assert agreed(rig)
 
 
-def test_a_device_that_is_not_bound_in_time_is_released() -> None:
+def test_a_device_is_released_if_its_binding_times_out() -> None:
     policy = "policy test version 1\nfilter dynamic_resources { binding_timeout_seconds = 30 }\n"
     rig = rig_with(claim("c"), policy=policy)
     written(rig)
-    rig.tell(e.DeviceObjectUpdated(held()))
+    rig.handle(e.DeviceObjectUpdated(held()))
 
     rig.pass_time(29)
     early = rig.of(c.ReportPending)
@@ -121,41 +121,41 @@ def test_a_device_that_is_not_bound_in_time_is_released() -> None:
     assert agreed(rig)
 
 
-def test_a_claim_that_is_still_being_bound_is_waited_for_again_after_a_restart() -> None:
+def test_a_restarted_scheduler_waits_for_a_claim_that_is_still_being_bound() -> None:
     rig = rig_with(held(5, Attached="False"))
 
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
     (prepare,) = rig.of(c.Prebind)
-    rig.tell(e.PrebindWritten(WEB, {}))
-    before = rig.where()
-    rig.tell(e.DeviceObjectUpdated(held(6, Attached="True")))
+    rig.handle(e.PrebindWritten(WEB, {}))
+    before = rig.placements()
+    rig.handle(e.DeviceObjectUpdated(held(6, Attached="True")))
 
     assert prepare.claims_to_reserve == ()
     assert before == {}
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
     assert agreed(rig)
 
 
 def test_deleting_an_awaited_claim_ends_the_wait() -> None:
     rig = rig_with(held(5, Attached="False"))
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
-    rig.tell(e.PrebindWritten(WEB, {}))
+    rig.handle(e.PrebindWritten(WEB, {}))
 
-    rig.tell(e.DeviceObjectDeleted("ResourceClaim", "default", "c"))
+    rig.handle(e.DeviceObjectDeleted("ResourceClaim", "default", "c"))
 
     assert 'could not find ResourceClaim "default/c"' in rig.of(c.ReportPending)[-1].message
     assert agreed(rig)
 
 
-def test_pools_whose_devices_wait_come_last() -> None:
+def test_pools_with_waiting_devices_come_last() -> None:
     quick = device_slice("a", gpu("q0"), pool="z-quick", name="z-quick")
     rig = rig_with(claim("c"), quick)
 
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
 
     (wanted,) = rig.of(c.Prebind)[0].claims_to_reserve
     assert wanted.allocation is not None
-    assert [one.device.device for one in wanted.allocation.devices] == ["q0"]
+    assert [allocated.device.device for allocated in wanted.allocation.devices] == ["q0"]

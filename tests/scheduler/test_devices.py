@@ -17,8 +17,8 @@ WEB = PodUid("uid-default-web")
 def rig_with(*objects: object, nodes: tuple[str, ...] = ("a",), policy: str = DEFAULT) -> Rig:
     """The class `gpu` is there."""
     rig = Rig(policy, *[node(name, cpu="2") for name in nodes], synced=False)
-    rig.tell(*[e.DeviceObjectUpdated(one) for one in (device_class(), *objects)])  # type: ignore[arg-type]
-    rig.tell(e.Synced())
+    rig.handle(*[e.DeviceObjectUpdated(item) for item in (device_class(), *objects)])  # type: ignore[arg-type]
+    rig.handle(e.Synced())
     return rig
 
 
@@ -26,30 +26,30 @@ def agreed(rig: Rig) -> bool:
     return check_invariants(rig.scheduler._core) == []
 
 
-def test_a_pod_is_bound_once_its_claim_has_its_devices_written() -> None:
+def test_a_pod_is_bound_after_its_claim_is_allocated() -> None:
     rig = rig_with(device_slice("a", gpu("g0")), claim("c"))
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
     (prepare,) = rig.of(c.Prebind)
-    before = rig.where()
+    before = rig.placements()
 
-    rig.tell(e.PrebindWritten(WEB, {C: 5}))
+    rig.handle(e.PrebindWritten(WEB, {C: 5}))
 
     (wanted,) = prepare.claims_to_reserve
     assert wanted.allocation is not None
-    assert [str(one.device) for one in wanted.allocation.devices] == ["gpu.example.com/a/g0"]
+    assert [str(allocated.device) for allocated in wanted.allocation.devices] == ["gpu.example.com/a/g0"]
     assert (wanted.claim, wanted.uid, wanted.version, wanted.finalizers) == (C, "uid-c", 1, ())
     assert before == {}
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
     assert agreed(rig)
 
 
 def test_a_device_is_not_reserved_twice() -> None:
     rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
 
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
-    rig.see(pod("other", spec=claiming("d")))
+    rig.observe(pod("other", spec=claiming("d")))
     rig.settle()
 
     (prepare,) = rig.of(c.Prebind)
@@ -64,12 +64,12 @@ def test_a_device_is_not_reserved_twice() -> None:
 
 def test_a_device_whose_write_fails_is_released_and_waiting_pods_are_requeued() -> None:
     rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
-    rig.see(pod("other", spec=claiming("d")))
+    rig.observe(pod("other", spec=claiming("d")))
     rig.settle()
 
-    rig.tell(e.PrebindRefused(WEB, "claim default/c got deleted in the meantime", {}))
+    rig.handle(e.PrebindRefused(WEB, "claim default/c got deleted in the meantime", {}))
     rig.settle()
 
     assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web", "other"]
@@ -78,13 +78,13 @@ def test_a_device_whose_write_fails_is_released_and_waiting_pods_are_requeued() 
     assert agreed(rig)
 
 
-def test_a_bind_that_is_refused_takes_the_reservation_back_but_leaves_the_claim_its_devices() -> None:
+def test_a_refused_bind_removes_the_reservation_but_not_the_allocation() -> None:
     rig = rig_with(device_slice("a", gpu("g0"), gpu("g1")), claim("c"), claim("d"))
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
-    rig.tell(e.PrebindWritten(WEB, {C: 5}))
+    rig.handle(e.PrebindWritten(WEB, {C: 5}))
 
-    rig.tell(e.BindRefused(WEB, "no"))
+    rig.handle(e.BindRefused(WEB, "no"))
 
     assert rig.of(c.Unreserve) == [c.Unreserve(WEB, ((C, "uid-c"),))]
     assert rig.scheduler.cache.devices.allocation(C) is not None
@@ -94,11 +94,11 @@ def test_a_bind_that_is_refused_takes_the_reservation_back_but_leaves_the_claim_
 def gone_while_it_is_written() -> Rig:
     """`web` has the one device and is deleted before that is written, or known not to be; `other` waits."""
     rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
-    rig.see(pod("other", spec=claiming("d")))
+    rig.observe(pod("other", spec=claiming("d")))
     rig.settle()
-    rig.tell(e.PodDeleted(WEB))
+    rig.handle(e.PodDeleted(WEB))
     rig.settle()
     return rig
 
@@ -113,21 +113,21 @@ def test_a_device_that_may_still_be_written_for_a_deleted_pod_stays_reserved() -
 def test_devices_of_a_deleted_pod_are_released_once_the_write_is_known_to_have_failed() -> None:
     rig = gone_while_it_is_written()
 
-    rig.tell(e.PrebindRefused(WEB, "claim default/c got deleted in the meantime", {}))
+    rig.handle(e.PrebindRefused(WEB, "claim default/c got deleted in the meantime", {}))
     rig.settle()
 
     assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web", "other"]
     assert agreed(rig)
 
 
-def test_what_was_written_for_a_pod_that_is_gone_is_its_claims_until_that_gives_it_back() -> None:
+def test_devices_written_for_a_deleted_pod_stay_allocated_until_the_claim_releases_them() -> None:
     rig = gone_while_it_is_written()
 
-    rig.tell(e.PrebindWritten(WEB, {C: 5}))
+    rig.handle(e.PrebindWritten(WEB, {C: 5}))
     rig.settle()
     before = [prebind.name for prebind in rig.of(c.Prebind)]
-    rig.tell(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
-    rig.tell(e.DeviceObjectUpdated(claim("c", version=6)))
+    rig.handle(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.handle(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
 
     assert before == ["web"]
@@ -138,11 +138,11 @@ def test_what_was_written_for_a_pod_that_is_gone_is_its_claims_until_that_gives_
 def test_devices_released_by_a_claim_stay_reserved_until_its_write_is_answered() -> None:
     rig = gone_while_it_is_written()
 
-    rig.tell(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
-    rig.tell(e.DeviceObjectUpdated(claim("c", version=6)))
+    rig.handle(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.handle(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
     before = [prebind.name for prebind in rig.of(c.Prebind)]
-    rig.tell(e.PrebindWritten(WEB, {C: 5}))
+    rig.handle(e.PrebindWritten(WEB, {C: 5}))
     rig.settle()
 
     assert before == ["web"]
@@ -150,20 +150,20 @@ def test_devices_released_by_a_claim_stay_reserved_until_its_write_is_answered()
     assert agreed(rig)
 
 
-def test_a_shared_claims_devices_are_its_own_until_the_writes_for_all_its_pods_are_answered() -> None:
+def test_devices_of_a_shared_claim_stay_reserved_until_the_writes_for_all_its_pods_are_answered() -> None:
     rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
-    rig.see(pod("web", spec=claiming("c")), pod("mate", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")), pod("mate", spec=claiming("c")))
     rig.settle()
-    rig.see(pod("other", spec=claiming("d")))
+    rig.observe(pod("other", spec=claiming("d")))
     rig.settle()
 
-    rig.tell(e.PrebindWritten(WEB, {C: 5}), e.PodDeleted(WEB))
-    rig.tell(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
-    rig.tell(e.DeviceObjectUpdated(claim("c", version=6)))
+    rig.handle(e.PrebindWritten(WEB, {C: 5}), e.PodDeleted(WEB))
+    rig.handle(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.handle(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
     before = {prebind.name for prebind in rig.of(c.Prebind)}
-    rig.tell(e.PrebindRefused(PodUid("uid-default-mate"), "no", {}))
-    rig.tell(e.PodDeleted(PodUid("uid-default-mate")))
+    rig.handle(e.PrebindRefused(PodUid("uid-default-mate"), "no", {}))
+    rig.handle(e.PodDeleted(PodUid("uid-default-mate")))
     rig.settle()
 
     assert before == {"web", "mate"}
@@ -171,43 +171,43 @@ def test_a_shared_claims_devices_are_its_own_until_the_writes_for_all_its_pods_a
     assert agreed(rig)
 
 
-def test_time_that_is_over_gives_no_devices_back_that_may_be_written_yet() -> None:
+def test_a_timeout_does_not_release_devices_that_may_still_be_written() -> None:
     rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
-    rig.see(pod("other", spec=claiming("d")))
+    rig.observe(pod("other", spec=claiming("d")))
     rig.settle()
 
     rig.pass_time(1000)
     rig.settle()
     before = [prebind.name for prebind in rig.of(c.Prebind)]
-    rig.tell(e.PrebindWritten(WEB, {C: 5}))
+    rig.handle(e.PrebindWritten(WEB, {C: 5}))
     rig.settle()
 
     assert before == ["web"]
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
     assert agreed(rig)
 
 
-def test_a_claim_that_has_its_devices_is_only_reserved() -> None:
+def test_an_allocated_claim_is_only_reserved() -> None:
     rig = rig_with(
         device_slice("a", gpu("g0")), claim("c", status=given("g0", reserved=["other"])), nodes=("a", "b")
     )
 
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
 
     (prepare,) = rig.of(c.Prebind)
     (wanted,) = prepare.claims_to_reserve
     assert prepare.node == "a"
     assert wanted.allocation is None
-    assert [one.name for one in wanted.reserved_for] == ["other"]
+    assert [consumer.name for consumer in wanted.reserved_for] == ["other"]
 
 
-def test_pods_that_share_a_claim_go_together_without_waiting_for_each_other() -> None:
+def test_pods_that_share_a_claim_do_not_wait_for_each_other() -> None:
     rig = rig_with(device_slice("a", gpu("g0")), device_slice("b", gpu("g0")), claim("c"), nodes=("a", "b"))
 
-    rig.see(pod("web", spec=claiming("c")), pod("other", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")), pod("other", spec=claiming("c")))
     rig.settle()
 
     first, second = rig.of(c.Prebind)
@@ -216,16 +216,16 @@ def test_pods_that_share_a_claim_go_together_without_waiting_for_each_other() ->
     assert agreed(rig)
 
 
-def test_a_pod_waits_for_its_claim_and_for_no_others() -> None:
+def test_a_pod_waits_only_for_its_own_claim() -> None:
     rig = rig_with(device_slice("a", gpu("g0")))
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
     (report,) = rig.of(c.ReportPending)
 
-    rig.tell(e.DeviceObjectUpdated(claim("d")))
+    rig.handle(e.DeviceObjectUpdated(claim("d")))
     rig.settle()
     tried = len(rig.scheduler.decisions)
-    rig.tell(e.DeviceObjectUpdated(claim("c")))
+    rig.handle(e.DeviceObjectUpdated(claim("c")))
     rig.settle()
 
     assert report.message == (
@@ -238,27 +238,27 @@ def test_a_pod_waits_for_its_claim_and_for_no_others() -> None:
 
 def test_a_resource_slice_requeues_pods_without_a_device() -> None:
     rig = rig_with(claim("c"))
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
 
-    rig.tell(e.DeviceObjectUpdated(device_slice("a", gpu("g0"))))
+    rig.handle(e.DeviceObjectUpdated(device_slice("a", gpu("g0"))))
     rig.settle()
 
     assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web"]
 
 
-def test_a_claim_that_keeps_its_pod_from_every_node_gives_its_devices_back() -> None:
+def test_an_allocation_that_rules_out_every_node_is_removed() -> None:
     rig = rig_with(
         device_slice("a", gpu("g0")),
         device_slice("b", gpu("g0")),
         claim("c", version=7, status=given("g0", node="a")),
         nodes=("a", "b"),
     )
-    rig.see(pod("web", cpu="1", spec={**claiming("c"), "nodeSelector": {"kubernetes.io/hostname": "b"}}))
+    rig.observe(pod("web", cpu="1", spec={**claiming("c"), "nodeSelector": {"kubernetes.io/hostname": "b"}}))
     rig.settle()
     (report,) = rig.of(c.ReportPending)
 
-    rig.tell(e.DeviceObjectUpdated(claim("c", version=8)))
+    rig.handle(e.DeviceObjectUpdated(claim("c", version=8)))
     rig.settle()
 
     assert rig.of(c.Deallocate) == [c.Deallocate(C, "uid-c", 7)]
@@ -271,44 +271,46 @@ def test_a_claim_that_other_pods_use_keeps_its_devices() -> None:
     held = claim("c", status=given("g0", node="a", reserved=["other"]))
     rig = rig_with(device_slice("b", gpu("g0")), held, nodes=("b",))
 
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
 
     assert rig.of(c.Deallocate) == []
     assert rig.of(c.Prebind) == []
 
 
-def test_a_gang_gets_devices_as_a_whole_or_not_at_all() -> None:
+def test_a_gang_gets_devices_for_all_members_or_for_none() -> None:
     gang = f"{GANG.format(more='')}filter dynamic_resources\n"
     rig = rig_with(device_slice("a", gpu("g0"), gpu("g1")), *(claim(f"c{n}") for n in range(3)), policy=gang)
     members = [pod(f"m{n}", labels={"group": "x", "least": "3"}, spec=claiming(f"c{n}")) for n in range(3)]
 
-    rig.see(*members)
+    rig.observe(*members)
     rig.settle()
     before = rig.of(c.Prebind)
-    rig.tell(e.DeviceObjectUpdated(device_slice("a", gpu("g0"), gpu("g1"), gpu("g2"), version=2)))
+    rig.handle(e.DeviceObjectUpdated(device_slice("a", gpu("g0"), gpu("g1"), gpu("g2"), version=2)))
     rig.settle()
 
     given_ = [
-        one.device.device for got in rig.of(c.Prebind) for one in got.claims_to_reserve[0].allocation.devices
+        allocated.device.device
+        for got in rig.of(c.Prebind)
+        for allocated in got.claims_to_reserve[0].allocation.devices
     ]  # type: ignore[union-attr]
     assert before == []
     assert sorted(given_) == ["g0", "g1", "g2"]
     assert agreed(rig)
 
 
-def test_a_cluster_without_the_device_api_does_not_hold_up_other_pods() -> None:
+def test_without_the_device_api_other_pods_are_scheduled() -> None:
     rig = rig_with(nodes=("a",))
-    rig.tell(e.DeviceKindServed("ResourceClaim", served=False))
+    rig.handle(e.DeviceKindServed("ResourceClaim", served=False))
 
-    rig.see(pod("web", spec=claiming("c")), pod("plain"))
+    rig.observe(pod("web", spec=claiming("c")), pod("plain"))
     rig.settle()
     (report,) = rig.of(c.ReportPending)
-    rig.tell(e.DeviceKindServed("ResourceClaim", served=True))
-    rig.tell(e.DeviceObjectUpdated(claim("c")), e.DeviceObjectUpdated(device_slice("a", gpu("g0"))))
+    rig.handle(e.DeviceKindServed("ResourceClaim", served=True))
+    rig.handle(e.DeviceObjectUpdated(claim("c")), e.DeviceObjectUpdated(device_slice("a", gpu("g0"))))
     rig.settle()
 
-    assert rig.where() == {"plain": "a"}
+    assert rig.placements() == {"plain": "a"}
     assert "the API server does not serve resource.k8s.io/v1 (ResourceClaim)" in report.message
     assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web"]
 
@@ -320,7 +322,7 @@ def test_a_policy_without_the_rule_leaves_pods_with_claims_pending_and_says_why(
         policy="policy test version 1\nfilter node_resources_fit\n",
     )
 
-    rig.see(pod("web", spec=claiming("c")))
+    rig.observe(pod("web", spec=claiming("c")))
     rig.settle()
 
     (report,) = rig.of(c.ReportPending)

@@ -21,8 +21,8 @@ def rig_with(*objects: object, nodes: tuple[object, ...] = (), policy: str = DEF
     """The class `gpu` gives example.com/gpu; node a has a device of it."""
     rig = Rig(policy, *(nodes or (node("a"),)), synced=False)  # type: ignore[arg-type]
     slices = device_slice("a", gpu("g0"))
-    rig.tell(*[e.DeviceObjectUpdated(one) for one in (OFFERS, slices, *objects)])  # type: ignore[arg-type]
-    rig.tell(e.Synced())
+    rig.handle(*[e.DeviceObjectUpdated(item) for item in (OFFERS, slices, *objects)])  # type: ignore[arg-type]
+    rig.handle(e.Synced())
     return rig
 
 
@@ -38,7 +38,7 @@ def made(rig: Rig) -> c.ClaimToCreate:
 
 def shown(wanted: c.ClaimToCreate, uid: str = "made", **more: object):  # type: ignore[no-untyped-def]
     """The claim as the watch shows it once it was made."""
-    devices = [one.device.device for one in wanted.allocation.devices]
+    devices = [allocated.device.device for allocated in wanted.allocation.devices]
     status = given(*devices, reserved=["web"], request="container-0-request-1")
     return claim(
         wanted.claim.name, uid=uid, owner="uid-default-web", extended=True, status=status, version=5, **more
@@ -49,40 +49,40 @@ def agreed(rig: Rig) -> bool:
     return check_invariants(rig.scheduler._core) == []
 
 
-def test_a_pod_gets_a_claim_of_its_own_with_the_devices_and_is_bound_once_that_is_written() -> None:
+def test_a_pod_is_bound_after_a_claim_was_created_for_it() -> None:
     rig = rig_with()
-    rig.see(asking_for("web"))
+    rig.observe(asking_for("web"))
     rig.settle()
     wanted = made(rig)
-    before = rig.where()
+    before = rig.placements()
 
-    rig.tell(e.PrebindWritten(WEB, {wanted.claim: 5}))
-    rig.tell(e.BindConfirmed(WEB, "a"))  # type: ignore[arg-type]
-    rig.tell(e.DeviceObjectUpdated(shown(wanted)))
+    rig.handle(e.PrebindWritten(WEB, {wanted.claim: 5}))
+    rig.handle(e.BindConfirmed(WEB, "a"))  # type: ignore[arg-type]
+    rig.handle(e.DeviceObjectUpdated(shown(wanted)))
 
     assert wanted.claim.name.startswith("web-extended-resources-")
-    assert [str(one.device) for one in wanted.allocation.devices] == ["gpu.example.com/a/g0"]
+    assert [str(allocated.device) for allocated in wanted.allocation.devices] == ["gpu.example.com/a/g0"]
     assert wanted.mapped == (ExtendedResourceMapping("c", GPU, "container-0-request-1"),)
     assert before == {}
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
     assert rig.of(c.DeleteExtendedClaim) == []
     assert agreed(rig)
 
 
-def test_a_node_that_offers_the_resource_itself_needs_no_claim() -> None:
+def test_a_node_with_the_resource_itself_needs_no_claim() -> None:
     rig = rig_with(nodes=(node("b", resources={GPU: "2"}),))
 
-    rig.see(asking_for("web"))
+    rig.observe(asking_for("web"))
     rig.settle()
 
     assert rig.of(c.Prebind) == []
-    assert rig.where() == {"web": "b"}
+    assert rig.placements() == {"web": "b"}
 
 
-def test_the_resource_of_the_class_s_own_name_does_as_well() -> None:
+def test_the_implicit_resource_name_of_the_class_works_too() -> None:
     rig = rig_with()
 
-    rig.see(asking_for("web", resource="deviceclass.resource.kubernetes.io/gpu"))
+    rig.observe(asking_for("web", resource="deviceclass.resource.kubernetes.io/gpu"))
     rig.settle()
 
     assert [prebind.node for prebind in rig.of(c.Prebind)] == ["a"]
@@ -90,10 +90,10 @@ def test_the_resource_of_the_class_s_own_name_does_as_well() -> None:
 
 def test_a_reserved_device_is_not_given_to_a_second_pod() -> None:
     rig = rig_with()
-    rig.see(asking_for("web"))
+    rig.observe(asking_for("web"))
     rig.settle()
 
-    rig.see(asking_for("other"))
+    rig.observe(asking_for("other"))
     rig.settle()
 
     (report,) = rig.of(c.ReportPending)
@@ -107,29 +107,29 @@ def test_a_reserved_device_is_not_given_to_a_second_pod() -> None:
 
 def test_a_new_device_class_requeues_pods_that_request_a_resource_no_node_has() -> None:
     rig = Rig(DEFAULT, node("a"), synced=False)
-    rig.tell(e.DeviceObjectUpdated(device_slice("a", gpu("g0"))), e.Synced())
-    rig.see(asking_for("web"))
+    rig.handle(e.DeviceObjectUpdated(device_slice("a", gpu("g0"))), e.Synced())
+    rig.observe(asking_for("web"))
     rig.settle()
     (report,) = rig.of(c.ReportPending)
 
-    rig.tell(e.DeviceObjectUpdated(OFFERS))
+    rig.handle(e.DeviceObjectUpdated(OFFERS))
     rig.settle()
 
     assert f"1 Insufficient {GPU}" in report.message
     assert len(rig.of(c.Prebind)) == 1
 
 
-def test_a_policy_that_gives_no_devices_takes_only_nodes_that_have_the_resource() -> None:
+def test_a_policy_without_the_device_filter_uses_only_nodes_with_the_resource() -> None:
     rig = rig_with(policy=WITHOUT)
 
-    rig.see(asking_for("web"))
+    rig.observe(asking_for("web"))
     rig.settle()
 
     (report,) = rig.of(c.ReportPending)
     assert f"1 Insufficient {GPU}" in report.message
 
 
-def test_a_node_that_lacks_another_of_the_resources_is_none() -> None:
+def test_a_node_that_lacks_another_requested_resource_is_rejected() -> None:
     ignoring = (
         "policy test version 1\n"
         'filter node_resources_fit { ignored_resources = ["example.com/other"] }\n'
@@ -137,25 +137,25 @@ def test_a_node_that_lacks_another_of_the_resources_is_none() -> None:
     )
     rig = rig_with(policy=ignoring)
 
-    rig.see(pod("web", cpu="1", resources={GPU: "1", "example.com/other": "1"}))
+    rig.observe(pod("web", cpu="1", resources={GPU: "1", "example.com/other": "1"}))
     rig.settle()
 
     (report,) = rig.of(c.ReportPending)
     assert "1 cannot fit resource" in report.message
 
 
-def test_a_claim_that_cannot_be_written_is_taken_away_and_its_device_is_free_once_it_is_gone() -> None:
+def test_a_claim_that_cannot_be_written_is_deleted_and_then_its_device_is_free() -> None:
     rig = rig_with()
-    rig.see(asking_for("web"))
+    rig.observe(asking_for("web"))
     rig.settle()
     wanted = made(rig)
-    rig.see(asking_for("other"))
+    rig.observe(asking_for("other"))
     rig.settle()
 
-    rig.tell(e.PrebindRefused(WEB, "no", {}))
+    rig.handle(e.PrebindRefused(WEB, "no", {}))
     rig.settle()
     before = len(rig.of(c.Prebind))
-    rig.tell(e.ExtendedClaimDeleted(wanted.claim))
+    rig.handle(e.ExtendedClaimDeleted(wanted.claim))
     rig.settle()
 
     assert rig.of(c.DeleteExtendedClaim) == [c.DeleteExtendedClaim(wanted.claim, WEB)]
@@ -164,19 +164,19 @@ def test_a_claim_that_cannot_be_written_is_taken_away_and_its_device_is_free_onc
     assert agreed(rig)
 
 
-def test_a_bind_that_is_refused_takes_the_claim_away_and_the_next_attempt_makes_another() -> None:
+def test_a_refused_bind_deletes_the_claim_and_the_next_attempt_creates_another() -> None:
     rig = rig_with()
-    rig.see(asking_for("web"))
+    rig.observe(asking_for("web"))
     rig.settle()
     first = made(rig)
-    rig.tell(e.PrebindWritten(WEB, {first.claim: 5}))
-    rig.tell(e.DeviceObjectUpdated(shown(first)))
+    rig.handle(e.PrebindWritten(WEB, {first.claim: 5}))
+    rig.handle(e.DeviceObjectUpdated(shown(first)))
 
-    rig.tell(e.BindRefused(WEB, "no"))
+    rig.handle(e.BindRefused(WEB, "no"))
     rig.pass_time(20)
     waits = rig.of(c.ReportPending)[-1].message
-    rig.tell(e.DeviceObjectDeleted("ResourceClaim", "default", first.claim.name))
-    rig.tell(e.ExtendedClaimDeleted(first.claim))
+    rig.handle(e.DeviceObjectDeleted("ResourceClaim", "default", first.claim.name))
+    rig.handle(e.ExtendedClaimDeleted(first.claim))
     rig.pass_time(20)
 
     second = made(rig)
@@ -185,32 +185,32 @@ def test_a_bind_that_is_refused_takes_the_claim_away_and_the_next_attempt_makes_
     assert agreed(rig)
 
 
-def test_what_the_watch_shows_late_of_a_claim_that_is_gone_takes_nothing() -> None:
+def test_a_late_watch_event_of_a_deleted_claim_allocates_nothing() -> None:
     rig = rig_with()
-    rig.see(asking_for("web"))
+    rig.observe(asking_for("web"))
     rig.settle()
     wanted = made(rig)
-    rig.tell(e.PrebindRefused(WEB, "no", {}))
-    rig.tell(e.ExtendedClaimDeleted(wanted.claim))
+    rig.handle(e.PrebindRefused(WEB, "no", {}))
+    rig.handle(e.ExtendedClaimDeleted(wanted.claim))
     rig.pass_time(20)
 
-    rig.tell(e.DeviceObjectUpdated(shown(wanted)))
+    rig.handle(e.DeviceObjectUpdated(shown(wanted)))
     late = agreed(rig)
-    rig.tell(e.DeviceObjectDeleted("ResourceClaim", "default", wanted.claim.name))
+    rig.handle(e.DeviceObjectDeleted("ResourceClaim", "default", wanted.claim.name))
 
     assert made(rig).claim != wanted.claim
     assert late
     assert agreed(rig)
 
 
-def test_a_claim_that_another_process_left_is_taken_away_before_the_pod_is_tried_again() -> None:
+def test_a_stale_claim_of_an_earlier_process_is_deleted_before_the_next_attempt() -> None:
     left = claim("old", owner="uid-default-web", extended=True, status=given("g0"))
     rig = rig_with(left)
 
-    rig.see(asking_for("web"))
+    rig.observe(asking_for("web"))
     rig.settle()
     before = rig.of(c.Prebind)
-    rig.tell(e.DeviceObjectDeleted("ResourceClaim", "default", "old"))
+    rig.handle(e.DeviceObjectDeleted("ResourceClaim", "default", "old"))
     rig.settle()
 
     assert rig.of(c.DeleteExtendedClaim) == [c.DeleteExtendedClaim(ResourceClaimKey("default", "old"), WEB)]
@@ -223,7 +223,7 @@ def test_a_stale_claim_does_not_hold_up_other_pods() -> None:
     left = claim("old", owner="uid-default-web", extended=True)
     rig = rig_with(left)
 
-    rig.see(asking_for("web"), asking_for("other"))
+    rig.observe(asking_for("web"), asking_for("other"))
     rig.settle()
 
     assert [prebind.name for prebind in rig.of(c.Prebind)] == ["other"]
@@ -231,12 +231,12 @@ def test_a_stale_claim_does_not_hold_up_other_pods() -> None:
 
 def test_a_pod_deleted_while_its_claim_is_written_leaves_no_claim() -> None:
     rig = rig_with()
-    rig.see(asking_for("web"))
+    rig.observe(asking_for("web"))
     rig.settle()
     wanted = made(rig)
 
-    rig.tell(e.PodDeleted(WEB))
-    rig.tell(e.ExtendedClaimDeleted(wanted.claim))
+    rig.handle(e.PodDeleted(WEB))
+    rig.handle(e.ExtendedClaimDeleted(wanted.claim))
 
     assert c.DeleteExtendedClaim(wanted.claim, WEB) in rig.of(c.DeleteExtendedClaim)
     assert rig.scheduler.cache.devices.usage.whole == {}
@@ -245,26 +245,26 @@ def test_a_pod_deleted_while_its_claim_is_written_leaves_no_claim() -> None:
 
 def test_a_claim_that_the_watch_never_showed_is_deleted_after_its_pod() -> None:
     rig = rig_with()
-    rig.see(asking_for("web"))
+    rig.observe(asking_for("web"))
     rig.settle()
     wanted = made(rig)
-    rig.tell(e.PrebindWritten(WEB, {wanted.claim: 5}))
-    rig.tell(e.BindConfirmed(WEB, "a"))  # type: ignore[arg-type]
+    rig.handle(e.PrebindWritten(WEB, {wanted.claim: 5}))
+    rig.handle(e.BindConfirmed(WEB, "a"))  # type: ignore[arg-type]
 
-    rig.tell(e.PodDeleted(WEB))
+    rig.handle(e.PodDeleted(WEB))
 
     assert rig.of(c.DeleteExtendedClaim) == [c.DeleteExtendedClaim(wanted.claim, WEB)]
 
 
-def test_a_gang_gets_its_claims_whole_or_not_at_all() -> None:
+def test_a_gang_gets_claims_for_all_members_or_for_none() -> None:
     policy = f"{GANG.format(more='')}filter dynamic_resources\n"
     rig = rig_with(policy=policy)
     members = [asking_for(f"m{n}", labels={"group": "x", "least": "2"}) for n in range(2)]
 
-    rig.see(*members)
+    rig.observe(*members)
     rig.settle()
     before = rig.of(c.Prebind)
-    rig.tell(e.DeviceObjectUpdated(device_slice("a", gpu("g0"), gpu("g1"), version=2)))
+    rig.handle(e.DeviceObjectUpdated(device_slice("a", gpu("g0"), gpu("g1"), version=2)))
     rig.settle()
 
     names = {
@@ -275,7 +275,7 @@ def test_a_gang_gets_its_claims_whole_or_not_at_all() -> None:
     assert agreed(rig)
 
 
-def test_the_pod_says_what_its_containers_ask_of_such_resources() -> None:
+def test_the_requests_of_the_containers_are_mapped_to_the_claim() -> None:
     one = asking_for("web", "2")
 
     assert one.extended == (ExtendedResourceRequest("c", 0, False, GPU, 1, 2),)

@@ -36,11 +36,11 @@ class Asking(Rig):
         super().__init__(policy, *things, extenders={"gpu": BOTH, **terms})
 
     @property
-    def asked(self) -> list[c.CallExtenders]:
+    def extender_calls(self) -> list[c.CallExtenders]:
         return self.of(c.CallExtenders)
 
-    def unanswered_consults(self) -> list[c.CallExtenders]:
-        return [one for one in self.asked if one.call_id not in self._answered]
+    def unanswered_calls(self) -> list[c.CallExtenders]:
+        return [call for call in self.extender_calls if call.call_id not in self._answered]
 
     def answer(
         self,
@@ -54,7 +54,7 @@ class Asking(Rig):
         self._answered.add(consult.call_id)
         no = {name: ExtenderRefusal(words, True) for name, words in refused.items()}
         no |= {name: ExtenderRefusal(words, False) for name, words in hopeless.items()}
-        self.tell(
+        self.handle(
             e.ExtendersAnswered(
                 consult.call_id, {name: ExtenderResult(no, scores) for name, _ in consult.extenders}
             )
@@ -70,14 +70,14 @@ def test_a_pod_is_bound_only_after_the_answer_and_where_the_scores_are_highest()
     rig = Asking(ASKING, *nodes("a", "b", "c"), pod("web"))
 
     rig.settle()
-    before = rig.where()
-    (consult,) = rig.asked
+    before = rig.placements()
+    (consult,) = rig.extender_calls
     rig.answer(consult, scores={"a": 3, "b": 9})
 
     # a: 100 + 5 * 30; b: 5 * 90; c has no score and counts the mean of the others, 60.
     assert before == {}
     assert (consult.name, consult.nodes, consult.extenders) == ("web", ("a", "b", "c"), (("gpu", True),))
-    assert rig.where() == {"web": "b"}
+    assert rig.placements() == {"web": "b"}
     assert rig.scheduler.decisions[-1].score == 450
     assert rig.scheduler.decisions[-1].attempt == 1
 
@@ -88,11 +88,13 @@ def test_a_new_policy_with_an_unknown_extender_is_rejected_and_the_others_stay_a
 
     rig.settle()
 
-    (said,) = [report.message for report in rig.of(c.ReportPolicyEvent) if report.reason == "PolicyRejected"]
-    assert said.startswith("a.policy:4:10 PS906 extender `gpu` is not configured in the settings")
-    assert said.endswith("; no version of this policy is active")
-    assert rig.where() == {"web": "a"}
-    assert {one.name: one.phase for one in rig.scheduler.policies()} == {
+    (reports,) = [
+        report.message for report in rig.of(c.ReportPolicyEvent) if report.reason == "PolicyRejected"
+    ]
+    assert reports.startswith("a.policy:4:10 PS906 extender `gpu` is not configured in the settings")
+    assert reports.endswith("; no version of this policy is active")
+    assert rig.placements() == {"web": "a"}
+    assert {policy.name: policy.phase for policy in rig.scheduler.policies()} == {
         "plain": "active",
         "test": "rejected",
     }
@@ -103,10 +105,10 @@ def test_other_pods_are_decided_while_an_answer_is_awaited() -> None:
     rig = Rig({"a.policy": ASKING, "b.policy": plain}, node("a"), pod("web"), extenders={"gpu": BOTH})
 
     rig.settle()
-    rig.see(*(pod(f"other-{number}", scheduler="plain") for number in range(3)))
+    rig.observe(*(pod(f"other-{number}", scheduler="plain") for number in range(3)))
     rig.settle()
 
-    assert rig.order() == ["other-0", "other-1", "other-2"]
+    assert rig.bind_order() == ["other-0", "other-1", "other-2"]
 
 
 GATED = (
@@ -125,42 +127,42 @@ def member(name: str) -> Pod:
 def test_members_of_a_gated_gang_are_sent_one_by_one_once_enough_exist() -> None:
     rig = Asking(GATED, *nodes("a", "b", cpu="2"), member("w0"), member("w1"))
     rig.settle()
-    before = len(rig.asked)
+    before = len(rig.extender_calls)
 
-    rig.see(member("w2"))
+    rig.observe(member("w2"))
     rig.settle()
     for number in range(3):
-        rig.answer(rig.asked[number], scores={"a": 9, "b": 1})
+        rig.answer(rig.extender_calls[number], scores={"a": 9, "b": 1})
 
-    assert (before, len(rig.asked)) == (0, 3)
-    assert sorted(rig.where().values()) == ["a", "a", "b"]
+    assert (before, len(rig.extender_calls)) == (0, 3)
+    assert sorted(rig.placements().values()) == ["a", "a", "b"]
 
 
 def test_a_gate_that_closes_while_an_answer_is_awaited_holds_the_members() -> None:
     rig = Asking(GATED, *nodes("a"), member("w0"), member("w1"), member("w2"))
     rig.settle()
 
-    rig.tell(e.PodDeleted(member("w2").uid))
+    rig.handle(e.PodDeleted(member("w2").uid))
     rig.settle()
-    rig.answer(rig.asked[0])
-    closed = (rig.where(), rig.counts())
-    rig.see(member("w3"))
+    rig.answer(rig.extender_calls[0])
+    closed = (rig.placements(), rig.counts())
+    rig.observe(member("w3"))
     rig.settle()
-    while rig.unanswered_consults():
-        rig.answer(rig.unanswered_consults()[0])
+    while rig.unanswered_calls():
+        rig.answer(rig.unanswered_calls()[0])
 
     assert closed == ({}, {"gated": 2})
-    assert len(rig.where()) == 3
+    assert len(rig.placements()) == 3
 
 
 def test_a_node_that_the_extender_rejects_is_not_used_and_its_reason_is_reported() -> None:
     rig = Asking(ASKING, *nodes("a", "b"), node("c", cpu="1"), pod("web", cpu="2"))
     rig.settle()
 
-    rig.answer(rig.asked[0], refused={"a": "no GPU memory"}, hopeless={"b": "no GPU"})
+    rig.answer(rig.extender_calls[0], refused={"a": "no GPU memory"}, hopeless={"b": "no GPU"})
 
-    assert rig.where() == {}
-    assert rig.words("web") == (
+    assert rig.placements() == {}
+    assert rig.pending_message("web") == (
         "0/3 nodes are available: 1 Insufficient cpu, 1 no GPU, 1 no GPU memory. "
         "preemption: not tried, because extender gpu applies to this pod."
     )
@@ -169,40 +171,40 @@ def test_a_node_that_the_extender_rejects_is_not_used_and_its_reason_is_reported
 def test_a_rejected_pod_is_sent_again_after_any_event_or_after_a_while() -> None:
     rig = Asking(ASKING, *nodes("a"), pod("web"))
     rig.settle()
-    rig.answer(rig.asked[0], refused={"a": "no"})
+    rig.answer(rig.extender_calls[0], refused={"a": "no"})
 
     rig.pass_time(30)
-    nothing_happened = len(rig.asked)
-    rig.see(node("b"))
+    nothing_happened = len(rig.extender_calls)
+    rig.observe(node("b"))
     rig.pass_time(2)
-    node_came = len(rig.asked)
-    rig.answer(rig.asked[-1], refused={"a": "no", "b": "no"})
+    node_came = len(rig.extender_calls)
+    rig.answer(rig.extender_calls[-1], refused={"a": "no", "b": "no"})
     rig.pass_time(61)
 
-    assert (nothing_happened, node_came, len(rig.asked)) == (1, 2, 3)
-    assert rig.asked[1].nodes == ("a", "b")
+    assert (nothing_happened, node_came, len(rig.extender_calls)) == (1, 2, 3)
+    assert rig.extender_calls[1].nodes == ("a", "b")
 
 
 def test_the_decision_is_made_on_the_cluster_as_it_is_when_the_answer_comes() -> None:
     rig = Asking(ASKING, *nodes("a", "b"), pod("web", cpu="3"))
     rig.settle()
 
-    rig.see(placed(pod("quicker", cpu="3", scheduler="other"), "b"))
-    rig.answer(rig.asked[0], scores={"a": 0, "b": 10})
+    rig.observe(placed(pod("quicker", cpu="3", scheduler="other"), "b"))
+    rig.answer(rig.extender_calls[0], scores={"a": 0, "b": 10})
 
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_if_all_accepted_nodes_are_full_meanwhile_the_other_nodes_are_sent() -> None:
     rig = Asking(ASKING, node("a"), pod("web", cpu="3"))
     rig.settle()
 
-    rig.see(placed(pod("quicker", cpu="3", scheduler="other"), "a"), node("b"))
-    rig.answer(rig.asked[0])
-    rig.answer(rig.asked[1])
+    rig.observe(placed(pod("quicker", cpu="3", scheduler="other"), "a"), node("b"))
+    rig.answer(rig.extender_calls[0])
+    rig.answer(rig.extender_calls[1])
 
-    assert [one.nodes for one in rig.asked] == [("a",), ("b",)]
-    assert rig.where() == {"web": "b"}
+    assert [call.nodes for call in rig.extender_calls] == [("a",), ("b",)]
+    assert rig.placements() == {"web": "b"}
 
 
 def test_an_answer_about_a_pod_that_changed_since_is_requested_again() -> None:
@@ -210,57 +212,59 @@ def test_an_answer_about_a_pod_that_changed_since_is_requested_again() -> None:
     rig = Asking(ASKING, *nodes("a", "b"), first)
     rig.settle()
 
-    rig.see(replace(first, labels={"new": "yes"}))
+    rig.observe(replace(first, labels={"new": "yes"}))
     rig.settle()
-    rig.answer(rig.asked[0], scores={"b": 10})
-    undecided = rig.where()
-    rig.answer(rig.asked[1], scores={"a": 10})
+    rig.answer(rig.extender_calls[0], scores={"b": 10})
+    undecided = rig.placements()
+    rig.answer(rig.extender_calls[1], scores={"a": 10})
 
     assert undecided == {}
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_a_stale_answer_is_requested_again() -> None:
     rig = Asking(ASKING, *nodes("a", "b"), pod("web"))
     rig.settle()
-    (consult,) = rig.asked
+    (consult,) = rig.extender_calls
 
-    rig.tell(e.ExtendersAnswered(consult.call_id, {"gpu": ExtenderResult({}, {"b": 10})}))
+    rig.handle(e.ExtendersAnswered(consult.call_id, {"gpu": ExtenderResult({}, {"b": 10})}))
     rig.now_ns += 11 * 10**9
     rig.settle()
 
-    assert (len(rig.asked), rig.where()) == (2, {})
+    assert (len(rig.extender_calls), rig.placements()) == (2, {})
 
 
 def test_an_extender_that_fails_makes_the_pod_back_off_and_says_so() -> None:
     rig = Asking(ASKING, *nodes("a"), pod("web"))
     rig.settle()
 
-    rig.tell(e.ExtendersAnswered(rig.asked[0].call_id, {}, "extender gpu: filter timed out after 5 s"))
+    rig.handle(
+        e.ExtendersAnswered(rig.extender_calls[0].call_id, {}, "extender gpu: filter timed out after 5 s")
+    )
     rig.settle()
-    at_once = len(rig.asked)
+    at_once = len(rig.extender_calls)
     (report,) = rig.of(c.ReportPending)
     rig.pass_time(2)
 
     assert (report.reason, report.message) == ("SchedulerError", "extender gpu: filter timed out after 5 s")
-    assert (at_once, len(rig.asked)) == (1, 2)
+    assert (at_once, len(rig.extender_calls)) == (1, 2)
 
 
 def test_concurrent_calls_are_limited_and_further_pods_wait_for_a_slot() -> None:
     terms = {"gpu": replace(BOTH, concurrent_calls_max=2)}
     rig = Asking(ASKING, *nodes("a"), *(pod(f"web-{number}") for number in range(5)), terms=terms)
     rig.settle()
-    first = [one.name for one in rig.asked]
+    first = [call.name for call in rig.extender_calls]
 
-    for consult in rig.asked:
+    for consult in rig.extender_calls:
         rig.answer(consult)
-    for consult in rig.asked[2:]:
+    for consult in rig.extender_calls[2:]:
         rig.answer(consult)
-    rig.answer(rig.asked[4])
+    rig.answer(rig.extender_calls[4])
 
     assert len(first) == 2
-    assert len(rig.asked) == 5
-    assert len(rig.where()) == 5
+    assert len(rig.extender_calls) == 5
+    assert len(rig.placements()) == 5
 
 
 def test_a_waiting_pod_without_a_feasible_node_is_reported_and_does_not_hold_up_others() -> None:
@@ -268,31 +272,31 @@ def test_a_waiting_pod_without_a_feasible_node_is_reported_and_does_not_hold_up_
         ASKING, node("a", cpu="2"), pod("first", cpu="1"), pod("large", cpu="2"), pod("small", cpu="1")
     )
     rig.settle()
-    by_name = {one.name: one for one in rig.asked}
+    by_name = {call.name: call for call in rig.extender_calls}
     assert len(by_name) == 1
 
     for number in range(3):  # the second and third are asked about only once it is their turn
-        if number < len(rig.asked):
-            rig.answer(rig.asked[number])
+        if number < len(rig.extender_calls):
+            rig.answer(rig.extender_calls[number])
 
     assert rig.scheduler.check() == []
-    waiting = {"first", "large", "small"} - rig.where().keys()
+    waiting = {"first", "large", "small"} - rig.placements().keys()
     (name,) = waiting
-    assert "Insufficient cpu" in (rig.words(name) or "")
+    assert "Insufficient cpu" in (rig.pending_message(name) or "")
 
 
 def test_a_pod_deleted_during_a_call_leaves_nothing_behind() -> None:
     one, other = pod("web"), pod("other")
     rig = Asking(ASKING, *nodes("a"), one, other)
     rig.settle()
-    asked_first = rig.asked[0]
+    asked_first = rig.extender_calls[0]
 
-    rig.tell(e.PodDeleted(asked_first.uid))
+    rig.handle(e.PodDeleted(asked_first.uid))
     rig.answer(asked_first)
-    rig.answer(rig.asked[1])
+    rig.answer(rig.extender_calls[1])
 
     (left,) = {"web", "other"} - {asked_first.name}
-    assert rig.where() == {left: "a"}
+    assert rig.placements() == {left: "a"}
 
 
 def test_extenders_for_a_resource_are_called_for_pods_that_request_it() -> None:
@@ -302,8 +306,8 @@ def test_extenders_for_a_resource_are_called_for_pods_that_request_it() -> None:
 
     rig.settle()
 
-    assert rig.where() == {"plain": "a"}
-    assert [one.name for one in rig.asked] == ["gpu"]
+    assert rig.placements() == {"plain": "a"}
+    assert [call.name for call in rig.extender_calls] == ["gpu"]
 
 
 def test_a_pod_that_an_extender_applies_to_does_not_preempt_and_others_of_the_policy_do() -> None:
@@ -314,11 +318,13 @@ def test_a_pod_that_an_extender_applies_to_does_not_preempt_and_others_of_the_po
 
     rig.settle()
     nobody = rig.of(c.Evict)
-    rig.see(pod("plain", cpu="4", priority=9))
+    rig.observe(pod("plain", cpu="4", priority=9))
     rig.settle()
 
     assert nobody == []
-    assert (rig.words("asks") or "").endswith("not tried, because extender gpu applies to this pod.")
+    assert (rig.pending_message("asks") or "").endswith(
+        "not tried, because extender gpu applies to this pod."
+    )
     assert [eviction.name for eviction in rig.of(c.Evict)] == ["plain"]
 
 
@@ -339,13 +345,13 @@ def test_a_policy_with_an_unusable_extender_does_not_become_active(
 ) -> None:
     rig = Asking("policy test version 1\nfilter node_resources_fit\n", node("a"), terms=terms)
 
-    rig.offer(f"policy test version 1\nfilter node_resources_fit\n{statement}\n")
-    rig.see(pod("web"))
+    rig.apply_policies(f"policy test version 1\nfilter node_resources_fit\n{statement}\n")
+    rig.observe(pod("web"))
     rig.settle()
 
     (event,) = rig.of(c.ReportPolicyEvent)
     assert (event.reason, words in event.message) == ("PolicyRejected", True), event.message
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_a_start_with_an_unusable_extender_activates_the_last_known_good_text() -> None:
@@ -353,13 +359,13 @@ def test_a_start_with_an_unusable_extender_activates_the_last_known_good_text() 
     (saved,) = before.of(c.SavePolicyTexts)
     rig = Rig(None, node("a"), pod("web", scheduler="test"))
 
-    rig.offer(ASKING, last_good={"test.policy": saved.texts["test"]})
+    rig.apply_policies(ASKING, last_good={"test.policy": saved.texts["test"]})
     rig.settle()
 
     (status,) = rig.scheduler.policies()
     assert (status.phase, status.key) == ("last_known_good", "main.policy")
     assert status.diagnostics[0].code == "PS906"
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
     (event,) = rig.of(c.ReportPolicyEvent)
     assert event.message.endswith(
         f"; running the last known good text, sha {status.sha256 and status.sha256[:6]}"
@@ -371,8 +377,8 @@ def test_a_start_without_any_usable_text_has_no_policy_to_run_and_keeps_the_save
     plain = "policy plain version 1\nfilter node_resources_fit\n"
     alone, beside = Rig(None), Rig(None)
 
-    alone.offer(ASKING, last_good={"test.policy": ASKING})
-    beside.offer({"a.policy": ASKING, "b.policy": plain}, last_good={"test.policy": ASKING})
+    alone.apply_policies(ASKING, last_good={"test.policy": ASKING})
+    beside.apply_policies({"a.policy": ASKING, "b.policy": plain}, last_good={"test.policy": ASKING})
 
     assert "extender `gpu` is not configured" in (alone.scheduler.startup_error or "")
     assert beside.scheduler.startup_error is None

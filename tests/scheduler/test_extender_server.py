@@ -37,14 +37,14 @@ class Asked:
 
     def __init__(self, policy: str, *things: Node | ObservedPod, synced: bool = True) -> None:
         self.answering = ExtenderServer()
-        self.tell(e.PoliciesUpdated(bundle({"main.policy": policy}), "1"))
-        self.tell(e.NamespaceUpdated(Namespace("default", {}, {})))
+        self.handle(e.PoliciesUpdated(bundle({"main.policy": policy}), "1"))
+        self.handle(e.NamespaceUpdated(Namespace("default", {}, {})))
         for thing in things:
-            self.tell(e.NodeUpdated(thing) if isinstance(thing, Node) else e.PodUpdated(thing))
+            self.handle(e.NodeUpdated(thing) if isinstance(thing, Node) else e.PodUpdated(thing))
         if synced:
-            self.tell(e.Synced())
+            self.handle(e.Synced())
 
-    def tell(self, event: e.Event) -> None:
+    def handle(self, event: e.Event) -> None:
         self.answering.handle(event, START_NS)
         assert self.answering.check() == []
 
@@ -69,9 +69,9 @@ def question(policy: str, one: Pod, *names: str, nodes: Iterable[Node] | None = 
 
 def test_each_node_passes_or_fails_with_its_reason_and_eviction_helps_only_for_capacity() -> None:
     nodes = [node("a"), node("b", labels={"rack": "r17"}), node("full"), node("other")]
-    asked = Asked(RACKS, *nodes, placed(pod("holder", cpu="3"), "full"))
+    server = Asked(RACKS, *nodes, placed(pod("holder", cpu="3"), "full"))
 
-    found = asked.filtered("racks", pod(cpu="2"), "full", "a", "b", "new")
+    found = server.filtered("racks", pod(cpu="2"), "full", "a", "b", "new")
 
     assert found == (
         ["a"],
@@ -81,13 +81,13 @@ def test_each_node_passes_or_fails_with_its_reason_and_eviction_helps_only_for_c
 
 
 def test_full_node_objects_count_for_one_query_only() -> None:
-    asked = Asked(RACKS, node("a"), node("b", labels={"rack": "r17"}))
+    server = Asked(RACKS, node("a"), node("b", labels={"rack": "r17"}))
     newer = [node("a", labels={"rack": "r17"}), node("b"), node("unseen")]
 
-    sent = asked.filtered("racks", pod(), nodes=newer)
+    sent = server.filtered("racks", pod(), nodes=newer)
 
     assert sent == (["b", "unseen"], {}, {"a": "rack r17 is being repaired"})
-    assert asked.filtered("racks", pod(), "a", "b", "unseen") == (
+    assert server.filtered("racks", pod(), "a", "b", "unseen") == (
         ["a"],
         {"unseen": UNKNOWN_NODE},
         {"b": "rack r17 is being repaired"},
@@ -95,17 +95,17 @@ def test_full_node_objects_count_for_one_query_only() -> None:
 
 
 def test_pods_placed_on_a_node_sent_as_full_object_still_count() -> None:
-    asked = Asked(RACKS, node("a", cpu="2"), placed(pod("holder", cpu="1500m"), "a"))
+    server = Asked(RACKS, node("a", cpu="2"), placed(pod("holder", cpu="1500m"), "a"))
 
-    _, failed, _ = asked.filtered("racks", pod(cpu="1"), nodes=[node("a", cpu="2", labels={"new": "yes"})])
+    _, failed, _ = server.filtered("racks", pod(cpu="1"), nodes=[node("a", cpu="2", labels={"new": "yes"})])
 
     assert failed == {"a": "Insufficient cpu"}
 
 
 def test_scores_are_rounded_once_from_whole_totals() -> None:
-    asked = Asked(SCORES, *(node(name, labels={"speed": str(speed)}) for name, speed in SPEEDS.items()))
+    server = Asked(SCORES, *(node(name, labels={"speed": str(speed)}) for name, speed in SPEEDS.items()))
 
-    found = asked.scores(pod(), *SPEEDS, "new")
+    found = server.scores(pod(), *SPEEDS, "new")
 
     # (3 * speed + 100 on a) of 400, in tenths, halves up.
     assert found == {"a": 10, "b": 8, "c": 4, "d": 0, "new": 0}
@@ -115,33 +115,33 @@ SPEEDS = {"a": 100, "b": 100, "c": 50, "d": 6}
 
 
 def test_scores_can_span_the_candidates_instead() -> None:
-    asked = Asked(SCORES, *(node(name, labels={"speed": str(speed)}) for name, speed in SPEEDS.items()))
+    server = Asked(SCORES, *(node(name, labels={"speed": str(speed)}) for name, speed in SPEEDS.items()))
 
-    found = asked.scores(pod(), "c", "d", scale="candidates")
+    found = server.scores(pod(), "c", "d", scale="candidates")
 
     assert found == {"c": 10, "d": 0}
-    assert asked.scores(pod(), "d", scale="candidates") == {"d": 0}
+    assert server.scores(pod(), "d", scale="candidates") == {"d": 0}
 
 
 def test_a_halfway_score_is_rounded_up() -> None:
-    asked = Asked(SCORES, node("b", labels={"speed": "60"}), node("c", labels={"speed": "59"}))
+    server = Asked(SCORES, node("b", labels={"speed": "60"}), node("c", labels={"speed": "59"}))
 
     # 180 of 400 is 4.5 tenths; 177 is less.
-    assert asked.scores(pod(), "b", "c") == {"b": 5, "c": 4}
+    assert server.scores(pod(), "b", "c") == {"b": 5, "c": 4}
 
 
 def test_a_bound_pod_in_a_repeated_query_does_not_block_itself() -> None:
-    mine = pod("web", cpu="1500m")
-    asked = Asked(RACKS, node("a", cpu="2"), placed(mine, "a"))
+    own = pod("web", cpu="1500m")
+    server = Asked(RACKS, node("a", cpu="2"), placed(own, "a"))
 
-    assert asked.filtered("racks", mine, "a")[0] == ["a"]
+    assert server.filtered("racks", own, "a")[0] == ["a"]
 
 
 def test_features_of_kube_scheduler_plugins_are_not_rejected() -> None:
     claims = pod(spec={"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]})
-    asked = Asked(RACKS, node("a"))
+    server = Asked(RACKS, node("a"))
 
-    assert asked.filtered("racks", claims, "a")[0] == ["a"]
+    assert server.filtered("racks", claims, "a")[0] == ["a"]
 
 
 def test_queries_fail_before_the_first_lists_and_for_an_unknown_policy() -> None:
@@ -156,31 +156,31 @@ def test_queries_fail_before_the_first_lists_and_for_an_unknown_policy() -> None
 
 
 def test_a_broken_edit_leaves_the_active_policy_and_a_valid_one_replaces_it() -> None:
-    asked = Asked(RACKS, node("a", labels={"rack": "r18"}))
-    assert asked.filtered("racks", pod(), "a")[0] == ["a"]
+    server = Asked(RACKS, node("a", labels={"rack": "r18"}))
+    assert server.filtered("racks", pod(), "a")[0] == ["a"]
 
-    asked.tell(e.PoliciesUpdated(bundle({"main.policy": "policy racks version 1\nnonsense\n"}), "2"))
-    still = asked.filtered("racks", pod(), "a")[0]
-    asked.tell(e.PoliciesUpdated(bundle({"main.policy": RACKS.replace("r17", "r18")}), "3"))
-    while asked.answering.busy:
-        asked.answering.advance(START_NS)
+    server.handle(e.PoliciesUpdated(bundle({"main.policy": "policy racks version 1\nnonsense\n"}), "2"))
+    still = server.filtered("racks", pod(), "a")[0]
+    server.handle(e.PoliciesUpdated(bundle({"main.policy": RACKS.replace("r17", "r18")}), "3"))
+    while server.answering.busy:
+        server.answering.advance(START_NS)
 
     assert still == ["a"]
-    assert asked.filtered("racks", pod(), "a")[2] == {"a": "rack r18 is being repaired"}
+    assert server.filtered("racks", pod(), "a")[2] == {"a": "rack r18 is being repaired"}
 
 
 def test_pods_of_a_service_are_spread_by_default_in_extender_queries() -> None:
     spread = "policy spread version 1\nscore pod_topology_spread weight 1\n"
     nodes = [node(name, zone=name) for name in ("a", "b")]
-    asked = Asked(spread, *nodes, placed(pod("one", labels={"app": "web"}), "a"))
+    server = Asked(spread, *nodes, placed(pod("one", labels={"app": "web"}), "a"))
     other = pod("two", labels={"app": "web"})
 
     def scores() -> dict[str, int]:
-        found = asked.answering.scores(question("spread", other, "a", "b"), "policy", START_NS)
+        found = server.answering.scores(question("spread", other, "a", "b"), "policy", START_NS)
         return {str(name): score for name, score in found.items()}
 
     before = scores()
-    asked.tell(e.PodSetUpdated(service("web", app="web")))
+    server.handle(e.PodSetUpdated(service("web", app="web")))
 
     assert before["a"] == before["b"]
     assert scores()["a"] < scores()["b"]
@@ -196,7 +196,7 @@ def victims(*pods: Pod, whole: bool = True) -> NodeVictims:
 def test_a_node_is_kept_where_all_victims_may_go_and_the_pod_then_fits() -> None:
     low, kept = pod("low", cpu="3"), pod("kept", cpu="3", scheduler="other")
     small = pod("small", cpu="1")
-    asked = Asked(
+    server = Asked(
         RACKS,
         *(node(name, cpu="4") for name in ("a", "b", "c")),
         node("d", cpu="4", labels={"rack": "r17"}),
@@ -207,7 +207,7 @@ def test_a_node_is_kept_where_all_victims_may_go_and_the_pod_then_fits() -> None
     )
     urgent = pod("urgent", cpu="3", priority=5)
 
-    found = asked.answering.preempt(
+    found = server.answering.preempt(
         "racks",
         urgent,
         {
@@ -224,9 +224,9 @@ def test_a_node_is_kept_where_all_victims_may_go_and_the_pod_then_fits() -> None
 
 
 def test_a_node_with_an_unknown_victim_is_left_out() -> None:
-    asked = Asked(RACKS, node("a"), placed(pod("low", cpu="3"), "a"))
+    server = Asked(RACKS, node("a"), placed(pod("low", cpu="3"), "a"))
 
-    found = asked.answering.preempt(
+    found = server.answering.preempt(
         "racks", pod("urgent", priority=5), {NodeName("a"): victims(pod("ghost"), whole=False)}, START_NS
     )
 
@@ -237,35 +237,35 @@ def test_a_node_with_an_unknown_victim_is_left_out() -> None:
 
 
 def test_a_pod_bound_through_the_extender_counts_at_once_until_its_bind_fails() -> None:
-    mine, other = pod("web", cpu="3"), pod("other", cpu="3")
-    asked = Asked(RACKS, node("a", cpu="4"))
-    asked.tell(e.PodUpdated(ObservedPod(mine, None, "Pending", False, None)))
+    own, other = pod("web", cpu="3"), pod("other", cpu="3")
+    server = Asked(RACKS, node("a", cpu="4"))
+    server.handle(e.PodUpdated(ObservedPod(own, None, "Pending", False, None)))
 
-    command = asked.bind(mine, "a")
-    while_it_is_under_way = asked.filtered("racks", other, "a")[1]
+    command = server.bind(own, "a")
+    while_it_is_under_way = server.filtered("racks", other, "a")[1]
     with pytest.raises(ExtenderServerError, match="an earlier bind to a is still in flight"):
-        asked.bind(mine, "b")
-    asked.tell(e.BindRefused(mine.uid, "gated"))
+        server.bind(own, "b")
+    server.handle(e.BindRefused(own.uid, "gated"))
 
-    assert (command.uid, command.node, command.policy) == (mine.uid, "a", "racks")
+    assert (command.uid, command.node, command.policy) == (own.uid, "a", "racks")
     assert while_it_is_under_way == {"a": "Insufficient cpu"}
-    assert asked.filtered("racks", other, "a")[0] == ["a"]
-    assert asked.answering.binds_in_flight == 0
+    assert server.filtered("racks", other, "a")[0] == ["a"]
+    assert server.answering.binds_in_flight == 0
 
 
 def test_a_confirmed_bind_stays_and_so_does_one_that_the_watch_shows_first() -> None:
-    mine, second = pod("web", cpu="1"), pod("second", cpu="1")
-    asked = Asked(RACKS, node("a", cpu="3"))
-    for one in (mine, second):
-        asked.tell(e.PodUpdated(ObservedPod(one, None, "Pending", False, None)))
-        asked.bind(one, "a")
+    own, second = pod("web", cpu="1"), pod("second", cpu="1")
+    server = Asked(RACKS, node("a", cpu="3"))
+    for one in (own, second):
+        server.handle(e.PodUpdated(ObservedPod(one, None, "Pending", False, None)))
+        server.bind(one, "a")
 
-    asked.tell(e.BindConfirmed(mine.uid, NodeName("a")))
-    asked.tell(e.PodUpdated(placed(second, "a")))
-    asked.tell(e.BindLost(second.uid, "bound already"))
+    server.handle(e.BindConfirmed(own.uid, NodeName("a")))
+    server.handle(e.PodUpdated(placed(second, "a")))
+    server.handle(e.BindLost(second.uid, "bound already"))
 
-    assert asked.filtered("racks", pod("third", cpu="2"), "a")[1] == {"a": "Insufficient cpu"}
-    assert asked.filtered("racks", pod("third", cpu="1"), "a")[0] == ["a"]
+    assert server.filtered("racks", pod("third", cpu="2"), "a")[1] == {"a": "Insufficient cpu"}
+    assert server.filtered("racks", pod("third", cpu="1"), "a")[0] == ["a"]
 
 
 # ── a metric that is out ───────────────────────────────────────────────────────────────────────────────────────────
@@ -289,16 +289,16 @@ WAITS = "waits for metric load: 1 of 1 candidate nodes have no sample"
 
 def test_a_pod_that_waits_for_a_metric_passes_no_node_and_preempts_no_pod() -> None:
     holder = pod("holder", cpu="4")
-    asked = Asked(WAITING, node("full"), node("roomy"), placed(holder, "full"))
+    server = Asked(WAITING, node("full"), node("roomy"), placed(holder, "full"))
     high = pod("high", cpu="2", priority=9)
     victims = {NodeName("full"): NodeVictims((holder.uid,), {})}
 
-    filtered = asked.filtered("waiting", high, "full", "roomy")
-    evicted = asked.answering.preempt("waiting", high, victims, START_NS)
+    filtered = server.filtered("waiting", high, "full", "roomy")
+    evicted = server.answering.preempt("waiting", high, victims, START_NS)
     samples = {NodeName("roomy"): Sample(0.5, START_NS), NodeName("full"): Sample(0.5, START_NS)}
-    asked.tell(e.SamplesArrived("waiting", "load", MetricSamples(samples, START_NS)))
+    server.handle(e.SamplesArrived("waiting", "load", MetricSamples(samples, START_NS)))
 
     assert filtered == ([], {}, {"full": WAITS, "roomy": WAITS})
     assert evicted == ()
-    assert asked.filtered("waiting", high, "full", "roomy")[0] == ["roomy"]
-    assert asked.answering.preempt("waiting", high, victims, START_NS) == ("full",)
+    assert server.filtered("waiting", high, "full", "roomy")[0] == ["roomy"]
+    assert server.answering.preempt("waiting", high, victims, START_NS) == ("full",)

@@ -44,99 +44,99 @@ preemption never
 def test_namespaces_take_turns() -> None:
     rig = Rig(FAIR, node("a", cpu="100"))
 
-    rig.see(*[pod(f"a{index}", namespace="a", cpu="1") for index in range(3)])
-    rig.see(*[pod(f"b{index}", namespace="b", cpu="1") for index in range(3)])
+    rig.observe(*[pod(f"a{index}", namespace="a", cpu="1") for index in range(3)])
+    rig.observe(*[pod(f"b{index}", namespace="b", cpu="1") for index in range(3)])
     rig.settle()
 
-    assert rig.order() == ["a0", "b0", "a1", "b1", "a2", "b2"]
+    assert rig.bind_order() == ["a0", "b0", "a1", "b1", "a2", "b2"]
 
 
 def test_a_namespace_with_more_usage_waits_until_the_others_catch_up() -> None:
     rig = Rig(FAIR, node("a", cpu="100"), placed(pod("old", namespace="a", cpu="2"), "a"))
 
-    rig.see(pod("a0", namespace="a", cpu="1", priority=9))
-    rig.see(*[pod(f"b{index}", namespace="b", cpu="1") for index in range(4)])
+    rig.observe(pod("a0", namespace="a", cpu="1", priority=9))
+    rig.observe(*[pod(f"b{index}", namespace="b", cpu="1") for index in range(4)])
     rig.settle()
 
-    assert rig.order() == ["b0", "b1", "a0", "b2", "b3"]
+    assert rig.bind_order() == ["b0", "b1", "a0", "b2", "b3"]
 
 
-def test_within_a_namespace_the_further_keys_decide() -> None:
+def test_within_a_namespace_the_other_keys_decide() -> None:
     rig = Rig(FAIR, node("a", cpu="100"))
 
-    rig.see(pod("low", namespace="a", cpu="1"), pod("high", namespace="a", cpu="1", priority=5))
+    rig.observe(pod("low", namespace="a", cpu="1"), pod("high", namespace="a", cpu="1", priority=5))
     rig.settle()
 
-    assert rig.order() == ["high", "low"]
+    assert rig.bind_order() == ["high", "low"]
 
 
-def test_what_leaves_brings_its_namespace_forward() -> None:
+def test_a_deleted_pod_moves_its_namespace_forward() -> None:
     old = placed(pod("old", namespace="a", cpu="50"), "a")
     rig = Rig(FAIR, node("a", cpu="100"), old, placed(pod("other", namespace="b", cpu="1"), "a"))
-    rig.see(pod("a0", namespace="a", cpu="1"), pod("b0", namespace="b", cpu="1"))
+    rig.observe(pod("a0", namespace="a", cpu="1"), pod("b0", namespace="b", cpu="1"))
 
     rig.scheduler._core.cache.drop_pod(old.pod.uid)
     rig.settle()
 
-    assert rig.order() == ["a0", "b0"]
+    assert rig.bind_order() == ["a0", "b0"]
 
 
 def test_a_gang_is_ordered_with_its_namespace() -> None:
     rig = Rig(GANG, node("a", cpu="100"), placed(pod("old", namespace="a", cpu="1"), "a"))
 
-    rig.see(*[pod(f"a{index}", namespace="a", cpu="1", labels={"group": "g"}) for index in range(2)])
-    rig.see(pod("b0", namespace="b", cpu="2"), pod("b1", namespace="b", cpu="1"))
+    rig.observe(*[pod(f"a{index}", namespace="a", cpu="1", labels={"group": "g"}) for index in range(2)])
+    rig.observe(pod("b0", namespace="b", cpu="2"), pod("b1", namespace="b", cpu="1"))
     rig.settle()
 
-    assert rig.order() == ["b0", "a0", "a1", "b1"]
+    assert rig.bind_order() == ["b0", "a0", "a1", "b1"]
 
 
 def test_a_quota_holds_pods_and_releases_them() -> None:
     old = placed(pod("old", namespace="a", cpu="1"), "a")
     rig = Rig(QUOTA, node("a", cpu="4"), old)
-    rig.see(pod("more", namespace="a", cpu="1"))
+    rig.observe(pod("more", namespace="a", cpu="1"))
     rig.settle()
-    assert rig.words("more") == "0/1 nodes are available: 1 the namespace holds 25%."
+    assert rig.pending_message("more") == "0/1 nodes are available: 1 the namespace holds 25%."
 
-    rig.see(node("b", cpu="4"))
+    rig.observe(node("b", cpu="4"))
     rig.pass_time(30)
 
-    assert rig.where().keys() == {"more"}
+    assert rig.placements().keys() == {"more"}
 
 
 def test_parked_pods_do_not_represent_pods_in_another_temporary_layer() -> None:
     rig = Rig(LAYERED, node("a", cpu="4"), placed(pod("old", namespace="a", cpu="1"), "a"))
 
-    rig.see(pod("plain", namespace="a", cpu="1"))
+    rig.observe(pod("plain", namespace="a", cpu="1"))
     rig.now_ns += 10**9
-    rig.see(pod("gold", namespace="a", cpu="1", labels={"tier": "gold"}))
+    rig.observe(pod("gold", namespace="a", cpu="1", labels={"tier": "gold"}))
     rig.settle()
 
-    assert rig.where() == {"gold": "a"}
-    assert rig.words("plain") == "0/1 nodes are available: 1 node(s) didn't satisfy rule only_gold."
+    assert rig.placements() == {"gold": "a"}
+    assert rig.pending_message("plain") == "0/1 nodes are available: 1 node(s) didn't satisfy rule only_gold."
 
 
 def test_the_end_of_a_layer_requeues_the_pods_that_it_held() -> None:
     rig = Rig(LAYERED, node("a", cpu="4"), placed(pod("old", namespace="a", cpu="1"), "a"))
-    rig.see(pod("plain", namespace="a", cpu="1"))
+    rig.observe(pod("plain", namespace="a", cpu="1"))
     rig.settle()
 
-    rig.see(node("b", cpu="4", taints=["closed=yes:NoSchedule"]))
+    rig.observe(node("b", cpu="4", taints=["closed=yes:NoSchedule"]))
     rig.pass_time(30)
 
-    assert rig.where().keys() == {"plain"}
+    assert rig.placements().keys() == {"plain"}
 
 
 def always_the_first(seed: int) -> list[str]:
     """Pods come, are placed and go in many namespaces; each that is taken is the first of all that wait, by the
     definition. One sentence for each that is not."""
-    dice, rig, found = Random(seed), Rig(FAIR, node("a", cpu="1000")), []
+    dice, rig, mistakes = Random(seed), Rig(FAIR, node("a", cpu="1000")), []
     core = rig.scheduler._core
     for step in range(120):
         space = dice.choice("abcde")
         match dice.randrange(4):
             case 0 | 1:
-                rig.see(
+                rig.observe(
                     pod(f"p{step}", namespace=space, cpu=str(dice.randint(1, 9)), priority=dice.randint(0, 2))
                 )
             case 2 if core.cache.pods:
@@ -144,18 +144,18 @@ def always_the_first(seed: int) -> list[str]:
                 if core.cache.pods[uid].node is not None:
                     core.cache.drop_pod(uid)
             case _:
-                rig.see(placed(pod(f"q{step}", namespace=space, cpu=str(dice.randint(1, 9))), "a"))
+                rig.observe(placed(pod(f"q{step}", namespace=space, cpu=str(dice.randint(1, 9))), "a"))
         program = core.policies.running["test"].program
-        waiting = [one for one in core.queue._active.get("test", ()) if isinstance(one, PendingPod)]
+        waiting = [entry for entry in core.queue._active.get("test", ()) if isinstance(entry, PendingPod)]
         if waiting and dice.random() < 0.6:
             first = min(
                 waiting,
-                key=lambda one: order_key(program, one.pod, None, one.facts, rig.now_ns, core.cache),
+                key=lambda entry: order_key(program, entry.pod, None, entry.facts, rig.now_ns, core.cache),
             )
-            binds = [one for one in rig.scheduler.decide(rig.now_ns) if isinstance(one, c.Bind)]
+            binds = [command for command in rig.scheduler.decide(rig.now_ns) if isinstance(command, c.Bind)]
             if [bind.uid for bind in binds] != [first.uid]:
-                found.append(f"step {step}: {binds}, first was {first}")
-    return found
+                mistakes.append(f"step {step}: {binds}, first was {first}")
+    return mistakes
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -43,23 +43,23 @@ def started(policy: str = COOL, *, wait_s: float = 10.0, source: str | None = No
 def test_a_pod_waits_for_the_first_samples_and_is_placed_by_them() -> None:
     rig = started()
     rig.settle()
-    before = rig.where()
+    before = rig.placements()
 
-    rig.tell(samples(rig, hot=0.99, idle=0.1))
+    rig.handle(samples(rig, hot=0.99, idle=0.1))
     rig.settle()
 
     assert before == {}
-    assert rig.where() == {"web": "idle"}
+    assert rig.placements() == {"web": "idle"}
 
 
 def test_a_metric_whose_poll_failed_is_not_awaited_and_its_outage_is_reported() -> None:
     rig = started()
     rig.settle()
 
-    rig.tell(e.SamplesFailed("test", "load"))
+    rig.handle(e.SamplesFailed("test", "load"))
     rig.settle()
 
-    assert rig.where().keys() == {"web"}
+    assert rig.placements().keys() == {"web"}
     assert [report.reason for report in rig.of(c.ReportPolicyEvent) if report.type == "Warning"] == [
         "MetricOutage"
     ]
@@ -68,34 +68,34 @@ def test_a_metric_whose_poll_failed_is_not_awaited_and_its_outage_is_reported() 
 def test_all_metrics_are_awaited() -> None:
     rig = started(TWO)
 
-    rig.tell(samples(rig, hot=0.1, idle=0.1))
+    rig.handle(samples(rig, hot=0.1, idle=0.1))
     rig.settle()
-    before = rig.where()
-    rig.tell(samples(rig, "heat", hot=0.9, idle=0.1))
+    before = rig.placements()
+    rig.handle(samples(rig, "heat", hot=0.9, idle=0.1))
     rig.settle()
 
     assert before == {}
-    assert rig.where() == {"web": "idle"}
+    assert rig.placements() == {"web": "idle"}
 
 
 def test_the_wait_for_a_hanging_source_times_out_with_a_log_line() -> None:
     rig = started()
 
     rig.pass_time(9.9)
-    before = rig.where()
+    before = rig.placements()
     rig.pass_time(0.2)
 
     late = [log for log in rig.of(c.Log) if log.level == "warning"]
     assert before == {}
-    assert rig.where().keys() == {"web"}
-    assert [one.fields for one in late] == [{"policy": "test", "metrics": "load"}]
+    assert rig.placements().keys() == {"web"}
+    assert [line.fields for line in late] == [{"policy": "test", "metrics": "load"}]
 
 
 def test_the_status_of_a_pod_names_the_awaited_metrics() -> None:
     rig = started(TWO)
     rig.settle()
 
-    why = rig.scheduler.pending_status(rig.seen(pod("web").uid).pod.uid)
+    why = rig.scheduler.pending_status(rig.observed_pod(pod("web").uid).pod.uid)
 
     assert why is not None
     assert (why.state, why.message) == (
@@ -124,7 +124,7 @@ def test_a_pod_created_while_others_wait_is_reported_as_well() -> None:
     rig = started()
     rig.pass_time(5)
 
-    rig.see(pod("late"))
+    rig.observe(pod("late"))
     rig.pass_time(1)
 
     assert [report.name for report in rig.of(c.ReportPending)] == ["web", "late"]
@@ -134,11 +134,11 @@ def test_a_short_wait_is_not_reported() -> None:
     rig = started()
     rig.pass_time(2)
 
-    rig.tell(samples(rig, hot=0.1, idle=0.1))
+    rig.handle(samples(rig, hot=0.1, idle=0.1))
     rig.pass_time(20)
 
     assert rig.of(c.ReportPending) == []
-    assert rig.where().keys() == {"web"}
+    assert rig.placements().keys() == {"web"}
 
 
 def test_each_member_of_a_gang_is_reported() -> None:
@@ -157,11 +157,11 @@ def test_each_member_of_a_gang_is_reported() -> None:
 
 def test_reports_of_waiting_pods_are_rate_limited_and_not_repeated() -> None:
     rig = started()
-    rig.see(*(pod(f"pod-{number}") for number in range(1200)))
+    rig.observe(*(pod(f"pod-{number}") for number in range(1200)))
 
-    told = [sum(isinstance(one, c.ReportPending) for one in rig.pass_time(1)) for _ in range(9)]
+    reported = [sum(isinstance(command, c.ReportPending) for command in rig.pass_time(1)) for _ in range(9)]
 
-    assert told == [0, 0, 500, 500, 201, 0, 0, 0, 0]
+    assert reported == [0, 0, 500, 500, 201, 0, 0, 0, 0]
 
 
 def test_reporting_all_pods_at_once_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,35 +182,35 @@ def test_a_policy_without_metrics_waits_for_nothing_while_another_does() -> None
 
     rig.settle()
 
-    assert rig.where() == {"other": "a"}
+    assert rig.placements() == {"other": "a"}
 
 
 def test_the_previous_version_stays_active_until_a_new_metric_was_polled() -> None:
     rig = started()
-    rig.tell(samples(rig, hot=0.1, idle=0.1))
+    rig.handle(samples(rig, hot=0.1, idle=0.1))
     rig.settle()
 
-    rig.offer(TWO)
+    rig.apply_policies(TWO)
     rig.settle()
     wanted = set(rig.scheduler.metrics()["test"])
-    rig.see(pod("between"))
+    rig.observe(pod("between"))
     rig.settle()
-    shas = [one.sha256 for one in rig.scheduler.policies()]
-    rig.tell(samples(rig, "heat", hot=0.9, idle=0.1))
-    rig.see(pod("after"))
+    shas = [policy.sha256 for policy in rig.scheduler.policies()]
+    rig.handle(samples(rig, "heat", hot=0.9, idle=0.1))
+    rig.observe(pod("after"))
     rig.settle()
 
     assert wanted == {"load", "heat"}
-    assert "between" in rig.where()
-    assert rig.where()["after"] == "idle"
-    assert [one.sha256 for one in rig.scheduler.policies()] != shas
+    assert "between" in rig.placements()
+    assert rig.placements()["after"] == "idle"
+    assert [policy.sha256 for policy in rig.scheduler.policies()] != shas
 
 
 def test_a_text_whose_new_metric_never_answers_becomes_active_after_the_timeout() -> None:
     rig = started()
-    rig.tell(samples(rig, hot=0.1, idle=0.1))
+    rig.handle(samples(rig, hot=0.1, idle=0.1))
     rig.settle()
-    rig.offer(TWO)
+    rig.apply_policies(TWO)
     rig.settle()
     before = set(rig.scheduler.programs()["test"].metrics)
 
@@ -220,14 +220,14 @@ def test_a_text_whose_new_metric_never_answers_becomes_active_after_the_timeout(
     assert set(rig.scheduler.programs()["test"].metrics) == {"load", "heat"}
 
 
-def test_a_text_that_waits_is_forgotten_when_another_is_offered() -> None:
+def test_a_newer_text_replaces_a_waiting_one() -> None:
     rig = started()
-    rig.tell(samples(rig, hot=0.1, idle=0.1))
+    rig.handle(samples(rig, hot=0.1, idle=0.1))
     rig.settle()
-    rig.offer(TWO)
+    rig.apply_policies(TWO)
     rig.settle()
 
-    rig.offer(COOL.replace("85%", "80%"))
+    rig.apply_policies(COOL.replace("85%", "80%"))
     rig.settle()
     rig.pass_time(30)
 
@@ -235,33 +235,33 @@ def test_a_text_that_waits_is_forgotten_when_another_is_offered() -> None:
     assert "80%" in rig.scheduler.programs()["test"].text
 
 
-def test_samples_of_another_query_under_the_same_name_are_not_taken_over() -> None:
+def test_samples_of_a_different_query_with_the_same_name_are_not_reused() -> None:
     rig = started()
-    rig.tell(samples(rig, hot=0.1, idle=0.1))
+    rig.handle(samples(rig, hot=0.1, idle=0.1))
     rig.settle()
 
-    rig.offer(OTHER_QUERY)
+    rig.apply_policies(OTHER_QUERY)
     rig.settle()
-    rig.see(pod("after"))
+    rig.observe(pod("after"))
     rig.settle()
-    before = ("load" in rig.scheduler.samples("test"), "after" in rig.where())
-    rig.tell(samples(rig, hot=0.99, idle=0.1))
+    before = ("load" in rig.scheduler.samples("test"), "after" in rig.placements())
+    rig.handle(samples(rig, hot=0.99, idle=0.1))
     rig.settle()
 
     assert before == (False, False)
-    assert rig.where()["after"] == "idle"
+    assert rig.placements()["after"] == "idle"
 
 
-def test_an_edit_of_what_is_done_with_the_samples_waits_for_nothing() -> None:
+def test_an_edit_that_keeps_the_metric_becomes_active_at_once() -> None:
     rig = started()
-    rig.tell(samples(rig, hot=0.99, idle=0.1))
+    rig.handle(samples(rig, hot=0.99, idle=0.1))
     rig.settle()
 
-    rig.offer(COOL.replace("every = 15s", "every = 5s"))
-    rig.see(pod("after"))
+    rig.apply_policies(COOL.replace("every = 15s", "every = 5s"))
+    rig.observe(pod("after"))
     rig.settle()
 
-    assert rig.where()["after"] == "idle"
+    assert rig.placements()["after"] == "idle"
 
 
 def test_extender_queries_fail_as_not_ready_while_the_first_samples_are_awaited() -> None:
@@ -291,4 +291,4 @@ def test_a_queue_that_holds_no_pods_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
     rig.settle()
 
-    assert rig.where().keys() == {"web"}
+    assert rig.placements().keys() == {"web"}

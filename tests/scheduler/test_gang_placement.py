@@ -44,11 +44,11 @@ def victims(rig: Rig) -> dict[str, str]:
 
 def nominations(rig: Rig) -> dict[str, str]:
     nominated_pods = rig.scheduler._core.cache.nominated.values()
-    return {one.pod.name: str(one.nominated_node) for one in nominated_pods}
+    return {nominated.pod.name: str(nominated.nominated_node) for nominated in nominated_pods}
 
 
 def answer(rig: Rig, evict: c.Evict) -> None:
-    rig.tell(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
+    rig.handle(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
 
 
 def carry_out(rig: Rig) -> None:
@@ -56,7 +56,7 @@ def carry_out(rig: Rig) -> None:
     for evict in rig.of(c.Evict):
         answer(rig, evict)
     for evict in rig.of(c.Evict):
-        rig.tell(
+        rig.handle(
             *[
                 e.PodDeleted(victim.uid)
                 for victim in evict.victims
@@ -73,13 +73,13 @@ def test_a_whole_gang_preempts_and_is_placed_once_its_victims_are_gone() -> None
     rig = two_full_nodes(ANY, member(1), member(2))
 
     rig.settle()
-    told, kept = victims(rig), nominations(rig)
+    reported, kept = victims(rig), nominations(rig)
     carry_out(rig)
     rig.pass_time(3)
 
-    assert told.keys() == {"x", "y"}
+    assert reported.keys() == {"x", "y"}
     assert kept.keys() == {"g1", "g2"}
-    assert rig.where() == kept
+    assert rig.placements() == kept
 
 
 def test_no_pod_is_evicted_if_that_would_not_fit_the_gang() -> None:
@@ -89,7 +89,7 @@ def test_no_pod_is_evicted_if_that_would_not_fit_the_gang() -> None:
 
     assert victims(rig) == {}
     assert nominations(rig) == {}
-    assert rig.words("g1") == (
+    assert rig.pending_message("g1") == (
         "gang default/g: 0 of 3 members fit now: 0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are "
         "available: 2 No preemption victims found for incoming pod."
     )
@@ -99,13 +99,13 @@ def test_members_that_fit_stay_nominated_while_others_wait_for_victims() -> None
     rig = Rig(ANY, node("a"), node("b"), low("x", "a"), member(1), member(2))
 
     rig.settle()
-    rig.see(pod("stranger", cpu="3", priority=50))
+    rig.observe(pod("stranger", cpu="3", priority=50))
     rig.settle()
     carry_out(rig)
     rig.pass_time(3)
 
     assert victims(rig).keys() == {"x"}
-    assert rig.where().keys() == {"g1", "g2"}
+    assert rig.placements().keys() == {"g1", "g2"}
 
 
 def test_one_victim_can_free_capacity_for_two_members() -> None:
@@ -119,7 +119,7 @@ def test_one_victim_can_free_capacity_for_two_members() -> None:
 
 def test_members_beyond_the_minimum_evict_no_pods() -> None:
     rig = Rig(ANY, node("a"), node("b"), node("c"), *(low(name, on) for name, on in ("xa", "yb", "zc")))
-    rig.see(*(member(number) for number in (1, 2, 3)))
+    rig.observe(*(member(number) for number in (1, 2, 3)))
 
     rig.settle()
 
@@ -135,7 +135,7 @@ def test_a_replaced_member_preempts_for_itself_alone() -> None:
     rig.pass_time(3)
 
     assert victims(rig) == {"y": "g2"}
-    assert rig.where() == {"g2": "b"}
+    assert rig.placements() == {"g2": "b"}
 
 
 def test_a_gang_evicts_none_of_its_own_members() -> None:
@@ -149,21 +149,21 @@ def test_a_gang_evicts_none_of_its_own_members() -> None:
 
 def test_a_gang_with_terminating_victims_evicts_no_further_pods() -> None:
     rig = two_full_nodes(ANY, member(1), member(2))
-    rig.see(node("c"), low("z", "c"))
+    rig.observe(node("c"), low("z", "c"))
 
     rig.settle()
     first, kept = victims(rig), nominations(rig)
     for evict in rig.of(c.Evict):
         answer(rig, evict)
     gone, slow = (victim for evict in rig.of(c.Evict) for victim in evict.victims)
-    rig.tell(e.PodDeleted(gone.uid))
-    rig.see(replace(rig.seen(slow.uid), deleting=True, preempted=True))
+    rig.handle(e.PodDeleted(gone.uid))
+    rig.observe(replace(rig.observed_pod(slow.uid), deleting=True, preempted=True))
     rig.pass_time(30)
 
     assert victims(rig) == first
     assert nominations(rig) == kept
-    assert rig.where() == {}
-    assert str(rig.words("g1")).endswith(
+    assert rig.placements() == {}
+    assert str(rig.pending_message("g1")).endswith(
         "preemption: not eligible due to a terminating pod on the nominated node."
     )
 
@@ -173,7 +173,7 @@ def test_a_refused_eviction_clears_the_nominations_of_all_members() -> None:
     rig.settle()
     one, other = rig.of(c.Evict)
 
-    rig.tell(e.EvictionRefused(one.uid, "no answer", forbidden=False, victims=()))
+    rig.handle(e.EvictionRefused(one.uid, "no answer", forbidden=False, victims=()))
 
     assert nominations(rig) == {}
     assert {clear.name for clear in rig.of(c.ClearNomination)} == {"g1", "g2"}
@@ -186,7 +186,7 @@ def test_a_gang_below_its_minimum_loses_its_nominations() -> None:
     rig = two_full_nodes(ANY, member(1), member(2))
     rig.settle()
 
-    rig.tell(e.PodDeleted(member(2).uid))
+    rig.handle(e.PodDeleted(member(2).uid))
     rig.settle()
 
     assert nominations(rig) == {}
@@ -198,14 +198,14 @@ def test_a_gang_that_fails_during_its_evictions_is_not_attempted_after_them() ->
     rig.settle()
 
     rig.pass_time(60)
-    rig.tell(*[e.PodDeleted(victim.uid) for evict in rig.of(c.Evict) for victim in evict.victims])
+    rig.handle(*[e.PodDeleted(victim.uid) for evict in rig.of(c.Evict) for victim in evict.victims])
     for evict in rig.of(c.Evict):
         answer(rig, evict)
     rig.pass_time(60)
 
     assert victims(rig).keys() == {"x", "y"}
-    assert rig.where() == {}
-    assert "recreate its pods" in str(rig.words("g1"))
+    assert rig.placements() == {}
+    assert "recreate its pods" in str(rig.pending_message("g1"))
 
 
 def test_members_with_preemption_policy_never_evict_no_pods() -> None:
@@ -215,7 +215,7 @@ def test_members_with_preemption_policy_never_evict_no_pods() -> None:
     rig.settle()
 
     assert victims(rig) == {}
-    assert str(rig.words("g1")).endswith("preemption: not eligible due to preemptionPolicy=Never.")
+    assert str(rig.pending_message("g1")).endswith("preemption: not eligible due to preemptionPolicy=Never.")
 
 
 def test_preemption_never_applies_to_gangs() -> None:
@@ -224,7 +224,7 @@ def test_preemption_never_applies_to_gangs() -> None:
     rig.settle()
 
     assert victims(rig) == {}
-    assert rig.words("g1") == (
+    assert rig.pending_message("g1") == (
         "gang default/g: 0 of 2 members fit now: 0/2 nodes are available: 2 Insufficient cpu."
     )
 
@@ -241,10 +241,10 @@ def test_the_preemption_clause_limits_the_victims_of_a_gang() -> None:
 def test_a_budget_that_one_member_used_up_is_used_up_for_the_next() -> None:
     web = {"labels": {"app": "web"}}
     rig = Rig(ANY, *(node(name) for name in "abc"))
-    rig.see(low("x", "a", **web), low("y", "b", **web), low("dear", "c", priority=50))
+    rig.observe(low("x", "a", **web), low("y", "b", **web), low("dear", "c", priority=50))
     selector = LabelSelector((SelectorRequirement("app", "In", ("web",)),))
-    rig.tell(e.DisruptionBudgetUpdated(DisruptionBudget("default", "web", selector, 1, frozenset())))
-    rig.see(member(1), member(2))
+    rig.handle(e.DisruptionBudgetUpdated(DisruptionBudget("default", "web", selector, 1, frozenset())))
+    rig.observe(member(1), member(2))
 
     rig.settle()
 
@@ -254,47 +254,47 @@ def test_a_budget_that_one_member_used_up_is_used_up_for_the_next() -> None:
 def test_a_gang_with_a_topology_key_preempts_in_one_domain() -> None:
     racks = [node(name, labels={"rack": rack}) for name, rack in (("a", "r1"), ("b", "r2"), ("c", "r2"))]
     rig = Rig(KEEP_TOGETHER, *racks, low("x", "a"), low("y", "b", priority=5), low("z", "c", priority=5))
-    rig.see(member(1), member(2))
+    rig.observe(member(1), member(2))
 
     rig.settle()
     carry_out(rig)
     rig.pass_time(3)
 
     assert victims(rig).keys() == {"y", "z"}
-    assert set(rig.where().values()) == {"b", "c"}
+    assert set(rig.placements().values()) == {"b", "c"}
 
 
 def test_a_gang_preempts_in_the_least_disruptive_domain() -> None:
     racks = [node(name, labels={"rack": f"r{number}"}) for number, name in enumerate(("a", "b", "c", "d"), 2)]
     racks = [replace(one, labels={**one.labels, "rack": f"r{place // 2}"}) for place, one in enumerate(racks)]
     rig = Rig(KEEP_TOGETHER, *racks, low("w", "a", priority=9), low("x", "b"), low("y", "c"), low("z", "d"))
-    rig.see(member(1), member(2))
+    rig.observe(member(1), member(2))
 
     rig.settle()
 
     assert victims(rig).keys() == {"y", "z"}
 
 
-def test_after_a_restart_nominated_members_go_where_they_were_to_go() -> None:
+def test_after_a_restart_nominated_members_are_placed_on_their_nominated_nodes() -> None:
     members = [replace(seen(member(1)), nominated_node="b"), replace(seen(member(2)), nominated_node="a")]
     rig = Rig(ANY, node("a"), node("b"), *members)
 
     rig.settle()
 
-    assert rig.where() == {"g1": "b", "g2": "a"}
+    assert rig.placements() == {"g1": "b", "g2": "a"}
 
 
 def test_a_gang_of_a_hundred_is_placed_in_one_attempt() -> None:
     nodes = [node(f"n{number}") for number in range(100)]
     rig = Rig(ANY, *nodes, *(low(f"x{number}", f"n{number}") for number in range(100)))
-    rig.see(*(member(number, least=100) for number in range(100)))
+    rig.observe(*(member(number, least=100) for number in range(100)))
 
     rig.settle()
     carry_out(rig)
     rig.pass_time(3)
 
     assert len(victims(rig)) == 100
-    assert len(rig.where()) == 100
+    assert len(rig.placements()) == 100
 
 
 def test_members_with_anti_affinity_preempt_on_a_node_each() -> None:
@@ -303,21 +303,21 @@ def test_members_with_anti_affinity_preempt_on_a_node_each() -> None:
     nodes = [node(name, cpu="8") for name in "abcd"]
     policy = ANY.replace("filter node_resources_fit", "filter node_resources_fit\nfilter inter_pod_affinity")
     rig = Rig(policy, *nodes, *(low(f"x{name}", name, cpu="7") for name in "abcd"))
-    rig.see(*(member(number, least=3, cpu="2", spec=apart) for number in (1, 2, 3)))
+    rig.observe(*(member(number, least=3, cpu="2", spec=apart) for number in (1, 2, 3)))
 
     rig.settle()
     carry_out(rig)
     rig.pass_time(3)
 
     assert len(victims(rig)) == 3
-    assert len(set(rig.where().values())) == 3
+    assert len(set(rig.placements().values())) == 3
 
 
 def test_a_gang_of_higher_priority_clears_all_nominations_of_a_lower_one() -> None:
     rig = two_full_nodes(ANY, member(1), member(2))
     rig.settle()
 
-    rig.see(pod("boss", cpu="3", priority=1000))
+    rig.observe(pod("boss", cpu="3", priority=1000))
     rig.settle()
 
     assert "boss" in nominations(rig)
@@ -404,4 +404,4 @@ def test_nominations_of_the_gang_itself_that_block_it_are_noticed(monkeypatch: p
     monkeypatch.setattr(nominated, "competing_nominations", lambda core, one, *_: reserved(core, one))
 
     with caught():
-        test_after_a_restart_nominated_members_go_where_they_were_to_go()
+        test_after_a_restart_nominated_members_are_placed_on_their_nominated_nodes()

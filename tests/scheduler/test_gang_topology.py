@@ -40,29 +40,29 @@ def rig_of(least: int, *things: object, more: str = "") -> Rig:
 def test_all_members_go_to_one_rack_although_the_best_nodes_are_in_two() -> None:
     rig = rig_of(3, *racks(a1="9", b1="8", b2="2", a2="1"))
 
-    rig.see(*members(3))
+    rig.observe(*members(3))
     rig.settle()
 
-    assert {node[0] for node in rig.where().values()} == {"a"}
+    assert {node[0] for node in rig.placements().values()} == {"a"}
 
 
 def test_the_rack_of_the_best_node_is_tried_first_and_then_the_next() -> None:
     rig = rig_of(3, *racks(a1="5", b1="4", b2="4"))
 
-    rig.see(*members(3))
+    rig.observe(*members(3))
     rig.settle()
 
-    assert {node[0] for node in rig.where().values()} == {"b"}
+    assert {node[0] for node in rig.placements().values()} == {"b"}
 
 
 def test_if_no_rack_fits_all_members_none_is_placed_and_the_best_rack_is_reported() -> None:
     rig = rig_of(3, *racks(a1="2", b1="2", b2="2"))
-    rig.see(*members(2), pod("m2", cpu="1", labels={"group": "g"}))
+    rig.observe(*members(2), pod("m2", cpu="1", labels={"group": "g"}))
 
     rig.settle()
 
-    assert rig.where() == {}
-    assert rig.words("m0") == (
+    assert rig.placements() == {}
+    assert rig.pending_message("m0") == (
         "gang default/g: 2 of 3 members fit now in rack=b: 0/3 nodes are available: "
         "1 node(s) outside rack=b, 2 Insufficient cpu."
     )
@@ -72,29 +72,29 @@ def test_a_member_that_fits_nowhere_does_not_keep_the_others_from_a_rack() -> No
     """Found by the simulation: only the racks were tried that would do for the first member."""
     rig = rig_of(2, *racks(a1="2", b1="3"))
 
-    rig.see(*members(1, cpu="9"), *members(2, cpu="1", first=1))
+    rig.observe(*members(1, cpu="9"), *members(2, cpu="1", first=1))
     rig.settle()
 
-    assert rig.where() == {"m1": "b1", "m2": "b1"}
+    assert rig.placements() == {"m1": "b1", "m2": "b1"}
 
 
 def test_the_racks_of_later_members_are_tried_where_those_of_the_first_are_too_small() -> None:
     rig = rig_of(2, *racks(a1="4", b1="3"))
 
-    rig.see(*members(1, cpu="4"), *members(2, cpu="1", first=1))
+    rig.observe(*members(1, cpu="4"), *members(2, cpu="1", first=1))
     rig.settle()
 
-    assert rig.where() == {"m1": "b1", "m2": "b1"}
+    assert rig.placements() == {"m1": "b1", "m2": "b1"}
 
 
 def test_nodes_without_the_label_are_no_domain() -> None:
     rig = rig_of(2, node("plain", cpu="100"))
 
-    rig.see(*members(2))
+    rig.observe(*members(2))
     rig.settle()
 
-    assert rig.where() == {}
-    assert rig.words("m0") == (
+    assert rig.placements() == {}
+    assert rig.pending_message("m0") == (
         "gang default/g: 0 of 2 members fit now: 0/1 nodes are available: "
         "1 node(s) in no rack domain with enough capacity for the gang."
     )
@@ -102,77 +102,77 @@ def test_nodes_without_the_label_are_no_domain() -> None:
 
 def test_a_new_node_label_requeues_the_gang() -> None:
     rig = rig_of(2, node("plain", cpu="100"))
-    rig.see(*members(2))
+    rig.observe(*members(2))
     rig.settle()
 
-    rig.see(node("plain", cpu="100", labels={"rack": "z"}))
+    rig.observe(node("plain", cpu="100", labels={"rack": "z"}))
     rig.pass_time(30)
 
-    assert set(rig.where().values()) == {"plain"}
+    assert set(rig.placements().values()) == {"plain"}
 
 
 def test_capacity_freed_in_one_rack_requeues_the_gang() -> None:
     old = placed(pod("old", cpu="2"), "b1")
     rig = rig_of(2, *racks(a1="2", b1="2", b2="2"), old)
-    rig.see(*members(2))
+    rig.observe(*members(2))
     rig.settle()
-    assert rig.where() == {}
+    assert rig.placements() == {}
 
-    rig.tell(e.PodDeleted(old.pod.uid))
+    rig.handle(e.PodDeleted(old.pod.uid))
     rig.pass_time(30)
 
-    assert {node[0] for node in rig.where().values()} == {"b"}
+    assert {node[0] for node in rig.placements().values()} == {"b"}
 
 
 def test_a_replaced_member_is_placed_with_the_others() -> None:
     rig = rig_of(2, *racks(b1="2", b2="2", b3="2"))
-    rig.see(*members(2))
+    rig.observe(*members(2))
     rig.settle()
-    rig.confirm_all()
-    rig.see(*racks(a1="50"))
+    rig.confirm_binds()
+    rig.observe(*racks(a1="50"))
 
-    rig.see(*members(1, first=2))
+    rig.observe(*members(1, first=2))
     rig.pass_time(5)
 
-    assert rig.where()["m2"][0] == "b"
+    assert rig.placements()["m2"][0] == "b"
 
 
-def test_what_fits_after_the_timeout_keeps_together_too() -> None:
+def test_members_placed_after_the_timeout_share_a_domain_too() -> None:
     rig = rig_of(3, *racks(a1="2", b1="2", b2="2"), more="on_timeout = best_effort")
-    rig.see(*members(3))
+    rig.observe(*members(3))
 
     rig.pass_time(3600)
 
-    assert len({node[0] for node in rig.where().values()}) == 1
+    assert len({node[0] for node in rig.placements().values()}) == 1
 
 
 def broken_up(seed: int) -> list[str]:
     """Random racks, gangs of random sizes: each gang that is placed is whole and stands in one rack, and one that waits
     would not have fitted into any rack, counted by cpu alone."""
-    dice, found = Random(seed), []
+    dice, mistakes = Random(seed), []
     things = [
         node(f"{rack}{index}", cpu=str(dice.randint(1, 6)), labels={"rack": rack})
         for rack in "abcd"
         for index in range(dice.randint(1, 4))
     ]
     rig = rig_of(3, *things)
-    rig.see(*members(dice.randint(3, 7), cpu=str(dice.randint(1, 3))))
+    rig.observe(*members(dice.randint(3, 7), cpu=str(dice.randint(1, 3))))
     rig.settle()
-    where = rig.where()
+    where = rig.placements()
     if len({name[0] for name in where.values()}) > 1:
-        found.append(f"seed {seed}: {where}")
+        mistakes.append(f"seed {seed}: {where}")
     if 0 < len(where) < 3:
-        found.append(f"seed {seed}: only {where}")
+        mistakes.append(f"seed {seed}: only {where}")
     asked = next(iter(rig.scheduler._core.pods.values())).pod.requests["cpu"] if not where else 0
     for rack in "abcd" if not where else "":
         fits = sum(one.allocatable["cpu"] // asked for one in things if one.labels["rack"] == rack)
         if fits >= 3:
-            found.append(f"seed {seed}: waits, and rack {rack} takes {fits}")
-    return found
+            mistakes.append(f"seed {seed}: waits, and rack {rack} takes {fits}")
+    return mistakes
 
 
 def test_gangs_are_placed_whole_in_one_rack_or_fit_into_none() -> None:
-    assert [one for seed in range(60) for one in broken_up(seed)] == []
+    assert [gang for seed in range(60) for gang in broken_up(seed)] == []
 
 
 def test_a_search_that_ignores_the_rack_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_a_search_that_ignores_the_rack_is_noticed(monkeypatch: pytest.MonkeyPat
         GangAttempts, "_search_domain", lambda self, gang, _, now_ns: search(self, gang, None, now_ns)
     )
 
-    assert [one for seed in range(60) for one in broken_up(seed)]
+    assert [gang for seed in range(60) for gang in broken_up(seed)]
 
 
 def test_a_search_that_tries_one_rack_only_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,4 +193,4 @@ def test_a_search_that_tries_one_rack_only_is_noticed(monkeypatch: pytest.Monkey
     monkeypatch.setattr("policysched.scheduler.gangs.attempt.candidate_domains", hasty)
     monkeypatch.setattr("policysched.evaluate.evaluator.pod_capacity", lambda *_: None)
 
-    assert [one for seed in range(60) for one in broken_up(seed)]
+    assert [gang for seed in range(60) for gang in broken_up(seed)]

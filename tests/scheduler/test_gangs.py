@@ -33,34 +33,34 @@ def members(count: int, *, least: int = 3, **more: object) -> list[Pod]:
 def test_a_gang_that_fits_is_bound_in_one_step() -> None:
     rig = Rig(WHOLE, node("a", cpu="2"), node("b", cpu="1"))
 
-    rig.see(*members(3))
-    said = rig.scheduler.decide(rig.now_ns)
+    rig.observe(*members(3))
+    reports = rig.scheduler.decide(rig.now_ns)
 
-    assert sorted(command.name for command in said if isinstance(command, c.Bind)) == ["w0", "w1", "w2"]
+    assert sorted(command.name for command in reports if isinstance(command, c.Bind)) == ["w0", "w1", "w2"]
 
 
 def test_a_gang_that_does_not_fit_whole_holds_nothing() -> None:
     rig = Rig(WHOLE, node("a", cpu="2"))
 
-    rig.see(*members(3), pod("web", cpu="2"))
+    rig.observe(*members(3), pod("web", cpu="2"))
     rig.settle()
 
-    assert rig.where() == {"web": "a"}
-    assert rig.words("w0") == (
+    assert rig.placements() == {"web": "a"}
+    assert rig.pending_message("w0") == (
         "gang default/train: 2 of 3 members fit now: 0/1 nodes are available: 1 Insufficient cpu. "
         "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
     )
-    assert rig.words("w2") == rig.words("w0")
+    assert rig.pending_message("w2") == rig.pending_message("w0")
 
 
 def test_a_gang_that_did_not_fit_is_placed_when_capacity_is_added() -> None:
     rig = Rig(WHOLE, node("a", cpu="2"), *members(3))
     rig.settle()
 
-    rig.see(node("b", cpu="1"))
+    rig.observe(node("b", cpu="1"))
     rig.settle()
 
-    assert rig.where().keys() == {"w0", "w1", "w2"}
+    assert rig.placements().keys() == {"w0", "w1", "w2"}
 
 
 def test_a_gathering_gang_reports_its_size_and_does_not_trigger_scale_up() -> None:
@@ -80,56 +80,56 @@ def test_the_last_member_to_arrive_requeues_the_gang() -> None:
     rig = Rig(WHOLE, node("a", cpu="9"), *members(2))
     rig.pass_time(30)
 
-    rig.see(member("w2"))
+    rig.observe(member("w2"))
     rig.settle()
 
-    assert rig.where().keys() == {"w0", "w1", "w2"}
+    assert rig.placements().keys() == {"w0", "w1", "w2"}
 
 
 def test_a_replaced_worker_joins_its_running_gang_alone() -> None:
-    running = [placed(one, "a") for one in members(3)]
+    running = [placed(gang_pod, "a") for gang_pod in members(3)]
     rig = Rig(WHOLE, node("a", cpu="9"), *running)
 
-    rig.see(finished(running[0].pod, "a"))
-    rig.see(member("w3"))
+    rig.observe(finished(running[0].pod, "a"))
+    rig.observe(member("w3"))
     rig.settle()
 
-    assert rig.where() == {"w3": "a"}
+    assert rig.placements() == {"w3": "a"}
 
 
 def test_finished_and_terminating_members_do_not_count() -> None:
-    running = [placed(one, "a") for one in members(3)]
+    running = [placed(gang_pod, "a") for gang_pod in members(3)]
     rig = Rig(WHOLE, node("a", cpu="9"), *running)
 
-    rig.see(finished(running[0].pod, "a"), replace(running[1], deleting=True))
-    rig.see(member("w3"))
+    rig.observe(finished(running[0].pod, "a"), replace(running[1], deleting=True))
+    rig.observe(member("w3"))
     rig.settle()
 
-    assert rig.where() == {}, "one runs, one is pending: two of three"
+    assert rig.placements() == {}, "one runs, one is pending: two of three"
 
 
 def test_a_gated_member_does_not_count_until_its_gates_are_gone() -> None:
     rig = Rig(WHOLE, node("a", cpu="9"), member("w0"), member("w1"), member("w2", gates=["x"]))
     rig.settle()
-    before = rig.where()
+    before = rig.placements()
 
-    rig.see(member("w2"))
+    rig.observe(member("w2"))
     rig.settle()
 
     assert before == {}
-    assert len(rig.where()) == 3
+    assert len(rig.placements()) == 3
 
 
 def test_the_largest_minimum_counts_and_one_event_reports_the_disagreement() -> None:
     rig = Rig(WHOLE, node("a", cpu="9"))
 
-    rig.see(member("w0", least=2), member("w1", least=4), member("w2", least=2))
+    rig.observe(member("w0", least=2), member("w1", least=4), member("w2", least=2))
     rig.settle()
-    before = rig.where()
-    rig.see(member("w3", least=2))
+    before = rig.placements()
+    rig.observe(member("w3", least=2))
     rig.settle()
 
-    assert before == {} and len(rig.where()) == 4
+    assert before == {} and len(rig.placements()) == 4
     (event,) = [command for command in rig.of(c.ReportPodEvent) if command.reason == "GangDisagrees"]
     assert event.message == "members of gang default/train disagree on its minimum: 2, 4; the largest counts"
 
@@ -137,25 +137,25 @@ def test_the_largest_minimum_counts_and_one_event_reports_the_disagreement() -> 
 def test_members_beyond_the_minimum_are_placed_too_where_they_fit() -> None:
     rig = Rig(WHOLE, node("a", cpu="4"))
 
-    rig.see(*members(6))
+    rig.observe(*members(6))
     rig.settle()
 
-    assert len(rig.where()) == 4
+    assert len(rig.placements()) == 4
     assert rig.counts() == {"unschedulable": 2}
 
 
 def test_a_gang_never_has_more_members_placed_than_its_maximum() -> None:
     rig = Rig(GANG.format(more="\n max = 4"), node("a", cpu="9"))
 
-    rig.see(*members(6))
+    rig.observe(*members(6))
     rig.settle()
-    first = dict(rig.where())
-    rig.confirm_all()
-    rig.tell(e.PodDeleted(rig.of(c.Bind)[0].uid))
+    first = dict(rig.placements())
+    rig.confirm_binds()
+    rig.handle(e.PodDeleted(rig.of(c.Bind)[0].uid))
     rig.pass_time(5)
 
     assert len(first) == 4
-    assert len(rig.where()) == 5
+    assert len(rig.placements()) == 5
     waiting = {report.message for report in rig.of(c.ReportPending)}
     assert "gang default/train is at its maximum of 4 members" in waiting
 
@@ -163,44 +163,44 @@ def test_a_gang_never_has_more_members_placed_than_its_maximum() -> None:
 def test_a_gang_is_ordered_like_its_first_member() -> None:
     rig = Rig(WHOLE, node("a", cpu="3"))
 
-    rig.see(pod("mid", cpu="1", priority=5), *members(2), member("w2", priority=9))
+    rig.observe(pod("mid", cpu="1", priority=5), *members(2), member("w2", priority=9))
     rig.settle()
 
-    assert sorted(rig.order()) == ["w0", "w1", "w2"]
-    assert rig.words("mid") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert sorted(rig.bind_order()) == ["w0", "w1", "w2"]
+    assert rig.pending_message("mid") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
 def test_two_gangs_that_fit_only_one_by_one_do_not_block_each_other() -> None:
     rig = Rig(WHOLE, node("a", cpu="4"))
 
     for one, other in zip(members(3, group="x"), [member(f"y{n}", group="y") for n in range(3)], strict=True):
-        rig.see(one, other)
+        rig.observe(one, other)
     rig.settle()
 
-    groups = {name[0] for name in rig.where()}
-    assert len(rig.where()) == 3 and len(groups) == 1
+    groups = {name[0] for name in rig.placements()}
+    assert len(rig.placements()) == 3 and len(groups) == 1
 
 
 def test_gangs_of_one_key_in_two_namespaces_are_two_gangs() -> None:
     rig = Rig(WHOLE, node("a", cpu="9"))
 
-    rig.see(*members(2), member("other", namespace="elsewhere"))
+    rig.observe(*members(2), member("other", namespace="elsewhere"))
     rig.settle()
 
-    assert rig.where() == {}
+    assert rig.placements() == {}
 
 
 def test_in_mode_gate_only_the_count_is_required() -> None:
     rig = Rig(GATE, node("a", cpu="2"))
 
-    rig.see(*members(2))
+    rig.observe(*members(2))
     rig.settle()
-    before = rig.where()
-    rig.see(member("w2"))
+    before = rig.placements()
+    rig.observe(member("w2"))
     rig.settle()
 
     assert before == {}
-    assert len(rig.where()) == 2, "two fit, and the gate is open"
+    assert len(rig.placements()) == 2, "two fit, and the gate is open"
     assert rig.counts() == {"unschedulable": 1}
 
 
@@ -208,11 +208,11 @@ def test_in_mode_gate_the_gate_closes_again_when_members_vanish() -> None:
     rig = Rig(GATE, node("a", cpu="500m"), *members(3))
     rig.settle()
 
-    rig.tell(e.PodDeleted(member("w0").uid))
-    rig.see(node("b", cpu="9"))
+    rig.handle(e.PodDeleted(member("w0").uid))
+    rig.observe(node("b", cpu="9"))
     rig.settle()
 
-    assert rig.where() == {}
+    assert rig.placements() == {}
     assert rig.counts() == {"gated": 2}
 
 
@@ -221,7 +221,7 @@ def test_a_member_with_a_refused_bind_is_retried_and_its_gang_stays_placed() -> 
     rig.settle()
     lost = rig.of(c.Bind)[0]
 
-    rig.tell(e.BindRefused(lost.uid, "conflict"))
+    rig.handle(e.BindRefused(lost.uid, "conflict"))
     rig.pass_time(2)
 
     assert [bind.name for bind in rig.of(c.Bind)].count(lost.name) == 2
@@ -230,130 +230,130 @@ def test_a_member_with_a_refused_bind_is_retried_and_its_gang_stays_placed() -> 
 
 def test_a_gang_that_timed_out_is_requeued_behind_others() -> None:
     rig = Rig(timed("requeue"), node("a", cpu="2"))
-    rig.see(*new(members(3, priority=9)))
+    rig.observe(*new(members(3, priority=9)))
     rig.settle()
 
     rig.pass_time(301)
     (event,) = [command for command in rig.of(c.ReportPodEvent) if command.reason == "GangTimedOut"]
-    rig.see(node("b", cpu="1"))
+    rig.observe(node("b", cpu="1"))
     rig.settle()
 
     assert event.message == "gang default/train was not placed within 5m; it is requeued behind all others"
-    assert len(rig.where()) == 3
+    assert len(rig.placements()) == 3
 
 
 def test_a_restarted_gang_is_ordered_last_once() -> None:
     rig = Rig(timed("requeue"), node("a", cpu="2"))
-    rig.see(*new(members(3, priority=9)))
+    rig.observe(*new(members(3, priority=9)))
     rig.settle()
     rig.now_ns += 301 * 10**9
 
-    rig.see(pod("web", cpu="3"))
+    rig.observe(pod("web", cpu="3"))
     rig.settle()
     once = [decision.pod for decision in rig.scheduler.decisions if decision.at_ns == rig.now_ns]
-    rig.see(node("b", cpu="3"))
+    rig.observe(node("b", cpu="3"))
     rig.settle()
 
     assert once[0] == "default/web" and "default/w0" in once, "though the gang has the higher priority"
-    assert rig.where().keys() == {"w0", "w1", "w2"}, "it stands at its own place again"
+    assert rig.placements().keys() == {"w0", "w1", "w2"}, "it stands at its own place again"
 
 
-def test_a_gang_that_failed_is_not_tried_again_until_its_pods_are_recreated() -> None:
+def test_a_failed_gang_is_not_retried_until_its_pods_are_recreated() -> None:
     rig = Rig(timed("fail"), node("a", cpu="2"))
-    rig.see(*new(members(3)))
+    rig.observe(*new(members(3)))
     rig.settle()
 
     rig.pass_time(301)
-    rig.see(node("b", cpu="9"))
+    rig.observe(node("b", cpu="9"))
     rig.pass_time(60)
-    before = rig.where()
-    for one in members(3):
-        rig.tell(e.PodDeleted(one.uid))
-    rig.see(*new([replace(one, uid=PodUid(f"{one.uid}-again")) for one in members(3)]))
+    before = rig.placements()
+    for gang_pod in members(3):
+        rig.handle(e.PodDeleted(gang_pod.uid))
+    rig.observe(*new([replace(gang_pod, uid=PodUid(f"{gang_pod.uid}-again")) for gang_pod in members(3)]))
     rig.settle()
 
     assert before == {}
-    assert "recreate its pods" in (rig.words("w0") or "")
-    assert len(rig.where()) == 3
+    assert "recreate its pods" in (rig.pending_message("w0") or "")
+    assert len(rig.placements()) == 3
 
 
-def test_with_best_effort_what_fits_is_placed_when_the_time_is_up() -> None:
+def test_with_best_effort_members_that_fit_are_placed_at_the_timeout() -> None:
     rig = Rig(timed("best_effort"), node("a", cpu="2"))
-    rig.see(*new(members(3)))
+    rig.observe(*new(members(3)))
     rig.settle()
-    before = rig.where()
+    before = rig.placements()
 
     rig.pass_time(301)
 
     assert before == {}
-    assert len(rig.where()) == 2
+    assert len(rig.placements()) == 2
 
 
 def test_a_gang_that_gathers_too_long_times_out_as_well() -> None:
     rig = Rig(timed("best_effort"), node("a", cpu="9"))
-    rig.see(*new([member("w0")]))
+    rig.observe(*new([member("w0")]))
 
     rig.pass_time(299)
-    before = rig.where()
+    before = rig.placements()
     rig.pass_time(2)
 
     assert before == {}
-    assert rig.where() == {"w0": "a"}
+    assert rig.placements() == {"w0": "a"}
 
 
-def test_after_a_restart_a_gang_that_is_long_overdue_gets_a_trial_before_it_fails() -> None:
-    old = [replace(one, created_ns=0) for one in members(3)]
+def test_after_a_restart_an_overdue_gang_gets_one_attempt_before_it_fails() -> None:
+    old = [replace(gang_pod, created_ns=0) for gang_pod in members(3)]
 
     rig = Rig(timed("fail"), node("a", cpu="9"), *old)
     rig.settle()
 
-    assert len(rig.where()) == 3
+    assert len(rig.placements()) == 3
 
 
 def test_a_gang_of_a_thousand_arriving_one_by_one_is_placed_with_few_reports() -> None:
     rig = Rig(WHOLE, node("a", cpu="1", pods="10"))
     everybody = members(1000, least=1000)
 
-    for one in everybody:
-        rig.scheduler.handle(e.PodUpdated(pending(one)), rig.now_ns)
+    for gang_pod in everybody:
+        rig.scheduler.handle(e.PodUpdated(pending(gang_pod)), rig.now_ns)
     commands = rig.settle()
 
     assert rig.scheduler.check() == []
     assert rig.scheduler.counters.attempts["unschedulable", "test"] == 1000
     assert len([command for command in commands if isinstance(command, c.ReportPending)]) == 1000
-    assert rig.where() == {}
+    assert rig.placements() == {}
 
 
 def test_the_new_text_of_a_policy_counts_the_members_that_are_bound_already() -> None:
-    rig = Rig(WHOLE, node("a", cpu="9"), *[placed(one, "a") for one in members(2)])
-    rig.see(member("w2", cpu="10"))
+    rig = Rig(WHOLE, node("a", cpu="9"), *[placed(gang_pod, "a") for gang_pod in members(2)])
+    rig.observe(member("w2", cpu="10"))
     rig.settle()
 
-    rig.offer(WHOLE.replace("filter node_resources_fit", "filter node_unschedulable"))
+    rig.apply_policies(WHOLE.replace("filter node_resources_fit", "filter node_unschedulable"))
     rig.settle()
 
-    assert rig.where() == {"w2": "a"}
+    assert rig.placements() == {"w2": "a"}
 
 
 def test_a_confirmed_member_counts_before_the_watch_shows_it() -> None:
     rig = Rig(WHOLE, node("a", cpu="9"), *members(3))
     rig.settle()
-    for bind in rig.unanswered():
-        rig.tell(e.BindConfirmed(bind.uid, NodeName("a")))
+    for bind in rig.in_flight_binds():
+        rig.handle(e.BindConfirmed(bind.uid, NodeName("a")))
 
-    rig.see(member("w3"))
+    rig.observe(member("w3"))
     rig.settle()
 
-    assert len(rig.where()) == 4
+    assert len(rig.placements()) == 4
 
 
 def test_a_gang_whose_key_is_a_whole_annotation_has_a_short_name() -> None:
     rig = Rig(WHOLE, node("a", cpu="1"))
 
-    rig.see(*members(3, group="x" * 60_000))
+    rig.observe(*members(3, group="x" * 60_000))
     rig.settle()
 
-    words = rig.words("w0") or ""
+    words = rig.pending_message("w0") or ""
     assert words.startswith("gang default/xxx")
     assert len(words) < 600
     assert rig.scheduler.decisions

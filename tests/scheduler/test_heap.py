@@ -19,7 +19,7 @@ STEPS = st.lists(
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(STEPS)
-def test_it_gives_the_least_of_what_is_left_the_earliest_put_first(steps: list[tuple[str, str, int]]) -> None:
+def test_pop_returns_the_smallest_item_and_among_equals_the_oldest(steps: list[tuple[str, str, int]]) -> None:
     heap: MovableHeap[str] = MovableHeap()
     model: dict[str, tuple[int, int]] = {}
 
@@ -35,7 +35,7 @@ def test_it_gives_the_least_of_what_is_left_the_earliest_put_first(steps: list[t
                 heap.discard(item)
                 model.pop(item, None)
             case _:
-                expected = min(model, key=lambda one: model[one], default=None)
+                expected = min(model, key=lambda item: model[item], default=None)
                 assert heap.first() == expected
                 assert heap.pop() == expected
                 model.pop(expected or "", None)
@@ -56,7 +56,7 @@ def test_a_removed_item_is_not_kept_alive_by_the_heap() -> None:
     assert heap.pop() == 999
 
 
-def test_ghosts_do_not_pile_up() -> None:
+def test_removed_entries_do_not_accumulate() -> None:
     heap: MovableHeap[str] = MovableHeap()
 
     for turn in range(10_000):

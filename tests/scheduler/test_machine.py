@@ -81,11 +81,11 @@ class Cluster(RuleBasedStateMachine):
         self.serial = 0
         self.offers = 0
         self.offer("good")
-        self.tell(e.Synced())
+        self.handle(e.Synced())
 
     # ── between the two ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def tell(self, event: e.Event) -> None:
+    def handle(self, event: e.Event) -> None:
         self.obey(self.scheduler.handle(event, self.now_ns))
 
     def obey(self, commands: list[c.Command]) -> None:
@@ -97,7 +97,7 @@ class Cluster(RuleBasedStateMachine):
             )
             self.binds[bind.uid] = bind
         for group in {self.group_of(bind.uid) for bind in batch} - {None} if self.clauses == WHOLE else ():
-            together = [uid for uid, one in self.pods.items() if one.group == group and self.counts(uid)]
+            together = [uid for uid, state in self.pods.items() if state.group == group and self.counts(uid)]
             together += [uid for uid, left in self.leaving.items() if left == group]
             assert len(together) >= LEAST, f"half a gang: {together} of {LEAST}"
 
@@ -112,7 +112,7 @@ class Cluster(RuleBasedStateMachine):
     def free(self, name: str) -> int:
         """Cores that neither a bound pod nor a bind under way takes."""
         return self.nodes[name] - sum(
-            one.cpu for uid, one in self.pods.items() if name in (one.observed.node, self.target(uid))
+            state.cpu for uid, state in self.pods.items() if name in (state.observed.node, self.target(uid))
         )
 
     def target(self, uid: PodUid) -> str | None:
@@ -122,7 +122,7 @@ class Cluster(RuleBasedStateMachine):
         self.offers += 1
         text = self.texts[which]
         offered = None if text is None else bundle({"main.policy": text})
-        self.tell(e.PoliciesUpdated(offered, resource_version=str(self.offers)))
+        self.handle(e.PoliciesUpdated(offered, resource_version=str(self.offers)))
 
     def change(self, uid: PodUid, observed: ObservedPod) -> None:
         self.pods[uid].observed = observed
@@ -142,7 +142,7 @@ class Cluster(RuleBasedStateMachine):
             self.deliver_all()  # else the scheduler may choose it meanwhile
             if self.free(name) == self.nodes.get(name):
                 del self.nodes[name]
-                self.tell(e.NodeDeleted(NodeName(name)))
+                self.handle(e.NodeDeleted(NodeName(name)))
 
     @rule(cpu=st.integers(0, 3), priority=st.integers(0, 2), gated=st.booleans())
     def a_pod_is_created(self, cpu: int, priority: int, gated: bool) -> None:
@@ -177,16 +177,18 @@ class Cluster(RuleBasedStateMachine):
     @precondition(lambda self: any(pod.observed.node for pod in self.pods.values()))
     @rule(data=st.data())
     def a_pod_finishes(self, data: st.DataObject) -> None:
-        uid = data.draw(st.sampled_from(sorted(uid for uid, one in self.pods.items() if one.observed.node)))
+        uid = data.draw(
+            st.sampled_from(sorted(uid for uid, state in self.pods.items() if state.observed.node))
+        )
         one = self.pods.pop(uid)
         self.leaving[uid] = one.group
         self.watch.append(e.PodUpdated(replace(one.observed, phase="Succeeded")))
 
-    @precondition(lambda self: any(one.observed.pod.gates for one in self.pods.values()))
+    @precondition(lambda self: any(state.observed.pod.gates for state in self.pods.values()))
     @rule(data=st.data())
     def gates_are_removed(self, data: st.DataObject) -> None:
         uid = data.draw(
-            st.sampled_from(sorted(uid for uid, one in self.pods.items() if one.observed.pod.gates))
+            st.sampled_from(sorted(uid for uid, state in self.pods.items() if state.observed.pod.gates))
         )
         observed = self.pods[uid].observed
         self.change(uid, replace(observed, pod=replace(observed.pod, gates=())))
@@ -200,7 +202,7 @@ class Cluster(RuleBasedStateMachine):
             self.serial += 1
             observed = placed(pod(f"f{self.serial}", cpu=str(cpu), scheduler="default-scheduler"), name)
             self.pods[observed.pod.uid] = OnServer(observed, cpu, None)
-            self.tell(e.PodUpdated(observed))
+            self.handle(e.PodUpdated(observed))
 
     @rule(which=st.sampled_from(["good", "closed", "broken", "deleted"]))
     def the_policy_is_edited(self, which: str) -> None:
@@ -231,14 +233,14 @@ class Cluster(RuleBasedStateMachine):
                 self.leaving.pop(observed.pod.uid, None)
             case _:
                 pass
-        self.tell(event)
+        self.handle(event)
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data())
     def a_relist_shows_a_pod_again(self, data: st.DataObject) -> None:
         self.deliver_all()
         uid = data.draw(st.sampled_from(sorted(self.pods)))
-        self.tell(e.PodUpdated(self.pods[uid].observed))
+        self.handle(e.PodUpdated(self.pods[uid].observed))
 
     def decide(self) -> None:
         """Everything arrives and everything is decided; answers stay on their way."""
@@ -273,7 +275,7 @@ class Cluster(RuleBasedStateMachine):
     @precondition(lambda self: self.answers)
     @rule(data=st.data())
     def an_answer_comes_back(self, data: st.DataObject) -> None:
-        self.tell(self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1))))
+        self.handle(self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1))))
 
     # ── what always holds ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -287,8 +289,10 @@ class Cluster(RuleBasedStateMachine):
         assert self.scheduler.check() == []
 
     @invariant()
-    def a_text_that_checked_runs(self) -> None:
-        running = [one.sha256 for one in self.scheduler.policies() if one.name == "test" and one.sha256]
+    def the_last_valid_text_is_active(self) -> None:
+        running = [
+            policy.sha256 for policy in self.scheduler.policies() if policy.name == "test" and policy.sha256
+        ]
         assert running in ([sha(self.texts["good"])], [sha(self.texts["closed"])])
 
     # ── what finally holds ─────────────────────────────────────────────────────────────────────────────────────────
@@ -300,28 +304,28 @@ class Cluster(RuleBasedStateMachine):
             for uid in list(self.binds):
                 self.carry_out(uid)
             while self.answers:
-                self.tell(self.answers.pop())
+                self.handle(self.answers.pop())
             self.now_ns += 11 * 10**9
             self.decide()
             self.no_node_is_over_capacity()
             self.the_parts_agree()
         assert not self.binds and self.scheduler.binds_in_flight == 0
-        self.nobody_waits_who_fits()
+        self.no_pod_that_fits_waits()
 
-    def nobody_waits_who_fits(self) -> None:
-        for one in self.pods.values():
-            observed = one.observed
+    def no_pod_that_fits_waits(self) -> None:
+        for state in self.pods.values():
+            observed = state.observed
             waits = observed.node is None and not observed.deleting and not observed.pod.gates
             if not waits or observed.pod.scheduler != "test":
                 continue
             bound = [
                 other
                 for other in self.pods.values()
-                if other.group == one.group and other.observed.node and not other.observed.deleting
+                if other.group == state.group and other.observed.node and not other.observed.deleting
             ]
-            if one.group is None or (self.clauses == WHOLE and len(bound) >= LEAST - 1):
-                room = [name for name in self.nodes if self.free(name) >= one.cpu]
-                assert not room, f"{observed.pod.name} of {one.cpu} waits, and {room} have room"
+            if state.group is None or (self.clauses == WHOLE and len(bound) >= LEAST - 1):
+                room = [name for name in self.nodes if self.free(name) >= state.cpu]
+                assert not room, f"{observed.pod.name} of {state.cpu} waits, and {room} have room"
 
 
 @cache
@@ -360,7 +364,7 @@ def a_bind_is_refused(cluster: Cluster) -> None:
     cluster.create(cpu=1)
     cluster.decide()
     cluster.binds.clear()
-    cluster.tell(e.BindRefused(PodUid("uid-default-p1"), "the server is not well"))
+    cluster.handle(e.BindRefused(PodUid("uid-default-p1"), "the server is not well"))
 
 
 def a_pod_is_deleted_between_its_bind_and_the_answer(cluster: Cluster) -> None:

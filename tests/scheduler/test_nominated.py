@@ -63,15 +63,15 @@ def judged(
         cache.put_namespace(space)
     for value in scene.cache.nodes.values():
         cache.put_node(value)
-    for uid, seen in scene.cache.pods.items():
+    for uid, observed in scene.cache.pods.items():
         if uid not in left_out:
-            cache.put_pod(seen)
+            cache.put_pod(observed)
     for one, on in here:
         if one.namespace not in cache.namespaces:
             cache.put_namespace(Namespace(one.namespace, {}, {}))
         cache.put_pod(placed(one, on))
-    said = evaluate(by, case.pod, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
-    return said.pod_refusal, {node: rules[0] for node, rules in said.refusals.items()}
+    explanation = evaluate(by, case.pod, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
+    return explanation.pod_refusal, {node: rules[0] for node, rules in explanation.refusals.items()}
 
 
 def refusal_at(case: Case, by: Program, node: str, gone: Iterable[PodUid] = ()) -> NodeRefusal | None:
@@ -116,7 +116,7 @@ def check_preemption(by: Program, case: Case) -> None:
     expected = refusals(case, by)
     if expected is None or len(expected) < len(case.scene.cache.nodes):
         return
-    found, allowed = searched(case, by)
+    result, allowed = searched(case, by)
 
     possible = set()
     for name, refusal in expected.items():
@@ -124,8 +124,8 @@ def check_preemption(by: Program, case: Case) -> None:
         pods = [one.uid for one in on_it if allowed(one)]
         if refusal.resolvable and pods and refusal_at(case, by, name, pods) is None:
             possible.add(name)
-    assert {candidate.node for candidate in found.candidates} == possible
-    for candidate in found.candidates:
+    assert {candidate.node for candidate in result.candidates} == possible
+    for candidate in result.candidates:
         gone = [victim.uid for victim in candidate.victims]
         assert refusal_at(case, by, candidate.node, gone) is None, f"{candidate} does not do"
 
@@ -155,7 +155,7 @@ def searched(case: Case, by: Program) -> tuple[CandidateSearchResult, Callable[[
 @pytest.mark.parametrize("by", [DEFAULT, OF_NODES], ids=["default", "of nodes"])
 @given(case=cases())
 @Scenes
-def test_a_node_has_to_do_with_its_nominated_pods_and_without_them(by: Program, case: Case) -> None:
+def test_a_node_must_pass_with_and_without_its_nominated_pods(by: Program, case: Case) -> None:
     check_filters(by, case)
 
 
@@ -202,9 +202,9 @@ def test_preemption_ignores_pods_nominated_elsewhere_in_the_zone() -> None:
     rig = two_nodes_of_a_zone_and_one_nominated(
         "policy test version 1\ninclude kube_default\npreemption { victims = any }\n"
     )
-    rig.see(placed(pod("low", cpu="4", scheduler="other"), "a"))
+    rig.observe(placed(pod("low", cpu="4", scheduler="other"), "a"))
 
-    rig.see(pod("web", cpu="1", priority=100, spec=away_from("db")))
+    rig.observe(pod("web", cpu="1", priority=100, spec=away_from("db")))
     rig.settle()
 
     assert [(eviction.name, eviction.node) for eviction in rig.of(c.Evict)] == [("web", "a")]

@@ -49,12 +49,12 @@ def out_of_order(rig: Rig) -> list[tuple[PodUid, PodUid]]:
     core = rig.scheduler._core
     lately = {
         uid: [
-            core.plan(one.policy).order_key(
-                one.pod, core.namespace_of(one.pod), one.facts, rig.now_ns - ago_ns
+            core.plan(state.policy).order_key(
+                state.pod, core.namespace_of(state.pod), state.facts, rig.now_ns - ago_ns
             )[0]
             for ago_ns in MOMENTS_AGO_NS
         ]
-        for uid, one in core.pods.items()
+        for uid, state in core.pods.items()
     }
     return [
         (first, second)
@@ -70,12 +70,12 @@ def attack(keys: str, number: int) -> list[tuple[PodUid, PodUid]]:
     """Pods come, go and wait, none of which fits; every pair that was out of order at any time."""
     dice = Dice(f"order {keys} {number}")
     rig = Rig(POLICY.format(keys=keys), node("a", cpu="1"))
-    found = []
+    mistakes = []
     for step in range(25):
         there = sorted(rig.scheduler._core.pods)
         if len(there) < 8 and not dice.one_in(3):
             ends = datetime.fromtimestamp(rig.now_ns // 10**9 + dice.randrange(30) - 5, UTC).isoformat()
-            rig.see(
+            rig.observe(
                 pod(
                     f"p{step}",
                     cpu="2",
@@ -85,11 +85,11 @@ def attack(keys: str, number: int) -> list[tuple[PodUid, PodUid]]:
                 )
             )
         elif there and dice.one_in(3):
-            rig.tell(e.PodDeleted(dice.choice(there)))
+            rig.handle(e.PodDeleted(dice.choice(there)))
         rig.pass_time(dice.choice((0.001, 0.3, 1, 2.7, 5)))
-        found += out_of_order(rig)
+        mistakes += out_of_order(rig)
     assert rig.scheduler.programs(), f"the policy is not accepted: queue by {keys}"
-    return found
+    return mistakes
 
 
 @pytest.mark.parametrize("keys", ORDERS)
@@ -101,9 +101,9 @@ def test_a_clock_applied_to_all_pods_is_noticed(monkeypatch: pytest.MonkeyPatch)
     """The planted bug: nothing ever seems to gain time by itself, so a choice that holds a clock is never looked at again."""
     monkeypatch.setattr(next_change, "_SECOND_NS", 10**15)
 
-    found = [attack("(if pod.priority > 5 then pod.waited else 10s) desc", number) for number in range(4)]
+    mistakes = [attack("(if pod.priority > 5 then pod.waited else 10s) desc", number) for number in range(4)]
 
-    assert any(found)
+    assert any(mistakes)
 
 
 def test_a_missed_flip_of_a_condition_is_noticed(
@@ -111,8 +111,8 @@ def test_a_missed_flip_of_a_condition_is_noticed(
 ) -> None:
     monkeypatch.setattr(next_change, "crossing_ns", lambda *_: None)
 
-    found = [
+    mistakes = [
         attack("pod.waited > 8s desc, pod.waited > 3s desc, pod.priority desc", number) for number in range(4)
     ]
 
-    assert any(found)
+    assert any(mistakes)

@@ -16,7 +16,7 @@ from tests.scheduler.rig import FIT, Rig
 def test_a_pod_that_fits_is_assumed_and_bound_under_the_policy_it_names() -> None:
     rig = Rig(FIT, node("a", cpu="1"))
 
-    rig.see(web := pod("web", cpu="500m"))
+    rig.observe(web := pod("web", cpu="500m"))
     commands = rig.settle()
 
     (status,) = rig.scheduler.policies()
@@ -26,9 +26,9 @@ def test_a_pod_that_fits_is_assumed_and_bound_under_the_policy_it_names() -> Non
 
 def test_scheduled_is_reported_only_after_the_bind_is_confirmed() -> None:
     rig = Rig(FIT, node("a"), web := pod("web"))
-    assert not [one for one in rig.settle() if isinstance(one, c.ReportScheduled)]
+    assert not [command for command in rig.settle() if isinstance(command, c.ReportScheduled)]
 
-    commands = rig.tell(e.BindConfirmed(web.uid, NodeName("a")), e.BindConfirmed(web.uid, NodeName("a")))
+    commands = rig.handle(e.BindConfirmed(web.uid, NodeName("a")), e.BindConfirmed(web.uid, NodeName("a")))
 
     assert commands == [c.ReportScheduled(web.uid, "default", "web", NodeName("a"), "test")]
     assert rig.scheduler.binds_in_flight == 0
@@ -38,50 +38,50 @@ def test_scheduled_is_reported_for_a_pod_that_ended_before_its_bind_was_answered
     rig = Rig(FIT, node("a"), short := pod("short"))
     rig.settle()
 
-    rig.see(finished(short, "a"))
-    rig.tell(e.BindConfirmed(short.uid, NodeName("a")))
+    rig.observe(finished(short, "a"))
+    rig.handle(e.BindConfirmed(short.uid, NodeName("a")))
 
     assert [command.name for command in rig.of(c.ReportScheduled)] == ["short"]
     assert rig.scheduler.counters.attempts["scheduled", "test"] == 1
     assert rig.scheduler.check() == []
 
 
-def test_nothing_is_decided_before_the_first_lists_are_in() -> None:
+def test_nothing_is_decided_before_the_initial_lists_are_complete() -> None:
     rig = Rig(FIT, node("a"), pod("web"), synced=False)
 
     before = rig.settle()
-    rig.tell(e.Synced())
+    rig.handle(e.Synced())
     rig.settle()
 
     assert before == []
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_two_pods_that_fit_only_one_by_one_are_not_put_on_one_node() -> None:
     rig = Rig(FIT, node("a", cpu="1"))
 
-    rig.see(pod("first", cpu="600m"), pod("second", cpu="600m"))
+    rig.observe(pod("first", cpu="600m"), pod("second", cpu="600m"))
     rig.settle()
 
-    assert len(rig.where()) == 1
-    (left,) = {"first", "second"} - rig.where().keys()
-    assert rig.words(left) == "0/1 nodes are available: 1 Insufficient cpu."
+    assert len(rig.placements()) == 1
+    (left,) = {"first", "second"} - rig.placements().keys()
+    assert rig.pending_message(left) == "0/1 nodes are available: 1 Insufficient cpu."
 
 
 def test_a_pod_that_does_not_fit_is_reported_once_and_requeued_when_capacity_is_freed() -> None:
     big = pod("big", cpu="1")
     rig = Rig(FIT, node("a", cpu="1"), placed(big, "a"))
-    rig.see(pod("web", cpu="500m"))
+    rig.observe(pod("web", cpu="500m"))
     first = rig.settle()
     assert rig.settle() == []
 
-    rig.tell(e.PodDeleted(big.uid))
+    rig.handle(e.PodDeleted(big.uid))
     rig.settle()
 
-    assert [(one.reason, one.message) for one in first if isinstance(one, c.ReportPending)] == [
-        ("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
-    ]
-    assert rig.where() == {"web": "a"}
+    assert [
+        (command.reason, command.message) for command in first if isinstance(command, c.ReportPending)
+    ] == [("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")]
+    assert rig.placements() == {"web": "a"}
 
 
 def test_a_finished_pod_frees_its_capacity() -> None:
@@ -89,32 +89,32 @@ def test_a_finished_pod_frees_its_capacity() -> None:
     rig = Rig(FIT, node("a", cpu="1"), placed(job, "a"), pod("web", cpu="1"))
     rig.settle()
 
-    rig.see(finished(job, "a"))
+    rig.observe(finished(job, "a"))
     rig.settle()
 
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
-def test_a_new_node_helps_a_pod_that_found_none() -> None:
+def test_a_new_node_requeues_an_unschedulable_pod() -> None:
     rig = Rig(FIT, pod("web", cpu="1"))
     rig.settle()
-    assert rig.words("web") == "no nodes available to schedule pods"
+    assert rig.pending_message("web") == "no nodes available to schedule pods"
 
-    rig.see(node("a", cpu="1"))
+    rig.observe(node("a", cpu="1"))
     rig.settle()
 
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_a_pod_of_another_scheduler_is_ignored_but_its_requests_count() -> None:
     rig = Rig(FIT, node("a", cpu="1"), placed(pod("other", cpu="1", scheduler="default-scheduler"), "a"))
 
-    rig.see(pod("stranger", scheduler="default-scheduler"), pod("web", cpu="500m"))
+    rig.observe(pod("stranger", scheduler="default-scheduler"), pod("web", cpu="500m"))
     rig.settle()
 
-    assert rig.where() == {}
-    assert rig.words("web") == "0/1 nodes are available: 1 Insufficient cpu."
-    assert rig.words("stranger") is None
+    assert rig.placements() == {}
+    assert rig.pending_message("web") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert rig.pending_message("stranger") is None
 
 
 def test_a_pod_with_scheduling_gates_waits_until_they_are_gone() -> None:
@@ -123,10 +123,10 @@ def test_a_pod_with_scheduling_gates_waits_until_they_are_gone() -> None:
     rig.settle()
     assert rig.counts() == {"gated": 1}
 
-    rig.see(pod("web"))
+    rig.observe(pod("web"))
     rig.settle()
 
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_a_pod_deleted_while_its_bind_is_in_flight_frees_the_node() -> None:
@@ -134,12 +134,12 @@ def test_a_pod_deleted_while_its_bind_is_in_flight_frees_the_node() -> None:
     rig = Rig(FIT, node("a", cpu="1"), first)
     rig.settle()
 
-    rig.tell(e.PodDeleted(first.uid))
-    rig.tell(e.BindConfirmed(first.uid, NodeName("a")))
-    rig.see(second)
+    rig.handle(e.PodDeleted(first.uid))
+    rig.handle(e.BindConfirmed(first.uid, NodeName("a")))
+    rig.observe(second)
     rig.settle()
 
-    assert rig.where() == {"first": "a", "second": "a"}
+    assert rig.placements() == {"first": "a", "second": "a"}
     assert rig.of(c.ReportScheduled) == []
 
 
@@ -148,7 +148,7 @@ def test_a_refused_bind_frees_the_node_and_is_retried_after_backoff() -> None:
     rig = Rig(FIT, node("a", cpu="1"), web)
     rig.settle()
 
-    rig.tell(e.BindRefused(web.uid, "Operation cannot be fulfilled"))
+    rig.handle(e.BindRefused(web.uid, "Operation cannot be fulfilled"))
     at_once = rig.settle()
     rig.pass_time(0.9)
     early = len(rig.of(c.Bind))
@@ -156,7 +156,7 @@ def test_a_refused_bind_frees_the_node_and_is_retried_after_backoff() -> None:
 
     assert at_once == [] and early == 1
     assert len(rig.of(c.Bind)) == 2
-    assert rig.words("web") == "binding to a was refused: Operation cannot be fulfilled"
+    assert rig.pending_message("web") == "binding to a was refused: Operation cannot be fulfilled"
 
 
 def test_backoff_doubles_up_to_ten_seconds() -> None:
@@ -167,7 +167,7 @@ def test_backoff_doubles_up_to_ten_seconds() -> None:
     for _ in range(6):
         rig.settle()
         refused_ns = rig.now_ns
-        rig.tell(e.BindRefused(web.uid, "no"))
+        rig.handle(e.BindRefused(web.uid, "no"))
         while not rig.scheduler.binds_in_flight:
             rig.pass_time(0.5)
         waits.append((rig.now_ns - refused_ns) / 10**9)
@@ -180,9 +180,9 @@ def test_a_lost_bind_is_left_to_the_watch() -> None:
     rig = Rig(FIT, node("a", cpu="1"), web)
     rig.settle()
 
-    rig.tell(e.BindLost(web.uid, "bound elsewhere"))
+    rig.handle(e.BindLost(web.uid, "bound elsewhere"))
     rig.pass_time(60)
-    rig.see(placed(web, "b"))
+    rig.observe(placed(web, "b"))
 
     assert len(rig.of(c.Bind)) == 1
     assert rig.scheduler.pending_status(web.uid) is None
@@ -193,8 +193,8 @@ def test_a_lost_bind_is_tried_again_when_the_watch_shows_the_pod_unbound() -> No
     rig = Rig(FIT, node("a", cpu="1"), web)
     rig.settle()
 
-    rig.tell(e.BindLost(web.uid, "409"))
-    rig.see(web)
+    rig.handle(e.BindLost(web.uid, "409"))
+    rig.observe(web)
     rig.pass_time(10)
 
     assert len(rig.of(c.Bind)) == 2
@@ -204,9 +204,9 @@ def test_a_late_event_that_shows_a_confirmed_pod_as_unbound_changes_nothing() ->
     web = pod("web", cpu="1")
     rig = Rig(FIT, node("a", cpu="1"), web)
     rig.settle()
-    rig.tell(e.BindConfirmed(web.uid, NodeName("a")))
+    rig.handle(e.BindConfirmed(web.uid, NodeName("a")))
 
-    rig.see(pod("web", cpu="1", labels={"late": "yes"}))
+    rig.observe(pod("web", cpu="1", labels={"late": "yes"}))
     rig.settle()
 
     assert len(rig.of(c.Bind)) == 1
@@ -217,46 +217,46 @@ def test_a_pod_that_another_scheduler_bound_first_is_on_the_node_of_the_api_serv
     rig = Rig(FIT, node("a", cpu="1"), web)
     rig.settle()
 
-    rig.see(placed(web, "b"))
-    rig.tell(e.BindLost(web.uid, "bound to b"))
-    rig.see(second)
+    rig.observe(placed(web, "b"))
+    rig.handle(e.BindLost(web.uid, "bound to b"))
+    rig.observe(second)
     rig.settle()
 
-    assert rig.where()["second"] == "a"
+    assert rig.placements()["second"] == "a"
     assert rig.of(c.ReportScheduled) == []
 
 
 def test_a_terminating_pod_is_not_scheduled() -> None:
     rig = Rig(FIT, node("a"))
 
-    rig.see(replace(pending(pod("web")), deleting=True))
+    rig.observe(replace(pending(pod("web")), deleting=True))
     rig.settle()
 
-    assert rig.where() == {}
+    assert rig.placements() == {}
     assert rig.counts() == {}
 
 
-def test_an_edited_pod_is_tried_again_with_what_it_now_asks() -> None:
+def test_an_edited_pod_is_retried_with_its_new_requests() -> None:
     rig = Rig(FIT, node("a", cpu="1"), pod("web", cpu="2"))
     rig.settle()
 
-    rig.see(pod("web", cpu="1"))
+    rig.observe(pod("web", cpu="1"))
     rig.settle()
 
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
-def test_a_pod_with_an_uncovered_feature_stays_pending_with_a_message_that_names_it() -> None:
+def test_a_pod_with_an_unsupported_feature_stays_pending_with_a_message_that_names_it() -> None:
     claims = [{"name": "gpu"}]
     rig = Rig(FIT, node("a"))
 
-    rig.see(pod("web", spec={"resourceClaims": claims}))
+    rig.observe(pod("web", spec={"resourceClaims": claims}))
     rig.settle()
 
     (report,) = rig.of(c.ReportPending)
     assert "spec.resourceClaims" in report.message
     assert report.reason == "PolicyPending", "no autoscaler is to buy nodes for it"
-    assert rig.where() == {}
+    assert rig.placements() == {}
 
 
 def test_a_placed_pods_required_anti_affinity_keeps_a_pod_that_it_selects_waiting() -> None:
@@ -267,29 +267,29 @@ def test_a_placed_pods_required_anti_affinity_keeps_a_pod_that_it_selects_waitin
         "policy test version 1\ninclude kube_default\npreemption never\n", node("a"), placed(holder, "a")
     )
 
-    rig.see(pod("db-1", labels={"app": "db"}), pod("web"))
+    rig.observe(pod("db-1", labels={"app": "db"}), pod("web"))
     rig.settle()
-    waiting = rig.words("db-1")
-    rig.tell(e.PodDeleted(holder.uid))
+    waiting = rig.pending_message("db-1")
+    rig.handle(e.PodDeleted(holder.uid))
     rig.settle()
 
     assert waiting == "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
-    assert rig.where().keys() == {"web", "db-1"}
+    assert rig.placements().keys() == {"web", "db-1"}
 
 
-def test_a_pod_that_waits_for_company_is_tried_when_it_comes() -> None:
+def test_a_pod_with_affinity_is_retried_when_a_matching_pod_is_placed() -> None:
     term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
     spec = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), node("b"))
-    rig.see(pod("web", spec=spec))
+    rig.observe(pod("web", spec=spec))
     rig.settle()
-    alone = rig.where()
+    alone = rig.placements()
 
-    rig.see(placed(pod("db", labels={"app": "db"}, scheduler="default-scheduler"), "b"))
+    rig.observe(placed(pod("db", labels={"app": "db"}, scheduler="default-scheduler"), "b"))
     rig.settle()
 
     assert alone == {}
-    assert rig.where() == {"web": "b"}
+    assert rig.placements() == {"web": "b"}
 
 
 def test_a_changed_namespace_label_requeues_pods_of_other_namespaces() -> None:
@@ -301,18 +301,18 @@ def test_a_changed_namespace_label_requeues_pods_of_other_namespaces() -> None:
     spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     red = placed(pod("red", namespace="red", scheduler="default-scheduler"), "a")
     rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), red)
-    rig.tell(e.NamespaceUpdated(Namespace("red", {"team": "red"}, {})))
-    rig.see(pod("web", spec=spec))
+    rig.handle(e.NamespaceUpdated(Namespace("red", {"team": "red"}, {})))
+    rig.observe(pod("web", spec=spec))
     rig.settle()
-    before = rig.where()
+    before = rig.placements()
 
-    rig.tell(e.NamespaceUpdated(Namespace("red", {"team": "blue"}, {})))
+    rig.handle(e.NamespaceUpdated(Namespace("red", {"team": "blue"}, {})))
     rig.settle()
 
-    assert (before, rig.where()) == ({}, {"web": "a"})
+    assert (before, rig.placements()) == ({}, {"web": "a"})
 
 
-def test_a_domain_that_leaves_with_its_node_lets_pods_spread_again() -> None:
+def test_a_domain_deleted_with_its_node_requeues_spread_pods() -> None:
     constraint = {
         "labelSelector": {"matchLabels": {"app": "web"}},
         "topologyKey": "kubernetes.io/hostname",
@@ -324,15 +324,15 @@ def test_a_domain_that_leaves_with_its_node_lets_pods_spread_again() -> None:
     filler = pod("filler", cpu="1", scheduler="default-scheduler")
     web = [pod(f"web-{index}", cpu="100m", labels={"app": "web"}, spec=spec) for index in range(2)]
     rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), full, placed(filler, "full"))
-    rig.see(*web)
+    rig.observe(*web)
     rig.settle()
-    before = rig.where()
+    before = rig.placements()
 
-    rig.tell(e.NodeDeleted(full.name))
+    rig.handle(e.NodeDeleted(full.name))
     rig.settle()
 
     assert len(before) == 1
-    assert rig.where() == {"web-0": "a", "web-1": "a"}
+    assert rig.placements() == {"web-0": "a", "web-1": "a"}
 
 
 def test_capacity_for_a_nominated_pod_is_not_given_to_one_of_lower_priority() -> None:
@@ -340,24 +340,24 @@ def test_capacity_for_a_nominated_pod_is_not_given_to_one_of_lower_priority() ->
     nominated = replace(pending(favoured), nominated_node=NodeName("a"))
     rig = Rig(FIT, node("a", cpu="1"), nominated)
 
-    rig.see(pod("low", cpu="1"))
+    rig.observe(pod("low", cpu="1"))
     rig.settle()
-    before = rig.where()
-    rig.see(replace(nominated, nominated_node=None))
+    before = rig.placements()
+    rig.observe(replace(nominated, nominated_node=None))
     rig.settle()
 
     assert before == {}
-    assert rig.where() == {"low": "a"}
+    assert rig.placements() == {"low": "a"}
 
 
 def test_a_pod_of_higher_priority_may_use_the_capacity_of_a_nominated_one() -> None:
     favoured = pod("favoured", cpu="1", priority=10, scheduler="default-scheduler")
     rig = Rig(FIT, node("a", cpu="1"), replace(pending(favoured), nominated_node=NodeName("a")))
 
-    rig.see(pod("high", cpu="1", priority=11))
+    rig.observe(pod("high", cpu="1", priority=11))
     rig.settle()
 
-    assert rig.where() == {"high": "a"}
+    assert rig.placements() == {"high": "a"}
 
 
 LEANS = {
@@ -377,15 +377,15 @@ def test_no_affinity_is_satisfied_by_a_pod_that_is_only_nominated() -> None:
     policy = "policy test version 1\ninclude kube_default\n"
     rig = Rig(policy, node("a"), replace(pending(favoured), nominated_node=NodeName("a")))
 
-    rig.see(pod("web", spec=LEANS))
+    rig.observe(pod("web", spec=LEANS))
     rig.settle()
-    before = rig.where(), rig.words("web")
-    rig.see(placed(favoured, "a"))
+    before = rig.placements(), rig.pending_message("web")
+    rig.observe(placed(favoured, "a"))
     rig.pass_time(30)
 
     assert before[0] == {}
     assert "1 node(s) didn't match pod affinity rules" in str(before[1])
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_a_nominated_pod_on_another_node_blocks_no_pod() -> None:
@@ -404,47 +404,47 @@ def test_a_nominated_pod_on_another_node_blocks_no_pod() -> None:
     nodes = [node(name, labels={"zone": "z1"}) for name in ("a", "b")]
     rig = Rig(policy, *nodes, replace(pending(favoured), nominated_node=NodeName("a")))
 
-    rig.see(pod("web", spec=apart))
+    rig.observe(pod("web", spec=apart))
     rig.settle()
 
-    assert rig.where() == {"web": "b"}
+    assert rig.placements() == {"web": "b"}
 
 
-def test_no_more_than_the_allowed_binds_are_in_flight() -> None:
+def test_the_number_of_binds_in_flight_is_limited() -> None:
     rig = Rig(FIT, node("a", cpu="100"), limits=SchedulerLimits(binds_in_flight_max=3))
-    rig.see(*[pod(f"p{number}") for number in range(10)])
+    rig.observe(*[pod(f"p{number}") for number in range(10)])
 
     rig.settle()
     at_first = rig.scheduler.binds_in_flight
-    while rig.unanswered():
-        rig.confirm_all()
+    while rig.in_flight_binds():
+        rig.confirm_binds()
         rig.settle()
 
     assert at_first == 4, "a decision is taken while no more than three wait"
     assert len(rig.of(c.ReportScheduled)) == 10
 
 
-def test_a_count_that_moves_is_not_said_at_every_attempt_but_the_last_word_is_the_present_one() -> None:
+def test_a_changing_count_is_not_reported_at_every_attempt_but_the_last_report_is_current() -> None:
     rig = Rig(FIT, node("n0", cpu="1"), pod("web", cpu="8"))
     rig.settle()
 
     for number in range(1, 30):
-        rig.see(node(f"n{number}", cpu="1"))
+        rig.observe(node(f"n{number}", cpu="1"))
         rig.pass_time(0.1)
-    said = [report for report in rig.of(c.ReportPending) if report.name == "web"]
+    reports = [report for report in rig.of(c.ReportPending) if report.name == "web"]
     rig.pass_time(20)
 
-    assert len(said) <= 3
-    assert rig.words("web") == "0/30 nodes are available: 30 Insufficient cpu."
+    assert len(reports) <= 3
+    assert rig.pending_message("web") == "0/30 nodes are available: 30 Insufficient cpu."
 
 
-def test_hundreds_of_pods_that_agree_cost_one_attempt_an_event() -> None:
+def test_hundreds_of_equivalent_pods_cost_one_attempt_per_event() -> None:
     rig = Rig(FIT, node("a", cpu="1"))
-    rig.see(*[pod(f"p{number}", cpu="2") for number in range(300)])
+    rig.observe(*[pod(f"p{number}", cpu="2") for number in range(300)])
     rig.settle()
     tried = rig.scheduler.counters.attempts["unschedulable", "test"]
 
-    rig.see(node("b", cpu="1"))
+    rig.observe(node("b", cpu="1"))
     rig.pass_time(1)
 
     assert tried == 1
@@ -455,32 +455,32 @@ def test_hundreds_of_pods_that_agree_cost_one_attempt_an_event() -> None:
 
 def test_new_capacity_goes_to_the_pods_of_an_equivalence_class_in_order() -> None:
     rig = Rig(FIT, node("a", cpu="1"))
-    rig.see(*[pod(f"p{number}", cpu="2", priority=number) for number in range(10)])
+    rig.observe(*[pod(f"p{number}", cpu="2", priority=number) for number in range(10)])
     rig.settle()
 
-    rig.see(node("b", cpu="7"))
+    rig.observe(node("b", cpu="7"))
     rig.pass_time(1)
 
-    assert rig.order() == ["p9", "p8", "p7"]
+    assert rig.bind_order() == ["p9", "p8", "p7"]
     assert rig.counts() == {"unschedulable": 7}
 
 
 def test_an_equivalence_class_survives_the_deletion_of_its_representative() -> None:
     rig = Rig(FIT, node("a", cpu="1"), limits=SchedulerLimits(backoff_initial_s=5))
-    rig.see(pod("top", cpu="2", priority=9), pod("next", cpu="2"))
+    rig.observe(pod("top", cpu="2", priority=9), pod("next", cpu="2"))
     busy = pod("busy", cpu="1")
     rig.settle()
-    rig.see(busy)
+    rig.observe(busy)
     rig.settle()
 
-    rig.see(node("b", cpu="2"))
-    rig.tell(e.PodDeleted(pod("top", cpu="2", priority=9).uid))
+    rig.observe(node("b", cpu="2"))
+    rig.handle(e.PodDeleted(pod("top", cpu="2", priority=9).uid))
     rig.settle()
 
-    assert rig.where() == {"busy": "a", "next": "b"}
+    assert rig.placements() == {"busy": "a", "next": "b"}
 
 
-def test_decisions_and_why_say_what_was_decided_and_what_is_waited_for() -> None:
+def test_decisions_and_why_report_decisions_and_awaited_events() -> None:
     rig = Rig(FIT, node("a", cpu="1"), pod("small", cpu="1"), big := pod("web", cpu="2"))
     rig.settle()
 
@@ -504,30 +504,30 @@ def test_an_assumed_pod_without_a_bind_is_found_by_the_invariants(monkeypatch: p
     assert any("no bind is in flight" in one for one in rig.scheduler.check())
 
 
-def test_pods_share_no_verdict_where_a_rule_reads_what_the_queue_knows_of_them() -> None:
+def test_pods_share_no_verdict_if_a_rule_reads_their_queue_state() -> None:
     patient = FIT + 'filter patient require pod.waited > 10s else "too early"\n'
     rig = Rig(patient, node("a"), pod("first"))
     rig.settle()
     rig.now_ns += 8 * 10**9
 
-    rig.see(pod("second"))
+    rig.observe(pod("second"))
     rig.settle()
     rig.pass_time(3)
 
-    assert rig.where() == {"first": "a"}
+    assert rig.placements() == {"first": "a"}
 
 
 def test_a_delayed_report_about_a_pod_is_dropped_after_its_bind() -> None:
     rig = Rig(FIT, node("n0", cpu="1"), pod("web", cpu="8"))
     rig.settle()
-    rig.see(node("n1", cpu="1"))
+    rig.observe(node("n1", cpu="1"))
     rig.settle()
 
-    rig.see(node("big", cpu="8"))
+    rig.observe(node("big", cpu="8"))
     rig.settle()
     commands = rig.pass_time(60)
 
-    assert rig.where() == {"web": "big"}
+    assert rig.placements() == {"web": "big"}
     assert [command for command in commands if isinstance(command, c.ReportPending)] == []
 
 
@@ -535,40 +535,40 @@ def test_an_equivalence_class_gets_the_message_of_its_representative_in_time() -
     rig = Rig(FIT, node("a", cpu="1"), pod("first", cpu="2"), pod("second", cpu="2"))
     rig.settle()
 
-    rig.see(node("b", cpu="1"))
+    rig.observe(node("b", cpu="1"))
     rig.pass_time(9)
-    early = {rig.words("first"), rig.words("second")}
+    early = {rig.pending_message("first"), rig.pending_message("second")}
     rig.pass_time(12)
 
     two_nodes = "0/2 nodes are available: 2 Insufficient cpu."
     assert early == {"0/1 nodes are available: 1 Insufficient cpu.", two_nodes}
-    assert {rig.words("first"), rig.words("second")} == {two_nodes}
+    assert {rig.pending_message("first"), rig.pending_message("second")} == {two_nodes}
 
 
 def test_an_edit_of_one_pod_does_not_requeue_others() -> None:
     odd = FIT + 'input odd: string = pod.labels["odd"] default "no"\nfilter even reject odd == "yes"\n'
     rig = Rig(odd, node("a"), pod("odd", labels={"odd": "yes"}))
-    rig.see(pod("gated", gates=["x"]))
+    rig.observe(pod("gated", gates=["x"]))
     rig.settle()
 
-    rig.see(pod("gated", gates=["x"], labels={"new": "label"}))
+    rig.observe(pod("gated", gates=["x"], labels={"new": "label"}))
     rig.settle()
 
     assert rig.scheduler.counters.attempts == {("unschedulable", "test"): 1}
 
 
-def test_a_pod_that_default_constraints_kept_out_is_tried_again_when_its_service_goes() -> None:
+def test_a_pod_rejected_by_default_constraints_is_retried_when_its_service_is_deleted() -> None:
     constraints = '{ default_constraints = {"kubernetes.io/hostname" = 1} }'
     policy = f"policy test version 1\nfilter node_resources_fit\nfilter pod_topology_spread {constraints}\n"
     labels = {"app": "web"}
     rig = Rig(policy, node("a"), node("b", cpu="0"), placed(pod("w0", labels=labels), "a"))
-    rig.tell(e.PodSetUpdated(service("web", app="web")))
-    rig.see(pod("w1", labels=labels, cpu="1"))
+    rig.handle(e.PodSetUpdated(service("web", app="web")))
+    rig.observe(pod("w1", labels=labels, cpu="1"))
     rig.settle()
-    before = rig.where()
+    before = rig.placements()
 
-    rig.tell(e.PodSetDeleted("Service", "default", "web"))
+    rig.handle(e.PodSetDeleted("Service", "default", "web"))
     rig.pass_time(30)
 
     assert before == {}
-    assert rig.where() == {"w1": "a"}
+    assert rig.placements() == {"w1": "a"}

@@ -38,8 +38,8 @@ include "base.policy"
 
 
 def status(rig: Rig, name: str = "test") -> PolicyStatus:
-    (found,) = [one for one in rig.scheduler.policies() if one.name == name]
-    return found
+    (policy_status,) = [policy for policy in rig.scheduler.policies() if policy.name == name]
+    return policy_status
 
 
 def events(rig: Rig) -> list[tuple[str, str]]:
@@ -48,17 +48,19 @@ def events(rig: Rig) -> list[tuple[str, str]]:
 
 def active_texts(rig: Rig) -> dict[str, str]:
     """What runs, by name: the first digits of each hash."""
-    return {one.name: one.sha256 for one in rig.scheduler.policies() if one.name and one.sha256}
+    return {
+        policy.name: policy.sha256 for policy in rig.scheduler.policies() if policy.name and policy.sha256
+    }
 
 
 def test_a_policy_that_checks_becomes_active_and_is_kept_without_an_event() -> None:
     rig = Rig(GOOD)
 
-    found = status(rig)
+    current = status(rig)
     (saved,) = rig.of(c.SavePolicyTexts)
 
-    assert (found.phase, found.key, found.version) == ("active", "main.policy", 1)
-    assert found.last_success_ns == rig.now_ns
+    assert (current.phase, current.key, current.version) == ("active", "main.policy", 1)
+    assert current.last_success_ns == rig.now_ns
     assert saved.texts.keys() == {"test"}
     assert events(rig) == []
 
@@ -66,22 +68,22 @@ def test_a_policy_that_checks_becomes_active_and_is_kept_without_an_event() -> N
 def test_a_text_that_becomes_active_is_logged_once_with_its_hash() -> None:
     rig = Rig(GOOD)
 
-    rig.offer(OTHER)
-    rig.offer(f"{OTHER}# a comment changes nothing\n")
+    rig.apply_policies(OTHER)
+    rig.apply_policies(f"{OTHER}# a comment changes nothing\n")
     rig.settle()
 
-    said = [log.message for log in rig.of(c.Log)]
+    reports = [log.message for log in rig.of(c.Log)]
     other = status(rig).sha256
-    assert [words.partition(", sha ")[0] for words in said] == ["main.policy: policy `test` version 1"] * 2
-    assert other is not None and said[-1].endswith(f", sha {other[:6]}, is active")
+    assert [words.partition(", sha ")[0] for words in reports] == ["main.policy: policy `test` version 1"] * 2
+    assert other is not None and reports[-1].endswith(f", sha {other[:6]}, is active")
 
 
 def test_editing_the_policy_changes_the_next_decision() -> None:
     rig = Rig(OTHER, node("a"), pod("web"))
     rig.settle()
-    assert rig.words("web") == "0/1 nodes are available: 1 closed."
+    assert rig.pending_message("web") == "0/1 nodes are available: 1 closed."
 
-    rig.offer(GOOD)
+    rig.apply_policies(GOOD)
     rig.settle()
 
     (bind,) = rig.of(c.Bind)
@@ -93,19 +95,19 @@ def test_a_new_text_takes_over_between_two_decisions_after_its_columns_are_ready
     rig.settle()
     before = status(rig).sha256
 
-    rig.offer(OTHER)
+    rig.apply_policies(OTHER)
     offered = status(rig).sha256
-    rig.see(pod("second"))
+    rig.observe(pod("second"))
     rig.settle()
-    rig.see(pod("third"))
+    rig.observe(pod("third"))
     rig.settle()
 
     assert offered == before, "until it is ready the old text decides"
     assert status(rig).sha256 != before
-    assert "third" not in rig.where()
+    assert "third" not in rig.placements()
 
 
-def test_a_pod_edited_while_a_new_text_gets_ready_is_judged_as_it_is_now() -> None:
+def test_a_pod_edited_while_a_new_text_is_prepared_is_evaluated_as_edited() -> None:
     by_rank = (
         GOOD
         + 'input rank_label: int = pod.labels["rank"] default 0 invalid reject "rank must be a number"\n'
@@ -113,27 +115,27 @@ def test_a_pod_edited_while_a_new_text_gets_ready_is_judged_as_it_is_now() -> No
     )
     rig = Rig(GOOD, node("a"), pod("first"), limits=SchedulerLimits(rekey_pods_max=1))
     rig.settle()
-    rig.see(*[pod(name, cpu="9", labels={"rank": "5"}) for name in ("x", "y", "z")])
+    rig.observe(*[pod(name, cpu="9", labels={"rank": "5"}) for name in ("x", "y", "z")])
     rig.settle()
 
-    rig.offer(by_rank)
+    rig.apply_policies(by_rank)
     while rig.scheduler._reload._swaps["test"].precomputed == {}:
-        rig.tell()
-        rig.said += rig.scheduler.decide(rig.now_ns)
-    rig.see(pod("x", cpu="9", labels={"rank": "no number"}), pod("y", cpu="9", labels={"rank": "7"}))
-    rig.see(pod("late", cpu="9", labels={"rank": "9"}))
+        rig.handle()
+        rig.commands += rig.scheduler.decide(rig.now_ns)
+    rig.observe(pod("x", cpu="9", labels={"rank": "no number"}), pod("y", cpu="9", labels={"rank": "7"}))
+    rig.observe(pod("late", cpu="9", labels={"rank": "9"}))
     rig.settle()
-    rig.see(node("b", cpu="30"))
+    rig.observe(node("b", cpu="30"))
     rig.pass_time(20)
 
-    assert rig.words("x") == "rank must be a number"
-    assert rig.order() == ["first", "late", "y", "z"]
+    assert rig.pending_message("x") == "rank must be a number"
+    assert rig.bind_order() == ["first", "late", "y", "z"]
 
 
-def test_the_event_about_a_misspelt_word_suggests_the_right_one() -> None:
+def test_the_event_about_a_misspelt_name_suggests_the_right_one() -> None:
     rig = Rig(GOOD, node("a"))
 
-    rig.offer(GOOD + 'filter repair rejects node.name == "a"\n')
+    rig.apply_policies(GOOD + 'filter repair rejects node.name == "a"\n')
 
     (event,) = rig.of(c.ReportPolicyEvent)
     assert "unexpected `rejects` (did you mean `reject`?); still running" in event.message
@@ -144,44 +146,44 @@ def test_a_broken_edit_leaves_the_last_known_good_text_active_and_reports_the_po
     good = status(rig).sha256
     rig.now_ns += 2 * 3600 * 10**9
 
-    rig.offer(BROKEN)
-    rig.see(pod("web"))
+    rig.apply_policies(BROKEN)
+    rig.observe(pod("web"))
     rig.settle()
 
-    found = status(rig)
+    current = status(rig)
     (event,) = rig.of(c.ReportPolicyEvent)
-    assert (found.phase, found.sha256) == ("last_known_good", good)
+    assert (current.phase, current.sha256) == ("last_known_good", good)
     assert (event.type, event.reason) == ("Warning", "PolicyRejected")
     assert event.message.startswith("main.policy:2:")
     assert "`cpu_utl`" in event.message and event.message.endswith(f"still running sha {good[:6]} (2h)")
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_the_same_rejection_is_reported_once() -> None:
     rig = Rig(GOOD)
 
     for _ in range(3):
-        rig.offer(BROKEN)
+        rig.apply_policies(BROKEN)
 
     assert events(rig) == [("Warning", "PolicyRejected")]
 
 
-def test_back_to_the_text_that_is_active_turns_the_status_green_though_nothing_changes() -> None:
+def test_reverting_to_the_active_text_clears_the_rejected_status() -> None:
     rig = Rig(GOOD)
     first = status(rig)
     rig.now_ns += 10**9
-    rig.offer(BROKEN)
+    rig.apply_policies(BROKEN)
     rig.now_ns += 10**9
 
-    rig.offer(GOOD)
+    rig.apply_policies(GOOD)
 
-    found = status(rig)
-    assert (found.phase, found.sha256) == ("active", first.sha256)
-    assert found.last_success_ns == first.last_success_ns, "it moves only on a real change"
+    current = status(rig)
+    assert (current.phase, current.sha256) == ("active", first.sha256)
+    assert current.last_success_ns == first.last_success_ns, "it moves only on a real change"
     assert events(rig) == [("Warning", "PolicyRejected"), ("Normal", "PolicyRecovered")]
 
 
-def test_warnings_about_a_policy_that_runs_are_kept_with_its_status() -> None:
+def test_the_status_of_an_active_policy_keeps_its_warnings() -> None:
     unused = GOOD + "let never_read: cpu = 100m\n"
 
     rig = Rig(unused)
@@ -195,18 +197,18 @@ def test_a_comment_changes_nothing() -> None:
     first = status(rig)
     rig.now_ns += 10**9
 
-    rig.offer("# a word about it\n" + GOOD)
+    rig.apply_policies("# a word about it\n" + GOOD)
 
     assert status(rig).last_success_ns == first.last_success_ns
     assert rig.scheduler.reloads() == {"ok": 1, "unchanged": 1}
     assert len(rig.of(c.SavePolicyTexts)) == 1
 
 
-def test_a_broken_key_keeps_its_last_known_good_while_good_keys_run_on() -> None:
+def test_a_broken_key_keeps_its_last_known_good_text_and_other_keys_stay_active() -> None:
     rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
     before = active_texts(rig)
 
-    rig.offer({"a.policy": BROKEN, "b.policy": SECOND + "filter node_unschedulable\n"})
+    rig.apply_policies({"a.policy": BROKEN, "b.policy": SECOND + "filter node_unschedulable\n"})
     rig.settle()
 
     assert status(rig).phase == "last_known_good"
@@ -214,24 +216,24 @@ def test_a_broken_key_keeps_its_last_known_good_while_good_keys_run_on() -> None
     assert active_texts(rig)["test"] == before["test"] and active_texts(rig)["second"] != before["second"]
 
 
-def test_a_deleted_configmap_leaves_everything_running_with_a_warning() -> None:
+def test_a_deleted_configmap_leaves_all_policies_active_with_a_warning() -> None:
     rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
     before = active_texts(rig)
 
-    rig.offer(None)
-    rig.offer(None)
+    rig.apply_policies(None)
+    rig.apply_policies(None)
 
     assert active_texts(rig) == before
-    assert {one.phase for one in rig.scheduler.policies()} == {"missing"}
+    assert {policy.phase for policy in rig.scheduler.policies()} == {"missing"}
     assert events(rig) == [("Warning", "PolicyMissing")] * 2
 
 
-def test_a_deleted_key_leaves_its_policy_running_with_a_warning_until_it_is_back() -> None:
+def test_a_deleted_key_leaves_its_policy_active_with_a_warning_until_it_is_back() -> None:
     rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
 
-    rig.offer({"b.policy": SECOND})
+    rig.apply_policies({"b.policy": SECOND})
     gone = status(rig).phase
-    rig.offer({"a.policy": GOOD, "b.policy": SECOND})
+    rig.apply_policies({"a.policy": GOOD, "b.policy": SECOND})
 
     assert gone == "missing" and status(rig).phase == "active"
     assert events(rig) == [("Warning", "PolicyMissing"), ("Normal", "PolicyRecovered")]
@@ -241,7 +243,7 @@ def test_a_broken_library_leaves_the_policies_that_include_it_on_their_last_know
     rig = Rig({"base.policy": LIBRARY, "main.policy": INCLUDING, "b.policy": SECOND})
     before = active_texts(rig)
 
-    rig.offer(
+    rig.apply_policies(
         {
             "base.policy": LIBRARY + "filter f require cpu_utl < 1\n",
             "main.policy": INCLUDING,
@@ -254,15 +256,15 @@ def test_a_broken_library_leaves_the_policies_that_include_it_on_their_last_know
     assert status(rig, "second").phase == "active"
 
 
-def test_a_policy_renamed_under_its_key_runs_beside_its_old_name() -> None:
+def test_a_policy_renamed_under_its_key_is_active_beside_its_old_name() -> None:
     rig = Rig(GOOD, node("a"))
 
-    rig.offer(GOOD.replace("policy test", "policy tset"))
-    rig.see(pod("old", scheduler="test"), pod("new", scheduler="tset"))
+    rig.apply_policies(GOOD.replace("policy test", "policy tset"))
+    rig.observe(pod("old", scheduler="test"), pod("new", scheduler="tset"))
     rig.settle()
 
     assert status(rig, "tset").phase == "active" and status(rig, "test").phase == "missing"
-    assert rig.where().keys() == {"old", "new"}
+    assert rig.placements().keys() == {"old", "new"}
     (event,) = rig.of(c.ReportPolicyEvent)
     assert (
         event.reason == "PolicyMissing"
@@ -271,23 +273,23 @@ def test_a_policy_renamed_under_its_key_runs_beside_its_old_name() -> None:
     )
 
 
-def test_two_policies_of_one_name_are_an_error_at_the_second_and_the_first_stays() -> None:
+def test_a_second_policy_of_the_same_name_is_rejected() -> None:
     rig = Rig({"a.policy": GOOD})
     before = active_texts(rig)
 
-    rig.offer({"a.policy": GOOD, "b.policy": OTHER})
+    rig.apply_policies({"a.policy": GOOD, "b.policy": OTHER})
     rig.settle()
 
     assert active_texts(rig) == before
-    states = {one.key: one.phase for one in rig.scheduler.policies()}
+    states = {policy.key: policy.phase for policy in rig.scheduler.policies()}
     assert states == {"a.policy": "active", "b.policy": "rejected"}
 
 
-def test_a_key_that_sorts_before_does_not_take_a_running_policy_over() -> None:
+def test_a_key_that_sorts_first_does_not_take_over_an_active_policy() -> None:
     rig = Rig({"m.policy": GOOD})
     before = active_texts(rig)
 
-    rig.offer({"a.policy": OTHER, "m.policy": GOOD})
+    rig.apply_policies({"a.policy": OTHER, "m.policy": GOOD})
     rig.settle()
 
     assert active_texts(rig) == before
@@ -298,18 +300,18 @@ def test_a_key_that_sorts_before_does_not_take_a_running_policy_over() -> None:
         "duplicate policy name `test`" in message and "still running sha" in message for message in messages
     )
 
-    rig.offer({"m.policy": GOOD})
+    rig.apply_policies({"m.policy": GOOD})
 
     assert status(rig).phase == "active"
 
 
-def test_two_keys_of_one_name_at_a_restart_leave_what_ran_before_running() -> None:
+def test_two_keys_of_one_name_at_a_restart_keep_the_previously_active_text() -> None:
     before = Rig(GOOD)
     (saved,) = before.of(c.SavePolicyTexts)
 
     rig = Rig(None)
     last_good = {f"{name}.policy": text for name, text in saved.texts.items()}
-    rig.offer({"a.policy": OTHER, "m.policy": GOOD}, last_good=last_good)
+    rig.apply_policies({"a.policy": OTHER, "m.policy": GOOD}, last_good=last_good)
     rig.settle()
 
     assert active_texts(rig) == active_texts(before)
@@ -318,9 +320,9 @@ def test_two_keys_of_one_name_at_a_restart_leave_what_ran_before_running() -> No
 def test_a_start_without_any_policy_is_fatal() -> None:
     absent, empty, broken = Rig(None), Rig(None), Rig(None)
 
-    absent.offer(None)
-    empty.offer({})
-    broken.offer(BROKEN)
+    absent.apply_policies(None)
+    empty.apply_policies({})
+    broken.apply_policies(BROKEN)
 
     saved = "ConfigMap ns/kept has no last known good policy"
     assert (
@@ -341,7 +343,7 @@ def test_a_start_with_one_valid_policy_is_not_fatal_and_the_broken_one_is_reject
     rig = Rig({"a.policy": BROKEN, "b.policy": SECOND})
 
     assert rig.scheduler.startup_error is None
-    (rejected,) = [one for one in rig.scheduler.policies() if one.key == "a.policy"]
+    (rejected,) = [policy for policy in rig.scheduler.policies() if policy.key == "a.policy"]
     assert (rejected.name, rejected.phase, rejected.sha256) == ("test", "rejected", None)
     (event,) = rig.of(c.ReportPolicyEvent)
     assert event.message.endswith("no version of this policy is active")
@@ -352,13 +354,13 @@ def test_a_restart_with_a_broken_key_activates_the_saved_text() -> None:
     (saved,) = before.of(c.SavePolicyTexts)
 
     rig = Rig(None, node("a"))
-    rig.offer(BROKEN, last_good={f"{name}.policy": text for name, text in saved.texts.items()})
-    rig.see(pod("web"))
+    rig.apply_policies(BROKEN, last_good={f"{name}.policy": text for name, text in saved.texts.items()})
+    rig.observe(pod("web"))
     rig.settle()
 
     assert rig.scheduler.startup_error is None
     assert (status(rig).phase, status(rig).sha256) == ("last_known_good", status(before).sha256)
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
     assert rig.of(c.SavePolicyTexts) == [], "what is kept is still right"
 
 
@@ -378,50 +380,50 @@ def with_values(values: str) -> dict[str, str]:
 def test_a_change_of_a_parameter_is_a_reload() -> None:
     rig = Rig(WITH_PARAMETER, node("a"))
     before = status(rig).sha256
-    rig.offer(with_values("most: 1\n"))
-    rig.see(pod("one"), pod("two"))
+    rig.apply_policies(with_values("most: 1\n"))
+    rig.observe(pod("one"), pod("two"))
     rig.settle()
 
     assert status(rig).sha256 != before and status(rig).phase == "active"
-    assert list(rig.where().values()) == ["a"], "the second is one too many"
+    assert list(rig.placements().values()) == ["a"], "the second is one too many"
 
 
 def test_a_parameter_outside_its_range_is_rejected_and_the_active_version_stays() -> None:
     rig = Rig(WITH_PARAMETER, node("a"))
     before = status(rig)
 
-    rig.offer(with_values("# fewer\nmost: 1000\n"))
+    rig.apply_policies(with_values("# fewer\nmost: 1000\n"))
 
     (event,) = rig.of(c.ReportPolicyEvent)
     assert (status(rig).phase, status(rig).sha256) == ("last_known_good", before.sha256)
     assert event.message.startswith(
         "ConfigMap ns/policies key test.params.yaml:2:7 PS260 `most` must be between 1 and 110"
     )
-    rig.offer(with_values("most: 20\n"))
+    rig.apply_policies(with_values("most: 20\n"))
     assert status(rig).phase == "active"
 
 
 def test_a_restart_with_a_bad_parameter_activates_the_saved_text_with_its_old_value() -> None:
     before = Rig(None)
-    before.offer(with_values("most: 1\n"))
+    before.apply_policies(with_values("most: 1\n"))
     (saved,) = before.of(c.SavePolicyTexts)
     rig = Rig(None, node("a"))
 
-    rig.offer(
+    rig.apply_policies(
         with_values("most: many\n"), last_good={f"{name}.policy": text for name, text in saved.texts.items()}
     )
-    rig.see(pod("one"), pod("two"))
+    rig.observe(pod("one"), pod("two"))
     rig.settle()
 
     assert rig.scheduler.startup_error is None
     assert (status(rig).phase, status(rig).sha256) == ("last_known_good", status(before).sha256)
-    assert len(rig.where()) == 1
+    assert len(rig.placements()) == 1
 
 
 def test_a_restart_without_the_configmap_activates_the_saved_text_with_a_warning() -> None:
     rig = Rig(None)
 
-    rig.offer(None, last_good={"test.policy": GOOD})
+    rig.apply_policies(None, last_good={"test.policy": GOOD})
 
     assert rig.scheduler.startup_error is None
     assert status(rig).phase == "missing"
@@ -433,8 +435,8 @@ def test_a_newer_text_replaces_one_in_preparation() -> None:
     rig.settle()
     before = active_texts(rig)
 
-    rig.offer(OTHER)
-    rig.offer(GOOD)
+    rig.apply_policies(OTHER)
+    rig.apply_policies(GOOD)
     rig.settle()
 
     assert active_texts(rig) == before
@@ -445,8 +447,8 @@ def test_a_broken_text_does_not_stop_a_valid_one_in_preparation() -> None:
     rig.settle()
     before = active_texts(rig)
 
-    rig.offer(OTHER)
-    rig.offer(BROKEN)
+    rig.apply_policies(OTHER)
+    rig.apply_policies(BROKEN)
     rig.settle()
 
     assert status(rig).phase == "last_known_good"
@@ -456,20 +458,20 @@ def test_a_broken_text_does_not_stop_a_valid_one_in_preparation() -> None:
 def test_a_policy_that_appears_later_finds_its_pods() -> None:
     rig = Rig(GOOD, node("a"), pod("web", scheduler="second"))
     rig.settle()
-    assert rig.where() == {}
+    assert rig.placements() == {}
 
-    rig.offer({"main.policy": GOOD, "b.policy": SECOND})
+    rig.apply_policies({"main.policy": GOOD, "b.policy": SECOND})
     rig.settle()
 
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_every_reload_is_counted_by_its_result() -> None:
     rig = Rig(GOOD)
 
-    rig.offer(BROKEN)
-    rig.offer("policy test version 1\nfilter {\n")
-    rig.offer(None)
+    rig.apply_policies(BROKEN)
+    rig.apply_policies("policy test version 1\nfilter {\n")
+    rig.apply_policies(None)
 
     assert rig.scheduler.reloads() == {"ok": 1, "type": 1, "parse": 1, "missing": 1}
 
@@ -478,9 +480,9 @@ def broken_texts_never_become_active() -> None:
     """The property for which the planted bugs below are."""
     rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
     before = active_texts(rig)
-    rig.offer({"a.policy": BROKEN, "b.policy": SECOND})
-    rig.offer({"b.policy": SECOND})
-    rig.offer(None)
+    rig.apply_policies({"a.policy": BROKEN, "b.policy": SECOND})
+    rig.apply_policies({"b.policy": SECOND})
+    rig.apply_policies(None)
     rig.settle()
     assert active_texts(rig) == before
     assert rig.of(c.SavePolicyTexts)[-1].texts.keys() == before.keys()
@@ -520,6 +522,6 @@ def test_updates_with_a_known_resource_version_are_ignored() -> None:
         e.PoliciesUpdated(None, resource_version="1"),
     ]
 
-    commands = rig.tell(offer)
+    commands = rig.handle(offer)
 
     assert commands == [] and status(rig).phase == "active"

@@ -39,12 +39,12 @@ def carry_out(rig: Rig) -> None:
     """The latest eviction is answered, and the watch shows the victims gone."""
     evict = rig.of(c.Evict)[-1]
     victims = tuple(victim.uid for victim in evict.victims)
-    rig.tell(e.Evicted(evict.uid, victims), *[e.PodDeleted(uid) for uid in victims])
+    rig.handle(e.Evicted(evict.uid, victims), *[e.PodDeleted(uid) for uid in victims])
 
 
-def ending(seen: ObservedPod) -> ObservedPod:
+def ending(observed: ObservedPod) -> ObservedPod:
     """As the watch shows a victim that takes its time."""
-    return replace(seen, deleting=True, preempted=True)
+    return replace(observed, deleting=True, preempted=True)
 
 
 def test_a_pod_of_lower_priority_is_evicted_and_its_node_taken() -> None:
@@ -55,7 +55,7 @@ def test_a_pod_of_lower_priority_is_evicted_and_its_node_taken() -> None:
     rig.pass_time(2)
 
     assert evictions(rig) == [("high", "a", ["low"])]
-    assert rig.where() == {"high": "a"}
+    assert rig.placements() == {"high": "a"}
 
 
 def test_each_victim_gets_an_event_that_names_the_preemptor() -> None:
@@ -73,7 +73,7 @@ def test_a_pod_that_waits_for_victims_reports_the_filter_reasons() -> None:
 
     rig.settle()
 
-    assert rig.words("high") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert rig.pending_message("high") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
 def test_pods_of_equal_priority_are_not_evicted_and_the_message_says_why() -> None:
@@ -84,7 +84,7 @@ def test_pods_of_equal_priority_are_not_evicted_and_the_message_says_why() -> No
     rig.settle()
 
     assert evictions(rig) == []
-    assert rig.words("high") == (
+    assert rig.pending_message("high") == (
         "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). preemption: 0/2 nodes are "
         "available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
     )
@@ -96,7 +96,9 @@ def test_a_node_that_stays_too_small_is_reported_with_its_own_reason() -> None:
     rig.settle()
 
     assert evictions(rig) == []
-    assert str(rig.words("high")).endswith("preemption: 0/1 nodes are available: 1 Insufficient cpu.")
+    assert str(rig.pending_message("high")).endswith(
+        "preemption: 0/1 nodes are available: 1 Insufficient cpu."
+    )
 
 
 def test_a_pod_with_preemption_policy_never_evicts_no_pods() -> None:
@@ -105,7 +107,9 @@ def test_a_pod_with_preemption_policy_never_evicts_no_pods() -> None:
     rig.settle()
 
     assert evictions(rig) == []
-    assert str(rig.words("high")).endswith("preemption: not eligible due to preemptionPolicy=Never.")
+    assert str(rig.pending_message("high")).endswith(
+        "preemption: not eligible due to preemptionPolicy=Never."
+    )
 
 
 def test_preemption_never_evicts_no_pods_and_adds_no_message() -> None:
@@ -114,7 +118,7 @@ def test_preemption_never_evicts_no_pods_and_adds_no_message() -> None:
     rig.settle()
 
     assert evictions(rig) == []
-    assert rig.words("high") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert rig.pending_message("high") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
 def test_without_a_clause_only_pods_of_the_same_policy_are_victims() -> None:
@@ -172,7 +176,7 @@ def budget(allowed: int, *disrupted: str) -> e.DisruptionBudgetUpdated:
 
 def test_a_node_without_violated_budgets_is_preferred_to_one_with_lower_priorities() -> None:
     rig = Rig(ANY, node("a"), node("b"), low(labels={"app": "db"}), low("other", "b", priority=90), high())
-    rig.tell(budget(allowed=0))
+    rig.handle(budget(allowed=0))
 
     rig.settle()
 
@@ -181,7 +185,7 @@ def test_a_node_without_violated_budgets_is_preferred_to_one_with_lower_prioriti
 
 def test_a_budget_with_disruptions_left_protects_no_pod() -> None:
     rig = Rig(ANY, node("a"), node("b"), low(labels={"app": "db"}), low("other", "b", priority=90), high())
-    rig.tell(budget(allowed=1))
+    rig.handle(budget(allowed=1))
 
     rig.settle()
 
@@ -190,7 +194,7 @@ def test_a_budget_with_disruptions_left_protects_no_pod() -> None:
 
 def test_a_deleted_budget_protects_no_pod() -> None:
     rig = Rig(ANY, node("a"), node("b"), low(labels={"app": "db"}), low("other", "b", priority=90), high())
-    rig.tell(budget(allowed=0), e.DisruptionBudgetDeleted("default", "db"))
+    rig.handle(budget(allowed=0), e.DisruptionBudgetDeleted("default", "db"))
 
     rig.settle()
 
@@ -214,28 +218,28 @@ def test_nominated_capacity_is_reserved_against_lower_but_not_higher_priority(
     rig.settle()
     carry_out(rig)
 
-    rig.see(pod("other", cpu="1", priority=priority))
+    rig.observe(pod("other", cpu="1", priority=priority))
     rig.pass_time(30)
 
-    assert rig.where() == {has_the_room: "a"}
+    assert rig.placements() == {has_the_room: "a"}
 
 
 def test_capacity_nominated_by_another_scheduler_is_reserved_against_lower_priority() -> None:
     theirs = pending(pod("theirs", cpu="3", priority=50, scheduler="somebody-else"))
     rig = Rig(ANY, node("a"), replace(theirs, nominated_node=node("a").name))
 
-    rig.see(pod("lower", cpu="2", priority=49), pod("equal", cpu="2", priority=50))
+    rig.observe(pod("lower", cpu="2", priority=49), pod("equal", cpu="2", priority=50))
     rig.pass_time(30)
-    before = rig.where()
-    rig.see(pod("higher", cpu="2", priority=51))
+    before = rig.placements()
+    rig.observe(pod("higher", cpu="2", priority=51))
     rig.pass_time(1)
-    with_the_higher_one = rig.where()
-    rig.tell(e.PodDeleted(theirs.pod.uid))
+    with_the_higher_one = rig.placements()
+    rig.handle(e.PodDeleted(theirs.pod.uid))
     rig.pass_time(30)
 
     assert before == {}
     assert with_the_higher_one == {"higher": "a"}
-    assert rig.where() == {"higher": "a", "equal": "a"}, "once their pod has gone, the room is anybody's"
+    assert rig.placements() == {"higher": "a", "equal": "a"}, "once their pod has gone, the room is anybody's"
 
 
 def test_a_pod_with_terminating_victims_evicts_no_further_pods() -> None:
@@ -244,12 +248,14 @@ def test_a_pod_with_terminating_victims_evicts_no_further_pods() -> None:
     rig.settle()
     evict = rig.of(c.Evict)[-1]
 
-    rig.tell(e.Evicted(evict.uid, (first.pod.uid,)), e.PodUpdated(ending(first)))
-    rig.see(node("c", cpu="100m"))
+    rig.handle(e.Evicted(evict.uid, (first.pod.uid,)), e.PodUpdated(ending(first)))
+    rig.observe(node("c", cpu="100m"))
     rig.pass_time(30)
 
     assert evictions(rig) == [("high", "a", ["low"])]
-    assert str(rig.words("high")).endswith("not eligible due to a terminating pod on the nominated node.")
+    assert str(rig.pending_message("high")).endswith(
+        "not eligible due to a terminating pod on the nominated node."
+    )
 
 
 def test_no_further_pod_is_evicted_between_the_answer_and_the_watch_event() -> None:
@@ -257,8 +263,8 @@ def test_no_further_pod_is_evicted_between_the_answer_and_the_watch_event() -> N
     rig.settle()
     evict = rig.of(c.Evict)[-1]
 
-    rig.tell(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
-    rig.see(node("c", cpu="100m"))
+    rig.handle(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
+    rig.observe(node("c", cpu="100m"))
     rig.pass_time(30)
 
     assert evictions(rig) == [("high", "a", ["low"])]
@@ -268,14 +274,16 @@ def test_a_pod_is_not_attempted_while_its_eviction_is_in_flight() -> None:
     rig = Rig(ANY, node("a"), low(), high())
     rig.settle()
 
-    rig.see(node("b"))
+    rig.observe(node("b"))
     rig.pass_time(60)
-    before = rig.where()
+    before = rig.placements()
     carry_out(rig)
     rig.pass_time(2)
 
     assert before == {}
-    assert rig.where() == {"high": "a"}, "it takes the node that it is nominated to, free as the other is"
+    assert rig.placements() == {"high": "a"}, (
+        "it takes the node that it is nominated to, free as the other is"
+    )
 
 
 def test_each_replica_evicts_for_itself() -> None:
@@ -290,27 +298,27 @@ def test_a_victim_of_two_preemptors_is_evicted_once() -> None:
     rig = Rig(ANY, node("a"), low(), high("h1"), high("h2"))
 
     rig.settle()
-    told = evictions(rig)
+    reported = evictions(rig)
     carry_out(rig)
-    rig.tell(e.Evicted(rig.of(c.Evict)[0].uid, (low().pod.uid,)), e.PodDeleted(low().pod.uid))
+    rig.handle(e.Evicted(rig.of(c.Evict)[0].uid, (low().pod.uid,)), e.PodDeleted(low().pod.uid))
     rig.pass_time(2)
 
-    assert told == [("h1", "a", ["low"]), ("h2", "a", [])]
-    assert rig.where() == {"h1": "a", "h2": "a"}
+    assert reported == [("h1", "a", ["low"]), ("h2", "a", [])]
+    assert rig.placements() == {"h1": "a", "h2": "a"}
 
 
 def test_a_terminating_pod_is_awaited_and_not_evicted_again() -> None:
     rig = Rig(ANY, node("a"), replace(low(), deleting=True), high())
     rig.settle()
 
-    rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, ()))
+    rig.handle(e.Evicted(rig.of(c.Evict)[-1].uid, ()))
     rig.pass_time(60)
     before = evictions(rig)
-    rig.tell(e.PodDeleted(low().pod.uid))
+    rig.handle(e.PodDeleted(low().pod.uid))
     rig.pass_time(10)
 
     assert before == [("high", "a", [])]
-    assert rig.where() == {"high": "a"}
+    assert rig.placements() == {"high": "a"}
 
 
 def test_a_pod_that_waits_for_the_victim_of_another_evicts_it_after_a_refusal() -> None:
@@ -319,9 +327,9 @@ def test_a_pod_that_waits_for_the_victim_of_another_evicts_it_after_a_refusal() 
     first, second = rig.of(c.Evict)
     assert (len(first.victims), second.victims) == (1, ())
 
-    rig.tell(e.Evicted(second.uid, ()))
+    rig.handle(e.Evicted(second.uid, ()))
     rig.settle()
-    rig.tell(e.PodDeleted(first.uid), e.EvictionRefused(first.uid, "the API server is not well"))
+    rig.handle(e.PodDeleted(first.uid), e.EvictionRefused(first.uid, "the API server is not well"))
     rig.pass_time(11)
 
     assert evictions(rig)[2:] == [("second", "a", ["low"])]
@@ -331,7 +339,7 @@ def test_a_pod_that_shares_all_but_its_priority_with_one_that_failed_may_still_e
     rig = Rig(ANY, node("a"), low(), pod("meek", cpu="2", priority=1))
     rig.settle()
 
-    rig.see(high())
+    rig.observe(high())
     rig.settle()
 
     assert evictions(rig) == [("high", "a", ["low"])]
@@ -341,7 +349,7 @@ def test_a_refused_eviction_clears_the_nomination_and_is_retried() -> None:
     rig = Rig(ANY, node("a"), low(), high())
     rig.settle()
 
-    rig.tell(e.EvictionRefused(rig.of(c.Evict)[-1].uid, "no answer within 30 s"))
+    rig.handle(e.EvictionRefused(rig.of(c.Evict)[-1].uid, "no answer within 30 s"))
     rig.pass_time(11)
 
     assert len(rig.of(c.ClearNomination)) == 1
@@ -354,7 +362,7 @@ def test_the_nomination_is_cleared_if_no_node_is_left() -> None:
     rig.settle()
     carry_out(rig)
 
-    rig.tell(e.NodeDeleted(node("a").name))
+    rig.handle(e.NodeDeleted(node("a").name))
     rig.pass_time(11)
 
     assert [command.name for command in rig.of(c.ClearNomination)] == ["high"]
@@ -363,9 +371,9 @@ def test_the_nomination_is_cleared_if_no_node_is_left() -> None:
 def test_a_new_version_without_preemption_clears_the_nominations() -> None:
     rig = Rig(ANY, node("a"), low(), high(cpu="4"))
     rig.settle()
-    rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, (low().pod.uid,)), e.PodUpdated(ending(low())))
+    rig.handle(e.Evicted(rig.of(c.Evict)[-1].uid, (low().pod.uid,)), e.PodUpdated(ending(low())))
 
-    rig.offer(ANY.replace("{ victims = any }", "never"))
+    rig.apply_policies(ANY.replace("{ victims = any }", "never"))
     rig.pass_time(11)
 
     assert [command.name for command in rig.of(c.ClearNomination)] == ["high"]
@@ -375,19 +383,19 @@ def test_forbidden_evictions_are_reported_once_and_the_pod_waits_with_a_message(
     rig = Rig(ANY, node("a"), low(), high("h1"))
     rig.settle()
 
-    rig.tell(e.EvictionRefused(rig.of(c.Evict)[-1].uid, "pods is forbidden", forbidden=True))
-    rig.see(high("h2"))
+    rig.handle(e.EvictionRefused(rig.of(c.Evict)[-1].uid, "pods is forbidden", forbidden=True))
+    rig.observe(high("h2"))
     rig.pass_time(60)
 
     assert [report.reason for report in rig.of(c.ReportPolicyEvent)] == ["PreemptionForbidden"]
     assert len(evictions(rig)) == 1
-    assert "preemption: forbidden by the API server: pods is forbidden" in str(rig.words("h1"))
+    assert "preemption: forbidden by the API server: pods is forbidden" in str(rig.pending_message("h1"))
 
 
 def test_a_forbidden_eviction_is_retried_after_a_while() -> None:
     rig = Rig(ANY, node("a"), low(), high(), limits=SchedulerLimits(eviction_forbidden_retry_s=100))
     rig.settle()
-    rig.tell(e.EvictionRefused(rig.of(c.Evict)[-1].uid, "pods is forbidden", forbidden=True))
+    rig.handle(e.EvictionRefused(rig.of(c.Evict)[-1].uid, "pods is forbidden", forbidden=True))
 
     rig.pass_time(90)
     before = len(evictions(rig))
@@ -401,20 +409,20 @@ def test_a_pod_deleted_while_its_eviction_is_in_flight_leaves_nothing_behind() -
     rig.settle()
     evict = rig.of(c.Evict)[-1]
 
-    rig.tell(e.PodDeleted(evict.uid))
+    rig.handle(e.PodDeleted(evict.uid))
     carry_out(rig)
-    rig.see(pod("next", cpu="4", priority=0))
+    rig.observe(pod("next", cpu="4", priority=0))
     rig.settle()
 
-    assert rig.where() == {"next": "a"}
+    assert rig.placements() == {"next": "a"}
 
 
 def test_a_pod_of_higher_priority_takes_the_node_and_the_lower_one_finds_another() -> None:
     rig = Rig(ANY, node("a"), low(cpu="4"), high(cpu="4"))
     rig.settle()
-    rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, (low().pod.uid,)), e.PodUpdated(ending(low(cpu="4"))))
+    rig.handle(e.Evicted(rig.of(c.Evict)[-1].uid, (low().pod.uid,)), e.PodUpdated(ending(low(cpu="4"))))
 
-    rig.see(high("king", cpu="4", priority=1000))
+    rig.observe(high("king", cpu="4", priority=1000))
     rig.settle()
 
     assert [command.name for command in rig.of(c.ClearNomination)] == ["high"]
@@ -424,14 +432,14 @@ def test_a_pod_of_higher_priority_takes_the_node_and_the_lower_one_finds_another
 def test_an_own_nomination_holds_until_the_watch_shows_it() -> None:
     rig = Rig(ANY, node("a"), low(cpu="4"), high(cpu="4"))
     rig.settle()
-    old_news = replace(rig.seen(high().uid), nominated_node=None)
+    old_news = replace(rig.observed_pod(high().uid), nominated_node=None)
 
-    rig.see(replace(old_news, pod=replace(old_news.pod, annotations={"touched": "yes"})))
+    rig.observe(replace(old_news, pod=replace(old_news.pod, annotations={"touched": "yes"})))
     carry_out(rig)
-    rig.see(pod("thief", cpu="1", priority=99))
+    rig.observe(pod("thief", cpu="1", priority=99))
     rig.pass_time(5)
 
-    assert rig.where() == {"high": "a"}
+    assert rig.placements() == {"high": "a"}
 
 
 def test_eviction_of_pods_that_are_evicted_repeatedly_is_suspended() -> None:
@@ -443,12 +451,12 @@ def test_eviction_of_pods_that_are_evicted_repeatedly_is_suspended() -> None:
         made = pod(f"r{number}", cpu="3", priority=1, scheduler="x")
         made = replace(made, owner_kind="ReplicaSet", owner_name="web", created_ns=rig.now_ns)
         before = len(evictions(rig))
-        rig.see(placed(made, "a"), high(f"h{number}"))
+        rig.observe(placed(made, "a"), high(f"h{number}"))
         rig.pass_time(1)
         if len(evictions(rig)) > before:
             carry_out(rig)
         rig.pass_time(10)
-        rig.tell(e.PodDeleted(high(f"h{number}").uid), e.PodDeleted(made.uid))
+        rig.handle(e.PodDeleted(high(f"h{number}").uid), e.PodDeleted(made.uid))
         rig.pass_time(10)
         return len(evictions(rig)) - before
 
@@ -506,36 +514,36 @@ def test_a_member_whose_gang_gathers_again_reserves_no_capacity() -> None:
     rig.settle()
     carry_out(rig)
 
-    rig.tell(e.PodDeleted(pod("two").uid))
-    rig.see(pod("other", cpu="4", priority=0))
+    rig.handle(e.PodDeleted(pod("two").uid))
+    rig.observe(pod("other", cpu="4", priority=0))
     rig.pass_time(5)
 
     assert [command.name for command in rig.of(c.ClearNomination)] == ["one"]
-    assert rig.where() == {"other": "a"}
+    assert rig.placements() == {"other": "a"}
 
 
 def test_a_member_of_a_full_gang_reserves_no_capacity() -> None:
     rig = Rig(GATED_GANG % " max = 1", node("a"), low(cpu="4"), member("one", 1))
     rig.settle()
 
-    rig.see(placed(pod("two", labels={"group": "g", "least": "1"}), "elsewhere"))
+    rig.observe(placed(pod("two", labels={"group": "g", "least": "1"}), "elsewhere"))
     carry_out(rig)
-    rig.see(pod("other", cpu="4", priority=0))
+    rig.observe(pod("other", cpu="4", priority=0))
     rig.pass_time(5)
 
     assert [command.name for command in rig.of(c.ClearNomination)] == ["one"]
-    assert rig.where() == {"other": "a"}
+    assert rig.placements() == {"other": "a"}
 
 
 def test_a_pod_that_its_new_policy_rejects_reserves_no_capacity() -> None:
     rig = Rig(ANY, node("a"), low(cpu="4"), high(cpu="4"))
     rig.settle()
 
-    rig.offer(ANY + 'input team: string = pod.labels["team"] required "say the team"\n')
+    rig.apply_policies(ANY + 'input team: string = pod.labels["team"] required "say the team"\n')
     rig.settle()
     carry_out(rig)
-    rig.see(pod("other", cpu="4", priority=0, labels={"team": "x"}))
+    rig.observe(pod("other", cpu="4", priority=0, labels={"team": "x"}))
     rig.pass_time(5)
 
     assert [command.name for command in rig.of(c.ClearNomination)] == ["high"]
-    assert rig.where() == {"other": "a"}
+    assert rig.placements() == {"other": "a"}

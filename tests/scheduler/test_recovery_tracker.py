@@ -38,13 +38,13 @@ def policy(clause: str = REQUIRE, stale: str = "90s") -> str:
 
 
 def program(text: str) -> Program:
-    found = check_text(text).program
-    assert found is not None
-    return found
+    checked = check_text(text).program
+    assert checked is not None
+    return checked
 
 
 def arrived(rig: Rig, mbps: float) -> None:
-    rig.tell(e.SamplesArrived("test", "rx", samples(mbps, rig.now_ns)))
+    rig.handle(e.SamplesArrived("test", "rx", samples(mbps, rig.now_ns)))
     rig.settle()
 
 
@@ -52,51 +52,51 @@ def samples(mbps: float, at_ns: int) -> MetricSamples:
     return MetricSamples({NODE: Sample(mbps * 1e6, at_ns)}, at_ns)
 
 
-def test_a_node_that_crossed_the_limit_is_refused_until_it_was_below_the_mark_long_enough() -> None:
+def test_a_node_that_crossed_the_limit_is_rejected_until_it_has_recovered() -> None:
     rig = Rig(policy(), node("a"))
     arrived(rig, 900)
-    rig.see(pod("web"))
+    rig.observe(pod("web"))
     rig.settle()
-    over = rig.words("web")
+    over = rig.pending_message("web")
 
     rig.pass_time(15)
     arrived(rig, 700)
-    between = rig.words("web")
+    between = rig.pending_message("web")
     for _ in range(4):
         rig.pass_time(15)
         arrived(rig, 500)
-    recovering = rig.where()
+    recovering = rig.placements()
     rig.pass_time(15)
 
     assert over == "0/1 nodes are available: 1 node(s) didn't satisfy rule link."
     assert between == "0/1 nodes are available: 1 node(s) had not recovered since rx crossed its limit."
     assert recovering == {}
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
-def test_a_waiting_pod_is_tried_when_the_node_has_recovered_though_no_sample_arrives() -> None:
+def test_a_recovery_requeues_a_waiting_pod_without_a_new_sample() -> None:
     rig = Rig(policy(), node("a"))
     arrived(rig, 900)
-    rig.see(pod("web"))
+    rig.observe(pod("web"))
     rig.pass_time(10)
     arrived(rig, 100)
 
     rig.pass_time(59)
-    before = rig.where()
+    before = rig.placements()
     rig.pass_time(2)
 
     assert before == {}
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_a_value_that_never_crossed_the_limit_needs_no_recovery() -> None:
     rig = Rig(policy(), node("a"))
     arrived(rig, 799)
 
-    rig.see(pod("web"))
+    rig.observe(pod("web"))
     rig.settle()
 
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_the_same_text_keeps_the_state_and_another_mark_resets_it() -> None:
@@ -105,25 +105,25 @@ def test_the_same_text_keeps_the_state_and_another_mark_resets_it() -> None:
     rig.pass_time(15)
     arrived(rig, 700)
 
-    rig.offer(policy() + "# the same rules\n")
-    rig.see(pod("web"))
+    rig.apply_policies(policy() + "# the same rules\n")
+    rig.observe(pod("web"))
     rig.pass_time(1)
-    same = rig.where()
-    rig.offer(policy(REQUIRE.replace("600", "650")))
+    same = rig.placements()
+    rig.apply_policies(policy(REQUIRE.replace("600", "650")))
     rig.pass_time(1)
 
     assert same == {}
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_a_restarted_scheduler_has_no_earlier_crossings() -> None:
     rig = Rig(policy(), node("a"))
 
     arrived(rig, 700)
-    rig.see(pod("web"))
+    rig.observe(pod("web"))
     rig.settle()
 
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 # ── against a clock that ticks ─────────────────────────────────────────────────────────────────────────────────────

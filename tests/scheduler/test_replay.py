@@ -14,17 +14,17 @@ from tests.builders import node, pod
 rig = Rig(GANG.format(more=""), *[node(f"n{i}", cpu="2", zone=f"z{i % 3}") for i in range(8)])
 for i in range(60):
     labels = {"group": f"g{i % 4}", "least": "5"} if i % 3 else {"rank": str(i)}
-    rig.see(pod(f"p{i}", cpu=str(1 + i % 2), labels=labels, priority=i % 5))
+    rig.observe(pod(f"p{i}", cpu=str(1 + i % 2), labels=labels, priority=i % 5))
 rig.settle()
-for bind in rig.unanswered()[::2]:
-    rig.tell(e.BindRefused(bind.uid, "no"))
-rig.confirm_all()
+for bind in rig.in_flight_binds()[::2]:
+    rig.handle(e.BindRefused(bind.uid, "no"))
+rig.confirm_binds()
 rig.pass_time(30)
-for bind in rig.unanswered()[:3]:
-    rig.tell(e.PodDeleted(bind.uid))
-rig.see(node("late", cpu="9"))
+for bind in rig.in_flight_binds()[:3]:
+    rig.handle(e.PodDeleted(bind.uid))
+rig.observe(node("late", cpu="9"))
 rig.pass_time(30)
-for command in rig.said:
+for command in rig.commands:
     print(command)
 """
 

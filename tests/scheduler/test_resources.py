@@ -32,54 +32,54 @@ def asking(name: str, speed: str, **more: object) -> Pod:
 def test_a_burst_shares_the_capacity_of_the_links() -> None:
     rig = Rig(BANDWIDTH, node("a", labels={"nic": "1000"}), node("b", labels={"nic": "500"}))
 
-    rig.see(*[asking(f"p{index}", "400M") for index in range(5)])
+    rig.observe(*[asking(f"p{index}", "400M") for index in range(5)])
     rig.settle()
 
-    assert sorted(rig.where().values()) == ["a", "a", "b"]
-    waiting = next(name for name in ("p0", "p1", "p2", "p3", "p4") if name not in rig.where())
-    assert (rig.words(waiting) or "").startswith("0/2 nodes are available: 2 … of … are free.")
+    assert sorted(rig.placements().values()) == ["a", "a", "b"]
+    waiting = next(name for name in ("p0", "p1", "p2", "p3", "p4") if name not in rig.placements())
+    assert (rig.pending_message(waiting) or "").startswith("0/2 nodes are available: 2 … of … are free.")
 
 
 def test_capacity_that_a_pod_frees_goes_to_the_next() -> None:
     rig = Rig(BANDWIDTH, node("a", labels={"nic": "500"}), placed(asking("old", "400M"), "a"))
-    rig.see(asking("new", "200M"))
+    rig.observe(asking("new", "200M"))
     rig.settle()
-    assert rig.where() == {}
+    assert rig.placements() == {}
 
-    rig.tell(e.PodDeleted(asking("old", "400M").uid))
+    rig.handle(e.PodDeleted(asking("old", "400M").uid))
     rig.pass_time(30)
 
-    assert rig.where() == {"new": "a"}
+    assert rig.placements() == {"new": "a"}
 
 
 def test_a_pod_without_requests_is_not_rejected() -> None:
     rig = Rig(BANDWIDTH, node("a", labels={"nic": "100"}), placed(asking("old", "2G"), "a"))
 
-    rig.see(pod("quiet"))
+    rig.observe(pod("quiet"))
     rig.settle()
 
-    assert rig.where() == {"quiet": "a"}
+    assert rig.placements() == {"quiet": "a"}
 
 
 def test_a_gang_counts_the_requests_of_its_own_members() -> None:
     rig = Rig(GANG, node("a", labels={"nic": "1000"}))
 
-    rig.see(*[asking(f"p{index}", "400M", labels={"group": "g"}) for index in range(3)])
+    rig.observe(*[asking(f"p{index}", "400M", labels={"group": "g"}) for index in range(3)])
     rig.settle()
-    assert rig.where() == {}
+    assert rig.placements() == {}
 
-    rig.see(node("b", labels={"nic": "400"}))
+    rig.observe(node("b", labels={"nic": "400"}))
     rig.pass_time(30)
 
-    assert sorted(rig.where().values()) == ["a", "a", "b"]
+    assert sorted(rig.placements().values()) == ["a", "a", "b"]
 
 
 def test_eviction_frees_capacity_on_the_link() -> None:
     rig = Rig(BANDWIDTH, node("a", labels={"nic": "500"}))
     low = replace(placed(asking("low", "400M", scheduler="test"), "a"))
-    rig.see(low)
+    rig.observe(low)
 
-    rig.see(asking("high", "200M", priority=10))
+    rig.observe(asking("high", "200M", priority=10))
     commands = rig.settle()
 
     assert [command.victims[0].name for command in commands if type(command).__name__ == "Evict"] == ["low"]
@@ -105,10 +105,10 @@ def test_a_node_with_overflowing_requests_is_full(policy: str, capacity: str, ea
     held = [placed(asking(f"p{index}", each), "a") for index in range(13)]
     rig = Rig(policy, node("a", labels={"nic": capacity}), *held)
 
-    rig.see(asking("more", "1"))
+    rig.observe(asking("more", "1"))
     rig.settle()
 
-    assert rig.where() == {}
+    assert rig.placements() == {}
 
 
 def test_a_sum_that_ignores_placements_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,48 +38,48 @@ def samples(rig: Rig, **values: float) -> e.SamplesArrived:
 def test_a_new_sample_requeues_a_pod_that_it_helps() -> None:
     rig = Rig(STRICT, node("a"), pod("web"))
     rig.settle()
-    before = rig.words("web")
+    before = rig.pending_message("web")
 
-    rig.tell(samples(rig, a=0.5))
+    rig.handle(samples(rig, a=0.5))
     rig.settle()
 
     assert before == "0/1 nodes are available: 1 node(s) had no sample of cpu_util."
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_samples_of_one_policy_do_not_requeue_the_pods_of_another() -> None:
     rig = Rig({"a.policy": STRICT, "b.policy": STRICT.replace("policy test", "policy other")}, node("a"))
-    rig.see(pod("web", scheduler="other"))
+    rig.observe(pod("web", scheduler="other"))
     rig.settle()
 
-    rig.tell(samples(rig, a=0.5))
+    rig.handle(samples(rig, a=0.5))
     rig.settle()
 
-    assert rig.where() == {}
+    assert rig.placements() == {}
     assert rig.scheduler.counters.attempts["unschedulable", "other"] == 1
 
 
-def test_a_pod_refused_by_a_sample_is_tried_again_when_the_sample_has_gone_stale() -> None:
+def test_a_pod_rejected_by_a_sample_is_retried_when_the_sample_is_stale() -> None:
     rig = Rig(COOL.format(missing="pass", more=""), node("a"))
-    rig.tell(samples(rig, a=0.99))
-    rig.see(pod("web"))
+    rig.handle(samples(rig, a=0.99))
+    rig.observe(pod("web"))
     rig.settle()
 
     rig.pass_time(89)
-    before = rig.where()
+    before = rig.placements()
     rig.pass_time(3)
 
     assert before == {}
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_an_outage_is_reported_once_at_its_start_and_once_at_its_end() -> None:
     rig = Rig(OUTAGE, node("a"), node("b"), node("c"))
-    rig.tell(samples(rig, a=0.5, b=0.5, c=0.5))
+    rig.handle(samples(rig, a=0.5, b=0.5, c=0.5))
     healthy = rig.of(c.ReportPolicyEvent)
 
     rig.pass_time(200)
-    rig.tell(samples(rig, a=0.5, b=0.5, c=0.5))
+    rig.handle(samples(rig, a=0.5, b=0.5, c=0.5))
     rig.pass_time(5)
 
     reports = rig.of(c.ReportPolicyEvent)
@@ -93,20 +93,20 @@ def test_an_outage_is_reported_once_at_its_start_and_once_at_its_end() -> None:
 
 def test_during_an_outage_pods_are_placed_without_the_metrics_rules() -> None:
     rig = Rig(OUTAGE, node("a"), node("b"), node("c"))
-    rig.tell(samples(rig, a=0.99))
+    rig.handle(samples(rig, a=0.99))
 
-    rig.see(pod("web"))
+    rig.observe(pod("web"))
     rig.settle()
 
-    assert rig.where().keys() == {"web"}
+    assert rig.placements().keys() == {"web"}
 
 
 def test_a_pod_waits_during_an_outage_and_is_placed_after_it() -> None:
     rig = Rig(WAITING, node("a"), node("b"), node("c"), pod("web"))
     rig.settle()
-    before = (rig.where(), rig.words("web"), rig.of(c.ReportPending)[-1].reason)
+    before = (rig.placements(), rig.pending_message("web"), rig.of(c.ReportPending)[-1].reason)
 
-    rig.tell(samples(rig, a=0.99, b=0.5, c=0.99))
+    rig.handle(samples(rig, a=0.99, b=0.5, c=0.99))
     rig.settle()
 
     assert before == (
@@ -114,7 +114,7 @@ def test_a_pod_waits_during_an_outage_and_is_placed_after_it() -> None:
         "0/3 nodes are available: waits for metric cpu_util: 3 of 3 candidate nodes have no sample.",
         "PolicyPending",
     )
-    assert rig.where() == {"web": "b"}
+    assert rig.placements() == {"web": "b"}
 
 
 def test_a_pod_that_waits_in_an_outage_is_reported_once_with_the_source() -> None:
@@ -136,45 +136,45 @@ def test_a_pod_that_waits_in_an_outage_is_reported_once_with_the_source() -> Non
 def test_an_outage_event_names_the_source() -> None:
     rig = Rig(WAITING, node("a"), source="main")
 
-    rig.tell(e.SamplesFailed("test", "cpu_util"))
+    rig.handle(e.SamplesFailed("test", "cpu_util"))
 
     (event,) = rig.of(c.ReportPolicyEvent)
     assert "1 of 1 nodes have no fresh sample of `cpu_util` (source main); " in event.message
 
 
-def test_a_pod_that_no_rule_asks_the_metric_for_does_not_wait() -> None:
+def test_a_pod_to_which_no_rule_with_the_metric_applies_does_not_wait() -> None:
     rig = Rig(WAITING.replace("filter cool require", "filter cool when pod.priority > 5 require"), node("a"))
 
-    rig.see(pod("web"), pod("important", priority=9))
+    rig.observe(pod("web"), pod("important", priority=9))
     rig.settle()
 
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
 def test_a_pod_waits_again_when_the_samples_have_gone_stale() -> None:
     rig = Rig(WAITING, node("a", cpu="9"))
-    rig.tell(samples(rig, a=0.5))
-    rig.see(pod("early"))
+    rig.handle(samples(rig, a=0.5))
+    rig.observe(pod("early"))
     rig.settle()
 
     rig.pass_time(100)
-    rig.see(pod("late"))
+    rig.observe(pod("late"))
     rig.settle()
 
-    assert rig.where() == {"early": "a"}
+    assert rig.placements() == {"early": "a"}
 
 
-def test_a_node_that_leaves_with_its_lack_of_samples_ends_the_waiting() -> None:
+def test_deleting_the_node_without_samples_ends_the_wait() -> None:
     rig = Rig(WAITING, node("a"), node("b"), node("c"))
-    rig.tell(samples(rig, a=0.5))
-    rig.see(pod("web"))
+    rig.handle(samples(rig, a=0.5))
+    rig.observe(pod("web"))
     rig.settle()
-    before = rig.where()
+    before = rig.placements()
 
-    rig.tell(e.NodeDeleted(NodeName("b")))
+    rig.handle(e.NodeDeleted(NodeName("b")))
     rig.settle()
 
-    assert (before, rig.where()) == ({}, {"web": "a"})
+    assert (before, rig.placements()) == ({}, {"web": "a"})
 
 
 def test_no_pod_is_evicted_for_one_that_waits_for_a_metric() -> None:
@@ -184,11 +184,11 @@ def test_no_pod_is_evicted_for_one_that_waits_for_a_metric() -> None:
         placed(pod("low", cpu="1"), "a"),
     )
 
-    rig.see(pod("high", cpu="1", priority=9))
+    rig.observe(pod("high", cpu="1", priority=9))
     rig.settle()
 
     assert rig.of(c.Evict) == []
-    assert "high" not in rig.where()
+    assert "high" not in rig.placements()
 
 
 def test_no_pod_is_evicted_until_the_awaited_metric_is_available() -> None:
@@ -199,9 +199,9 @@ def test_no_pod_is_evicted_until_the_awaited_metric_is_available() -> None:
         pod("high", cpu="1", priority=9),
     )
     rig.settle()
-    before = (rig.of(c.Evict), rig.words("high"))
+    before = (rig.of(c.Evict), rig.pending_message("high"))
 
-    rig.tell(samples(rig, b=0.5))
+    rig.handle(samples(rig, b=0.5))
     rig.settle()
 
     assert before == (
@@ -220,9 +220,9 @@ def test_a_gang_waits_whole_while_a_metric_is_out() -> None:
     members = [pod(name, labels={"group": "g"}) for name in ("w0", "w1")]
     rig = Rig(text, node("a", cpu="9"), placed(pod("low"), "a"), *members)
     rig.settle()
-    before = (rig.where(), rig.words("w0"), rig.of(c.Evict))
+    before = (rig.placements(), rig.pending_message("w0"), rig.of(c.Evict))
 
-    rig.tell(samples(rig, a=0.5))
+    rig.handle(samples(rig, a=0.5))
     rig.settle()
 
     assert before == (
@@ -231,12 +231,12 @@ def test_a_gang_waits_whole_while_a_metric_is_out() -> None:
         "waits for metric cpu_util: 1 of 1 candidate nodes have no sample.",
         [],
     )
-    assert rig.where() == {"w0": "a", "w1": "a"}
+    assert rig.placements() == {"w0": "a", "w1": "a"}
 
 
 def test_an_outage_event_says_what_happens_to_pods() -> None:
     rig = Rig(WAITING, node("a"))
-    rig.tell(samples(rig, a=0.5))
+    rig.handle(samples(rig, a=0.5))
 
     rig.pass_time(200)
 
@@ -255,12 +255,12 @@ def test_placing_pods_that_should_wait_is_noticed(monkeypatch: pytest.MonkeyPatc
         test_a_pod_waits_again_when_the_samples_have_gone_stale()
 
 
-def test_a_decision_has_the_sample_of_its_node_and_how_old_it_was() -> None:
+def test_a_decision_records_the_sample_of_its_node_and_its_age() -> None:
     rig = Rig(COOL.format(missing="pass", more=""), node("a"))
-    rig.tell(samples(rig, a=0.5))
+    rig.handle(samples(rig, a=0.5))
     rig.pass_time(40)
 
-    rig.see(pod("web"))
+    rig.observe(pod("web"))
     rig.settle()
 
     (decision,) = rig.scheduler.decisions
@@ -270,9 +270,9 @@ def test_a_decision_has_the_sample_of_its_node_and_how_old_it_was() -> None:
 def test_a_sample_older_than_its_poll_shows_its_own_age() -> None:
     rig = Rig(COOL.format(missing="pass", more=""), node("a"))
     dated = {NodeName("a"): Sample(0.5, rig.now_ns - 30 * 10**9)}
-    rig.tell(e.SamplesArrived("test", "cpu_util", MetricSamples(dated, rig.now_ns)))
+    rig.handle(e.SamplesArrived("test", "cpu_util", MetricSamples(dated, rig.now_ns)))
 
-    rig.see(pod("web"))
+    rig.observe(pod("web"))
     rig.settle()
 
     (decision,) = rig.scheduler.decisions
@@ -282,7 +282,7 @@ def test_a_sample_older_than_its_poll_shows_its_own_age() -> None:
 def test_a_decision_without_a_node_or_without_samples_says_so() -> None:
     rig = Rig(STRICT, node("a"), pod("web"))
     rig.settle()
-    rig.tell(samples(rig, a=0.99))
+    rig.handle(samples(rig, a=0.99))
     rig.settle()
 
     never, hot = [decision.samples["cpu_util"] for decision in rig.scheduler.decisions][:2]

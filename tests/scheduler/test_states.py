@@ -52,22 +52,22 @@ def values(rig: Rig, state: str = "reward") -> dict[tuple[str, str], float]:
 def test_each_run_of_a_container_updates_the_value_once() -> None:
     rig = Rig(policy(), node("a"))
 
-    rig.see(shown("p", "a", ended("run-1")))
+    rig.observe(shown("p", "a", ended("run-1")))
     once = values(rig)
-    rig.see(shown("p", "a", ended("run-1")))
+    rig.observe(shown("p", "a", ended("run-1")))
     again = values(rig)
-    rig.see(shown("p", "a", ended("run-1"), ended("run-2", at_s=9)))
+    rig.observe(shown("p", "a", ended("run-1"), ended("run-2", at_s=9)))
 
     assert once == again == {("web", "a"): 0.5}
     assert values(rig) == {("web", "a"): 0.25}
 
 
-def test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_forgotten() -> None:
+def test_a_relist_updates_nothing_and_a_deleted_pod_is_forgotten() -> None:
     rig = Rig(policy(), node("a"))
     whole = shown("p", "a", ended("run-1"), ended("run-2", code=0, at_s=3))
 
-    rig.see(whole, replace(whole, phase="Failed"), replace(whole, phase="Failed"))
-    rig.tell(e.PodDeleted(whole.pod.uid))
+    rig.observe(whole, replace(whole, phase="Failed"), replace(whole, phase="Failed"))
+    rig.handle(e.PodDeleted(whole.pod.uid))
 
     assert values(rig) == {("web", "a"): 0.75}
     assert rig.scheduler._core.samples.policy_states._policies["test"].events_by_pod == {}
@@ -78,31 +78,31 @@ def test_only_placed_pods_of_the_policy_update_its_state() -> None:
     began = ContainerEvent("c", "run-2", False, START_NS)
     foreign = replace(placed(pod("q", scheduler="other"), "a"), container_events=(began,))
 
-    rig.see(foreign, shown("p", "a", ended("run-1")))
+    rig.observe(foreign, shown("p", "a", ended("run-1")))
     before = values(rig)
-    rig.see(shown("p", "a", ended("run-1"), began))
+    rig.observe(shown("p", "a", ended("run-1"), began))
 
     assert before == {}
     assert values(rig) == {("web", "a"): 0.75}
 
 
-def test_a_pod_is_placed_where_its_kind_did_well_and_waits_if_it_did_badly_everywhere() -> None:
+def test_a_pod_is_placed_by_the_policy_state_and_waits_if_it_is_bad_everywhere() -> None:
     rig = Rig(policy(), node("a"), node("b"))
-    rig.see(shown("p", "a", ended("run-1")))
-    rig.see(pod("next", labels={"app": "web"}))
+    rig.observe(shown("p", "a", ended("run-1")))
+    rig.observe(pod("next", labels={"app": "web"}))
     rig.settle()
-    rig.see(*(shown(f"p-{one}", one, ended("run-1"), ended("run-2", at_s=3)) for one in "ab"))
-    rig.see(pod("refused", labels={"app": "web"}), pod("stranger", labels={"app": "db"}))
+    rig.observe(*(shown(f"p-{one}", one, ended("run-1"), ended("run-2", at_s=3)) for one in "ab"))
+    rig.observe(pod("refused", labels={"app": "web"}), pod("stranger", labels={"app": "db"}))
     rig.settle()
 
-    refused = rig.words("refused")
-    rig.see(shown("p-a", "a", ended("run-2", at_s=3), ended("run-3", code=0, at_s=4)))
+    refused = rig.pending_message("refused")
+    rig.observe(shown("p-a", "a", ended("run-2", at_s=3), ended("run-3", code=0, at_s=4)))
     rig.pass_time(20)
 
-    assert rig.where()["next"] == "b"
-    assert "stranger" in rig.where()
+    assert rig.placements()["next"] == "b"
+    assert "stranger" in rig.placements()
     assert refused == "0/2 nodes are available: 2 node(s) didn't satisfy rule trusted."
-    assert rig.where()["refused"] == "a", "what was fed has woken it"
+    assert rig.placements()["refused"] == "a", "what was fed has woken it"
 
 
 FAILING = """\
@@ -132,7 +132,7 @@ preemption never
 """
 
 
-def test_a_pod_that_fails_feeds_once_whatever_its_containers_did() -> None:
+def test_a_failed_pod_updates_the_state_once() -> None:
     rig = Rig(FAILING, node("a"))
     failure = ContainerEvent("", "", True, START_NS, pod_failed=True, is_pod_event=True)
     evicted = shown("evicted", "a", failure)
@@ -143,9 +143,9 @@ def test_a_pod_that_fails_feeds_once_whatever_its_containers_did() -> None:
         failure,
     )
 
-    rig.see(evicted, evicted)
+    rig.observe(evicted, evicted)
     after_one = values(rig, "anywhere")
-    rig.see(crashed)
+    rig.observe(crashed)
 
     assert values(rig, "reward") == {("web", "a"): 0.0}
     assert after_one == {("web", ALL_NODES): 0.5}
@@ -153,36 +153,36 @@ def test_a_pod_that_fails_feeds_once_whatever_its_containers_did() -> None:
     assert values(rig, "all_here") == {("", "a"): 0.5}
 
 
-def test_how_long_a_container_was_down_is_known_at_the_end_though_only_its_start_said_so() -> None:
+def test_the_downtime_of_a_container_is_remembered_until_its_run_ends() -> None:
     rig = Rig(FAILING, node("a"))
     second = ContainerEvent("c", "run-2", False, START_NS + SECOND_NS, downtime_ns=30 * SECOND_NS)
 
-    rig.see(shown("p", "a", ended("run-1")))
-    rig.see(shown("p", "a", ended("run-1"), second))
+    rig.observe(shown("p", "a", ended("run-1")))
+    rig.observe(shown("p", "a", ended("run-1"), second))
     before = values(rig)
-    rig.see(shown("p", "a", ended("run-2", at_s=9)))
+    rig.observe(shown("p", "a", ended("run-2", at_s=9)))
 
     assert before == {("web", "a"): 0.5}, "nothing was down before the first run, and a start tells nothing"
     assert values(rig) == {("web", "a"): 0.5}, "half of it stays, and half of the half that is fed is added"
 
 
-def test_what_is_known_everywhere_decides_on_nodes_where_nothing_was_seen() -> None:
+def test_the_cluster_wide_value_applies_to_nodes_without_a_value() -> None:
     text = FAILING.replace("score learnt", "filter trusted require anywhere > 0.7\nscore learnt")
     rig = Rig(text, node("a"), node("b"))
 
-    rig.see(shown("p", "a", ContainerEvent("", "", True, START_NS, pod_failed=True, is_pod_event=True)))
-    rig.see(pod("next", labels={"app": "web"}), pod("other", labels={"app": "db"}))
+    rig.observe(shown("p", "a", ContainerEvent("", "", True, START_NS, pod_failed=True, is_pod_event=True)))
+    rig.observe(pod("next", labels={"app": "web"}), pod("other", labels={"app": "db"}))
     rig.settle()
 
-    assert rig.words("next") == "0/2 nodes are available: 2 node(s) didn't satisfy rule trusted."
-    assert "other" in rig.where()
+    assert rig.pending_message("next") == "0/2 nodes are available: 2 node(s) didn't satisfy rule trusted."
+    assert "other" in rig.placements()
 
 
 def test_beyond_the_limit_the_least_recently_updated_value_is_dropped() -> None:
     rig = Rig(policy(most=2), node("a"))
 
     for number, app in enumerate(("one", "two", "one", "three")):
-        rig.see(shown(f"p{number}", "a", ended("run-1"), app=app))
+        rig.observe(shown(f"p{number}", "a", ended("run-1"), app=app))
 
     assert values(rig) == {("one", "a"): 0.25, ("three", "a"): 0.5}
     assert rig.scheduler.state_counts() == {
@@ -193,18 +193,18 @@ def test_beyond_the_limit_the_least_recently_updated_value_is_dropped() -> None:
 def test_values_are_saved_at_most_every_half_minute_and_restored_after_a_restart() -> None:
     before = Rig(policy(), node("a"))
     for run in range(3):
-        before.see(shown("p", "a", ended(f"run-{run}", at_s=run)))
+        before.observe(shown("p", "a", ended(f"run-{run}", at_s=run)))
         before.pass_time(20)
     before.pass_time(60)
     saved = before.of(c.SavePolicyStates)
 
     after = Rig(None, synced=False)
-    after.tell(e.SavedPolicyStatesLoaded(saved[-1].texts))
-    after.see(
+    after.handle(e.SavedPolicyStatesLoaded(saved[-1].texts))
+    after.observe(
         node("a"), shown("p", "a", ended("run-2", at_s=2)), shown("new", "a", ended("run-9", 0, at_s=7))
     )
-    after.offer(policy())
-    after.tell(e.Synced())
+    after.apply_policies(policy())
+    after.handle(e.Synced())
 
     assert len(saved) == 2
     assert values(before) == {("web", "a"): 0.125}
@@ -214,15 +214,17 @@ def test_values_are_saved_at_most_every_half_minute_and_restored_after_a_restart
 def test_a_node_with_a_clock_a_year_ahead_does_not_stop_updates_after_a_restart() -> None:
     year_s = 365 * 86_400
     before = Rig(policy(), node("a"))
-    before.see(shown("p", "a", ended("run-1", at_s=year_s)), shown("q", "a", ended("run-1", at_s=1)))
+    before.observe(shown("p", "a", ended("run-1", at_s=year_s)), shown("q", "a", ended("run-1", at_s=1)))
     before.pass_time(60)
     kept = before.of(c.SavePolicyStates)[-1].texts
 
     after = Rig(None, synced=False)
-    after.tell(e.SavedPolicyStatesLoaded(kept))
-    after.see(node("a"), shown("q", "a", ended("run-1", at_s=1)), shown("r", "a", ended("run-9", 0, at_s=9)))
-    after.offer(policy())
-    after.tell(e.Synced())
+    after.handle(e.SavedPolicyStatesLoaded(kept))
+    after.observe(
+        node("a"), shown("q", "a", ended("run-1", at_s=1)), shown("r", "a", ended("run-9", 0, at_s=9))
+    )
+    after.apply_policies(policy())
+    after.handle(e.Synced())
 
     assert values(before) == {("web", "a"): 0.25}
     assert values(after) == {("web", "a"): 0.625}, "only what happened meanwhile"
@@ -231,15 +233,15 @@ def test_a_node_with_a_clock_a_year_ahead_does_not_stop_updates_after_a_restart(
 def test_saved_values_from_the_future_do_not_stop_updates() -> None:
     year_ns = 365 * 86_400 * SECOND_NS
     rig = Rig(None, synced=False)
-    rig.tell(
+    rig.handle(
         e.SavedPolicyStatesLoaded(
             {"test": f'{{"fed_ns":{START_NS + year_ns},"values":{{"reward":[["web","a",0.5]]}}}}'}
         )
     )
-    rig.offer(policy())
-    rig.tell(e.Synced())
+    rig.apply_policies(policy())
+    rig.handle(e.Synced())
 
-    rig.see(node("a"), shown("p", "a", ended("run-1", at_s=400)))
+    rig.observe(node("a"), shown("p", "a", ended("run-1", at_s=400)))
 
     assert values(rig) == {("web", "a"): 0.25}
 
@@ -250,8 +252,8 @@ def test_of_too_many_saved_values_the_latest_are_restored() -> None:
     )
     rig = Rig(None, synced=False)
 
-    rig.tell(e.SavedPolicyStatesLoaded({"test": kept}))
-    rig.offer(policy(most=2))
+    rig.handle(e.SavedPolicyStatesLoaded({"test": kept}))
+    rig.apply_policies(policy(most=2))
 
     assert values(rig) == {("app-3", "a"): 0.5, ("app-4", "a"): 0.5}
     assert rig.scheduler.state_counts() == {
@@ -275,8 +277,8 @@ def test_of_too_many_saved_values_the_latest_are_restored() -> None:
 def test_unreadable_saved_values_are_reported_and_reset(text: str) -> None:
     rig = Rig(None, node("a"))
 
-    commands = rig.tell(e.SavedPolicyStatesLoaded({"test": text}))
-    rig.offer(policy())
+    commands = rig.handle(e.SavedPolicyStatesLoaded({"test": text}))
+    rig.apply_policies(policy())
 
     assert [command.level for command in commands if isinstance(command, c.Log)] == ["warning"]
     assert values(rig) == {}
@@ -284,21 +286,21 @@ def test_unreadable_saved_values_are_reported_and_reset(text: str) -> None:
 
 def test_an_unchanged_state_declaration_keeps_its_values_and_a_changed_one_resets_them() -> None:
     rig = Rig(policy(), node("a"))
-    rig.see(shown("p", "a", ended("run-1")))
+    rig.observe(shown("p", "a", ended("run-1")))
 
-    rig.offer(policy() + "filter node_ports\n")
+    rig.apply_policies(policy() + "filter node_ports\n")
     alike = values(rig)
-    rig.offer(policy(start=0.5))
-    rig.see(shown("p", "a", ended("run-1")))
+    rig.apply_policies(policy(start=0.5))
+    rig.observe(shown("p", "a", ended("run-1")))
 
     assert alike == {("web", "a"): 0.5}
     assert values(rig) == {}
 
 
-def test_values_beyond_the_size_of_a_config_map_are_cut_latest_first() -> None:
+def test_saved_values_are_cut_to_the_size_of_a_config_map() -> None:
     rig = Rig(policy(most=50_000), node("a"))
     for number in range(800):
-        rig.see(shown(f"p{number}", "a", ended("run-1"), app=f"{number:03}{'x' * 1000}"))
+        rig.observe(shown(f"p{number}", "a", ended("run-1"), app=f"{number:03}{'x' * 1000}"))
 
     (text,) = rig.scheduler._core.samples.policy_states.texts().values()
 
@@ -311,20 +313,22 @@ def test_values_beyond_the_size_of_a_config_map_are_cut_latest_first() -> None:
 def test_forgetting_the_events_of_a_pod_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     right = policy_states.PolicyStates.pod_updated
 
-    def forgetful(self: policy_states.PolicyStates, seen: ObservedPod, now_ns: int) -> str | None:
-        self.pod_deleted(seen.pod.uid)
-        return right(self, seen, now_ns)
+    def forgetful(self: policy_states.PolicyStates, observed: ObservedPod, now_ns: int) -> str | None:
+        self.pod_deleted(observed.pod.uid)
+        return right(self, observed, now_ns)
 
     monkeypatch.setattr(policy_states.PolicyStates, "pod_updated", forgetful)
 
     with pytest.raises(AssertionError):
-        test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_forgotten()
+        test_a_relist_updates_nothing_and_a_deleted_pod_is_forgotten()
 
 
 def test_a_key_that_is_too_long_is_ignored_and_counted() -> None:
     rig = Rig(policy(), node("a"))
 
-    rig.see(shown("p", "a", ended("run-1"), app="x" * 1024), shown("q", "a", ended("run-1"), app="x" * 1025))
+    rig.observe(
+        shown("p", "a", ended("run-1"), app="x" * 1024), shown("q", "a", ended("run-1"), app="x" * 1025)
+    )
 
     assert values(rig) == {("x" * 1024, "a"): 0.5}
     assert rig.scheduler.state_counts()["test", "reward"].long_key_count == 1
@@ -334,7 +338,7 @@ def test_a_saved_key_that_is_too_long_is_dropped() -> None:
     entries = [("x" * 1025, "a", 0.1), ("web", "a", 0.2)]
     rig = Rig(None, node("a"))
 
-    rig.tell(e.SavedPolicyStatesLoaded({"test": policy_states.state_text(0, {"reward": entries})}))  # type: ignore[dict-item]
-    rig.offer(policy())
+    rig.handle(e.SavedPolicyStatesLoaded({"test": policy_states.state_text(0, {"reward": entries})}))  # type: ignore[dict-item]
+    rig.apply_policies(policy())
 
     assert values(rig) == {("web", "a"): 0.2}

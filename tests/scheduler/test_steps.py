@@ -120,29 +120,29 @@ def played(policy: str, number: int, *, a_step: int) -> tuple[list[c.Command], i
     rig = Rig(policy, limits=SchedulerLimits(attempt_step_cost_max=a_step))
     for thing in there:
         if isinstance(thing, DisruptionBudget):
-            rig.tell(e.DisruptionBudgetUpdated(thing))
+            rig.handle(e.DisruptionBudgetUpdated(thing))
         else:
-            rig.see(thing)  # type: ignore[arg-type]
-    rig.see(*came)
+            rig.observe(thing)  # type: ignore[arg-type]
+    rig.observe(*came)
     calls = answered = 0
     for _ in range(2):
         while rig.scheduler.ready(rig.now_ns):
-            rig.said += rig.scheduler.decide(rig.now_ns)
-            rig.audit()
+            rig.commands += rig.scheduler.decide(rig.now_ns)
+            rig.check_invariants()
             calls += 1
         evictions = rig.of(c.Evict)[answered:]
         answered += len(evictions)
         for evict in evictions:
-            rig.tell(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
-            rig.tell(*[e.PodDeleted(victim.uid) for victim in evict.victims])
+            rig.handle(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
+            rig.handle(*[e.PodDeleted(victim.uid) for victim in evict.victims])
     # When to be woken is said again where it changed between two steps.
-    return [command for command in rig.said if not isinstance(command, c.SetTimer)], calls
+    return [command for command in rig.commands if not isinstance(command, c.SetTimer)], calls
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
 @given(number=st.integers(0, 2**32 - 1))
 @Worlds
-def test_in_the_smallest_steps_the_same_is_decided_as_in_one(policy: str, number: int) -> None:
+def test_the_smallest_steps_give_the_same_decisions_as_one(policy: str, number: int) -> None:
     check_steps(policy, number)
 
 
@@ -156,7 +156,7 @@ def check_steps(policy: str, number: int) -> None:
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
 @given(number=st.integers(0, 2**32 - 1))
 @Worlds
-def test_nodes_that_are_tried_together_are_judged_as_by_themselves(policy: str, number: int) -> None:
+def test_nodes_evaluated_together_get_the_same_verdict_as_alone(policy: str, number: int) -> None:
     check_nodes_by_themselves(policy, number)
 
 
@@ -184,22 +184,22 @@ def gang(count: int) -> list[Pod]:
 def test_a_gang_attempt_in_many_steps_emits_commands_only_in_the_last() -> None:
     rig = full_of_low(SchedulerLimits(attempt_step_cost_max=1), *gang(10))
 
-    said = [rig.scheduler.decide(rig.now_ns)]
+    reports = [rig.scheduler.decide(rig.now_ns)]
     while rig.scheduler.attempt_in_progress:
-        rig.audit()
-        said.append(rig.scheduler.decide(rig.now_ns))
+        rig.check_invariants()
+        reports.append(rig.scheduler.decide(rig.now_ns))
 
-    assert len(said) > 10
-    assert not any(isinstance(one, c.Evict) for step in said[:-1] for one in step)
-    assert sum(isinstance(command, c.Evict) for command in said[-1]) == 10
+    assert len(reports) > 10
+    assert not any(isinstance(command, c.Evict) for step in reports[:-1] for command in step)
+    assert sum(isinstance(command, c.Evict) for command in reports[-1]) == 10
 
 
-def test_a_decision_under_way_is_finished_on_its_own_cluster_before_an_event_is_applied() -> None:
+def test_an_attempt_finishes_on_its_snapshot_before_an_event_is_applied() -> None:
     rig, calm = (full_of_low(SchedulerLimits(attempt_step_cost_max=1), *gang(10)) for _ in range(2))
     rig.scheduler.decide(rig.now_ns)
     assert rig.scheduler.attempt_in_progress
 
-    commands = rig.tell(e.NodeDeleted(node("n0").name))
+    commands = rig.handle(e.NodeDeleted(node("n0").name))
     calm.settle()
 
     assert [command for command in commands if isinstance(command, c.Evict)] == calm.of(c.Evict)
@@ -211,17 +211,17 @@ def test_an_abandoned_attempt_leaves_no_trace() -> None:
     rig.scheduler.decide(rig.now_ns)
     assert rig.scheduler.attempt_in_progress
 
-    said = rig.scheduler.requeue_current_attempt(rig.now_ns)
-    rig.audit()
+    reports = rig.scheduler.requeue_current_attempt(rig.now_ns)
+    rig.check_invariants()
     rig.settle()
     calm.settle()
 
-    assert said == []
+    assert reports == []
     assert rig.of(c.Evict) == calm.of(c.Evict)
     assert rig.counts() == calm.counts()
 
 
-def test_where_nothing_is_under_way_nothing_is_put_back() -> None:
+def test_without_an_attempt_nothing_is_requeued() -> None:
     rig = full_of_low(SchedulerLimits())
 
     assert rig.scheduler.requeue_current_attempt(rig.now_ns) == []
@@ -271,17 +271,17 @@ def test_a_planted_mistake_is_found(
             check(policy, number)
 
 
-def test_an_event_between_two_steps_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_between_two_steps_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """That the first event has the decision finished is what keeps it on one state of the cluster."""
     handle = Scheduler.handle
 
     def at_once(self: Scheduler, event: e.Event, now_ns: int) -> list[c.Command]:
         thought, self._current_attempt = self._current_attempt, None
-        said = handle(self, event, now_ns)
+        commands = handle(self, event, now_ns)
         self._current_attempt = thought
-        return said
+        return commands
 
     monkeypatch.setattr(Scheduler, "handle", at_once)
 
     with pytest.raises(AssertionError):
-        test_a_decision_under_way_is_finished_on_its_own_cluster_before_an_event_is_applied()
+        test_an_attempt_finishes_on_its_snapshot_before_an_event_is_applied()

@@ -62,8 +62,8 @@ def nodes(**zones: str) -> list[Node]:
 def a_trial() -> Rig:
     """Two members pinned to nodes of their own, a third that talks to the second: all placed in one step."""
     rig = Rig(policy(least=3, mode=""), *nodes(a="z", b="z", c="z", d="z"))
-    rig.tell(flows(rig, ("w0", "w2", 1e6), ("w1", "w2", 9e8)))
-    rig.see(member("w0", only="a"), member("w1", only="d"), member("w2"))
+    rig.handle(flows(rig, ("w0", "w2", 1e6), ("w1", "w2", 9e8)))
+    rig.observe(member("w0", only="a"), member("w1", only="d"), member("w2"))
     rig.settle()
     return rig
 
@@ -71,10 +71,10 @@ def a_trial() -> Rig:
 def test_members_of_one_attempt_see_each_other() -> None:
     rig = a_trial()
 
-    assert rig.where() == {"w0": "a", "w1": "d", "w2": "d"}
+    assert rig.placements() == {"w0": "a", "w1": "d", "w2": "d"}
 
 
-def test_planted_members_of_a_trial_that_are_overlooked_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlooked_members_of_the_same_attempt_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HypotheticalGangMembers, "catch_up", lambda *_: None)
     monkeypatch.setattr(HypotheticalGangMembers, "rows_of", lambda self, gang: self._members.rows_of(gang))
 
@@ -83,77 +83,77 @@ def test_planted_members_of_a_trial_that_are_overlooked_are_noticed(monkeypatch:
 
 def test_a_replaced_member_is_placed_by_the_current_node_of_its_peer() -> None:
     rig = Rig(policy(), *nodes(a="z", b="z", c="z"))
-    rig.tell(flows(rig, ("db-0", "db-1", 9e8)))
-    rig.see(member("db-0", only="b"))
+    rig.handle(flows(rig, ("db-0", "db-1", 9e8)))
+    rig.observe(member("db-0", only="b"))
     rig.settle()
 
-    rig.see(member("db-1"))
+    rig.observe(member("db-1"))
     rig.settle()
 
-    assert rig.where() == {"db-0": "b", "db-1": "b"}
+    assert rig.placements() == {"db-0": "b", "db-1": "b"}
 
 
-def test_in_a_domain_the_rack_of_the_peer_is_as_good_as_its_node() -> None:
+def test_within_a_domain_the_rack_of_the_peer_is_as_good_as_its_node() -> None:
     rig = Rig(policy(label=', "topology.kubernetes.io/zone"'), *nodes(a="z1", b="z2", c="z2"))
-    rig.tell(flows(rig, ("db-0", "db-1", 9e8)))
-    rig.see(member("db-0", only="b", cpu="8"))
+    rig.handle(flows(rig, ("db-0", "db-1", 9e8)))
+    rig.observe(member("db-0", only="b", cpu="8"))
     rig.settle()
 
-    rig.see(member("db-1"))
+    rig.observe(member("db-1"))
     rig.settle()
 
-    assert rig.where()["db-1"] == "c"
+    assert rig.placements()["db-1"] == "c"
 
 
-def test_a_pod_of_another_gang_is_no_peer_whatever_flows() -> None:
+def test_a_pod_of_another_gang_is_no_peer_whatever_its_traffic() -> None:
     rig = Rig(policy(more="filter apart require traffic_to(gang) < 1Mbps missing reject"), *nodes(a="z"))
-    rig.tell(flows(rig, ("db-0", "web", 9e8), ("db-0", "db-1", 9e8)))
-    rig.see(member("db-0"))
+    rig.handle(flows(rig, ("db-0", "web", 9e8), ("db-0", "db-1", 9e8)))
+    rig.observe(member("db-0"))
     rig.settle()
 
-    rig.see(member("web", group="other"), member("db-1"))
+    rig.observe(member("web", group="other"), member("db-1"))
     rig.settle()
 
-    assert rig.where() == {"db-0": "a", "web": "a"}
+    assert rig.placements() == {"db-0": "a", "web": "a"}
 
 
-def test_a_gang_that_no_sample_knows_gathers_by_what_is_assumed() -> None:
+def test_a_gang_without_samples_is_placed_by_the_assumed_traffic() -> None:
     rig = Rig(policy(assume="assume = 300Mbps"), *nodes(a="z", b="z", c="z"))
-    rig.tell(flows(rig))
-    rig.see(member("new-0", only="b"))
+    rig.handle(flows(rig))
+    rig.observe(member("new-0", only="b"))
     rig.settle()
 
-    rig.see(member("new-1"), member("new-2"))
+    rig.observe(member("new-1"), member("new-2"))
     rig.settle()
 
-    assert set(rig.where().values()) == {"b"}
+    assert set(rig.placements().values()) == {"b"}
 
 
 def test_without_a_fresh_poll_the_traffic_is_missing() -> None:
     rig = Rig(policy(more="filter known require traffic_to(gang) < 1Gbps missing reject"), *nodes(a="z"))
-    rig.see(member("db-0"))
+    rig.observe(member("db-0"))
     rig.settle()
-    before = rig.words("db-0")
+    before = rig.pending_message("db-0")
 
-    rig.tell(flows(rig, ("db-0", "db-1", 1e6)))
+    rig.handle(flows(rig, ("db-0", "db-1", 1e6)))
     rig.settle()
 
     assert before == "0/1 nodes are available: 1 node(s) had no sample of talk."
-    assert rig.where() == {"db-0": "a"}
+    assert rig.placements() == {"db-0": "a"}
 
 
-def test_an_outage_of_a_metric_between_pods_is_that_of_all_nodes() -> None:
+def test_an_outage_of_a_pair_metric_applies_to_all_nodes() -> None:
     outage = (
         "filter known require traffic_to(gang) < 1Gbps missing reject\noutage { above = 50% then = disable }"
     )
     rig = Rig(policy(more=outage), *nodes(a="z"))
-    rig.tell(flows(rig, ("db-0", "db-1", 1e6)))
+    rig.handle(flows(rig, ("db-0", "db-1", 1e6)))
     rig.settle()
     rig.pass_time(120)
-    rig.see(member("db-0"))
+    rig.observe(member("db-0"))
     rig.settle()
 
-    assert rig.where() == {"db-0": "a"}
+    assert rig.placements() == {"db-0": "a"}
     assert [report.reason for report in rig.of(c.ReportPolicyEvent)] == ["MetricOutage"]
 
 
@@ -161,15 +161,15 @@ def test_a_gang_keyed_by_namespace_labels_follows_their_changes() -> None:
     text = policy(more="filter apart require traffic_to(gang) < 1Mbps missing reject")
     text = text.replace('pod.labels["group"]', 'namespace.labels["team"]')
     rig = Rig(text, *nodes(a="z"), namespace("default", team="red"))
-    rig.tell(flows(rig, ("db-0", "db-1", 9e8), ("db-1", "db-2", 9e8)))
-    rig.see(member("db-0"))
+    rig.handle(flows(rig, ("db-0", "db-1", 9e8), ("db-1", "db-2", 9e8)))
+    rig.observe(member("db-0"))
     rig.settle()
-    rig.see(member("db-1"))
+    rig.observe(member("db-1"))
     rig.settle()
-    before = rig.where()
+    before = rig.placements()
 
-    rig.tell(e.NamespaceUpdated(namespace("default", team="blue")), e.PodDeleted(member("db-0").uid))
+    rig.handle(e.NamespaceUpdated(namespace("default", team="blue")), e.PodDeleted(member("db-0").uid))
     rig.settle()
 
     assert before == {"db-0": "a"}
-    assert rig.where()["db-1"] == "a"
+    assert rig.placements()["db-1"] == "a"

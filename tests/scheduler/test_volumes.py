@@ -19,74 +19,76 @@ UID = PodUid("uid-default-web")
 
 def rig_with(*storage: object, nodes: tuple[str, ...] = ("a", "b"), policy: str = DEFAULT) -> Rig:
     rig = Rig(policy, *[node(name) for name in nodes], synced=False)
-    rig.tell(*[e.StorageObjectUpdated(one) for one in (storage_class(), *storage)])  # type: ignore[arg-type]
-    rig.tell(e.Synced())
+    rig.handle(*[e.StorageObjectUpdated(item) for item in (storage_class(), *storage)])  # type: ignore[arg-type]
+    rig.handle(e.Synced())
     return rig
 
 
 def written(rig: Rig, **versions: int) -> None:
     """The writer has done what it was told; `data=2` is the claim's version, other names are volumes."""
     known = {DATA if name == "data" else name.replace("_", "-"): number for name, number in versions.items()}
-    rig.tell(e.PrebindWritten(UID, known))
+    rig.handle(e.PrebindWritten(UID, known))
 
 
-def test_a_pod_is_bound_once_its_claim_is() -> None:
+def test_a_pod_is_bound_after_its_claim() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
     (prepare,) = rig.of(c.Prebind)
 
     written(rig, on_b=2)
-    rig.tell(e.StorageObjectUpdated(volume("on-b", claim="data", claim_uid="uid-data", node="b", version=2)))
-    before = rig.where()
-    rig.tell(e.StorageObjectUpdated(claim(bound_to="on-b", version=3)))
+    rig.handle(
+        e.StorageObjectUpdated(volume("on-b", claim="data", claim_uid="uid-data", node="b", version=2))
+    )
+    before = rig.placements()
+    rig.handle(e.StorageObjectUpdated(claim(bound_to="on-b", version=3)))
 
     assert prepare.node == "b"
     assert prepare.volumes_to_bind == (
         c.VolumeToBind("on-b", "uid-on-b", 1, DATA, "uid-data", mark_bound_by_controller=True),
     )
     assert before == {}
-    assert rig.where() == {"web": "b"}
+    assert rig.placements() == {"web": "b"}
     assert rig.scheduler.cache.ledger.state(UID) is PlacementState.PREBOUND
 
 
 def test_a_bound_claim_needs_no_prebind() -> None:
     rig = rig_with(volume("on-b", node="b", claim="data", claim_uid="uid-data"), claim(bound_to="on-b"))
 
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
 
     assert rig.of(c.Prebind) == []
-    assert rig.where() == {"web": "b"}
+    assert rig.placements() == {"web": "b"}
 
 
-def test_for_a_volume_to_provision_the_claim_gets_the_selected_node() -> None:
+def test_a_claim_to_provision_gets_the_selected_node() -> None:
     made = storage_class("made", "csi.example.com")
     rig = rig_with(made, claim(of_class="made"), nodes=("a",))
 
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
     written(rig, data=2)
-    rig.tell(e.StorageObjectUpdated(claim(of_class="made", selected="a", version=2)))
-    rig.tell(
+    rig.handle(e.StorageObjectUpdated(claim(of_class="made", selected="a", version=2)))
+    rig.handle(
         e.StorageObjectUpdated(
             volume("made-1", node="a", claim="data", claim_uid="uid-data", of_class="made")
         )
     )
-    rig.tell(e.StorageObjectUpdated(claim(of_class="made", selected="a", bound_to="made-1", version=3)))
+    rig.handle(e.StorageObjectUpdated(claim(of_class="made", selected="a", bound_to="made-1", version=3)))
 
     (prepare,) = rig.of(c.Prebind)
     assert prepare.volumes_to_provision == (c.VolumeToProvision(DATA, "uid-data", 1),)
-    assert rig.where() == {"web": "a"}
+    assert rig.placements() == {"web": "a"}
 
 
-def test_a_policy_that_counts_pods_and_shares_gives_claims_their_volumes_as_any_other() -> None:
+def test_a_policy_with_counts_and_shares_binds_volumes_too() -> None:
     """Found by the simulation: the choice of the volumes looked at the pod without them, and the scheduler ended."""
     counting = f"{DEFAULT}filter few require count(pods where other.namespace == pod.namespace) < 9\n"
     sharing = 'filter fair when namespace.share.cpu > 90% require node.labels["spare"] else "" == "yes"\n'
     rig = rig_with(volume("on-b", node="b"), claim(), policy=counting + sharing)
 
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
 
     (prepare,) = rig.of(c.Prebind)
@@ -96,30 +98,32 @@ def test_a_policy_that_counts_pods_and_shares_gives_claims_their_volumes_as_any_
 def test_one_volume_is_not_reserved_for_two_pods() -> None:
     rig = rig_with(volume("only", node="a"), claim("one"), claim("two"), nodes=("a",))
 
-    rig.see(pod("first", spec=using("one")), pod("second", spec=using("two")))
+    rig.observe(pod("first", spec=using("one")), pod("second", spec=using("two")))
     rig.settle()
 
     assert [prebind.volumes_to_bind[0].claim.name for prebind in rig.of(c.Prebind)] == ["one"]
-    assert rig.words("second") == (
+    assert rig.pending_message("second") == (
         "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
     )
 
 
 def test_a_refused_write_releases_the_volume_and_the_pod_is_retried_later() -> None:
     rig = rig_with(volume("only", node="a"), claim("one"), claim("two"), nodes=("a",))
-    rig.see(pod("first", spec=using("one")), pod("second", spec=using("two")))
+    rig.observe(pod("first", spec=using("one")), pod("second", spec=using("two")))
     rig.settle()
 
-    rig.tell(e.PrebindRefused(PodUid("uid-default-first"), "the object has been modified", {}))
+    rig.handle(e.PrebindRefused(PodUid("uid-default-first"), "the object has been modified", {}))
     rig.settle()
 
     assert [prebind.name for prebind in rig.of(c.Prebind)] == ["first", "second"]
-    assert rig.words("first") == 'running PreBind plugin "VolumeBinding": the object has been modified'
+    assert (
+        rig.pending_message("first") == 'running PreBind plugin "VolumeBinding": the object has been modified'
+    )
 
 
 def test_after_the_timeout_the_node_is_free_and_the_pod_is_retried() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
     written(rig, on_b=2)
 
@@ -127,72 +131,72 @@ def test_after_the_timeout_the_node_is_free_and_the_pod_is_retried() -> None:
     before = len(rig.of(c.Prebind))
     rig.pass_time(1)
     free = rig.scheduler.cache.ledger.state(UID)
-    said = rig.words("web")
+    message = rig.pending_message("web")
     rig.pass_time(10)
 
     assert (before, free) == (1, PlacementState.UNKNOWN)
-    assert said == 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
+    assert message == 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
     assert [prebind.node for prebind in rig.of(c.Prebind)] == ["b", "b"], "what was written is for this claim"
 
 
-def test_the_policy_says_how_long_it_may_take() -> None:
+def test_the_policy_sets_the_bind_timeout() -> None:
     policy = "policy test version 1\nfilter volume_binding { bind_timeout_seconds = 30 }\npreemption never\n"
     rig = rig_with(volume("on-b", node="b"), claim(), policy=policy)
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
 
     rig.pass_time(30)
 
-    assert "context deadline exceeded" in str(rig.words("web"))
+    assert "context deadline exceeded" in str(rig.pending_message("web"))
 
 
 def test_a_provisioner_that_gives_up_sends_the_pod_elsewhere() -> None:
     made = storage_class("made", "csi.example.com")
     rig = rig_with(made, claim(of_class="made"))
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
     first = rig.of(c.Prebind)[0].node
     written(rig, data=2)
-    rig.tell(e.StorageObjectUpdated(claim(of_class="made", selected=first, version=2)))
+    rig.handle(e.StorageObjectUpdated(claim(of_class="made", selected=first, version=2)))
 
-    rig.tell(e.StorageObjectUpdated(claim(of_class="made", version=3)))
+    rig.handle(e.StorageObjectUpdated(claim(of_class="made", version=3)))
 
-    assert rig.words("web") == (
+    assert rig.pending_message("web") == (
         'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "data"'
     )
 
 
-def test_a_version_older_than_what_was_written_is_not_judged() -> None:
+def test_a_version_older_than_the_written_one_is_ignored() -> None:
     made = storage_class("made", "csi.example.com")
     rig = rig_with(made, claim(of_class="made"), nodes=("a",))
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
     written(rig, data=5)
 
-    rig.tell(e.StorageObjectUpdated(claim(of_class="made", version=4)))
+    rig.handle(e.StorageObjectUpdated(claim(of_class="made", version=4)))
 
-    assert rig.words("web") is None
+    assert rig.pending_message("web") is None
     assert rig.scheduler.prebinding_count == 1
 
 
 def test_deleting_the_node_ends_the_wait() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
     written(rig, on_b=2)
 
-    rig.tell(e.NodeDeleted(node("b").name))
+    rig.handle(e.NodeDeleted(node("b").name))
 
-    assert 'failed to get node "b"' in str(rig.words("web"))
+    assert 'failed to get node "b"' in str(rig.pending_message("web"))
     assert rig.scheduler.prebinding_count == 0
 
 
 def test_a_pod_deleted_during_prebind_frees_node_and_volumes() -> None:
     rig = rig_with(volume("only", node="a"), claim("one"), claim("two"), nodes=("a",))
-    rig.see(pod("first", spec=using("one")), pod("second", spec=using("two")))
+    rig.observe(pod("first", spec=using("one")), pod("second", spec=using("two")))
     rig.settle()
 
-    rig.tell(e.PodDeleted(PodUid("uid-default-first")))
+    rig.handle(e.PodDeleted(PodUid("uid-default-first")))
     rig.settle()
 
     assert [prebind.name for prebind in rig.of(c.Prebind)] == ["first", "second"]
@@ -200,57 +204,57 @@ def test_a_pod_deleted_during_prebind_frees_node_and_volumes() -> None:
 
 def test_a_late_answer_to_a_write_changes_nothing() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
-    rig.tell(e.PodDeleted(UID))
+    rig.handle(e.PodDeleted(UID))
 
     written(rig, on_b=2)
 
-    assert rig.where() == {}
+    assert rig.placements() == {}
     assert rig.scheduler.binds_in_flight == 0
 
 
-def test_a_pod_waits_for_its_claim_and_for_no_other() -> None:
+def test_a_pod_waits_only_for_its_own_claim() -> None:
     rig = rig_with()
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
-    words = rig.words("web")
+    words = rig.pending_message("web")
 
-    rig.tell(e.StorageObjectUpdated(claim("other")))
+    rig.handle(e.StorageObjectUpdated(claim("other")))
     after_other = rig.scheduler.ready(rig.now_ns)
-    rig.tell(e.StorageObjectUpdated(volume("on-b", node="b", claim="data", claim_uid="uid-data")))
-    rig.tell(e.StorageObjectUpdated(claim(bound_to="on-b")))
+    rig.handle(e.StorageObjectUpdated(volume("on-b", node="b", claim="data", claim_uid="uid-data")))
+    rig.handle(e.StorageObjectUpdated(claim(bound_to="on-b")))
     rig.pass_time(10)
 
     assert words == '0/2 nodes are available: persistentvolumeclaim "data" not found. not found'
     assert not after_other
-    assert rig.where() == {"web": "b"}
+    assert rig.placements() == {"web": "b"}
 
 
 def test_pods_that_wait_for_volumes_do_not_block_others() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
 
-    rig.see(pod("plain"))
+    rig.observe(pod("plain"))
     rig.settle()
 
     assert (rig.scheduler.prebinding_count, rig.scheduler.binds_in_flight) == (1, 1)
-    assert "plain" in rig.where()
+    assert "plain" in rig.placements()
 
 
-def test_members_of_a_gang_get_volumes_of_their_own_or_nothing() -> None:
+def test_a_gang_gets_volumes_for_all_members_or_for_none() -> None:
     gang = (
         'policy test version 1\ninput group: string = pod.labels["group"] optional\n'
         "gang by group { min = 2 }\ninclude kube_default\npreemption never\n"
     )
     rig = rig_with(volume("v1", node="a"), claim("one"), claim("two"), policy=gang, nodes=("a",))
     for name in ("one", "two"):
-        rig.see(pod(name, labels={"group": "g"}, spec=using(name)))
+        rig.observe(pod(name, labels={"group": "g"}, spec=using(name)))
     rig.settle()
     nothing = rig.of(c.Prebind)
 
-    rig.tell(e.StorageObjectUpdated(volume("v2", node="a")))
+    rig.handle(e.StorageObjectUpdated(volume("v2", node="a")))
     rig.pass_time(10)
 
     assert nothing == []
@@ -261,18 +265,18 @@ def test_a_raised_limit_requeues_the_pods_that_it_rejected() -> None:
     on_node = volume("v1", handle="one", claim="one", claim_uid="uid-one")
     other = volume("v2", handle="two", claim="two", claim_uid="uid-two")
     rig = rig_with(on_node, other, claim("one", bound_to="v1"), claim("two", bound_to="v2"), nodes=("a",))
-    rig.tell(e.StorageObjectUpdated(csi_node("a", limits={"csi.example.com": 1})))
-    rig.see(pod("first", spec=using("one")))
+    rig.handle(e.StorageObjectUpdated(csi_node("a", limits={"csi.example.com": 1})))
+    rig.observe(pod("first", spec=using("one")))
     rig.settle()
-    rig.see(pod("second", spec=using("two")))
+    rig.observe(pod("second", spec=using("two")))
     rig.settle()
-    words = rig.words("second")
+    words = rig.pending_message("second")
 
-    rig.tell(e.StorageObjectUpdated(csi_node("a", limits={"csi.example.com": 2})))
+    rig.handle(e.StorageObjectUpdated(csi_node("a", limits={"csi.example.com": 2})))
     rig.pass_time(10)
 
     assert words == "0/1 nodes are available: 1 node(s) exceed max volume count."
-    assert rig.where() == {"first": "a", "second": "a"}
+    assert rig.placements() == {"first": "a", "second": "a"}
 
 
 def test_a_restarted_scheduler_uses_the_written_claims() -> None:
@@ -281,38 +285,38 @@ def test_a_restarted_scheduler_uses_the_written_claims() -> None:
         volume("on-b", node="b", claim="data", claim_uid="uid-data"), volume("on-a", node="a"), claim()
     )
 
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
     (prepare,) = rig.of(c.Prebind)
-    rig.tell(e.PrebindWritten(UID, {}))
-    rig.tell(e.StorageObjectUpdated(claim(bound_to="on-b", version=2)))
+    rig.handle(e.PrebindWritten(UID, {}))
+    rig.handle(e.StorageObjectUpdated(claim(bound_to="on-b", version=2)))
 
     assert (prepare.node, prepare.volumes_to_bind) == ("b", ())
-    assert rig.where() == {"web": "b"}
+    assert rig.placements() == {"web": "b"}
 
 
 def test_a_claim_ref_without_a_uid_gets_one_and_no_mark() -> None:
     """The user has meant the volume for a claim of that name."""
     rig = rig_with(volume("on-b", node="b", claim="data"), claim())
 
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
 
     (prepare,) = rig.of(c.Prebind)
-    assert [(one.volume, one.mark_bound_by_controller) for one in prepare.volumes_to_bind] == [
+    assert [(write.volume, write.mark_bound_by_controller) for write in prepare.volumes_to_bind] == [
         ("on-b", False)
     ]
 
 
-def test_a_claim_ref_that_is_taken_away_again_sends_the_pod_back() -> None:
+def test_a_removed_claim_ref_requeues_the_pod() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
     written(rig, on_b=2)
 
-    rig.tell(e.StorageObjectUpdated(volume("on-b", node="b", version=3)))
+    rig.handle(e.StorageObjectUpdated(volume("on-b", node="b", version=3)))
 
-    assert rig.words("web") == (
+    assert rig.pending_message("web") == (
         'running PreBind plugin "VolumeBinding": binding volumes: ClaimRef got reset for pv "on-b"'
     )
 
@@ -322,22 +326,22 @@ def test_a_policy_without_the_filter_leaves_pods_with_claims_waiting() -> None:
         volume("on-b", node="b"), claim(), policy="policy test version 1\nfilter node_resources_fit\n"
     )
 
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
 
-    assert "no `filter volume_binding`" in str(rig.words("web"))
-    assert rig.where() == {}
+    assert "no `filter volume_binding`" in str(rig.pending_message("web"))
+    assert rig.placements() == {}
 
 
 def test_a_reservation_equals_the_written_volume() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
-    rig.see(pod("web", spec=using("data")))
+    rig.observe(pod("web", spec=using("data")))
     rig.settle()
     stock, seen = AvailableVolumes(rig.scheduler.cache.volumes), volume("on-b", node="b")
 
     promised = stock.claim_ref_of(seen)
     written(rig, on_b=2)
-    rig.tell(e.StorageObjectUpdated(replace(seen, claim_ref=ClaimRef(DATA, "uid-data"), version=2)))
+    rig.handle(e.StorageObjectUpdated(replace(seen, claim_ref=ClaimRef(DATA, "uid-data"), version=2)))
 
     assert promised == ClaimRef(DATA, "uid-data")
     assert rig.scheduler.cache.volumes.reservations.by_key == {}

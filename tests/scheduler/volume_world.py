@@ -1,8 +1,8 @@
-"""A server with pods, claims and volumes, a PV controller, a provisioner that sometimes gives up, and a watch that lags; between
-them a scheduler that is told late, refused, left without answers and started anew.
+"""A random cluster with volumes and faults around a real scheduler.
 
-The world keeps its own accounts. What must always hold is said by `wrong`, what must hold once all faults have ended by
-`at_rest`.
+The model has pods, claims and volumes, a PV controller, a provisioner that sometimes gives up and a watch that lags. The
+scheduler gets late events, refused writes and lost answers, and is restarted. `violations` lists broken invariants;
+`final_violations` adds what must hold once all faults have ended.
 """
 
 from collections import deque
@@ -37,11 +37,11 @@ class World:
     claims: dict[VolumeClaimKey, PersistentVolumeClaim] = field(default_factory=dict)
     volumes: dict[str, PersistentVolume] = field(default_factory=dict)
     watch: deque[e.Event] = field(default_factory=deque)
-    to_do: list[c.Prebind | c.Bind] = field(default_factory=list)
+    in_flight: list[c.Prebind | c.Bind] = field(default_factory=list)
     latest: dict[PodUid, c.Prebind] = field(default_factory=dict)
-    came: int = 0
+    pods_created: int = 0
     made: int = 0
-    wrong: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for number in range(self.dice.randint(2, 5)):
@@ -50,22 +50,24 @@ class World:
             self._write_claim(claim(f"c{number}", of_class=self.dice.choice(("local", "local", "made"))))
         self.restart()
 
-    # ── what happens ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── actions ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self) -> None:
-        self.dice.choice(_HAPPENINGS)(self)
+        self.dice.choice(_ACTIONS)(self)
         self.now_ns += self.dice.randrange(SECOND_NS)
-        self._look()
+        self._check()
 
     def restart(self) -> None:
-        """Another process takes over: it lists, and knows nothing of what was under way. Binds that left may still land."""
+        """Start a new scheduler without the state of the old one. Binds that were sent may still succeed."""
         self.scheduler = Scheduler(SchedulerLimits())
         self.watch.clear()
-        self.to_do = [one for one in self.to_do if isinstance(one, c.Bind) and self.dice.random() < 0.5]
-        for late in self.to_do:
-            self._land(late)
-        self.to_do = []
-        self._tell(
+        self.in_flight = [
+            one for one in self.in_flight if isinstance(one, c.Bind) and self.dice.random() < 0.5
+        ]
+        for late in self.in_flight:
+            self._bind(late)
+        self.in_flight = []
+        self._handle(
             e.PoliciesUpdated(bundle({"main.policy": POLICY}), resource_version="1"),
             *(e.NodeUpdated(node(name)) for name in NODES),
             e.StorageObjectUpdated(storage_class("local")),
@@ -76,42 +78,42 @@ class World:
             e.Synced(),
         )
 
-    def pod_comes(self) -> None:
-        self.came += 1
-        name = f"p{self.came}"
+    def create_pod(self) -> None:
+        self.pods_created += 1
+        name = f"p{self.pods_created}"
         wanted = self.dice.sample(sorted(key.name for key in self.claims), self.dice.choice((1, 1, 2)))
         seen = pending(pod(name, spec=using(*wanted)))
         self.pods[seen.pod.uid] = seen
         self.watch.append(e.PodUpdated(seen))
 
-    def pod_goes(self) -> None:
+    def delete_pod(self) -> None:
         if self.pods:
             uid = self.dice.choice(sorted(self.pods))
             del self.pods[uid]
             self.watch.append(e.PodDeleted(uid))
 
-    def watch_shows(self) -> None:
+    def deliver_watch_events(self) -> None:
         for _ in range(self.dice.randrange(4)):
             if self.watch:
-                self._tell(self.watch.popleft())
+                self._handle(self.watch.popleft())
 
-    def scheduler_decides(self) -> None:
+    def decide(self) -> None:
         for _ in range(self.dice.randrange(4)):
             if self.scheduler.ready(self.now_ns):
-                self._take(self.scheduler.decide(self.now_ns))
+                self._collect(self.scheduler.decide(self.now_ns))
 
-    def command_lands(self) -> None:
-        """The oldest, or another: several are carried out at a time."""
-        if not self.to_do:
+    def execute_command(self) -> None:
+        """Execute one command in flight, not necessarily the oldest."""
+        if not self.in_flight:
             return
-        command = self.to_do.pop(self.dice.randrange(len(self.to_do)))
+        command = self.in_flight.pop(self.dice.randrange(len(self.in_flight)))
         if isinstance(command, c.Bind):
-            self._tell(self._land(command))
+            self._handle(self._bind(command))
         else:
             self._write(command, kind=self.dice.choice(("well", "well", "refused", "answer lost")))
 
-    def controller_binds(self) -> None:
-        """One claim that a volume is for, or that a volume is to be made for, is brought further."""
+    def run_controllers(self) -> None:
+        """The PV controller or the provisioner advances one claim."""
         for one in self.dice.sample(sorted(self.claims.values(), key=lambda one: one.key), len(self.claims)):
             if one.fully_bound:
                 continue
@@ -120,58 +122,57 @@ class World:
                     self._write_claim(replace(one, volume_name=held.name, bind_completed=True, phase="Bound"))
                     return
             if one.selected_node is not None and one.class_name == "made":
-                self._make_or_give_up(one, one.selected_node)
+                self._provision_or_give_up(one, one.selected_node)
                 return
 
-    def somebody_else_takes_a_volume(self) -> None:
+    def take_volume(self) -> None:
         free = [volume for volume in self.volumes.values() if volume.claim_ref is None]
         if free and self.dice.random() < 0.2:
             taken = self.dice.choice(free)
             foreign = ClaimRef(VolumeClaimKey("elsewhere", "theirs"), "uid-theirs")
             self._write_volume(replace(taken, claim_ref=foreign, phase="Bound"))
 
-    def time_passes(self) -> None:
+    def advance_clock(self) -> None:
         self.now_ns += self.dice.choice((1, 5, 20, 700)) * SECOND_NS
 
-    def process_dies(self) -> None:
+    def maybe_restart(self) -> None:
         if self.dice.random() < 0.15:
             self.restart()
 
-    # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── end of the run ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def come_to_rest(self) -> None:
-        """No more faults: everything is carried out and shown, until nothing moves for a good while."""
+    def run_without_faults(self) -> None:
+        """Execute and deliver everything without faults."""
         for _ in range(400):
             while self.watch:
-                self._tell(self.watch.popleft())
+                self._handle(self.watch.popleft())
             while self.scheduler.ready(self.now_ns):
-                self._take(self.scheduler.decide(self.now_ns))
-            while self.to_do:
-                command = self.to_do.pop(0)
+                self._collect(self.scheduler.decide(self.now_ns))
+            while self.in_flight:
+                command = self.in_flight.pop(0)
                 if isinstance(command, c.Bind):
-                    self._tell(self._land(command))
+                    self._handle(self._bind(command))
                 else:
                     self._write(command, kind="well")
-            self.controller_binds()
+            self.run_controllers()
             self.now_ns += 2 * SECOND_NS
-            self._look()
+            self._check()
 
-    def at_rest(self) -> list[str]:
-        """Pods that have a node, or could not have one."""
-        found = list(self.wrong)
+    def final_violations(self) -> list[str]:
+        """All violations, including pods that are pending although they fit."""
+        found = list(self.violations)
         if self.scheduler.prebinding_count or self.scheduler.cache.ledger.unconfirmed:
-            found.append("somebody is on the way for ever")
+            found.append("a pod is prebinding or assumed forever")
         waiting = [seen.pod for seen in self.pods.values() if seen.node is None]
         found += [
-            f"{pod.name} waits and could go"
+            f"{pod.name} is pending although it fits"
             for pod in waiting
-            if any(self._could_go(pod, name) for name in NODES)
+            if any(self._fits(pod, name) for name in NODES)
         ]
         return found
 
-    def _could_go(self, one: Pod, name: str) -> bool:
-        """Whether every claim is bound for this node, or has a volume there that nobody has; good enough for claims that
-        are alone."""
+    def _fits(self, one: Pod, name: str) -> bool:
+        """Whether each claim is bound for this node or has a free volume there. Exact only for pods with one claim."""
         for use in one.claims:
             wanted = self.claims[use.claim]
             if wanted.fully_bound:
@@ -187,29 +188,28 @@ class World:
                 return False
         return True
 
-    # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _tell(self, *events: e.Event) -> None:
+    def _handle(self, *events: e.Event) -> None:
         for event in events:
-            self._take(self.scheduler.handle(event, self.now_ns))
+            self._collect(self.scheduler.handle(event, self.now_ns))
 
-    def _take(self, commands: list[c.Command]) -> None:
+    def _collect(self, commands: list[c.Command]) -> None:
         for command in commands:
             if isinstance(command, c.Prebind):
-                # A pod that is gone, or whose time was over, leaves its command behind: of two that write one version only
-                # the first comes through.
+                # A command outlives its deleted or timed out pod. Of two commands that write one version, only the first succeeds.
                 self.latest[command.uid] = command
                 for uid in self.scheduler._core.binds.prebinding:
                     other = self.latest.get(uid)
-                    if other is not None and any(one is other for one in self.to_do):
-                        self.wrong += _both(command, other)
+                    if other is not None and any(one is other for one in self.in_flight):
+                        self.violations += _conflicts(command, other)
             if isinstance(command, c.Prebind | c.Bind):
-                self.to_do.append(command)
+                self.in_flight.append(command)
 
-    def _look(self) -> None:
-        self.wrong += self.scheduler.check()
+    def _check(self) -> None:
+        self.violations += self.scheduler.check()
 
-    def _land(self, bind: c.Bind) -> e.Event:
+    def _bind(self, bind: c.Bind) -> e.Event:
         seen = self.pods.get(bind.uid)
         if seen is None:
             return e.BindLost(bind.uid, "gone")
@@ -217,9 +217,11 @@ class World:
             for use in seen.pod.claims:
                 held = self.claims[use.claim]
                 if not held.fully_bound:
-                    self.wrong.append(f"{bind.name} is bound before its claim {held.key.name}")
+                    self.violations.append(f"{bind.name} is bound before its claim {held.key.name}")
                 elif not _reaches(self.volumes[held.volume_name], bind.node):
-                    self.wrong.append(f"{bind.name} is on {bind.node}, out of reach of {held.volume_name}")
+                    self.violations.append(
+                        f"{bind.name} is on {bind.node}, out of reach of {held.volume_name}"
+                    )
             self.pods[bind.uid] = replace(seen, node=bind.node)
             self.watch.append(e.PodUpdated(self.pods[bind.uid]))
         node_now = self.pods[bind.uid].node
@@ -244,12 +246,12 @@ class World:
             if refusal is None and wanted is not None:
                 versions[wanted.key] = self._write_claim(replace(wanted, selected_node=command.node))
         if kind == "answer lost":
-            # Repeated, and refused for the version that it wrote itself.
-            self._tell(e.PrebindRefused(command.uid, "the object has been modified", {}))
+            # The retry is refused because of the version that the first try wrote.
+            self._handle(e.PrebindRefused(command.uid, "the object has been modified", {}))
         elif refusal is not None:
-            self._tell(e.PrebindRefused(command.uid, refusal, versions))
+            self._handle(e.PrebindRefused(command.uid, refusal, versions))
         else:
-            self._tell(e.PrebindWritten(command.uid, versions))
+            self._handle(e.PrebindWritten(command.uid, versions))
 
     def _write_volume(self, one: PersistentVolume) -> int:
         self.version += 1
@@ -263,7 +265,7 @@ class World:
         self.watch.append(e.StorageObjectUpdated(self.claims[one.key]))
         return self.version
 
-    def _make_or_give_up(self, one: PersistentVolumeClaim, selected: NodeName) -> None:
+    def _provision_or_give_up(self, one: PersistentVolumeClaim, selected: NodeName) -> None:
         if self.dice.random() < 0.3:
             self._write_claim(replace(one, selected_node=None))
             return
@@ -281,7 +283,7 @@ def _reaches(one: PersistentVolume, name: str) -> bool:
     )
 
 
-def _both(one: c.Prebind, other: c.Prebind) -> list[str]:
+def _conflicts(one: c.Prebind, other: c.Prebind) -> list[str]:
     theirs = {given.volume: given.claim for given in other.volumes_to_bind}
     return [
         f"{given.volume} is given to {given.claim.name} and to {theirs[given.volume].name}"
@@ -290,31 +292,31 @@ def _both(one: c.Prebind, other: c.Prebind) -> list[str]:
     ]
 
 
-_HAPPENINGS: tuple[Callable[[World], None], ...] = (
-    World.pod_comes,
-    World.pod_comes,
-    World.pod_goes,
-    World.watch_shows,
-    World.watch_shows,
-    World.watch_shows,
-    World.scheduler_decides,
-    World.scheduler_decides,
-    World.scheduler_decides,
-    World.command_lands,
-    World.command_lands,
-    World.controller_binds,
-    World.somebody_else_takes_a_volume,
-    World.time_passes,
-    World.process_dies,
+_ACTIONS: tuple[Callable[[World], None], ...] = (
+    World.create_pod,
+    World.create_pod,
+    World.delete_pod,
+    World.deliver_watch_events,
+    World.deliver_watch_events,
+    World.deliver_watch_events,
+    World.decide,
+    World.decide,
+    World.decide,
+    World.execute_command,
+    World.execute_command,
+    World.run_controllers,
+    World.take_volume,
+    World.advance_clock,
+    World.maybe_restart,
 )
 
 
 def run_world(seed: int, steps: int = 120) -> list[str]:
-    """What was wrong in the world of this seed."""
+    """Run the world of this seed and return its violations."""
     world = World(Random(seed))
     for _ in range(steps):
         world.step()
-        if world.wrong:
-            return world.wrong
-    world.come_to_rest()
-    return world.at_rest()
+        if world.violations:
+            return world.violations
+    world.run_without_faults()
+    return world.final_violations()
