@@ -198,7 +198,7 @@ def check_all_candidates_found(by: Program, scene: Scene) -> int:
     if one is None:
         return 0
     found, hopeful, allowed = searched(scene, by, one)
-    said = judged(scene, by, one)
+    explanation = judged(scene, by, one)
 
     assert set(hopeful) == {node for node, rules in explanation.refusals.items() if rules[0].resolvable}
     reasons: Counter[str] = Counter()
