@@ -443,8 +443,8 @@ def test_help_imports_no_command() -> None:
     light = [
         "policysched.cli",
         "policysched.cli.closed_output",
-        "policysched.gc_tuning",
         "policysched.data_files",
+        "policysched.gc_tuning",
     ]
     assert done.stdout.splitlines()[-1] == str(light)
     assert "lint" in done.stdout
