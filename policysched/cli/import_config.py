@@ -208,5 +208,5 @@ def _settings_text(imported: ImportResult, file: str, config_map: str) -> str:
     import yaml
 
     settings = {"policies": config_map, **imported.settings}
-    header = f"# Imported from {file} by policysched import-config.\n"
+    header = f"# From {file}, by policysched import-config.\n"
     return header + yaml.safe_dump(settings, sort_keys=False)

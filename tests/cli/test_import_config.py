@@ -51,9 +51,9 @@ def test_what_is_not_imported_is_on_stderr_and_in_the_exit_code(tmp_path: Path) 
 
     assert done.code == 1
     assert done.err == (
-        f"{path}:6:3: not imported: extenders[0].bindVerb: verb b of extender http://x: pods are bound by policysched itself\n"
-        f"{path}:3:1: note: percentageOfNodesToScore: percentageOfNodesToScore: all nodes are looked at\n"
-        f"{path}:5:3: note: extenders[0]: extender http://x: it is asked neither to filter nor to score\n"
+        f"{path}:6:3: not imported: extenders[0].bindVerb: verb b of extender http://x: policysched binds pods itself\n"
+        f"{path}:3:1: note: percentageOfNodesToScore: percentageOfNodesToScore: all nodes are evaluated\n"
+        f"{path}:5:3: note: extenders[0]: extender http://x: it neither filters nor scores\n"
         "1 policy, 1 not imported, 2 notes\n"
     )
 
@@ -123,7 +123,7 @@ def test_the_settings_are_a_file_that_run_reads(tmp_path: Path) -> None:
     assert done.code == 0
     assert settings.lease is not None and (settings.lease.namespace, settings.lease.name) == ("team", "ours")
     assert str(settings.policies) == "policysched/policies"
-    assert "note: --settings FILE writes leader_election" in without.err
+    assert "note: use --settings FILE to write leader_election" in without.err
 
 
 def test_what_cannot_be_read_is_one_line_and_exit_2(tmp_path: Path) -> None:

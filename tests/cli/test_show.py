@@ -123,7 +123,7 @@ def test_who_is_asked_over_http_is_shown(policy: str) -> None:
         {"name": "gpu", "weight": 5, "missing": "neutral"},
         {"name": "rack", "weight": None, "missing": None},
     ]
-    assert "extender gpu × 5, missing neutral" in said and "extender rack  (asked" in said
+    assert "extender gpu × 5, missing neutral" in said and "extender rack  (called" in said
 
 
 METRIC_POLICY = """\

@@ -71,12 +71,18 @@ def _set_default_storage_class(store: ObjectStore, obj: Json) -> None:
         return
     entries = store.collection(_STORAGE_CLASSES).entries.values()
     default = [
-        one.obj
-        for one in entries
-        if (one.obj["metadata"].get("annotations") or {}).get(_IS_DEFAULT_CLASS) == "true"
+        entry.obj
+        for entry in entries
+        if (entry.obj["metadata"].get("annotations") or {}).get(_IS_DEFAULT_CLASS) == "true"
     ]
     if default:
-        newest = max(default, key=lambda one: (one["metadata"]["creationTimestamp"], one["metadata"]["name"]))
+        newest = max(
+            default,
+            key=lambda storage_class: (
+                storage_class["metadata"]["creationTimestamp"],
+                storage_class["metadata"]["name"],
+            ),
+        )
         spec["storageClassName"] = newest["metadata"]["name"]
 
 

@@ -113,13 +113,13 @@ def qos_class(spec: Json) -> str:
     for container in _containers(spec):
         resources = container.get("resources") or {}
         for total, given in ((requests, resources.get("requests")), (limits, resources.get("limits"))):
-            seen = set()
+            known = set()
             for resource in ("cpu", "memory"):
                 quantity = parse_quantity((given or {}).get(resource, 0))
                 if quantity > 0:
                     total[resource] = total.get(resource, 0) + quantity
-                    seen.add(resource)
-            if total is limits and seen != {"cpu", "memory"}:
+                    known.add(resource)
+            if total is limits and known != {"cpu", "memory"}:
                 guaranteed = False
     if not requests and not limits:
         return "BestEffort"

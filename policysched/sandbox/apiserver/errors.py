@@ -115,8 +115,8 @@ def unsupported_media_type(message: str) -> StatusError:
     return StatusError(415, "UnsupportedMediaType", message)
 
 
-def resource_version_too_large(asked: int, current: int) -> StatusError:
-    message = f"Timeout: Too large resource version: {asked}, current: {current}"
+def resource_version_too_large(requested: int, current: int) -> StatusError:
+    message = f"Timeout: Too large resource version: {requested}, current: {current}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     return StatusError(504, "Timeout", message, details={"retryAfterSeconds": 1, "causes": causes})
 

@@ -20,10 +20,10 @@ def parse_quantity(value: object) -> Decimal:
     """Read `500m`, `2Gi`, `1e3` or a plain number. Raises ValueError where it is none."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"not a quantity: {value!r}")
-    found = _QUANTITY.fullmatch(str(value))
-    if found is None:
+    match = _QUANTITY.fullmatch(str(value))
+    if match is None:
         raise ValueError(f"not a quantity: {value!r}")
-    number, suffix = found.groups()
+    number, suffix = match.groups()
     if suffix is None:
         return Decimal(number)
     if suffix in _SUFFIXES:

@@ -180,13 +180,13 @@ class ResourceRegistry:
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: DeleteOptions) -> DeleteResult:
         entry = self.get(kind, namespace, name)
         metadata = entry.obj["metadata"]
-        for what, wanted, found, since in (
+        for what, wanted, actual, since in (
             ("UID", options.uid, metadata["uid"], "deleted and then recreated"),
             ("ResourceVersion", options.resource_version, metadata["resourceVersion"], "modified"),
         ):
-            if wanted is not None and wanted != found:
+            if wanted is not None and wanted != actual:
                 why = (
-                    f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). "
+                    f"the {what} in the precondition ({wanted}) does not match the {what} in record ({actual}). "
                     f"The object might have been {since}"
                 )
                 raise conflict(kind.group, kind.name, name, why)

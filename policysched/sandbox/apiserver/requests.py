@@ -51,13 +51,13 @@ class RouteTable:
 
     def find(self, path: str) -> RequestTarget:
         """Raises a 404 or 501 `Refusal` that names what is not served."""
-        found = self._cache.get(path)
-        if found is None:
-            found = self._parse(path)
-            if not found.name:
+        address = self._cache.get(path)
+        if address is None:
+            address = self._parse(path)
+            if not address.name:
                 # Only collections: there are few of them, and they are asked for again and again.
-                self._cache[path] = found
-        return found
+                self._cache[path] = address
+        return address
 
     def _parse(self, path: str) -> RequestTarget:
         parts = path.strip("/").split("/")

@@ -121,10 +121,10 @@ def _field_predicate(kind: ResourceKind, text: str) -> list[Predicate]:
     for term in text.split(","):
         if not term.strip():
             continue
-        found = re.fullmatch(r"\s*([^=!\s]+)\s*(==|=|!=)\s*(.*?)\s*", term)
-        if found is None:
+        match = re.fullmatch(r"\s*([^=!\s]+)\s*(==|=|!=)\s*(.*?)\s*", term)
+        if match is None:
             raise bad_request(f"invalid selector: {text!r}; can't understand {term!r}")
-        path, sign, value = found.groups()
+        path, sign, value = match.groups()
         if path not in ("metadata.name", *kind.selectable_fields) and not (
             path == "metadata.namespace" and kind.namespaced
         ):

@@ -138,10 +138,10 @@ class ObjectStore:
         self._listeners: dict[str, list[Callable[[StoreChange], None]]] = {}
 
     def collection(self, resource: str) -> StoredCollection:
-        found = self._collections.get(resource)
-        if found is None:
-            found = self._collections[resource] = StoredCollection(compacted=self._compacted_at_first)
-        return found
+        collection = self._collections.get(resource)
+        if collection is None:
+            collection = self._collections[resource] = StoredCollection(compacted=self._compacted_at_first)
+        return collection
 
     def get(self, resource: str, key: Key) -> StoredObject | None:
         return self.collection(resource).entries.get(key)

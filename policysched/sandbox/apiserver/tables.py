@@ -170,13 +170,13 @@ def _job_duration(obj: Json, now_s: float) -> str:
 
 def _event_last_seen(obj: Json, now_s: float) -> str:
     series = obj.get("series") or {}
-    seen = (
+    last_seen = (
         series.get("lastObservedTime")
         or obj.get("lastTimestamp")
         or obj.get("firstTimestamp")
         or obj.get("eventTime")
     )
-    return age_text(seen, now_s)
+    return age_text(last_seen, now_s)
 
 
 def _event_first_seen(obj: Json, now_s: float) -> str:
