@@ -1,4 +1,4 @@
-"""What Deployments, ReplicaSets, StatefulSets, ReplicationControllers and Jobs may say, and what of it may change later."""
+"""Validation of Deployments, ReplicaSets, StatefulSets, ReplicationControllers and Jobs, and of their updates."""
 
 from typing import Any
 
