@@ -1,10 +1,10 @@
-"""The command line: one file a command, imported when the command is used.
+"""The command line: one module per command, imported when the command runs.
 
-`--help` answers from the table below and imports none of them. To add a command: a module with a click command of the
-command's name (dashes as underscores), and a row here.
+`--help` is answered from the table below without importing any command. To add a command, write a
+module with a click command of the same name (dashes as underscores) and add a row here.
 
-Exit codes: 0 nothing to say, 1 findings (or a result the command was asked to report so), 2 could not run; 130 after
-Ctrl-C, and 141 where nobody reads the output any more.
+Exit codes: 0 success, 1 findings (or a result that an option turns into a failure), 2 could not
+run, 130 after Ctrl-C, 141 if the reader of the output has closed it.
 """
 
 import errno
@@ -22,20 +22,20 @@ from policysched.data_files import enable_file_cache
 from policysched.gc_tuning import raise_gc_thresholds
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("policysched.cli.run", "Schedule a cluster's pods by the policies of a ConfigMap."),
-    "extender": ("policysched.cli.extender", "Answer for policies where kube-scheduler stays: its extender."),
-    "sandbox": ("policysched.cli.sandbox", "A pretend cluster on this machine."),
-    "demo": ("policysched.cli.demo", "A cluster, the scheduler and a policy edited live, in twenty seconds."),
-    "lint": ("policysched.cli.lint", "Check policies and say what is wrong with them."),
+    "run": ("policysched.cli.run", "Schedule pods by the policies in a ConfigMap."),
+    "extender": ("policysched.cli.extender", "Serve policies to kube-scheduler as an extender."),
+    "sandbox": ("policysched.cli.sandbox", "Run a simulated cluster on this machine."),
+    "demo": ("policysched.cli.demo", "Edit a policy live on a simulated cluster (20 seconds)."),
+    "lint": ("policysched.cli.lint", "Check policies for errors."),
     "fmt": ("policysched.cli.fmt", "Format policies."),
     "rule": ("policysched.cli.rule", "Explain a diagnostic by its code or name."),
-    "show": ("policysched.cli.show", "Show what a policy is compiled into."),
-    "explain": ("policysched.cli.explain", "Say why a pod of a cluster file goes where it goes."),
+    "show": ("policysched.cli.show", "Show the compiled plan of a policy."),
+    "explain": ("policysched.cli.explain", "Explain why a pod is placed where it is, or nowhere."),
     "simulate": ("policysched.cli.simulate", "Place the pending pods of a cluster file."),
-    "test": ("policysched.cli.test", "Play the tests that stand beside policies."),
-    "import-config": ("policysched.cli.import_config", "Turn kube-scheduler's configuration into policies."),
+    "test": ("policysched.cli.test", "Run the tests of policies."),
+    "import-config": ("policysched.cli.import_config", "Convert a kube-scheduler configuration to policies."),
 }
-"""Name -> module and one line of help, in the order in which `--help` shows them."""
+"""Name -> module and one line of help, in the order shown by `--help`."""
 
 
 _OUTPUT_LOST = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
@@ -43,7 +43,7 @@ _OUTPUT_LOST = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
 class CommandError(click.ClickException):
-    """Could not run: a line for each thing that is wrong, with what and where; exit 2."""
+    """The command could not run (exit code 2). One line per problem, with its place."""
 
     exit_code = 2
 
@@ -53,7 +53,7 @@ class CommandError(click.ClickException):
 
 
 def write_file(path: str, text: str) -> None:
-    """What a command makes, in UTF-8; `-` is standard output. Raises Problem."""
+    """Write a command's output as UTF-8; `-` is standard output. Raises CommandError."""
     if path == "-":
         click.echo(text, nl=False, color=True)
         return
@@ -72,8 +72,8 @@ class _Commands(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """As click's, but what is wrong with the command line or a file is a line on stderr, and exit 2."""
-        if args is None:  # the process is ours, and not one that calls a command
+        """Like click's, but a wrong command line or file is one line on stderr and exit code 2."""
+        if args is None:  # run as a program, not called from a test or another program
             raise_gc_thresholds()
             enable_file_cache()
             closed_output.open_missing_streams()
@@ -92,9 +92,9 @@ class _Commands(click.Group):
         try:
             try:
                 code = super().main(args, prog_name, standalone_mode=False, **extra)
-            except SystemExit as ended:
-                code = ended.code
-            sys.stdout.flush()  # what cannot be written is to be known here
+            except SystemExit as error:
+                code = error.code
+            sys.stdout.flush()  # so that a failing write is reported here
         except click.exceptions.NoArgsIsHelpError as error:
             click.echo(error.format_message(), err=True)
             return 2
@@ -112,17 +112,17 @@ class _Commands(click.Group):
             if error.errno not in _OUTPUT_LOST:
                 raise
             closed_output.discard_buffer(sys.stdout)
-            click.echo(f"policysched: the output cannot be written: {error.strerror}", err=True)
+            click.echo(f"policysched: cannot write the output: {error.strerror}", err=True)
             return 2
         return code if isinstance(code, int) else 0
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """click would end with 1 where nobody reads what `--help` says."""
+        """Detects closed output while `--help` prints; click would exit with 1."""
         with closed_output.detect_closed_output():
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As `make_context`, for what a command says."""
+        """Detects closed output while the command prints."""
         with closed_output.detect_closed_output():
             return super().invoke(ctx)
 
@@ -152,12 +152,16 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, "--version", prog_name="policysched", message="%(prog)s %(version)s")
 def main() -> None:
-    """A Kubernetes scheduler whose rules are a policy that people can read.
+    """A Kubernetes scheduler whose rules are readable policies.
 
     \b
     policysched lint my.policy          check a policy
-    policysched COMMAND --help          what a command does, with examples
+    policysched COMMAND --help          options and examples of a command
+
+    Exit codes: 0 success, 1 findings, 2 could not run.
     """

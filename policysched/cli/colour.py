@@ -1,4 +1,4 @@
-"""Whether to colour: on a terminal, unless `NO_COLOR` is set; anywhere if `FORCE_COLOR` is."""
+"""Whether to colour output: on a terminal unless `NO_COLOR` is set, anywhere if `FORCE_COLOR` is."""
 
 import os
 from typing import IO, Any

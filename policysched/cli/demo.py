@@ -1,4 +1,4 @@
-"""`policysched demo`: what a policy is and does, in twenty seconds on this machine."""
+"""`policysched demo`: a policy edited live on a simulated cluster, in twenty seconds."""
 
 import asyncio
 import tempfile
@@ -24,16 +24,20 @@ _APPS = ("shipper", "web", "trainer", "trainer-xl")
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Leave the cluster and the scheduler up at the end, until Ctrl-C.")
+@click.option("--keep", is_flag=True, help="Keep the cluster and the scheduler running until Ctrl-C.")
 def demo(keep: bool) -> None:
-    """Start a cluster in a box with the scheduler beside it, run a workload, and edit the policy live.
+    """Start a simulated cluster and a scheduler, run a workload, and edit a policy live.
 
-    Nothing is installed and nothing outside of this machine is touched. With --keep the cluster stays up and the line
-    to point kubectl at it is printed.
+    Everything runs on this machine; nothing is installed. With --keep the cluster stays up, and the
+    demo prints how to reach it with kubectl.
+
+    Examples:
 
     \b
-    policysched demo
-    policysched demo --keep
+      policysched demo
+      policysched demo --keep
+
+    Exit codes: 0 success; 2 the demo failed.
     """
     from policysched.sandbox.demo import DemoFailed
 
@@ -60,7 +64,7 @@ async def _demo(keep: bool) -> None:
 
 
 async def _run_steps(console: "Console", world: "Demo") -> None:
-    _heading(console, "A cluster of 6 nodes, and two policies in a ConfigMap")
+    _heading(console, "A cluster of 6 nodes and two policies in a ConfigMap")
     world.apply_policies()
     await world.start_scheduler()
     console.print(
@@ -77,20 +81,20 @@ async def _run_steps(console: "Console", world: "Demo") -> None:
         message = await _await_with_table(world.wait_for_message("trainer-xl"), live, world)
     before = _count_by_traffic(world)
     console.print(
-        "\n\nThe log shippers fill the links of two nodes. The web pods were spread by what they request alone: "
-        f"[bold]{before[0]} of {sum(before)}[/] share a busy link. The gang of 4 trainers started whole; the gang of 8 "
-        "does not fit, so it waits whole, holds nothing, and says why:"
+        "\n\nThe log shippers fill the links of two nodes. The web pods were spread by their requests alone: "
+        f"[bold]{before[0]} of {sum(before)}[/] share a busy link. The gang of 4 trainers started as a whole. "
+        "The gang of 8 does not fit: it waits as a whole, holds no resources, and its pods report why:"
     )
     console.print(f"  [yellow]{message}[/]\n")
 
-    _heading(console, "Edit the ConfigMap: bandwidth shall count")
+    _heading(console, "Edit the ConfigMap: score nodes by bandwidth")
     for line in await world.edit_policy():
         style = "green" if line.startswith("+") else "red"
         console.print(line, style=style, markup=False, soft_wrap=True)
     await world.wait_for_policy("network-aware.policy")
     await world.wait_for_samples()
     console.print(
-        "\nChecked, compiled and active; nothing was restarted. Now twelve web pods instead of six:\n"
+        "\nThe edit is checked, compiled and active without a restart. Scale web from 6 to 12 pods:\n"
     )
     with _live_table(console, world) as live:
         await world.scale("web", 12)
@@ -101,7 +105,7 @@ async def _run_steps(console: "Console", world: "Demo") -> None:
         f"\n\nOf the six new web pods [bold]{busy}[/] share a busy link, [bold]{quiet}[/] do not.\n"
     )
 
-    _heading(console, "Why there?")
+    _heading(console, "Why was the newest web pod placed there?")
     await asyncio.to_thread(_explain_newest, console, world)
 
 
@@ -116,7 +120,7 @@ def _live_table(console: "Console", world: "Demo") -> "Live":
 
 
 async def _await_with_table(work: Coroutine[None, None, Answer], live: "Live", world: "Demo") -> Answer:
-    """Await a step while the table shows what happens meanwhile."""
+    """Await a step and update the table meanwhile."""
     task = asyncio.create_task(work)
     while not task.done():
         live.update(_table(world))
@@ -144,7 +148,7 @@ def _table(world: "Demo") -> "Table":
 
 
 def _count_by_traffic(world: "Demo") -> tuple[int, int]:
-    """How many web pods are on nodes with a busy link, and how many on others."""
+    """Count the web pods on nodes with a busy link, and on other nodes."""
     counts = [0, 0]
     for node in world.node_rows():
         counts[node.receive_bits_s < BUSY_LINK_BITS_S] += node.pods.get("web", 0)
@@ -152,7 +156,7 @@ def _count_by_traffic(world: "Demo") -> tuple[int, int]:
 
 
 def _explain_newest(console: "Console", world: "Demo") -> None:
-    """The newest web pod, explained by the same code as `policysched explain`."""
+    """Explain the newest web pod with the code of `policysched explain`."""
     import time
 
     from policysched.cli.explain import print_explanation

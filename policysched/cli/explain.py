@@ -1,4 +1,4 @@
-"""`policysched explain`: why one pod goes where it goes, or nowhere."""
+"""`policysched explain`: why a pod is placed where it is, or nowhere."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ _COLUMNS_SHOWN = 5
 @click.command()
 @click.argument("pod", metavar="[NAMESPACE/]POD")
 @offline_options
-@click.option("--all-nodes", is_flag=True, help="Show every node in the tables, not only the first.")
+@click.option("--all-nodes", is_flag=True, help="Show every node in the tables, not only the first few.")
 def explain(
     pod: str,
     policy_path: str,
@@ -50,42 +50,44 @@ def explain(
     output_format: str,
     all_nodes: bool,
 ) -> None:
-    """Say for every node which rules refuse the pod, and how the others score it.
+    """Explain why a pod is placed where it is: which filters reject each node, and how rules score the others.
+
+    Examples:
 
     \b
-    kubectl get nodes,pods,namespaces -A -o yaml > cluster.yaml
-    policysched explain batch/train-7 --policy my.policy --cluster cluster.yaml
-    policysched explain web --policy my.policy --cluster cluster.yaml --output-format json | jq .totals
+      kubectl get nodes,pods,namespaces -A -o yaml > cluster.yaml
+      policysched explain batch/train-7 --policy my.policy --cluster cluster.yaml
+      policysched explain web --policy my.policy --cluster cluster.yaml --output-format json | jq .totals
 
-    Exit codes: 0 explained, whether or not a node was found; 2 could not run.
+    Exit codes: 0 explained, whether or not the pod fits a node; 2 could not run.
     """
     with report_unusable_files():
         program, files = load_inputs(policy_path, name, params, cluster_paths)
         at_ns = now_ns()
         samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
-        kept, further = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)
-        notes += further
-        answer = explain_pod(program, files, pod, samples=samples, kept=kept, now_ns=at_ns)
-    notes = [*answer.notes, *notes]
+        states, state_notes = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)
+        notes += state_notes
+        result = explain_pod(program, files, pod, samples=samples, kept=states, now_ns=at_ns)
+    notes = [*result.notes, *notes]
     if output_format == "json":
         record = explain_record(
             program,
-            answer.pod,
-            answer.explanation,
-            node_count=answer.node_count,
-            samples=answer.samples,
-            called=answer.peers,
-            now_ns=answer.now_ns,
+            result.pod,
+            result.explanation,
+            node_count=result.node_count,
+            samples=result.samples,
+            called=result.peers,
+            now_ns=result.now_ns,
         )
-        print_json({**record, "message": answer.message, "notes": notes})
+        print_json({**record, "message": result.message, "notes": notes})
         return
     print_notes(notes)
     console = output_console()
-    print_explanation(console, answer, shown=answer.node_count if all_nodes else _NODES_SHOWN)
+    print_explanation(console, result, shown=result.node_count if all_nodes else _NODES_SHOWN)
 
 
 def print_explanation(console: "Console", answer: ExplainResult, *, shown: int = _NODES_SHOWN) -> None:
-    """The tables for people: filters, refused nodes, scores, and last what the event would say."""
+    """Print tables of filters, rejected nodes, scores and samples, then the message of the event."""
     console.print(f"policy [bold]{answer.program.name}[/]  sha {answer.program.sha256[:12]}")
     console.print(f"pod    [bold]{answer.pod.full_name}[/]\n")
     if answer.explanation.pod_refusal is None:
@@ -115,7 +117,7 @@ def _print_rejected(console: "Console", answer: ExplainResult, shown: int) -> No
 
     if not answer.explanation.refusals:
         return
-    table = Table("node", "refused by", "reason", box=None, pad_edge=False, header_style="bold")
+    table = Table("node", "rejected by", "reason", box=None, pad_edge=False, header_style="bold")
     for node, refusals in sorted(answer.explanation.refusals.items())[:shown]:
         for index, refusal in enumerate(refusals):
             for reason in refusal.reasons:
@@ -127,20 +129,21 @@ def _print_rejected(console: "Console", answer: ExplainResult, shown: int) -> No
 
 
 def _print_scores(console: "Console", answer: ExplainResult, shown: int) -> None:
-    """A column a node, the chosen one first; each cell is what the rule adds to the node's total."""
+    """One column per node, the selected node first. A cell is what the rule adds to the node's total."""
     from rich.table import Table
 
-    found = answer.explanation
-    totals = sorted(found.totals.items(), key=lambda item: (item[0] != found.selected, -item[1], item[0]))
+    explanation = answer.explanation
+    selected = explanation.selected
+    totals = sorted(explanation.totals.items(), key=lambda item: (item[0] != selected, -item[1], item[0]))
     if not totals:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("score × weight")
     columns = totals if shown >= answer.node_count else totals[:_COLUMNS_SHOWN]
     for node, _ in columns:
-        chosen = node == found.selected
-        table.add_column(f"→ {node}" if chosen else node, justify="right", style="bold" if chosen else "")
-    for rule, cells in found.scores.items():
+        heading, style = (f"→ {node}", "bold") if node == selected else (node, "")
+        table.add_column(heading, justify="right", style=style)
+    for rule, cells in explanation.scores.items():
         weight = max((cell.weight for cell in cells.values()), default=0)
         row = (str(cells[node].weighted) if node in cells else "" for node, _ in columns)
         table.add_row(f"{rule} × {weight}", *row)
@@ -149,27 +152,29 @@ def _print_scores(console: "Console", answer: ExplainResult, shown: int) -> None
     _print_omitted_count(console, len(totals) - len(columns))
     if len(totals) > 1:
         margin, second = totals[0][1] - totals[1][1], totals[1][0]
-        words = (
-            f"{margin} ahead of {second}" if margin else f"equal with {second}; settled by the hash of names"
+        comparison = (
+            f"leads {second} by {margin}"
+            if margin
+            else f"ties with {second}; the hash of their names breaks the tie"
         )
-        console.print(f"{totals[0][0]} is {words}", markup=False)
+        console.print(f"{totals[0][0]} {comparison}", markup=False)
     console.print()
 
 
 def _print_samples(console: "Console", answer: ExplainResult, shown: int) -> None:
-    """What the metrics had for each node, and how old it was; those between pods for each other pod."""
+    """Print the samples of each node with their age, and of each other pod for metrics between pods."""
     for name in answer.peers:
         _print_pairs(console, answer, name, shown)
     from rich.table import Table
 
-    metrics = {name: one for name, one in answer.program.metrics.items() if name not in answer.peers}
+    metrics = {name: metric for name, metric in answer.program.metrics.items() if name not in answer.peers}
     if not metrics:
         return
     ages = {name: sample_ages(metric, answer.samples, answer.now_ns) for name, metric in metrics.items()}
     nodes = sorted({*answer.explanation.totals, *answer.explanation.refusals})
     table = Table("sample", *metrics, box=None, pad_edge=False, header_style="bold")
     for node in nodes[:shown]:
-        cells = (_aged(metrics[name], ages[name].get(node)) for name in metrics)
+        cells = (_sample_text(metrics[name], ages[name].get(node)) for name in metrics)
         table.add_row(node, *cells)
     console.print(table)
     _print_omitted_count(console, len(nodes) - shown)
@@ -184,8 +189,8 @@ def _print_pairs(console: "Console", answer: ExplainResult, name: str, shown: in
     table = Table(
         f"between {'/'.join(answer.peers[name])} and", name, box=None, pad_edge=False, header_style="bold"
     )
-    for peer, one in list(peers.items())[:shown]:
-        table.add_row(peer, _aged(metric, one))
+    for peer, sample in list(peers.items())[:shown]:
+        table.add_row(peer, _sample_text(metric, sample))
     if not peers:
         table.add_row("any other pod", "missing")
     console.print(table)
@@ -193,15 +198,14 @@ def _print_pairs(console: "Console", answer: ExplainResult, name: str, shown: in
     console.print()
 
 
-def _aged(metric: Metric, one: AgedSample | None) -> str:
-    if one is None:
+def _sample_text(metric: Metric, sample: AgedSample | None) -> str:
+    if sample is None:
         return "missing"
-    value = one.value if metric.type.is_float64 else int(one.value)
-    return (
-        f"{format_value(value, metric.type)}, {one.age_s:g} s old{' (stale: missing)' if one.stale else ''}"
-    )
+    value = sample.value if metric.type.is_float64 else int(sample.value)
+    stale = " (stale, counts as missing)" if sample.stale else ""
+    return f"{format_value(value, metric.type)}, {sample.age_s:g} s old{stale}"
 
 
 def _print_omitted_count(console: "Console", rest: int) -> None:
     if rest > 0:
-        console.print(f"  and {rest} more (--all-nodes shows them)", style="dim")
+        console.print(f"  and {rest} more (use --all-nodes to show them)", style="dim")

@@ -1,4 +1,4 @@
-"""`policysched extender`: the policies for a cluster that keeps its kube-scheduler."""
+"""`policysched extender`: policies for a cluster that keeps kube-scheduler."""
 
 import os
 from pathlib import Path
@@ -28,19 +28,21 @@ from policysched.cli.start_options import (
     "--policy-files",
     metavar="PATH",
     multiple=True,
-    help="A file, or a folder with files *.policy, instead of a ConfigMap. May be given several times.",
+    help="A policy file, or a folder with *.policy files, instead of a ConfigMap. Can be repeated.",
 )
 @last_good_option
-@click.option("--http", metavar="ADDRESS", help="Where to listen: HOST:PORT or :PORT.")
-@click.option("--tls-certificate", type=click.Path(dir_okay=False), help="PEM: serve HTTPS.")
-@click.option("--tls-key", type=click.Path(dir_okay=False), help="PEM: the certificate's key.")
+@click.option("--http", metavar="ADDRESS", help="The address to listen on: HOST:PORT or :PORT.")
+@click.option(
+    "--tls-certificate", type=click.Path(dir_okay=False), help="Serve HTTPS with this certificate (PEM)."
+)
+@click.option("--tls-key", type=click.Path(dir_okay=False), help="The key of the certificate (PEM).")
 @click.option(
     "--tls-client-ca",
     type=click.Path(dir_okay=False),
-    help="PEM: answer only who shows a certificate of this authority.",
+    help="Require client certificates signed by this CA (PEM).",
 )
 @click.option(
-    "--budget", "budget_s", type=float, metavar="SECONDS", help="Answer within this time (default: 4)."
+    "--budget", "budget_s", type=float, metavar="SECONDS", help="Time limit for a response (default: 4)."
 )
 @config_option
 @metrics_option
@@ -62,15 +64,21 @@ def extender(
     log_format: str | None,
     log_level: str | None,
 ) -> int:
-    """Answer kube-scheduler's questions by the policies: filter, prioritize, preempt and bind of the extender protocol.
+    """Serve policies to kube-scheduler over the extender protocol: filter, prioritize, preempt and bind.
 
-    kube-scheduler's configuration says where: `urlPrefix: http://HOST:PORT/POLICY` and the verbs. Settings may also
-    stand in a file (--config) and in POLICYSCHED_* variables. Ends with 0 after SIGTERM, with 3 when there is no
-    policy to answer by, with 4 when the clock was set back by more than a minute.
+    Add it to kube-scheduler's configuration with `urlPrefix: http://HOST:PORT/POLICY` and the verbs.
+
+    Settings are read from options, POLICYSCHED_* variables and a file (--config), in this order of
+    precedence.
+
+    Examples:
 
     \b
-    policysched extender --policies kube-system/policies --http :8888
-    policysched extender --policy-files ./policies --http 127.0.0.1:8888 --kubeconfig ~/.kube/config
+      policysched extender --policies kube-system/policies --http :8888
+      policysched extender --policy-files ./policies --http 127.0.0.1:8888 --kubeconfig ~/.kube/config
+
+    Exit codes: 0 stopped by SIGTERM; 2 wrong settings; 3 no usable policy; 4 the clock was set back
+    by more than a minute.
     """
     flags: dict[str, Any] = {
         "kubeconfig": kubeconfig,
@@ -90,7 +98,7 @@ def extender(
 
 
 def _run(config: str | None, flags: dict[str, Any]) -> int:
-    # Here, for `--help` and a misspelt flag need none of it.
+    # Imported here to keep `--help` and usage errors fast.
     from policysched.config.logs import configure_logging
     from policysched.extender.program import run_extender
     from policysched.extender.settings import read_extender_settings

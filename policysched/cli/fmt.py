@@ -1,4 +1,4 @@
-"""`policysched fmt`: policies in their one layout, in place."""
+"""`policysched fmt`: format policies in place."""
 
 import sys
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from policysched.text.render_text import render_report
 
 @dataclass(slots=True)
 class FormattedFile:
-    """One file: its text, and what it becomes."""
+    """A file's text before and after formatting."""
 
     name: str
     before: str
@@ -30,20 +30,25 @@ class FormattedFile:
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--check", is_flag=True, help="Write nothing; list what would change and exit with 1.")
-@click.option("--diff", is_flag=True, help="Write nothing; print what would change and exit with 1.")
-@click.option("--stdin-filename", default="-", metavar="NAME", help="What `-` is called in messages.")
+@click.option(
+    "--check", is_flag=True, help="Write nothing. List the files that would change and exit with 1."
+)
+@click.option("--diff", is_flag=True, help="Write nothing. Print a diff of the changes and exit with 1.")
+@click.option("--stdin-filename", default="-", metavar="NAME", help="The name of standard input in messages.")
 def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) -> int:
-    """Format policies.
+    """Format policies in place.
 
-    A PATH is a policy, a YAML file with ConfigMaps (only their block scalars are rewritten), a folder, or - for
-    standard input to standard output. A file with a syntax error is left alone.
+    A PATH is a policy, a YAML file with ConfigMaps (only block scalars are formatted), a folder, or -
+    to read standard input and write standard output. Files with syntax errors are not changed.
+
+    Examples:
 
     \b
-    policysched fmt my.policy
-    policysched fmt --check deploy/
+      policysched fmt my.policy
+      policysched fmt --check deploy/
 
-    Exit codes: 0 all formatted, 1 something would change (--check, --diff) or does not parse, 2 could not run.
+    Exit codes: 0 all files are formatted; 1 a file has a syntax error, or would change (--check,
+    --diff); 2 could not run.
     """
     failed = changed = False
     passed_over: list[UnusableFile] = []
@@ -71,9 +76,14 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) ->
 def _files(
     paths: tuple[str, ...], stdin_filename: str, passed_over: list[UnusableFile]
 ) -> Iterator[tuple[str, str]]:
-    """Each file once, by its name; those that cannot be used are added to `passed_over`."""
-    sets = load_policy_sources([path for path in paths if path != "-"], unusable=passed_over)
-    names = [source.name for one in sets for key, source in one.sources.items() if key in one.requested]
+    """Yield the name and text of each file once. Unusable files are added to `passed_over`."""
+    source_sets = load_policy_sources([path for path in paths if path != "-"], unusable=passed_over)
+    names = [
+        source.name
+        for source_set in source_sets
+        for key, source in source_set.sources.items()
+        if key in source_set.requested
+    ]
     for name in dict.fromkeys(names):
         with Path(name).open(encoding="utf-8", newline="") as file:
             yield name, file.read()
@@ -85,27 +95,27 @@ def _files(
 
 
 def _format_file(name: str, text: str) -> FormattedFile | None:
-    """None where the text has syntax errors, which are printed."""
+    """Format a file. None if it has syntax errors, which are printed."""
     before, broken = text, False
     text = text.replace("\r\n", "\n").removeprefix("\ufeff")
     lines = text.split("\n")
     after = text
     changes: list[tuple[TextBlock, str]] = []
-    for one in parse_sources(text, name):
-        for key in one.requested:
-            result = format_source(one.sources[key])
+    for source_set in parse_sources(text, name):
+        for key in source_set.requested:
+            result = format_source(source_set.sources[key])
             if result.internal_error:
                 raise UnusableFile(
-                    f"{name}: left alone, since {result.internal_error}; please report this policy"
+                    f"{name}: not changed, because {result.internal_error}; please report this policy"
                 )
             if result.text is None:
                 _print_diagnostics(result.diagnostics)
                 broken = True
-            elif key in one.blocks:
-                changes.append((one.blocks[key], result.text))
-            elif key in one.quoted_keys:
+            elif key in source_set.blocks:
+                changes.append((source_set.blocks[key], result.text))
+            elif key in source_set.quoted_keys:
                 click.echo(
-                    f"{name}: {key} is a quoted text and is left alone; write it as a block (`{key}: |`)",
+                    f"{name}: {key} is a quoted string and is not formatted; use a block scalar (`{key}: |`)",
                     err=True,
                 )
             else:
@@ -118,21 +128,26 @@ def _format_file(name: str, text: str) -> FormattedFile | None:
 
 
 def _replace_blocks(name: str, lines: list[str], changes: list[tuple[TextBlock, str]]) -> str:
-    """The YAML file with its block scalars replaced, read again to see that they hold the new texts."""
-    for place, text in sorted(changes, key=lambda change: -change[0].first_line):
-        block = [" " * place.indent + line if line else "" for line in text.rstrip("\n").split("\n")]
-        lines[place.first_line : place.first_line + place.line_count] = block
+    """Replace the block scalars of a YAML file, and parse the result to verify the new texts."""
+    for block, text in sorted(changes, key=lambda change: -change[0].first_line):
+        block_lines = [" " * block.indent + line if line else "" for line in text.rstrip("\n").split("\n")]
+        lines[block.first_line : block.first_line + block.line_count] = block_lines
     after = "\n".join(lines)
-    held = sorted(source.text.rstrip("\n") for one in parse_sources(after, name) for source in _blocks(one))
-    if held != sorted(text.rstrip("\n") for _, text in changes):
+    parsed_texts = sorted(
+        source.text.rstrip("\n")
+        for source_set in parse_sources(after, name)
+        for source in _blocks(source_set)
+    )
+    if parsed_texts != sorted(text.rstrip("\n") for _, text in changes):
         raise UnusableFile(
-            f"{name}: left alone, since the rewritten YAML would hold another text; please report this file"
+            f"{name}: not changed, because the rewritten YAML would not parse to the formatted text; "
+            "please report this file"
         )
     return after
 
 
-def _blocks(one: SourceSet) -> Iterator[Source]:
-    return (one.sources[key] for key in one.blocks)
+def _blocks(source_set: SourceSet) -> Iterator[Source]:
+    return (source_set.sources[key] for key in source_set.blocks)
 
 
 def _print_diagnostics(diagnostics: tuple[Diagnostic, ...]) -> None:
@@ -159,27 +174,29 @@ def _write_result(job: FormattedFile, *, standard: bool) -> None:
 
 
 def rewrite_in_place(path: str, text: str) -> None:
-    """In place, so that links, owner and mode stay; where the disk is full in the midst, what was there stands there again. Raises
-    Problem."""
-    left = "it is as it was"
+    """Overwrite a file in place, which keeps links, owner and mode.
+
+    Restores the old content if the disk fills up. Raises CommandError.
+    """
+    outcome = "the file is unchanged"
     try:
         with Path(path).open("r+b", buffering=0) as file:
             before = file.readall()
             try:
                 _write_content(file, text.encode())
             except (OSError, KeyboardInterrupt):
-                left = "and it could not be put back as it was"
-                _write_content(file, before)  # it has had the room for that
-                left = "it is as it was"
+                outcome = "the old content could not be restored"
+                _write_content(file, before)  # fits: its space is not freed until truncate
+                outcome = "the file is unchanged"
                 raise
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror or error}; {left}") from None
+        raise CommandError(f"{path}: {error.strerror or error}; {outcome}") from None
 
 
 def _write_content(file: FileIO, content: bytes) -> None:
-    """From the beginning, and only then cut: what is behind it keeps its room on the disk until all is written."""
+    """Write from the start, then truncate, so that the old content's disk space stays allocated."""
     file.seek(0)
-    left = memoryview(content)
-    while left:
-        left = left[file.write(left) :]
+    remaining = memoryview(content)
+    while remaining:
+        remaining = remaining[file.write(remaining) :]
     file.truncate()

@@ -1,4 +1,4 @@
-"""`policysched import-config`: kube-scheduler's configuration as policies."""
+"""`policysched import-config`: convert a kube-scheduler configuration to policies."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ import click
 from policysched.cli import CommandError, write_file
 from policysched.files import UnreadableFile, path_exists, read_text
 from policysched.migrate import ImportResult
-from policysched.migrate import import_config as imported_from
+from policysched.migrate import import_config as import_text
 from policysched.policy_files.source_set import POLICY_SUFFIX, UnusableFile
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def _renames(_context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    renames: dict[str, str] = {}
     for value in values:
         old, equal, new = value.partition("=")
-        if not (old and equal and new) or old in found:
+        if not (old and equal and new) or old in renames:
             raise click.BadParameter(f"`{value}` is not OLD=NEW, or OLD is given twice", param=parameter)
-        found[old] = new
-    return found
+        renames[old] = new
+    return renames
 
 
 def _config_map(_context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -37,19 +37,23 @@ def _config_map(_context: click.Context, parameter: click.Parameter, value: str)
 @click.command("import-config")
 @click.argument("file", metavar="FILE")
 @click.option(
-    "--name", multiple=True, callback=_renames, metavar="OLD=NEW", help="Call the policy of scheduler OLD so."
+    "--name",
+    multiple=True,
+    callback=_renames,
+    metavar="OLD=NEW",
+    help="Name the policy of scheduler OLD NEW. Can be repeated.",
 )
 @click.option(
     "--output-format",
     type=click.Choice(["text", "configmap", "json"]),
     default="text",
     show_default=True,
-    help="Policies as text, as one ConfigMap to apply, or everything as JSON.",
+    help="Print the policies as text, the policies as a ConfigMap, or everything as JSON.",
 )
 @click.option(
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write NAME.policy for each there instead of stdout.",
+    help="Write each policy to NAME.policy in this directory instead of stdout.",
 )
 @click.option(
     "--config-map",
@@ -57,14 +61,14 @@ def _config_map(_context: click.Context, parameter: click.Parameter, value: str)
     show_default=True,
     callback=_config_map,
     metavar="NAMESPACE/NAME",
-    help="What the ConfigMap is called.",
+    help="The namespace and name of the ConfigMap.",
 )
 @click.option(
     "--settings",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the settings of the process (leader election, back-off) there.",
+    help="Write settings for `policysched run` (leader election, backoff, extenders) to this file.",
 )
-@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def import_config(
     file: str,
     name: dict[str, str],
@@ -74,29 +78,32 @@ def import_config(
     settings: Path | None,
     force: bool,
 ) -> int:
-    """Turn kube-scheduler's configuration into policies.
+    """Convert a kube-scheduler configuration to policies.
 
-    FILE is a KubeSchedulerConfiguration (v1alpha1 to v1), an old Policy in JSON or YAML, a ConfigMap that holds one, or
-    - for standard input. There is a policy for each profile, named as its schedulerName. What a policy cannot express is listed on
-    stderr with its place in the file.
+    FILE is a KubeSchedulerConfiguration (v1alpha1 to v1), a legacy Policy in JSON or YAML, a ConfigMap
+    that holds one of these, or - for standard input. Each profile becomes a policy with the name of
+    its schedulerName. Fields that a policy cannot express are listed on stderr with their position
+    in the file.
+
+    Examples:
 
     \b
-    policysched import-config scheduler-config.yaml --output-dir policies/
-    policysched import-config scheduler-config.yaml --output-format configmap | kubectl apply -f -
-    policysched import-config policy.json --name default-scheduler=legacy
+      policysched import-config scheduler-config.yaml --output-dir policies/
+      policysched import-config scheduler-config.yaml --output-format configmap | kubectl apply -f -
+      policysched import-config policy.json --name default-scheduler=legacy
 
-    Exit codes: 0 all of it imported, 1 something could not be expressed (listed on stderr), 2 could not run.
+    Exit codes: 0 everything is imported; 1 parts are not imported (listed on stderr); 2 could not run.
     """
     if output_dir is not None and output_format != "text":
-        raise click.UsageError(f"--output-dir writes policies as text, not as {output_format}")
+        raise click.UsageError(f"--output-dir cannot be combined with --output-format {output_format}")
     try:
-        imported = imported_from(_read(file), file, name)
+        imported = import_text(_read(file), file, name)
     except UnusableFile as error:
         raise CommandError(str(error)) from None
     files = (
         {}
         if output_dir is None
-        else {output_dir / f"{one}{POLICY_SUFFIX}": text for one, text in imported.policies.items()}
+        else {output_dir / f"{policy}{POLICY_SUFFIX}": text for policy, text in imported.policies.items()}
     )
     if settings is not None:
         files[settings] = _settings_text(imported, file, config_map)
@@ -115,9 +122,9 @@ def _read(path: str) -> str:
 
 
 def _write_files(files: dict[Path, str], *, force: bool) -> None:
-    taken = [path for path in files if path_exists(path)]
-    if taken and not force:
-        raise CommandError(f"{taken[0]}: is there already; --force overwrites it")
+    existing = [path for path in files if path_exists(path)]
+    if existing and not force:
+        raise CommandError(f"{existing[0]}: the file exists; use --force to overwrite it")
     for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,29 +135,29 @@ def _write_files(files: dict[Path, str], *, force: bool) -> None:
 
 
 def _print_report(imported: ImportResult, *, with_settings: bool) -> None:
-    def lines(items: "list[ImportNote]", word: str) -> None:
+    def print_items(items: "list[ImportNote]", label: str) -> None:
         for item in items:
             click.echo(
-                f"{item.file}:{item.line}:{item.column}: {word}: {item.where}: {item.what}: {item.why}",
+                f"{item.file}:{item.line}:{item.column}: {label}: {item.where}: {item.what}: {item.why}",
                 err=True,
             )
 
-    lines(imported.not_imported, "not imported")
-    lines(imported.notes, "note")
+    print_items(imported.not_imported, "not imported")
+    print_items(imported.notes, "note")
     if imported.settings and not with_settings:
         click.echo(
-            f"note: --settings FILE writes {', '.join(sorted(imported.settings))} for `policysched run`",
+            f"note: use --settings FILE to write {', '.join(sorted(imported.settings))} for `policysched run`",
             err=True,
         )
-    count = len(imported.policies)
+    count, notes = len(imported.policies), len(imported.notes)
     click.echo(
         f"{count} {'policy' if count == 1 else 'policies'}, {len(imported.not_imported)} not imported, "
-        f"{len(imported.notes)} noted",
+        f"{notes} {'note' if notes == 1 else 'notes'}",
         err=True,
     )
 
 
-# ── what is printed ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── output ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _render(imported: ImportResult, output_format: str, config_map: str) -> str:
@@ -166,22 +173,22 @@ def _render(imported: ImportResult, output_format: str, config_map: str) -> str:
 def _json(imported: ImportResult) -> str:
     import json
 
-    def items(given: "list[ImportNote]") -> list[dict[str, object]]:
+    def records(items: "list[ImportNote]") -> list[dict[str, object]]:
         fields = ("file", "where", "line", "column", "what", "why")
-        return [{field: getattr(item, field) for field in fields} for item in given]
+        return [{field: getattr(item, field) for field in fields} for item in items]
 
-    answer = {
+    record = {
         "format_version": 1,
         "policies": imported.policies,
         "settings": imported.settings,
-        "not_imported": items(imported.not_imported),
-        "notes": items(imported.notes),
+        "not_imported": records(imported.not_imported),
+        "notes": records(imported.notes),
     }
-    return json.dumps(answer, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
 
 
 def _config_map_text(imported: ImportResult, config_map: str) -> str:
-    """Written by hand: a block scalar keeps the policies readable, and their places in findings exact."""
+    """Write the YAML by hand: block scalars keep the policies readable, and lint positions exact."""
     namespace, _, name = config_map.partition("/")
     lines = [
         "apiVersion: v1",
@@ -201,4 +208,5 @@ def _settings_text(imported: ImportResult, file: str, config_map: str) -> str:
     import yaml
 
     settings = {"policies": config_map, **imported.settings}
-    return f"# From {file}, by policysched import-config.\n" + yaml.safe_dump(settings, sort_keys=False)
+    header = f"# From {file}, by policysched import-config.\n"
+    return header + yaml.safe_dump(settings, sort_keys=False)

@@ -1,4 +1,4 @@
-"""`policysched lint`: what is wrong with policies, for people and for machines."""
+"""`policysched lint`: check policies and print the findings as text or in a machine format."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ from policysched.builtins.registry import BUILTINS
 from policysched.builtins.unsupported import UnsupportedFeature, unsupported_features
 from policysched.cli import CommandError, write_file
 from policysched.cli.colour import wants_colour
-from policysched.cli.param_option import param_option
+from policysched.cli.policy_options import param_option
 from policysched.files import read_text
 from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS, find_diagnostic_doc
 from policysched.lint.linter import LiveQueryFailed
@@ -25,7 +25,7 @@ from policysched.text import Diagnostic, Severity
 from policysched.text.render_text import render_concise, render_report, summarize
 
 MACHINE_FORMAT_NAMES = ("json", "json-lines", "github", "gitlab", "junit", "sarif")
-"""Their printers are imported when one is asked for."""
+"""Machine formats. Their renderers are imported on demand."""
 
 if TYPE_CHECKING:
     from policysched.lint.linter import ProgramCheck
@@ -34,20 +34,20 @@ _LEVELS = {severity.label: severity for severity in Severity}
 
 
 def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> frozenset[str]:
-    """Codes, names, or the first letters of codes, also several with commas between."""
+    """Expand codes, names and prefixes of codes, which may be separated by commas."""
     codes: set[str] = set()
-    for word in (word.strip() for value in values for word in value.split(",")):
-        rule = find_diagnostic_doc(word)
-        found = (
-            {rule.code}
-            if rule is not None
-            else {code for code in DIAGNOSTIC_DOCS if code.startswith(word.upper()) and word}
+    for selector in (selector.strip() for value in values for selector in value.split(",")):
+        doc = find_diagnostic_doc(selector)
+        matching = (
+            {doc.code}
+            if doc is not None
+            else {code for code in DIAGNOSTIC_DOCS if code.startswith(selector.upper()) and selector}
         )
-        if not found:
+        if not matching:
             raise click.BadParameter(
-                f"`{word}` is neither the code nor the name of a diagnostic", param=parameter
+                f"`{selector}` is neither the code nor the name of a diagnostic", param=parameter
             )
-        codes |= found
+        codes |= matching
     return frozenset(codes)
 
 
@@ -57,30 +57,47 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     "--output-format",
     type=click.Choice(["full", "concise", *MACHINE_FORMAT_NAMES]),
     default="full",
-    help="How findings are printed. Machine formats stand alone on stdout.",
+    show_default=True,
+    help="The format of the findings.",
 )
 @click.option(
-    "--output-file", type=click.Path(dir_okay=False), help="Write the findings there instead of stdout."
+    "--output-file",
+    type=click.Path(dir_okay=False),
+    help="Write the findings to this file instead of stdout.",
 )
 @click.option(
     "--fail-level",
     type=click.Choice(list(_LEVELS)),
     default="error",
     show_default=True,
-    help="The least severity that makes the exit code 1.",
+    help="The lowest severity that makes the command exit with 1.",
 )
-@click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever was found.")
-@click.option("--select", multiple=True, callback=_codes, metavar="CODE|NAME", help="Report only these.")
-@click.option("--ignore", multiple=True, callback=_codes, metavar="CODE|NAME", help="Do not report these.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
+@click.option(
+    "--select",
+    multiple=True,
+    callback=_codes,
+    metavar="CODE|NAME",
+    help="Report only these diagnostics: codes, names or prefixes of codes, separated by commas.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    callback=_codes,
+    metavar="CODE|NAME",
+    help="Do not report these diagnostics.",
+)
 @param_option
 @click.option(
     "--config",
     "config_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The scheduler's settings: also say which metrics no source would serve, and which extenders are not named.",
+    help="The scheduler's settings file: also report metrics without a source and undefined extenders.",
 )
-@click.option("--live", is_flag=True, help="With --config: ask its Prometheus servers the metrics' queries.")
-@click.option("--stdin-filename", default="-", metavar="NAME", help="What `-` is called in findings.")
+@click.option(
+    "--live", is_flag=True, help="With --config: also run the queries of metrics on the Prometheus servers."
+)
+@click.option("--stdin-filename", default="-", metavar="NAME", help="The name of standard input in findings.")
 def lint(
     paths: tuple[str, ...],
     output_format: str,
@@ -94,43 +111,48 @@ def lint(
     live: bool,
     stdin_filename: str,
 ) -> int:
-    """Check policies and say what is wrong with them.
+    """Check policies for errors and suspicious code.
 
-    A PATH is a policy, a YAML file with ConfigMaps (every key that ends in .policy), a folder, or - for standard input.
+    A PATH is a policy, a YAML file with ConfigMaps (keys that end in .policy), a folder, or - for
+    standard input.
+
+    Examples:
 
     \b
-    policysched lint my.policy
-    policysched lint deploy/ --output-format sarif > findings.sarif
-    kubectl get configmap policies -o yaml | policysched lint -
+      policysched lint my.policy
+      policysched lint deploy/ --output-format sarif > findings.sarif
+      kubectl get configmap policies -o yaml | policysched lint -
 
-    Exit codes: 0 nothing at or above --fail-level, 1 findings, 2 could not run.
+    Exit codes: 0 no finding at or above --fail-level; 1 findings; 2 could not run.
     """
     passed_over: list[UnusableFile] = []
     try:
         sets = load_policy_sources(
             paths, stdin=partial(read_text, "-"), stdin_name=stdin_filename, unusable=passed_over
         )
-        for one in passed_over:
-            click.echo(f"policysched: {one}", err=True)
+        for unusable in passed_over:
+            click.echo(f"policysched: {unusable}", err=True)
         if passed_over and not sets:
             return 2
-        findings = lint_sets(sets, params, _settings_checks(config_path, live=live))
+        diagnostics = lint_sets(sets, params, _settings_checks(config_path, live=live))
     except (UnusableFile, LiveQueryFailed) as error:
         raise CommandError(str(error)) from None
-    found = tuple(_selected_findings(findings, select, ignore))
+    findings = tuple(_selected_findings(diagnostics, select, ignore))
     files = tuple(
         dict.fromkeys(
-            source.name for one in sets for key, source in one.sources.items() if key in one.requested
+            source.name
+            for source_set in sets
+            for key, source in source_set.sources.items()
+            if key in source_set.requested
         )
     )
-    text = _PRINTERS.get(output_format, _machine_printer(output_format))(found, files)
+    text = _PRINTERS.get(output_format, _machine_printer(output_format))(findings, files)
     write_file(output_file or "-", text)
-    said = f"{summarize(found)} in {len(files)} file{'' if len(files) == 1 else 's'}"
-    click.echo(said, err=True)
-    _print_uncovered(source.text for one in sets for source in one.sources.values())
+    click.echo(f"{summarize(findings)} in {len(files)} file{'' if len(files) == 1 else 's'}", err=True)
+    _print_uncovered(source.text for source_set in sets for source in source_set.sources.values())
     if passed_over:
         return 2
-    fails = any(finding.severity >= _LEVELS[fail_level] for finding in found)
+    fails = any(finding.severity >= _LEVELS[fail_level] for finding in findings)
     return int(fails and not exit_zero)
 
 
@@ -143,10 +165,10 @@ def _selected_findings(
 
 
 def _settings_checks(config_path: Path | None, *, live: bool) -> "ProgramCheck | None":
-    """None where no settings are given."""
+    """None without a settings file."""
     if config_path is None:
         if live:
-            raise CommandError("--live asks the servers that the settings name: give --config FILE, too")
+            raise CommandError("--live needs --config FILE, which names the Prometheus servers")
         return None
     from policysched.config.layers import BadSettings
     from policysched.config.settings import read_settings
@@ -163,18 +185,15 @@ _NAMES_A_RULE = re.compile(r"^\s*(?:filter|score)\s+(\w+)", re.MULTILINE)
 
 
 def _print_uncovered(texts: Iterable[str]) -> None:
-    lacking = _uncovered_builtins(texts)
-    if lacking:
-        click.echo(
-            "note: a pod that uses one of these stays pending and says so; this version does not cover it:",
-            err=True,
-        )
-        for part in lacking:
-            click.echo(f"  {part.description}", err=True)
+    features = _uncovered_builtins(texts)
+    if features:
+        click.echo("note: this version does not support:", err=True)
+        for feature in features:
+            click.echo(f"  {feature.description}", err=True)
 
 
 def _uncovered_builtins(texts: Iterable[str]) -> tuple[UnsupportedFeature, ...]:
-    """What of the built-ins that the policies use is left out."""
+    """The unsupported features of the built-in rules that the policies use."""
     plugins: set[str] = set()
     for text in texts:
         if _INCLUDES_KUBE_DEFAULT.search(text):
@@ -186,26 +205,26 @@ def _uncovered_builtins(texts: Iterable[str]) -> tuple[UnsupportedFeature, ...]:
 Printer = Callable[[tuple[Diagnostic, ...], tuple[str, ...]], str]
 
 
-def _full(found: tuple[Diagnostic, ...], _files: tuple[str, ...]) -> str:
-    lines = render_report(found, colour=wants_colour(sys.stdout), explain_command="policysched rule")
+def _full(findings: tuple[Diagnostic, ...], _files: tuple[str, ...]) -> str:
+    lines = render_report(findings, colour=wants_colour(sys.stdout), explain_command="policysched rule")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _concise(found: tuple[Diagnostic, ...], _files: tuple[str, ...]) -> str:
-    return "".join(f"{render_concise(finding)}\n" for finding in found)
+def _concise(findings: tuple[Diagnostic, ...], _files: tuple[str, ...]) -> str:
+    return "".join(f"{render_concise(finding)}\n" for finding in findings)
 
 
 _PRINTERS: dict[str, Printer] = {"full": _full, "concise": _concise}
 
 
 def _machine_printer(output_format: str) -> Printer:
-    def print_report(found: tuple[Diagnostic, ...], files: tuple[str, ...]) -> str:
+    def print_report(findings: tuple[Diagnostic, ...], files: tuple[str, ...]) -> str:
         from policysched.text.render_machine import MACHINE_FORMATS, DiagnosticReport, ReportingDescriptor
 
         rules = tuple(
             ReportingDescriptor(rule.code, rule.name, rule.summary, rule.explanation, rule.severity)
-            for rule in (DIAGNOSTIC_DOCS[code] for code in sorted({finding.code for finding in found}))
+            for rule in (DIAGNOSTIC_DOCS[code] for code in sorted({finding.code for finding in findings}))
         )
-        return MACHINE_FORMATS[output_format](DiagnosticReport(found, files, rules, __version__))
+        return MACHINE_FORMATS[output_format](DiagnosticReport(findings, files, rules, __version__))
 
     return print_report

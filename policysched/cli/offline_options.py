@@ -1,4 +1,4 @@
-"""The options that the offline commands share, and how they say that something cannot be used."""
+"""Options that the offline commands share, and how they report unusable input."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from policysched.cli import CommandError
-from policysched.cli.param_option import param_option
+from policysched.cli.policy_options import name_option, output_format_option, param_option
 from policysched.files import STANDARD_INPUT
 from policysched.harness.cluster_files import ClusterFiles, read_cluster_files
 from policysched.harness.inputs import PolicyHasErrors, choose_policy
@@ -41,7 +41,7 @@ _OPTIONS = (
         metavar="FILE",
         help="A policy, or a ConfigMap with policies; `-` is standard input.",
     ),
-    click.option("--name", metavar="NAME", help="Which policy, where the file has several."),
+    name_option,
     param_option,
     click.option(
         "--cluster",
@@ -49,32 +49,34 @@ _OPTIONS = (
         required=True,
         multiple=True,
         metavar="FILE",
-        help="Kubernetes objects, YAML or JSON, such as `kubectl get nodes,pods,namespaces -A -o yaml` prints; "
-        "`-` is standard input. May be given several times.",
+        help="Kubernetes objects in YAML or JSON, such as the output of `kubectl get nodes,pods,namespaces -A -o "
+        "yaml`; `-` is standard input. Can be repeated.",
     ),
     click.option(
         "--metrics",
         "metrics_path",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Samples, {metric: {node: value}} in YAML or JSON.",
+        help="Metric samples, {metric: {node: value}} in YAML or JSON.",
     ),
     click.option(
         "--state",
         "state_path",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Values of the policy's states, {state: {key: {node: value}}} in YAML or JSON, or a POLICY.state.json that a "
-        "scheduler has kept.",
+        help="Values of the policy's states, {state: {key: {node: value}}} in YAML or JSON, or a POLICY.state.json "
+        "file of a scheduler.",
     ),
-    click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
+    output_format_option,
 )
 
 
 @contextmanager
 def report_unusable_files() -> Iterator[None]:
-    """A file that cannot be used ends the command with exit 2 and one line, a file of samples with one for each mistake; a policy's
-    errors are shown in full."""
+    """Exit with 2 and one line for an unusable file, or one line per mistake in a file of samples.
+
+    Errors of a policy are printed in full.
+    """
     try:
         yield
     except UnusableFile as error:
@@ -82,21 +84,21 @@ def report_unusable_files() -> Iterator[None]:
     except BadSamplesFile as error:
         raise CommandError(*error.problems) from error
     except PolicyHasErrors as error:
-        for found in error.diagnostics:
-            click.echo(render_full(found, explain_command="policysched rule") + "\n", err=True)
-        raise CommandError("the policy has errors, nothing was evaluated") from error
+        for diagnostic in error.diagnostics:
+            click.echo(render_full(diagnostic, explain_command="policysched rule") + "\n", err=True)
+        raise CommandError("the policy has errors and was not evaluated") from error
 
 
 def load_inputs(
     policy_path: str, name: str | None, params: tuple[str, ...], cluster_paths: tuple[str, ...]
 ) -> tuple[Program, ClusterFiles]:
-    """The policy and the cluster; what is wrong with single objects is said and does not stop anything."""
+    """Read the policy and the cluster. Malformed objects are reported and skipped."""
     if [policy_path, *cluster_paths].count(STANDARD_INPUT) > 1:
-        raise UnusableFile("-: standard input can be read once, for the policy or for the cluster")
+        raise UnusableFile("-: standard input can be read only once: for the policy or for the cluster")
     program = choose_policy(policy_path, name, params)
     files = read_cluster_files(cluster_paths)
     for malformed in files.malformed:
-        click.echo(f"policysched: left out: {malformed}", err=True)
+        click.echo(f"policysched: skipped: {malformed}", err=True)
     return program, files
 
 
@@ -111,7 +113,7 @@ def print_json(record: Mapping[str, Any]) -> None:
 
 
 def output_console() -> "Console":
-    """Tables on standard output: as wide as the terminal, and wide enough for any table where it is a file or a pipe."""
+    """The console for tables: as wide as the terminal, or very wide for a file or a pipe."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -119,6 +121,6 @@ def output_console() -> "Console":
 
 
 def print_notes(notes: tuple[str, ...] | list[str]) -> None:
-    """Notes go to standard error, so that the answer alone is on standard output."""
+    """Print notes to standard error, which keeps standard output for the result."""
     for note in notes:
         click.echo(f"note: {note}", err=True)

@@ -1,4 +1,4 @@
-"""`policysched run`: the scheduler itself."""
+"""`policysched run`: the scheduler."""
 
 import os
 from pathlib import Path
@@ -28,7 +28,7 @@ from policysched.cli.start_options import (
 @click.option(
     "--http",
     metavar="ADDRESS",
-    help="Serve /livez /readyz /metrics /policy /decisions /configz on HOST:PORT or :PORT.",
+    help="Serve /livez, /readyz, /metrics, /policy, /decisions and /configz on HOST:PORT or :PORT.",
 )
 @config_option
 @metrics_option
@@ -37,7 +37,7 @@ from policysched.cli.start_options import (
 @click.option(
     "--leader-elect/--no-leader-elect",
     default=None,
-    help="Whether to hold a Lease before deciding (default: yes).",
+    help="Schedule only while holding a Lease (default: yes).",
 )
 @click.option(
     "--lease", metavar="NAMESPACE/NAME", help="The Lease to hold (default: kube-system/policysched)."
@@ -55,14 +55,19 @@ def run(
     leader_elect: bool | None,
     lease: str | None,
 ) -> int:
-    """Schedule the pods whose schedulerName is one of the policies.
+    """Schedule the pods whose schedulerName is the name of a policy.
 
-    Settings may also stand in a file (--config) and in POLICYSCHED_* variables; flags win over variables, variables
-    over the file. Ends with 0 after SIGTERM, with 1 when it loses the lease, with 3 when there is no policy to run,
-    with 4 when the clock was set back by more than a minute.
+    Settings are read from options, POLICYSCHED_* variables and a file (--config), in this order of
+    precedence.
+
+    Examples:
 
     \b
-    policysched run --kubeconfig ~/.kube/config --policies kube-system/policies --http :10259
+      policysched run --kubeconfig ~/.kube/config --policies kube-system/policies --http :10259
+      policysched run --config settings.yaml --log-format json
+
+    Exit codes: 0 stopped by SIGTERM; 1 lost the Lease; 2 wrong settings; 3 no usable policy; 4 the
+    clock was set back by more than a minute.
     """
     flags: dict[str, Any] = {
         "kubeconfig": kubeconfig,
@@ -78,7 +83,7 @@ def run(
 
 
 def _run(config: str | None, flags: dict[str, Any]) -> int:
-    # Here, for `--help` and a misspelt flag need none of it.
+    # Imported here to keep `--help` and usage errors fast.
     from policysched.config.logs import configure_logging
     from policysched.config.settings import read_settings
     from policysched.runtime.program import run_program

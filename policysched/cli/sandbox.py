@@ -1,4 +1,4 @@
-"""`policysched sandbox`: a pretend cluster on this machine, for stock kubectl and for `policysched run`."""
+"""`policysched sandbox`: a simulated cluster on this machine, for kubectl and `policysched run`."""
 
 import asyncio
 import signal
@@ -15,40 +15,52 @@ NODES_MAX = 20_000
 
 @click.command()
 @click.option(
-    "--nodes", default="5", metavar="N|FILE", help="How many nodes, or a file of manifests (default: 5)."
+    "--nodes",
+    default="5",
+    metavar="N|FILE",
+    help="The number of nodes, or a file with manifests (default: 5).",
 )
-@click.option("--port", default=0, type=click.IntRange(0, 65535), help="On 127.0.0.1 (default: a free one).")
+@click.option(
+    "--port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    help="The port on 127.0.0.1 (default: a free port).",
+)
 @click.option(
     "--kubeconfig",
     default="sandbox.kubeconfig",
     type=click.Path(dir_okay=False),
-    help="Where to write the kubeconfig (default: sandbox.kubeconfig).",
+    help="The file to write the kubeconfig to (default: sandbox.kubeconfig).",
 )
 def sandbox(nodes: str, port: int, kubeconfig: str) -> None:
-    """An API server in this process with nodes, a pretend kubelet, and Deployments and Jobs that become pods.
+    """Run a simulated cluster: an API server, nodes, a kubelet, and the controllers of workloads.
 
-    There is no scheduler in it: start `policysched run` beside it. It keeps nothing and ends with Ctrl-C.
+    It has no scheduler: start `policysched run` next to it. Ctrl-C stops it; nothing is saved.
+
+    Examples:
 
     \b
-    policysched sandbox --nodes 10 --kubeconfig /tmp/sandbox
-    kubectl --kubeconfig /tmp/sandbox get nodes
+      policysched sandbox --nodes 10 --kubeconfig /tmp/sandbox
+      kubectl --kubeconfig /tmp/sandbox get nodes
+
+    Exit codes: 0 stopped by Ctrl-C or SIGTERM; 2 could not run.
     """
     from policysched.sandbox.sandbox import ManifestRefused, Sandbox
 
     count, manifests = _nodes(nodes)
     path = expand_home(kubeconfig).resolve()
-    made = Sandbox(
-        nodes=count if count is not None else [one for one in manifests if one.get("kind") == "Node"],
-        objects=[one for one in manifests if one.get("kind") != "Node"],
+    cluster = Sandbox(
+        nodes=count if count is not None else [obj for obj in manifests if obj.get("kind") == "Node"],
+        objects=[obj for obj in manifests if obj.get("kind") != "Node"],
         port=port,
         kubeconfig_path=path,
     )
     try:
-        asyncio.run(_serve(made, path))
+        asyncio.run(_serve(cluster, path))
     except ManifestRefused as error:
         raise CommandError(f"{nodes}: {error}") from error
     except OSError as error:
-        # Without a file's name it was the address.
+        # An error without a file name is about the address.
         place = f"127.0.0.1:{port}" if error.filename is None else path
         raise CommandError(f"{place}: {error.strerror or error}") from error
 
@@ -59,7 +71,7 @@ async def _serve(sandbox: Any, path: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     async with sandbox:
-        click.echo(f"The sandbox answers at {sandbox.url}; stop it with Ctrl-C.")
+        click.echo(f"The sandbox listens on {sandbox.url}. Stop it with Ctrl-C.")
         click.echo(f"export KUBECONFIG={path}")
         await stopped.wait()
 
@@ -68,7 +80,7 @@ def _nodes(text: str) -> tuple[int | None, list[dict[str, Any]]]:
     """A count, or the manifests of a file."""
     if text.isdecimal():
         if int(text) > NODES_MAX:
-            raise CommandError(f"--nodes {text}: at most {NODES_MAX}")
+            raise CommandError(f"--nodes {text}: the limit is {NODES_MAX} nodes")
         return int(text), []
     from policysched.harness.cluster_files import read_objects
     from policysched.kube.decode.errors import Malformed
@@ -78,6 +90,6 @@ def _nodes(text: str) -> tuple[int | None, list[dict[str, Any]]]:
         objects = list(read_objects(text))
     except UnusableFile as error:
         raise CommandError(str(error)) from error
-    if wrong := [one for one in objects if isinstance(one, Malformed)]:
-        raise CommandError(str(wrong[0]))
-    return None, [one for one in objects if isinstance(one, dict)]
+    if malformed := [obj for obj in objects if isinstance(obj, Malformed)]:
+        raise CommandError(str(malformed[0]))
+    return None, [obj for obj in objects if isinstance(obj, dict)]

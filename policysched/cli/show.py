@@ -1,4 +1,4 @@
-"""`policysched show`: the evaluation plan of a policy, for people and as JSON."""
+"""`policysched show`: the compiled plan of a policy, as text or JSON."""
 
 from dataclasses import asdict
 from enum import Enum
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from policysched.cli.offline_options import output_console, print_json, report_unusable_files
-from policysched.cli.param_option import param_option
+from policysched.cli.policy_options import name_option, output_format_option, param_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,26 +18,34 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("policy", metavar="POLICY")
-@click.option("--name", metavar="NAME", help="Which policy, where the file has several.")
+@name_option
 @param_option
 @click.option(
-    "--layer", "layer_names", multiple=True, metavar="NAME", help="Take this layer to apply; may be repeated."
+    "--layer",
+    "layer_names",
+    multiple=True,
+    metavar="NAME",
+    help="Show the plan with this layer applied. Can be repeated.",
 )
-@click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_format_option
 def show(
     policy: str, name: str | None, params: tuple[str, ...], layer_names: tuple[str, ...], output_format: str
 ) -> None:
-    """Show what a policy is compiled into: rules with their cost, what they read and what becomes of a
-    node without it, the clauses beside them, what an outage of a metric does, steps that rules share, what pods
-    must agree on to share an evaluation, and which events would wake a refused pod. POLICY is a policy, a YAML file with
-    ConfigMaps, a folder, or - for standard input.
+    """Show the compiled plan of a policy.
+
+    It lists the rules with their cost, the values that they read and what happens if one is missing;
+    the other clauses; the steps that rules share; the attributes that make pods share an evaluation;
+    and the events that requeue a rejected pod. POLICY is a policy, a YAML file with ConfigMaps, a
+    folder, or - for standard input.
+
+    Examples:
 
     \b
-    policysched show my.policy
-    policysched show my.policy --layer urgent
-    policysched show my.policy --output-format json | jq '.rules[] | select(.metrics != [])'
+      policysched show my.policy
+      policysched show my.policy --layer urgent
+      policysched show my.policy --output-format json | jq '.rules[] | select(.metrics != [])'
 
-    Exit codes: 0 shown; 2 could not run, or the policy has errors.
+    Exit codes: 0 success; 2 could not run, or the policy has errors.
     """
     from policysched.evaluate import compile as compile_plan
     from policysched.evaluate.plan.listing import listing
@@ -47,11 +55,12 @@ def show(
     with report_unusable_files():
         program = choose_policy(policy, name, params)
         known = [layer.name for layer in program.layers]
-        unknown = [one for one in layer_names if one not in known]
+        unknown = [layer for layer in layer_names if layer not in known]
         if unknown:
-            there = ", ".join(known) or "none"
-            raise UnusableFile(f"{policy}: has no layer `{unknown[0]}`; there is {there}")
-    active = tuple(index for index, one in enumerate(known) if one in layer_names)
+            raise UnusableFile(
+                f"{policy}: no layer is named `{unknown[0]}` (layers: {', '.join(known) or 'none'})"
+            )
+    active = tuple(index for index, layer in enumerate(known) if layer in layer_names)
     rows = listing(compile_plan(program), active)
     if output_format == "json":
         print_json(_record(rows))
@@ -72,7 +81,7 @@ def _record(rows: "Listing") -> dict[str, Any]:
         "cost": _cost_record(rows.cost),
         "pods_agree_on": list(rows.read_set),
         "wakes": [event.value for event in rows.wakes],
-        "extenders": [asdict(one) for one in rows.extenders],
+        "extenders": [asdict(row) for row in rows.extenders],
         "clauses": [{"text": clause.text, "written": clause.is_explicit} for clause in rows.clauses],
         "outage": rows.outage,
         "uncovered": [
@@ -89,9 +98,9 @@ def _cost_record(cost: "RuleCost") -> dict[str, int]:
 def _plain(value: Any) -> Any:
     match value:
         case dict():
-            return {key: _plain(one) for key, one in value.items()}
+            return {key: _plain(item) for key, item in value.items()}
         case list() | tuple():
-            return [_plain(one) for one in value]
+            return [_plain(item) for item in value]
         case Enum():
             return value.value
         case _:
@@ -105,7 +114,7 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
 
     console.print(f"policy [bold]{rows.policy}[/]  sha {rows.sha256[:12]}")
     if layers:
-        console.print(f"layers {', '.join(layers)}; shown with {', '.join(rows.layers) or 'none'} of them")
+        console.print(f"layers {', '.join(layers)} (applied: {', '.join(rows.layers) or 'none'})")
     for parameter in rows.parameters:
         limits = f" {parameter.limits}" if parameter.limits else ""
         where = (
@@ -116,41 +125,41 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
         console.print(
             f"param  {parameter.name}: {parameter.type} = {parameter.value}{limits}  ({where})", markup=False
         )
-    console.print(f"cost   {rows.cost.per_pod} operations a pod, {rows.cost.per_node} a pod and node\n")
+    console.print(f"cost   {rows.cost.per_pod} operations per pod, {rows.cost.per_node} per pod and node\n")
 
     table = Table("rule", "stage", box=None, pad_edge=False, header_style="bold")
     table.add_column("cost", justify="right")
-    lacking = any(row.missing is not None for row in rows.rules)
-    if lacking:
+    has_missing = any(row.missing is not None for row in rows.rules)
+    if has_missing:
         table.add_column("missing")
-    for heading in ("reads of pods", "reads of nodes", "woken by"):
+    for heading in ("reads of pods", "reads of nodes", "requeued by"):
         table.add_column(heading, overflow="fold")
     for row in rows.rules:
         name = f"{row.kind} {row.name}" + (f" × {row.weight}" if row.weight is not None else "")
-        of_nodes = [*row.node_reads, *(f"metric {metric}" for metric in row.metrics)]
-        woken = [event.value for event in row.wakes] if row.kind == "filter" else []
+        node_reads = [*row.node_reads, *(f"metric {metric}" for metric in row.metrics)]
+        events = [event.value for event in row.wakes] if row.kind == "filter" else []
         if row.recover is not None:
             name += f"\n  recover {row.recover}"
-        words = [
+        cells = [
             name,
             row.stage,
             f"{row.cost.per_pod}+{row.cost.per_node}n",
-            *([row.missing or ""] if lacking else []),
+            *([row.missing or ""] if has_missing else []),
         ]
-        table.add_row(*words, "\n".join(row.pod_reads), "\n".join(of_nodes), "\n".join(woken))
+        table.add_row(*cells, "\n".join(row.pod_reads), "\n".join(node_reads), "\n".join(events))
     console.print(table)
-    for one in rows.extenders:
-        weight = "" if one.weight is None else f" × {one.weight}, missing {one.missing}"
+    for extender in rows.extenders:
+        weight = "" if extender.weight is None else f" × {extender.weight}, missing {extender.missing}"
         console.print(
-            f"extender {one.name}{weight}  (asked over HTTP, about the nodes that the rules leave)",
+            f"extender {extender.name}{weight}  (called over HTTP for the nodes that pass the filters)",
             markup=False,
         )
-    console.print("\n[bold]Beside the rules:[/]")
+    console.print("\n[bold]Clauses:[/]")
     for clause in rows.clauses:
         text = clause.text.replace("\n", "\n  ")
         console.print(f"  {text}{'' if clause.is_explicit else '  (the default)'}", markup=False)
     if rows.outage is not None:
-        console.print(f"\n[bold]When samples are lacking:[/]\n  {rows.outage}")
+        console.print(f"\n[bold]When samples are missing:[/]\n  {rows.outage}")
 
     if rows.steps:
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -167,16 +176,16 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
             )
         console.print()
         console.print(table)
-    _print_section(console, "Pods that agree on these share one evaluation:", rows.read_set)
-    _print_section(console, "A refused pod can be woken by:", tuple(event.value for event in rows.wakes))
+    _print_section(console, "Pods that are equal in these share an evaluation:", rows.read_set)
+    _print_section(console, "Events that requeue a rejected pod:", tuple(event.value for event in rows.wakes))
     _print_section(
         console,
-        "Not covered by this version:",
-        tuple(one.description for one in UNSUPPORTED_FEATURES),
+        "Not supported by this version:",
+        tuple(feature.description for feature in UNSUPPORTED_FEATURES),
     )
 
 
-def _print_section(console: "Console", heading: str, words: tuple[str, ...]) -> None:
+def _print_section(console: "Console", heading: str, lines: tuple[str, ...]) -> None:
     console.print(f"\n[bold]{heading}[/]")
-    for word in words:
-        console.print(f"  {word}", markup=False)
+    for line in lines:
+        console.print(f"  {line}", markup=False)

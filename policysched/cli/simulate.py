@@ -1,4 +1,4 @@
-"""`policysched simulate`: where the pending pods of a cluster file would go."""
+"""`policysched simulate`: place the pending pods of a cluster file."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -31,9 +31,10 @@ from policysched.offline.explain import missing_inputs_note
     type=click.Choice(["auto", "named", "all"]),
     default="auto",
     show_default=True,
-    help="Which pending pods: those that name the policy in schedulerName, all, or the former where there are any.",
+    help="The pods to place: those whose schedulerName is the policy (named), all, or named if there are any, "
+    "else all (auto).",
 )
-@click.option("--fail-on-pending", is_flag=True, help="Exit 1 if a pod found no node.")
+@click.option("--fail-on-pending", is_flag=True, help="Exit with 1 if a pod stays pending.")
 def simulate(
     policy_path: str,
     name: str | None,
@@ -45,21 +46,23 @@ def simulate(
     pods_scope: str,
     fail_on_pending: bool,
 ) -> None:
-    """Place the pending pods of a cluster file, in the policy's order, each on what those before it left.
+    """Place the pending pods of a cluster file, one after another in the order of the policy's queue.
+
+    Examples:
 
     \b
-    kubectl get nodes,pods,namespaces -A -o yaml > cluster.yaml
-    policysched simulate --policy my.policy --cluster cluster.yaml
-    policysched simulate --policy my.policy --cluster cluster.yaml --output-format json --fail-on-pending
+      kubectl get nodes,pods,namespaces -A -o yaml > cluster.yaml
+      policysched simulate --policy my.policy --cluster cluster.yaml
+      policysched simulate --policy my.policy --cluster cluster.yaml --output-format json --fail-on-pending
 
-    Exit codes: 0 simulated; 1 a pod found no node and --fail-on-pending is given; 2 could not run.
+    Exit codes: 0 success; 1 a pod stays pending (with --fail-on-pending); 2 could not run.
     """
     with report_unusable_files():
         program, files = load_inputs(policy_path, name, params, cluster_paths)
         at_ns = now_ns()
         samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
-        kept, further = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)
-        notes += further
+        states, state_notes = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)
+        notes += state_notes
     scope = (
         choose_scope(files, program.name)
         if pods_scope == "auto"
@@ -68,25 +71,25 @@ def simulate(
         else "all"
     )
     if pods_scope == "auto" and scope == "all" and files.pods:
-        notes.append(f"no pending pod names the scheduler {program.name}: every pending pod is placed")
+        notes.append(f"no pending pod has schedulerName {program.name}; all pending pods are placed")
     if program.extenders:
         notes.append(missing_inputs_note(program))
     with _progress() as progress:
-        answer = simulate_cluster(
-            program, files, samples=samples, kept=kept, scope=scope, now_ns=at_ns, progress=progress
+        result = simulate_cluster(
+            program, files, samples=samples, kept=states, scope=scope, now_ns=at_ns, progress=progress
         )
     if output_format == "json":
-        print_json({**answer.record(), "notes": notes})
+        print_json({**result.record(), "notes": notes})
     else:
         print_notes(notes)
-        _print(answer)
-    if fail_on_pending and answer.pending:
+        _print(result)
+    if fail_on_pending and result.pending:
         sys.exit(1)
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error where that is a terminal."""
+    """A progress bar if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
@@ -98,25 +101,25 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _print(answer: SimulationResult) -> None:
+def _print(result: SimulationResult) -> None:
     from rich.table import Table
 
     console = output_console()
-    if answer.placements:
+    if result.placements:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("order", justify="right")
         table.add_column("pod")
         table.add_column("node")
         table.add_column("score", justify="right")
-        for one in answer.placements:
-            table.add_row(str(one.order), one.pod, one.node, str(one.score))
+        for row in result.placements:
+            table.add_row(str(row.order), row.pod, row.node, str(row.score))
         console.print(table)
-    if answer.preempted:
-        console.print(f"\nevicted for others: {', '.join(answer.preempted)}")
-    if answer.pending:
-        table = Table("pending", "why", box=None, pad_edge=False, header_style="bold")
-        for pod, message in answer.pending:
+    if result.preempted:
+        console.print(f"\npreempted: {', '.join(result.preempted)}")
+    if result.pending:
+        table = Table("pending", "reason", box=None, pad_edge=False, header_style="bold")
+        for pod, message in result.pending:
             table.add_row(pod, message)
         console.print()
         console.print(table)
-    console.print(f"\n{len(answer.placements)} placed, {len(answer.pending)} pending")
+    console.print(f"\n{len(result.placements)} placed, {len(result.pending)} pending")

@@ -1,4 +1,4 @@
-"""What `run` and `extender` have in common: flags, these in the form of the settings file, and words for what keeps them from starting."""
+"""Options that `run` and `extender` share, and how they report errors at start."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,36 +11,44 @@ from policysched.cli import CommandError
 kubeconfig_option = click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False),
-    help="The kubeconfig file. Default in a pod: its service account.",
+    help="The kubeconfig of the cluster (default in a pod: its service account).",
 )
 context_option = click.option(
-    "--context", metavar="NAME", help="A context of the kubeconfig other than the current one."
+    "--context", metavar="NAME", help="The kubeconfig context to use (default: the current one)."
 )
 policies_option = click.option(
-    "--policies", metavar="NAMESPACE/CONFIGMAP", help="The ConfigMap whose keys *.policy are the policies."
+    "--policies",
+    metavar="NAMESPACE/CONFIGMAP",
+    help="The ConfigMap that holds the policies in keys *.policy.",
 )
 last_good_option = click.option(
     "--last-good",
     metavar="NAMESPACE/CONFIGMAP",
-    help="Where the last known good texts are kept (default: the policies' name with -last-good).",
+    help="The ConfigMap that keeps the last good policies (default: that of --policies with the suffix `-last-good`).",
 )
 config_option = click.option("--config", type=click.Path(dir_okay=False), help="A settings file (YAML).")
 metrics_option = click.option(
-    "--metrics", type=click.Path(dir_okay=False), help="A file with samples of metrics."
+    "--metrics", type=click.Path(dir_okay=False), help="A file with metric samples."
 )
-log_format_option = click.option("--log-format", type=click.Choice(["text", "json"]), help="The log format.")
-log_level_option = click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+log_format_option = click.option(
+    "--log-format", type=click.Choice(["text", "json"]), help="The format of a log line."
+)
+log_level_option = click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="The least severe level that is logged.",
+)
 
 
 def drop_none(**values: Any) -> dict[str, Any]:
-    """Without what was not given."""
+    """Drop options that were not given."""
     return {name: value for name, value in values.items() if value not in (None, {}, [])}
 
 
 @contextmanager
 def report_start_errors() -> Iterator[None]:
-    """What is wrong with the settings, and with what they name, ends the command with a line each."""
-    # Here, for `--help` and a misspelt flag need none of it.
+    """Report wrong settings, and wrong files that they name, one line per problem."""
+    # Imported here to keep `--help` and usage errors fast.
     from policysched.config.layers import BadSettings
     from policysched.kube.client.session import BadKubeconfig
     from policysched.kube.extender.client import BadExtenderSettings

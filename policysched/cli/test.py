@@ -1,4 +1,4 @@
-"""`policysched test`: play the tests that stand beside policies."""
+"""`policysched test`: run the tests of policies."""
 
 import re
 import sys
@@ -26,30 +26,32 @@ def _pattern(
     try:
         return None if value is None else re.compile(value)
     except re.error as error:
-        raise click.BadParameter(f"`{value}` is no regular expression: {error}", param=parameter) from None
+        raise click.BadParameter(f"`{value}` is not a regular expression: {error}", param=parameter) from None
 
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[PATH...]")
-@click.option("--run", "only", callback=_pattern, metavar="REGEX", help="Play the tests whose name it finds.")
+@click.option(
+    "--run", "only", callback=_pattern, metavar="REGEX", help="Run only the tests whose name matches."
+)
 @click.option(
     "--threshold",
     type=click.IntRange(0, 100),
     metavar="PERCENT",
-    help="Fail where less of the rules' outcomes was brought about.",
+    help="Exit with 1 if the tests cover less than this share of the rules' outcomes.",
+)
+@click.option("--coverage", "show_coverage", is_flag=True, help="List the outcomes that no test covers.")
+@click.option(
+    "--output-format",
+    type=click.Choice(["text", "json", "junit"]),
+    default="text",
+    show_default=True,
+    help="The format of the results.",
 )
 @click.option(
-    "--coverage", "show_coverage", is_flag=True, help="List every outcome that no test brings about."
+    "--output-file", type=click.Path(dir_okay=False), help="Write the results to this file instead of stdout."
 )
-@click.option(
-    "--output-format", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True
-)
-@click.option(
-    "--output-file", type=click.Path(dir_okay=False), help="Write the answer there instead of stdout."
-)
-@click.option(
-    "--watch", is_flag=True, help="Play them again whenever a file changes, until it is interrupted."
-)
+@click.option("--watch", is_flag=True, help="Run the tests again when a file changes, until Ctrl-C.")
 def test(
     paths: tuple[str, ...],
     only: re.Pattern[str] | None,
@@ -59,43 +61,44 @@ def test(
     output_file: str | None,
     watch: bool,
 ) -> int:
-    """Play the tests of policies: every *_test.yaml below the folders, or below the present one.
+    """Run the tests of policies: all *_test.yaml files in the given folders, or in the current one.
+
+    Examples:
 
     \b
-    policysched test policies/
-    policysched test my_test.yaml --run 'hot node' --watch
-    policysched test --threshold 100 --output-format junit --output-file tests.xml
+      policysched test policies/
+      policysched test my_test.yaml --run 'hot node' --watch
+      policysched test --threshold 100 --output-format junit --output-file tests.xml
 
-    Exit codes: 0 every test passed; 1 one failed, there is none, or less than --threshold was brought about;
-    2 could not run: a file that cannot be used, a name that is not there, a policy with errors.
+    Exit codes: 0 all tests pass; 1 a test fails, there are no tests, or coverage is below --threshold;
+    2 could not run: a file is unusable, or a policy has errors.
     """
-    from policysched.policytest.runner import find_test_files
-    from policysched.policytest.runner import run_test_files as play
+    from policysched.policytest.runner import find_test_files, run_test_files
 
-    def once() -> tuple["PolicyTestRun", int]:
-        found = play(find_test_files(paths or (".",)), only=only)
-        write_file(output_file or "-", _PRINTERS[output_format](found, show_coverage))
-        if threshold is not None and found.percent() < threshold:
-            click.echo(f"coverage of {found.percent()}% is below {threshold}%", err=True)
-        return found, _exit_code(found, threshold)
+    def run_once() -> tuple["PolicyTestRun", int]:
+        run = run_test_files(find_test_files(paths or (".",)), only=only)
+        write_file(output_file or "-", _PRINTERS[output_format](run, show_coverage))
+        if threshold is not None and run.percent() < threshold:
+            click.echo(f"coverage of {run.percent()}% is below {threshold}%", err=True)
+        return run, _exit_code(run, threshold)
 
     if not watch:
         with report_unusable_files():
-            return once()[1]
-    return _watch(lambda: find_test_files(paths or (".",)), once)
+            return run_once()[1]
+    return _watch(lambda: find_test_files(paths or (".",)), run_once)
 
 
-def _watch(test_files: Callable[[], list[str]], once: Callable[[], tuple["PolicyTestRun", int]]) -> int:
+def _watch(test_files: Callable[[], list[str]], run_once: Callable[[], tuple["PolicyTestRun", int]]) -> int:
     code = 0
-    rests_on: set[str] = set()
+    dependencies: set[str] = set()
     try:
-        for _ in watch_changes(lambda: {*test_files(), *rests_on}, wait=time.sleep, now_ns=time.time_ns):
+        for _ in watch_changes(lambda: {*test_files(), *dependencies}, wait=time.sleep, now_ns=time.time_ns):
             click.clear()
             with report_unusable_files():
-                found, code = once()
-            rests_on.clear()
-            rests_on.update(path for file in found.files for path in file.dependencies)
-            click.echo(f"watching {len(rests_on)} files; Ctrl-C ends it", err=True)
+                run, code = run_once()
+            dependencies.clear()
+            dependencies.update(path for file in run.files for path in file.dependencies)
+            click.echo(f"watching {len(dependencies)} files; stop with Ctrl-C", err=True)
     except KeyboardInterrupt:
         pass
     return code
@@ -104,19 +107,21 @@ def _watch(test_files: Callable[[], list[str]], once: Callable[[], tuple["Policy
 def watch_changes(
     watched: Callable[[], Iterable[str]], *, wait: Callable[[float], None], now_ns: Callable[[], int]
 ) -> Iterator[None]:
-    """Once at first, and then whenever one of the files is another than it was before the last time. A file that is
-    watched for the first time has changed if it was written since then. Endless."""
-    began_ns = now_ns()
+    """Yield once at first, then after each change of the watched files, without end.
+
+    A file that is newly watched counts as changed if it was written after the last yield.
+    """
+    yielded_ns = now_ns()
     known: dict[str, _FileStamp] = {path: _file_stamp(path) for path in watched()}
     yield
     while True:
         now = {path: _file_stamp(path) for path in watched()}
         changed = any(now[path] != known[path] for path in now.keys() & known.keys())
-        written = any(_is_modified_since(began_ns, now[path]) for path in now.keys() - known.keys())
-        gone = known.keys() - now.keys()
+        written = any(_is_modified_since(yielded_ns, now[path]) for path in now.keys() - known.keys())
+        removed = known.keys() - now.keys()
         known = now
-        if changed or written or gone:
-            began_ns = now_ns()
+        if changed or written or removed:
+            yielded_ns = now_ns()
             yield
         else:
             wait(_POLL_INTERVAL_S)
@@ -152,20 +157,18 @@ def _text(run: "PolicyTestRun", show_coverage: bool) -> str:
     for file in run.files:
         for problem in file.problems:
             lines += [render_full(problem, colour=colour, explain_command="policysched rule"), ""]
-        for one in file.results:
-            lines.append(f"{'FAIL' if one.failures else 'ok  '}  {file.path}: {one.name}")
-            for failure in one.failures:
-                place = failure.span.source.file_position(failure.span.start)
-                lines.append(f"      {file.path}:{place.line}:{place.column}: {failure.message}")
+        for result in file.results:
+            lines.append(f"{'FAIL' if result.failures else 'ok  '}  {file.path}: {result.name}")
+            for failure in result.failures:
+                position = failure.span.source.file_position(failure.span.start)
+                lines.append(f"      {file.path}:{position.line}:{position.column}: {failure.message}")
     if show_coverage:
-        lines += [render_concise(found) for found in run.not_reached()]
+        lines += [render_concise(diagnostic) for diagnostic in run.not_reached()]
     if lines:
         lines.append("")
     for (_, name), coverage in run.coverages.items():
-        reached, whole = len(coverage.reached), len(coverage.outcomes)
-        lines.append(
-            f"{name}: {reached} of {whole} outcomes of its rules brought about ({coverage.percent}%)"
-        )
+        reached, total = len(coverage.reached), len(coverage.outcomes)
+        lines.append(f"{name}: {reached} of {total} rule outcomes covered ({coverage.percent}%)")
     lines.append(_summary(run))
     return "".join(f"{line}\n" for line in lines)
 
@@ -173,11 +176,11 @@ def _text(run: "PolicyTestRun", show_coverage: bool) -> str:
 def _summary(run: "PolicyTestRun") -> str:
     unusable = sum(1 for file in run.files if file.problems)
     if not run.results and not unusable:
-        return "no test was found" if not run.files else "no test was played"
-    words = [f"{len(run.results) - run.failed} passed", f"{run.failed} failed"]
+        return "no tests found" if not run.files else "no tests selected"
+    counts = [f"{len(run.results) - run.failed} passed", f"{run.failed} failed"]
     if unusable:
-        words.append(f"{unusable} file{'' if unusable == 1 else 's'} could not be used")
-    return ", ".join(words)
+        counts.append(f"{unusable} unusable file{'' if unusable == 1 else 's'}")
+    return ", ".join(counts)
 
 
 def _json(run: "PolicyTestRun", _show_coverage: bool) -> str:

@@ -1,11 +1,11 @@
-"""kube-scheduler's own configuration, made into policies: `policysched import-config`.
+"""Converts a kube-scheduler configuration to policies: `policysched import-config`.
 
-    file ──► reading ──► configuration | old_policy ──► profile (plugins merged) ──► draft ──► policy text
-                                   └────────── what cannot be expressed ──────────► report
+    file ──► located_document ──► importer | legacy_policy ──► profile ──► draft ──► policy text
+                                      └─────── not expressible ───┴──► report
 
-What a policy cannot say is listed with its place in the file; nothing is dropped in silence. Whether a plugin is
-covered is asked of `builtins.registry` and `builtins.unsupported`, so that the list shrinks by itself as built-ins are added.
-Nothing here writes files: that is the command's.
+Everything that a policy cannot express is reported with its position in the file; nothing is dropped
+silently. `builtins.registry` and `builtins.unsupported` say which plugins are supported. This package
+writes no files; the command does.
 """
 
 from policysched.migrate.importer import ImportResult, import_config

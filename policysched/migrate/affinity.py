@@ -1,8 +1,8 @@
-"""`addedAffinity` of NodeAffinity: node selectors of the scheduler's own, as expressions on a node's labels.
+"""`addedAffinity` of NodeAffinity: translates node selectors to expressions on a node's labels.
 
-A term holds where all of its requirements do, a selector where one of its terms does; an empty term never holds
-(v1.36.2 `component-helpers/scheduling/corev1/nodeaffinity`). `Gt` and `Lt` read the label as a whole number, through
-an input of the policy, and never hold where it is none.
+A term matches if all its requirements match, a selector if one of its terms matches; an empty term
+never matches (v1.36.2 `component-helpers/scheduling/corev1/nodeaffinity`). `Gt` and `Lt` read the
+label as an integer, through an input of the policy, and do not match other labels.
 """
 
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ from policysched.migrate.report import ImportReport
 FALSE_EXPRESSION = "false"
 
 _OPERANDS_MAX = 60
-"""Requirements in one selector: an expression is limited (PS126)."""
+"""The limit of requirements in one selector: the size of an expression is limited (PS126)."""
 
 
 @dataclass(slots=True)
 class NodeSelectorTranslator:
-    """Turns selectors into expressions, and collects the inputs that these read."""
+    """Translates selectors to expressions and collects the inputs that they read."""
 
     report: ImportReport
     inputs: dict[str, str] = field(default_factory=dict)  # label key -> input's name
 
     def required_condition(self, path: Path, selector: Mapping[str, Any]) -> str | None:
-        """The condition that a node must meet; None, and a report, where it is too long for one expression."""
+        """The condition on a node. None, with an entry in the report, if it is too long for an expression."""
         terms = selector.get("nodeSelectorTerms") or []
         return self._any(path, [(*path, "nodeSelectorTerms", index) for index in range(len(terms))], terms)
 
@@ -46,33 +46,33 @@ class NodeSelectorTranslator:
         )
         if size > _OPERANDS_MAX:
             self.report.add_not_imported(
-                path, f"a selector of {size} requirements", f"an expression has room for {_OPERANDS_MAX}"
+                path, f"a selector of {size} requirements", f"the limit for an expression is {_OPERANDS_MAX}"
             )
             return None
-        held = [
-            one
+        conditions = [
+            condition
             for at, term in zip(paths, terms, strict=True)
-            if (one := self._all(at, term)) != FALSE_EXPRESSION
+            if (condition := self._all(at, term)) != FALSE_EXPRESSION
         ]
-        if not held:
+        if not conditions:
             return FALSE_EXPRESSION
-        return held[0] if len(held) == 1 else " or ".join(f"({one})" for one in held)
+        return conditions[0] if len(conditions) == 1 else " or ".join(f"({term})" for term in conditions)
 
     def _all(self, path: Path, term: Mapping[str, Any]) -> str:
         parts = [
-            self._expression((*path, "matchExpressions", index), one)
-            for index, one in enumerate(term.get("matchExpressions") or ())
+            self._expression((*path, "matchExpressions", index), expression)
+            for index, expression in enumerate(term.get("matchExpressions") or ())
         ]
         parts += [
-            self._field((*path, "matchFields", index), one)
-            for index, one in enumerate(term.get("matchFields") or ())
+            self._field((*path, "matchFields", index), requirement)
+            for index, requirement in enumerate(term.get("matchFields") or ())
         ]
         return " and ".join(parts) if parts else FALSE_EXPRESSION
 
-    def _expression(self, path: Path, one: Mapping[str, Any]) -> str:
-        label, values = f"node.labels[{string_text(one['key'])}]", one.get("values") or []
+    def _expression(self, path: Path, expression: Mapping[str, Any]) -> str:
+        label, values = f"node.labels[{string_text(expression['key'])}]", expression.get("values") or []
         listed = f"[{', '.join(string_text(value) for value in values)}]"
-        match one["operator"]:
+        match expression["operator"]:
             case "In" if values:
                 return f"has {label} and {label} in {listed}"
             case "NotIn" if values:
@@ -82,20 +82,24 @@ class NodeSelectorTranslator:
             case "DoesNotExist" if not values:
                 return f"not has {label}"
             case "Gt" | "Lt" as operator if len(values) == 1 and _is_integer(values[0]):
-                name = self.inputs.setdefault(one["key"], f"added_label_{len(self.inputs) + 1}")
+                name = self.inputs.setdefault(expression["key"], f"added_label_{len(self.inputs) + 1}")
                 return f"has {name} and {name} {'>' if operator == 'Gt' else '<'} {int(values[0])}"
             case operator:
                 raise self.report.document.unusable_file(
-                    path, f"{operator} does not go with the values {values}"
+                    path, f"operator {operator} does not accept the values {values}"
                 )
 
-    def _field(self, path: Path, one: Mapping[str, Any]) -> str:
-        values = one.get("values") or []
-        if one["key"] != "metadata.name" or one["operator"] not in ("In", "NotIn") or len(values) != 1:
+    def _field(self, path: Path, requirement: Mapping[str, Any]) -> str:
+        values = requirement.get("values") or []
+        if (
+            requirement["key"] != "metadata.name"
+            or requirement["operator"] not in ("In", "NotIn")
+            or len(values) != 1
+        ):
             raise self.report.document.unusable_file(
-                path, "a field is matched by `metadata.name`, In or NotIn, and one value"
+                path, "a field selector must have key `metadata.name`, operator In or NotIn, and one value"
             )
-        return f"node.name {'==' if one['operator'] == 'In' else '!='} {string_text(values[0])}"
+        return f"node.name {'==' if requirement['operator'] == 'In' else '!='} {string_text(values[0])}"
 
 
 def _is_integer(text: str) -> bool:

@@ -1,7 +1,6 @@
-"""What this language has for the work of a plugin or an extender that is not kube-scheduler's own.
+"""Suggests policy features that replace a third-party plugin or extender.
 
-A hint for the reader who has to write that part anew: known ones by their name, others by the extension points at
-which they stand.
+Known plugins have a hint of their own; others get a hint for the extension points that they use.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,21 +10,21 @@ _KNOWN_ALTERNATIVES: Mapping[str, str] = {
     "minAvailable; policies/gang-batch.policy does this",
     "NetworkTraffic": "a `metric` with a rate of node_network_receive_bytes_total and `score ... lower` on it; "
     "policies/network-aware.policy does this",
-    "yoda": "its custom resource Scv cannot be read; what it says of the cards of a node must come as a `metric` or as "
-    "labels and annotations of nodes; `queue by` on an input of the label scv/priority does its order",
+    "yoda": "its custom resource Scv cannot be read; provide the data about GPU cards as a `metric` or as labels and "
+    "annotations of nodes; `queue by` on an input of the label scv/priority gives the same order",
     "Coscheduling": "`gang by` on an input of the pod group's label; policies/gang-batch.policy does this",
     "TargetLoadPacking": "a `metric` of the nodes' cpu use and `score ... higher` on it",
     "LoadVariationRiskBalancing": "`metric`s of mean and deviation and a `score` on an expression of both",
     "NodeResourcesAllocatable": "`score ... lower node.allocatable.memory normalize minmax`, or `higher`",
-    "safe-overload": "inputs of the nodes' annotations mean-free-cpu, std-free-cpu and their like, and rules on "
-    "them; the Beta distribution has no function here, mean plus deviations over capacity comes near it",
+    "safe-overload": "inputs of the nodes' annotations such as mean-free-cpu and std-free-cpu, and rules on them; "
+    "there is no function for the Beta distribution, mean plus deviations over capacity approximates it",
     "safe-balance": "inputs of the nodes' annotations mean-free-cpu and std-free-cpu, and a `score` on an expression of "
     "both",
     "congestion": "an input of the nodes' annotation congestion-factor and `score ... lower` on it",
-    "pigeon-holing": "it judges all nodes together after placing the pod, which a score on one node cannot; "
+    "pigeon-holing": "it scores all nodes together after placing the pod, which a score of one node cannot do; "
     "node_resources_fit with `strategy = most_allocated` packs, `least_allocated` spreads",
-    "rl-priority": "its rewards live in a store of its own; what it learnt must come as a `metric`",
-    "foo": "nothing: it accepts every node and scores all alike",
+    "rl-priority": "it keeps its rewards in its own store; provide them as a `metric`",
+    "foo": "nothing is needed: it accepts every node and gives all the same score",
 }
 
 _POINT_ALTERNATIVES: Mapping[str, str] = {
@@ -34,23 +33,23 @@ _POINT_ALTERNATIVES: Mapping[str, str] = {
     "preFilter": "`gang by`, or a `filter` with `when`",
     "filter": "`filter NAME require ...`",
     "postFilter": "`preemption { victims = ... }`",
-    "preScore": "a `score`, which has no step before it",
+    "preScore": "a `score`",
     "score": "`score NAME weight N ...`, on a `metric` where it reads measurements",
     "permit": "`gang by`",
 }
 
 
 def plugin_alternative(name: str, points: Iterable[str]) -> str:
-    """What would take its place."""
+    """The hint for a plugin that is enabled at these extension points."""
     if name in _KNOWN_ALTERNATIVES:
         return f"instead: {_KNOWN_ALTERNATIVES[name]}"
-    found = list(
+    alternatives = list(
         dict.fromkeys(_POINT_ALTERNATIVES[point] for point in points if point in _POINT_ALTERNATIVES)
     )
-    return f"instead: {', '.join(found)}" if found else "a policy has nothing for what it does there"
+    return f"instead: {', '.join(alternatives)}" if alternatives else "a policy has no equivalent"
 
 
 def extender_alternative(verbs: Iterable[str]) -> str:
-    """What a policy has for the work of a known one, by what its verbs are called; empty where it is not known."""
-    known = [_KNOWN_ALTERNATIVES.get(called.rstrip("/").rpartition("/")[2]) for called in verbs]
-    return "; ".join(dict.fromkeys(one for one in known if one))
+    """The hint for a known extender, found by the names of its verbs; empty if it is unknown."""
+    known = [_KNOWN_ALTERNATIVES.get(verb.rstrip("/").rpartition("/")[2]) for verb in verbs]
+    return "; ".join(dict.fromkeys(alternative for alternative in known if alternative))

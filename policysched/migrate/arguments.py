@@ -1,7 +1,7 @@
-"""What `pluginConfig` says to kube-scheduler's plugins, as parameters of ours.
+"""Translates the arguments in `pluginConfig` to parameters of built-in rules.
 
-A parameter is written where the built-in has it and the value is not its default; what no parameter expresses is
-reported. One function a plugin, found by its name.
+A parameter is written if the built-in rule has it and the value is not its default; other arguments
+are reported. There is one function per plugin.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,30 +28,32 @@ _TYPES = {
 
 
 _BIND_TIMEOUT_MAX_S = next(
-    one.high for one in BUILTINS["volume_binding"].filter_parameters if one.name == "bind_timeout_seconds"
+    parameter.high
+    for parameter in BUILTINS["volume_binding"].filter_parameters
+    if parameter.name == "bind_timeout_seconds"
 )
 _DO_NOT_SCHEDULE, _SCHEDULE_ANYWAY = "DoNotSchedule", "ScheduleAnyway"
 _CONSTRAINT_DEFAULTS = {"minDomains": 1, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}
 
 
 def score_parameters(report: ImportReport, path: Path, plugin: str, args: JsonObject) -> ParamValues:
-    """The parameters of the score that the plugin is. `path` leads to its `args`."""
+    """The parameters of the plugin's score. `path` leads to its `args`."""
     read = _READERS.get(plugin)
     return read(report, path, args) if read is not None else {}
 
 
 def parameters_text(builtin: str, params: ParamValues, *, of_filter: bool = False) -> str:
-    """`{ strategy = most_allocated }`, only what is not the default; empty where all is."""
+    """Parameters in braces, `{ strategy = most_allocated }`, without defaults; empty if all are defaults."""
     declaration = BUILTINS[builtin]
     listed = declaration.filter_parameters if of_filter else declaration.parameters
-    known = {one.name: one for one in listed}
+    known = {parameter.name: parameter for parameter in listed}
     assert params.keys() <= known.keys(), f"{builtin} has no {params.keys() - known.keys()}"
-    said = [
+    texts = [
         f"{name} = {_text(known[name], value)}"
         for name, value in params.items()
         if value != known[name].default
     ]
-    return f"{{ {', '.join(said)} }}" if said else ""
+    return f"{{ {', '.join(texts)} }}" if texts else ""
 
 
 def _text(parameter: BuiltinParameter, value: BuiltinParamValue) -> str:
@@ -65,7 +67,9 @@ def _text(parameter: BuiltinParameter, value: BuiltinParamValue) -> str:
 
 def _has(plugin: str, parameter: str) -> bool:
     builtin = BUILTIN_BY_PLUGIN.get(plugin)
-    return builtin is not None and any(one.name == parameter for one in BUILTINS[builtin].parameters)
+    return builtin is not None and any(
+        declared.name == parameter for declared in BUILTINS[builtin].parameters
+    )
 
 
 # ── one plugin each ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -98,7 +102,10 @@ def _fit(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
 
 
 def _legacy_strategy_plugin(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
-    """The arguments of a plugin that is a strategy of NodeResourcesFit now, which the caller adds."""
+    """The arguments of a former plugin that is now a strategy of NodeResourcesFit.
+
+    The caller adds the strategy.
+    """
     params: ParamValues = {"resources": _resources(report, (*path, "resources"), args.get("resources"))}
     if args.get("shape"):
         params["shape"] = _utilization_shape(report, (*path, "shape"), args["shape"])
@@ -110,9 +117,7 @@ def _balanced(report: ImportReport, path: Path, args: JsonObject) -> ParamValues
     resources = _resources(report, at, args.get("resources"))
     for index, (_, weight) in enumerate(resources):
         if weight != 1:
-            raise report.document.unusable_file(
-                (*at, index, "weight"), f"{weight} is not 1, the only weight it takes"
-            )
+            raise report.document.unusable_file((*at, index, "weight"), f"the weight must be 1, not {weight}")
     return {"resources": resources}
 
 
@@ -124,7 +129,9 @@ def _inter_pod(report: ImportReport, path: Path, args: JsonObject) -> ParamValue
             params["hard_pod_affinity_weight"] = weight
         elif weight != 1:
             report.add_not_imported(
-                (*path, "hardPodAffinityWeight"), f"hardPodAffinityWeight {weight}", "no built-in has it yet"
+                (*path, "hardPodAffinityWeight"),
+                f"hardPodAffinityWeight {weight}",
+                "no built-in rule supports it",
             )
     if args.get("ignorePreferredTermsOfExistingPods"):
         params["ignore_preferred_terms_of_existing_pods"] = "yes"
@@ -135,25 +142,25 @@ def _spread(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
     constraints, kind = args.get("defaultConstraints") or (), args.get("defaultingType", "System")
     if kind == "System" and constraints:
         raise report.document.unusable_file((*path, "defaultConstraints"), "needs `defaultingType: List`")
-    for index, one in enumerate(constraints):
+    for index, constraint in enumerate(constraints):
         at = (*path, "defaultConstraints", index)
         kinds = [(each["topologyKey"], each["whenUnsatisfiable"]) for each in constraints[: index + 1]]
         if kinds[-1] in kinds[:-1]:
-            raise report.document.unusable_file(at, f"a second {kinds[-1][1]} on {kinds[-1][0]}")
+            raise report.document.unusable_file(at, f"a second constraint {kinds[-1][1]} on {kinds[-1][0]}")
         for field, usual in _CONSTRAINT_DEFAULTS.items():
-            if one.get(field) not in (None, usual):
-                what = f"{field} {one[field]} of the default constraint on {one['topologyKey']}"
-                report.add_not_imported((*at, field), what, f"in a policy it is {usual}")
+            if constraint.get(field) not in (None, usual):
+                what = f"{field} {constraint[field]} of the default constraint on {constraint['topologyKey']}"
+                report.add_not_imported((*at, field), what, f"a policy always uses {usual}")
     return {"default_constraints": _max_skews(constraints, _SCHEDULE_ANYWAY)} if kind == "List" else {}
 
 
 def filter_parameters(plugin: str, args: JsonObject) -> ParamValues:
-    """Of the plugin's filter, after `score_parameters` has looked at all of it."""
+    """The parameters of the plugin's filter. `score_parameters` has validated the arguments."""
     match plugin:
         case "NodeResourcesFit":
             return {
-                ours: frozenset(str(one) for one in args.get(theirs) or ())
-                for theirs, ours in (
+                parameter: frozenset(str(name) for name in args.get(field) or ())
+                for field, parameter in (
                     ("ignoredResources", "ignored_resources"),
                     ("ignoredResourceGroups", "ignored_resource_groups"),
                 )
@@ -169,8 +176,12 @@ def filter_parameters(plugin: str, args: JsonObject) -> ParamValues:
 
 
 def _max_skews(constraints: Iterable[JsonObject], kind: str) -> BuiltinParamValue:
-    found = [(one["topologyKey"], one["maxSkew"]) for one in constraints if one["whenUnsatisfiable"] == kind]
-    return tuple(found) or "none"
+    max_skews = [
+        (constraint["topologyKey"], constraint["maxSkew"])
+        for constraint in constraints
+        if constraint["whenUnsatisfiable"] == kind
+    ]
+    return tuple(max_skews) or "none"
 
 
 def _preemption(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
@@ -179,19 +190,19 @@ def _preemption(report: ImportReport, path: Path, args: JsonObject) -> ParamValu
             report.add_not_imported(
                 (*path, field),
                 f"{field} {args[field]}",
-                "how many nodes preemption tries is not a policy's to say",
+                "a policy cannot limit the number of candidate nodes of preemption",
             )
     return {}
 
 
 def _volumes(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
     if _bind_timeout_s(args) < 0:
-        raise report.document.unusable_file((*path, "bindTimeoutSeconds"), "is not to be negative")
+        raise report.document.unusable_file((*path, "bindTimeoutSeconds"), "must not be negative")
     if _bind_timeout_s(args) > _BIND_TIMEOUT_MAX_S:
         report.add_not_imported(
             (*path, "bindTimeoutSeconds"),
             f"bindTimeoutSeconds {args['bindTimeoutSeconds']}",
-            f"claims are waited for {_BIND_TIMEOUT_MAX_S} s at the most",
+            f"the limit is {_BIND_TIMEOUT_MAX_S} s",
         )
     if args.get("shape"):
         report.add_not_imported(
@@ -206,7 +217,7 @@ def _bind_timeout_s(args: JsonObject) -> int:
 
 def _devices(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
     if "filterTimeout" in args:
-        why = "a search for devices is bounded by how many it looks at, not by time"
+        why = "the search for devices is limited by the number of devices, not by time"
         report.add_not_imported((*path, "filterTimeout"), f"filterTimeout {args['filterTimeout']}", why)
     if "bindingTimeout" in args:
         parse_duration_s(report, (*path, "bindingTimeout"), args["bindingTimeout"])
@@ -225,28 +236,30 @@ _READERS: Mapping[str, Callable[[ImportReport, Path, JsonObject], ParamValues]] 
 }
 
 
-# ── their parts ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── parts of arguments ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _resources(
     report: ImportReport, path: Path, given: list[JsonObject] | None
 ) -> tuple[tuple[str, int], ...]:
-    """Weights by resource; none, or 0, counts as 1. Without any: cpu and memory."""
+    """Weights by resource. A missing weight, or 0, means 1. The default resources are cpu and memory."""
     if not given:
         return (("cpu", 1), ("memory", 1))
-    found: dict[str, int] = {}
-    for index, one in enumerate(given):
-        if one["name"] in found:
-            raise report.document.unusable_file((*path, index), f"`{one['name']}` is given twice")
-        found[one["name"]] = one.get("weight") or 1
-    return tuple(found.items())
+    weights: dict[str, int] = {}
+    for index, resource in enumerate(given):
+        if resource["name"] in weights:
+            raise report.document.unusable_file((*path, index), f"`{resource['name']}` is given twice")
+        weights[resource["name"]] = resource.get("weight") or 1
+    return tuple(weights.items())
 
 
 def _utilization_shape(
     report: ImportReport, path: Path, given: list[JsonObject]
 ) -> tuple[tuple[int, int], ...]:
-    points = tuple((one.get("utilization", 0), one.get("score", 0)) for one in given)
+    points = tuple((point.get("utilization", 0), point.get("score", 0)) for point in given)
     for index in range(1, len(points)):
         if points[index - 1][0] >= points[index][0]:
-            raise report.document.unusable_file((*path, index), "utilization must grow from point to point")
+            raise report.document.unusable_file(
+                (*path, index), "utilization must increase from point to point"
+            )
     return points

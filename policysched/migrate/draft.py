@@ -1,8 +1,9 @@
-"""A policy in the making, and its text.
+"""The draft of an imported policy, and its text.
 
-Two forms. Where the filters are those of kube-scheduler in their order, perhaps without some, the text is `include
-kube_default` and what differs: it goes on covering what later versions of policysched add. Where the configuration
-lists them itself (`*` disabled, or another order), they stand by name.
+There are two forms. If the filters are those of kube-scheduler in the default order, perhaps without
+some, the text is `include kube_default` and the differences; such a policy gains the built-in rules
+of later versions of policysched. If the configuration lists its plugins (`*` disabled, or another
+order), the rules are written by name.
 """
 
 import re
@@ -26,7 +27,7 @@ def is_policy_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DraftScore:
-    """`params` as they are written in braces, empty where all are the defaults."""
+    """A score. `params` is the text in braces, empty if all parameters have their defaults."""
 
     name: str
     weight: int
@@ -35,8 +36,12 @@ class DraftScore:
 
 @dataclass(slots=True)
 class PolicyDraft:
-    """`filters` and `scores` are built-ins in their order, `filter_params` what the filters have in braces, `custom_filters`, `custom_scores` and `extenders` whole statements.
-    `lists_plugins`: the configuration itself says which plugins there are."""
+    """The parts of a policy.
+
+    `filters` and `scores` are built-in rules in order; `filter_params` is the text in braces of filters;
+    `custom_filters`, `custom_scores` and `extenders` are whole statements. `lists_plugins`: the
+    configuration lists its plugins instead of changing the defaults.
+    """
 
     name: str
     origin: str
@@ -49,7 +54,7 @@ class PolicyDraft:
     custom_filters: list[str] = field(default_factory=list)
     custom_scores: list[str] = field(default_factory=list)
     extenders: list[str] = field(default_factory=list)
-    not_covered: list[str] = field(default_factory=list)  # what was not imported, for the comment at the top
+    not_covered: list[str] = field(default_factory=list)  # listed in the comment at the top
 
 
 def policy_text(draft: PolicyDraft) -> str:
@@ -78,9 +83,9 @@ def _head(draft: PolicyDraft) -> Iterator[str]:
     if draft.not_covered:
         yield "#"
         yield "# Not imported:"
-        for one in draft.not_covered:
+        for item in draft.not_covered:
             yield from wrap(
-                _comment_text(one),
+                _comment_text(item),
                 110,
                 initial_indent="# - ",
                 subsequent_indent="#   ",
@@ -95,17 +100,17 @@ def _head(draft: PolicyDraft) -> Iterator[str]:
 
 
 def _ignored_warnings(draft: PolicyDraft) -> Iterator[tuple[str, str]]:
-    """Warnings about the policy as a whole that say what the configuration wants."""
+    """Codes of policy-wide warnings that the configuration causes on purpose, with the reason."""
     if "node_resources_fit" not in draft.filters:
         yield "PS406", "NodeResourcesFit does not filter in the configuration"
     if "taint_toleration" not in draft.filters:
         yield "PS407", "TaintToleration does not filter in the configuration"
     if draft.name == "default-scheduler":
-        yield "PS412", "kube-scheduler must not run beside this policy: both would place the same pods"
+        yield "PS412", "do not run kube-scheduler with this policy: both would place the same pods"
 
 
 def _comment_text(text: str) -> str:
-    """For a comment: one line, and nothing that a template tool would replace."""
+    """Text for a comment: one line, without template expressions such as `{{` and `${`."""
     return re.sub(r"([{$])(?=[{(])", r"\1 ", " ".join(text.split()))
 
 
@@ -113,45 +118,45 @@ def _comment_text(text: str) -> str:
 
 
 def _has_default_order(draft: PolicyDraft) -> bool:
-    """Whether the filters stand as in `include kube_default`, perhaps with some left out."""
+    """Whether the filters have the order of `include kube_default`; some may be missing."""
     kept = set(draft.filters)
     return draft.filters == [name for name in BUILTINS if name in kept]
 
 
 def _include_statements(draft: PolicyDraft) -> list[str]:
     lines = ["include kube_default"]
-    scores = {one.name: one for one in draft.scores}
-    again: list[str] = []
+    scores = {score.name: score for score in draft.scores}
+    scores_of_dropped: list[str] = []
     for name, declaration in BUILTINS.items():
         filters_here, score = name in draft.filters, scores.get(name)
         if filters_here and draft.filter_params.get(name):
             lines.append(f"replace {_filter(draft, name)}")
         if declaration.filters and not filters_here:
             lines.append(f"drop {name}")
-            again += [_score(score)] if score is not None else []
+            scores_of_dropped += [_score(score)] if score is not None else []
         elif declaration.scores and score is None and not filters_here:
             lines.append(f"drop {name}")
         elif declaration.scores and score is None:
             lines.append(
-                f"reweight {name} 0  # policysched: ignore[PS307] {declaration.plugin} filters, and does not score"
+                f"reweight {name} 0  # policysched: ignore[PS307] {declaration.plugin} filters and does not score"
             )
         elif score is not None and score.params:
             lines.append(f"replace {_score(score)}")
         elif score is not None and score.weight != declaration.default_weight:
             lines.append(f"reweight {name} {score.weight}")
-    return [*lines, *again]
+    return [*lines, *scores_of_dropped]
 
 
 def _explicit_statements(draft: PolicyDraft) -> list[str]:
     lines = [_filter(draft, name) for name in draft.filters]
     if lines and draft.scores:
         lines.append("")
-    return [*lines, *(_score(one) for one in draft.scores)]
+    return [*lines, *(_score(score) for score in draft.scores)]
 
 
 def _filter(draft: PolicyDraft, name: str) -> str:
     return f"filter {name} {draft.filter_params.get(name, '')}".rstrip()
 
 
-def _score(one: DraftScore) -> str:
-    return f"score {one.name} weight {one.weight} {one.params}".rstrip()
+def _score(score: DraftScore) -> str:
+    return f"score {score.name} weight {score.weight} {score.params}".rstrip()

@@ -1,7 +1,7 @@
-"""Extenders: HTTP services that kube-scheduler asks, as settings (where each is) and statements (that it is asked).
+"""Extenders: HTTP services called by kube-scheduler, imported as settings and `extender` statements.
 
-A score that an extender does not give counts nothing in kube-scheduler: `missing worst`. Of its verbs preempt and bind have no
-counterpart, and they are listed.
+A score that an extender does not return counts as zero in kube-scheduler: `missing worst`. The verbs
+preempt and bind have no counterpart and are reported.
 """
 
 import re
@@ -19,16 +19,18 @@ from policysched.migrate.report import ImportReport
 
 _TLS = {"caFile": "ca", "certFile": "certificate", "keyFile": "key", "serverName": "server_name"}
 _NOT_IMPORTED = {
-    "preemptVerb": "a pod about which an extender has a say evicts nobody",
-    "bindVerb": "pods are bound by policysched itself",
+    "preemptVerb": "a pod that an extender handles does not preempt",
+    "bindVerb": "policysched binds pods itself",
 }
 _TIMEOUT_MAX_S = 86400
 
 
 @dataclass(slots=True)
 class ImportedExtenders:
-    """`settings` by the name that they get here; `statements` are the same for every policy, and so are the resources that extenders
-    see to in the scheduler's stead."""
+    """Settings by the name of the extender, and what every policy of the file has in common.
+
+    `ignored_resources` are handled by extenders and ignored by the scheduler.
+    """
 
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     statements: list[str] = field(default_factory=list)
@@ -38,89 +40,91 @@ class ImportedExtenders:
 def import_extenders(
     report: ImportReport, given: list[Mapping[str, Any]], taken: Mapping[str, dict[str, Any]]
 ) -> ImportedExtenders:
-    """Lists what cannot be expressed of them. The settings contain what is `taken` already."""
-    found = ImportedExtenders(dict(taken))
-    for index, one in enumerate(given):
+    """Import extenders and report what cannot be expressed. The settings include `taken`."""
+    imported = ImportedExtenders(dict(taken))
+    for index, extender in enumerate(given):
         path: Path = ("extenders", index)
-        _report_not_imported(report, path, one)
-        found.ignored_resources += [
+        _report_not_imported(report, path, extender)
+        imported.ignored_resources += [
             resource["name"]
-            for resource in one.get("managedResources") or ()
+            for resource in extender.get("managedResources") or ()
             if resource.get("ignoredByScheduler")
         ]
-        if not one.get("filterVerb") and not one.get("prioritizeVerb"):
-            report.add_note(
-                path, f"extender {one['urlPrefix']}", "it is asked neither to filter nor to score"
-            )
+        if not extender.get("filterVerb") and not extender.get("prioritizeVerb"):
+            report.add_note(path, f"extender {extender['urlPrefix']}", "it neither filters nor scores")
             continue
-        name = _extender_name(one, found.settings)
-        found.settings[name] = _settings(report, path, one)
+        name = _extender_name(extender, imported.settings)
+        imported.settings[name] = _settings(report, path, extender)
         statement = f"extender {name}"
-        if one.get("prioritizeVerb"):
-            statement += f" weight {_weight(report, path, one)} missing worst"
-        found.statements.append(statement)
+        if extender.get("prioritizeVerb"):
+            statement += f" weight {_weight(report, path, extender)} missing worst"
+        imported.statements.append(statement)
         instead = alternatives.extender_alternative(
-            [one.get("filterVerb") or "", one.get("prioritizeVerb") or ""]
+            [extender.get("filterVerb") or "", extender.get("prioritizeVerb") or ""]
         )
-        said = f"asked by `extender {name}`, which --settings writes the address of"
+        why = f"called by `extender {name}`; --settings writes its address"
         report.add_note(
             path,
-            f"extender {one['urlPrefix']}",
-            f"{said}; as rules of a policy: {instead}" if instead else said,
+            f"extender {extender['urlPrefix']}",
+            f"{why}; as rules of a policy: {instead}" if instead else why,
         )
-    return found
+    return imported
 
 
-def _report_not_imported(report: ImportReport, path: Path, one: Mapping[str, Any]) -> None:
+def _report_not_imported(report: ImportReport, path: Path, extender: Mapping[str, Any]) -> None:
     for verb, why in _NOT_IMPORTED.items():
-        if one.get(verb):
-            report.add_not_imported((*path, verb), f"verb {one[verb]} of extender {one['urlPrefix']}", why)
+        if extender.get(verb):
+            report.add_not_imported(
+                (*path, verb), f"verb {extender[verb]} of extender {extender['urlPrefix']}", why
+            )
 
 
-def _settings(report: ImportReport, path: Path, one: Mapping[str, Any]) -> dict[str, Any]:
-    url = one["urlPrefix"]
+def _settings(report: ImportReport, path: Path, extender: Mapping[str, Any]) -> dict[str, Any]:
+    url = extender["urlPrefix"]
     if not re.match(r"https?://[^ ]+$", url):
-        raise report.document.unusable_file((*path, "urlPrefix"), f"`{url}` is no http or https URL")
+        raise report.document.unusable_file((*path, "urlPrefix"), f"`{url}` is not an http or https URL")
     settings: dict[str, Any] = {"url": url}
-    for theirs, ours in (("filterVerb", "filter"), ("prioritizeVerb", "prioritize")):
-        if one.get(theirs):
-            settings[ours] = one[theirs]
-    if one.get("httpTimeout"):
-        settings["timeout_s"] = _timeout_s(report, (*path, "httpTimeout"), one["httpTimeout"])
-    if one.get("ignorable"):
+    for verb, setting in (("filterVerb", "filter"), ("prioritizeVerb", "prioritize")):
+        if extender.get(verb):
+            settings[setting] = extender[verb]
+    if extender.get("httpTimeout"):
+        settings["timeout_s"] = _timeout_s(report, (*path, "httpTimeout"), extender["httpTimeout"])
+    if extender.get("ignorable"):
         settings["ignorable"] = True
-    if not one.get("nodeCacheCapable"):
+    if not extender.get("nodeCacheCapable"):
         settings["whole_nodes"] = True
-    resources = [resource["name"] for resource in one.get("managedResources") or ()]
+    resources = [resource["name"] for resource in extender.get("managedResources") or ()]
     if resources:
         settings["resources"] = resources
     if url.startswith("https:"):
-        tls = _tls(report, path, one)
+        tls = _tls(report, path, extender)
         if tls:
             settings["tls"] = tls
     return settings
 
 
-def _tls(report: ImportReport, path: Path, one: Mapping[str, Any]) -> dict[str, Any]:
-    given = one.get("tlsConfig") or {}
-    tls = {ours: given[theirs] for theirs, ours in _TLS.items() if given.get(theirs)}
-    for data, ours in (("caData", "ca"), ("certData", "certificate"), ("keyData", "key")):
+def _tls(report: ImportReport, path: Path, extender: Mapping[str, Any]) -> dict[str, Any]:
+    given = extender.get("tlsConfig") or {}
+    tls = {setting: given[option] for option, setting in _TLS.items() if given.get(option)}
+    for data, setting in (("caData", "ca"), ("certData", "certificate"), ("keyData", "key")):
         if given.get(data):
             report.add_not_imported(
-                (*path, "tlsConfig", data), data, f"write it to a file, and name that file as `{ours}`"
+                (*path, "tlsConfig", data), data, f"write it to a file and set `{setting}` to its path"
             )
     if ("certificate" in tls) != ("key" in tls):
-        raise report.document.unusable_file((*path, "tlsConfig"), "a certificate and its key belong together")
+        raise report.document.unusable_file(
+            (*path, "tlsConfig"), "a certificate needs its key, and a key its certificate"
+        )
     authority = "ca" in tls or given.get("caData")
     if given.get("insecure") or not authority:
         tls["insecure"] = True
-        why = "its certificate is not verified, as by kube-scheduler; name a `ca` instead of `insecure`"
-        report.add_note((*path, "tlsConfig"), f"extender {one['urlPrefix']}", why)
+        why = "its certificate is not verified, as in kube-scheduler; set `ca` instead of `insecure`"
+        report.add_note((*path, "tlsConfig"), f"extender {extender['urlPrefix']}", why)
     return tls
 
 
 def _timeout_s(report: ImportReport, path: Path, given: str | int) -> float:
-    """A duration as Go writes it; the old Policy has nanoseconds."""
+    """Read a Go duration, or the nanoseconds of the legacy Policy."""
     if isinstance(given, str):
         return parse_duration_s(report, path, given)
     seconds = given / 1e9
@@ -129,8 +133,8 @@ def _timeout_s(report: ImportReport, path: Path, given: str | int) -> float:
     return int(seconds) if seconds.is_integer() else seconds
 
 
-def _weight(report: ImportReport, path: Path, one: Mapping[str, Any]) -> int:
-    weight: int = one.get("weight", 1)
+def _weight(report: ImportReport, path: Path, extender: Mapping[str, Any]) -> int:
+    weight: int = extender.get("weight", 1)
     if not 0 < weight <= WEIGHT_MAX:
         raise report.document.unusable_file(
             (*path, "weight"), f"{weight} is not between 1 and {WEIGHT_MAX:,}"
@@ -138,12 +142,16 @@ def _weight(report: ImportReport, path: Path, one: Mapping[str, Any]) -> int:
     return weight
 
 
-def _extender_name(one: Mapping[str, Any], taken: Mapping[str, object]) -> str:
-    """After its host, or after what it is asked where that is this machine or an address."""
-    host = urlsplit(one["urlPrefix"]).hostname or ""
+def _extender_name(extender: Mapping[str, Any], taken: Mapping[str, object]) -> str:
+    """A name after the extender's host, or after its verb if the host is localhost or an address."""
+    host = urlsplit(extender["urlPrefix"]).hostname or ""
     first = host.partition(".")[0]
     if first == "localhost" or not re.search("[a-z]", first) or ":" in host:
-        first = (one.get("filterVerb") or one.get("prioritizeVerb") or "").rstrip("/").rpartition("/")[2]
+        first = (
+            (extender.get("filterVerb") or extender.get("prioritizeVerb") or "")
+            .rstrip("/")
+            .rpartition("/")[2]
+        )
     base = re.sub(r"\W", "_", first, flags=re.ASCII) or "extender"
     if not re.match("[A-Za-z_]", base) or base in RESERVED_NAMES:
         base = f"extender_{base}"

@@ -1,4 +1,4 @@
-"""From a file to policies, settings and the report: the whole way, for one file."""
+"""Converts one configuration file to policies, settings and a report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ DEFAULT_NAME = "default-scheduler"
 
 @dataclass(slots=True)
 class ImportResult:
-    """`policies` are texts by the policy's name, in the file's order. `settings` fit `schemas/settings.json`."""
+    """`policies` are texts by name, in the order of the file. `settings` follow `schemas/settings.json`."""
 
     policies: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -35,9 +35,9 @@ class ImportResult:
 
 
 def import_config(text: str, name: str, renames: Mapping[str, str] | None = None) -> ImportResult:
-    """`name` is what the file is called in messages; `renames` gives policies other names than the schedulerName.
+    """Import a configuration. `name` names the file in messages; `renames` maps a schedulerName to a policy name.
 
-    Raises UnusableFile, one line with a place, for what kube-scheduler itself would not start with.
+    Raises UnusableFile, one line with the position, for a configuration that kube-scheduler rejects.
     """
     importer = _Importer(dict(renames or {}))
     for document in parse_documents(text, name):
@@ -45,7 +45,7 @@ def import_config(text: str, name: str, renames: Mapping[str, str] | None = None
     unused = [old for old in importer.renames if old not in importer.renamed]
     if unused:
         known = ", ".join(importer.names) or "none"
-        raise UnusableFile(f"{name}: no profile is called `{unused[0]}` (profiles: {known})")
+        raise UnusableFile(f"{name}: no profile is named `{unused[0]}` (profiles: {known})")
     return importer.result
 
 
@@ -65,7 +65,9 @@ class _Importer:
             case "KubeSchedulerConfiguration":
                 self._import_configuration(report)
             case _:
-                raise document.unusable_file((), "is neither a KubeSchedulerConfiguration nor an old Policy")
+                raise document.unusable_file(
+                    (), "is neither a KubeSchedulerConfiguration nor a legacy Policy"
+                )
         self.result.not_imported += report.not_imported
         self.result.notes += report.notes
 
@@ -76,14 +78,14 @@ class _Importer:
         self._import_extenders(report, given)
         name = self._policy_name(report, (), DEFAULT_NAME)
         draft = LegacyPolicyImporter(report, given, self.extenders.ignored_resources).draft(
-            name, f"From {report.document.name}, an old Policy of kube-scheduler."
+            name, f"From {report.document.name}, a legacy Policy of kube-scheduler."
         )
         draft.extenders = self.extenders.statements
         self.result.policies[name] = policy_text(draft)
 
     def _import_extenders(self, report: ImportReport, given: Mapping[str, Any]) -> None:
-        """They are asked by every policy of the file, as kube-scheduler asks them for every profile."""
-        taken = self.extenders.settings  # of other documents in the file, whose policies ask their own
+        """Import the extenders. Every policy of the file calls them, as every profile of kube-scheduler does."""
+        taken = self.extenders.settings  # the extenders of earlier documents in the file
         self.extenders = import_extenders(report, given.get("extenders") or [], taken)
         if self.extenders.settings:
             self.result.settings["extenders"] = self.extenders.settings
@@ -92,8 +94,10 @@ class _Importer:
         document, given = report.document, report.document.value
         version = VERSIONS.get(given.get("apiVersion"))
         if version is None:
-            known = ", ".join(one.name for one in VERSIONS.values())
-            raise document.unusable_file(("apiVersion",), f"is not {API_GROUP}/ and one of {known}")
+            known = ", ".join(known_version.name for known_version in VERSIONS.values())
+            raise document.unusable_file(
+                ("apiVersion",), f"is not {API_GROUP}/VERSION with VERSION one of {known}"
+            )
         _report_schema_violations(
             report, "kube-scheduler-configuration", strict=version.rejects_unknown_fields
         )
@@ -104,7 +108,7 @@ class _Importer:
         at_top = not given.get("profiles")
         if at_top and not version.rejects_unknown_fields:
             _algorithm_source(report, given)
-            profiles = [given]  # v1alpha1 has one profile, whose fields stand at the top
+            profiles = [given]  # v1alpha1 has one profile, with its fields at the top level
         for index, profile in enumerate(profiles):
             path: Path = () if at_top else ("profiles", index)
             self._import_profile(report, path, index, profile, version, alone=len(profiles) == 1)
@@ -121,11 +125,11 @@ class _Importer:
     ) -> None:
         scheduler = given.get("schedulerName") or (DEFAULT_NAME if alone else None)
         if scheduler is None:
-            raise report.document.unusable_file(path, "one of several profiles needs a `schedulerName`")
+            raise report.document.unusable_file(path, "with several profiles, each needs a `schedulerName`")
         report.profile = index
         if path and "percentageOfNodesToScore" in given:
             report.add_note(
-                (*path, "percentageOfNodesToScore"), "percentageOfNodesToScore", "all nodes are looked at"
+                (*path, "percentageOfNodesToScore"), "percentageOfNodesToScore", "all nodes are evaluated"
             )
         name = self._policy_name(report, (*path, "schedulerName"), scheduler)
         plugins = given.get("plugins") or {}
@@ -156,21 +160,21 @@ class _Importer:
         self.renamed.add(scheduler)
         if not is_policy_name(name):
             raise report.document.unusable_file(
-                path, f"`{name}` cannot name a policy: give it another name, --name {scheduler}=NAME"
+                path, f"`{name}` is not a valid policy name; choose another with --name {scheduler}=NAME"
             )
         if name in self.result.policies:
             raise report.document.unusable_file(
-                path, f"there is a policy `{name}` already: give one another name by --name"
+                path, f"a policy `{name}` exists already; rename one with --name {scheduler}=NAME"
             )
         return name
 
 
 def _report_schema_violations(report: ImportReport, schema_name: str, *, strict: bool) -> None:
-    """What is not as the schema has it. Old versions pass over fields that they do not know; these are listed."""
-    for one in check_schema(report.document, schema_name):
-        if strict or not one.is_unknown_field:
-            raise report.document.unusable_file(one.path, one.message)
-        report.add_not_imported(one.path, "this field", one.message)
+    """Check the document against its schema. Old API versions ignore unknown fields; these are reported."""
+    for violation in check_schema(report.document, schema_name):
+        if strict or not violation.is_unknown_field:
+            raise report.document.unusable_file(violation.path, violation.message)
+        report.add_not_imported(violation.path, "this field", violation.message)
 
 
 _ONLY_ALPHA = (
@@ -185,13 +189,13 @@ _ONLY_ALPHA = (
 
 
 def _report_version_fields(report: ImportReport, given: Mapping[str, Any], version: ConfigVersion) -> None:
-    """Fields that only some versions have."""
+    """Report fields that the API version does not have."""
     for name in _ONLY_ALPHA:
         if version.rejects_unknown_fields and name in given:
-            raise report.document.unusable_file((name,), f"{version.name} has no such field at the top")
-    for index, one in enumerate([given, *(given.get("profiles") or ())]):
+            raise report.document.unusable_file((name,), f"{version.name} has no such field at the top level")
+    for index, section in enumerate([given, *(given.get("profiles") or ())]):
         path: Path = () if index == 0 else ("profiles", index - 1)
-        plugins = one.get("plugins") or {}
+        plugins = section.get("plugins") or {}
         if "multiPoint" in plugins and not version.multi_point:
             raise report.document.unusable_file(
                 (*path, "plugins", "multiPoint"), f"{version.name} has no multiPoint"
@@ -199,33 +203,33 @@ def _report_version_fields(report: ImportReport, given: Mapping[str, Any], versi
         if "unreserve" in plugins:
             if version.rejects_unknown_fields:
                 raise report.document.unusable_file(
-                    (*path, "plugins", "unreserve"), f"{version.name} has no such point"
+                    (*path, "plugins", "unreserve"), f"{version.name} has no such extension point"
                 )
             report.add_not_imported(
                 (*path, "plugins", "unreserve"),
                 "plugins at unreserve",
-                "a policy has nothing for what they do there",
+                "a policy has no equivalent",
             )
 
 
 def _reject_volume_limits_plugins(report: ImportReport, path: Path, plugins: Mapping[str, Any]) -> None:
-    for point, one in plugins.items():
-        for index, plugin in enumerate((one or {}).get("enabled") or ()):
+    for point, plugin_set in plugins.items():
+        for index, plugin in enumerate((plugin_set or {}).get("enabled") or ()):
             if plugin["name"] in VOLUME_LIMITS_PLUGINS:
                 raise report.document.unusable_file(
-                    (*path, point, "enabled", index), f"`{plugin['name']}` is gone since v1"
+                    (*path, point, "enabled", index), f"`{plugin['name']}` was removed in v1"
                 )
 
 
 def _plugin_config(
     report: ImportReport, path: Path, given: list[Mapping[str, Any]]
 ) -> dict[str, PluginArguments]:
-    found: dict[str, PluginArguments] = {}
-    for index, one in enumerate(given):
-        if one["name"] in found:
-            raise report.document.unusable_file((*path, index), f"`{one['name']}` has arguments already")
-        found[one["name"]] = PluginArguments((*path, index, "args"), one.get("args") or {})
-    return found
+    arguments: dict[str, PluginArguments] = {}
+    for index, entry in enumerate(given):
+        if entry["name"] in arguments:
+            raise report.document.unusable_file((*path, index), f"`{entry['name']}` has arguments already")
+        arguments[entry["name"]] = PluginArguments((*path, index, "args"), entry.get("args") or {})
+    return arguments
 
 
 def _algorithm_source(report: ImportReport, given: Mapping[str, Any]) -> None:
@@ -235,10 +239,10 @@ def _algorithm_source(report: ImportReport, given: Mapping[str, Any]) -> None:
         report.add_not_imported(
             ("algorithmSource", "provider"),
             f"provider {provider}",
-            "only the plugins of DefaultProvider are known; ClusterAutoscalerProvider packs, as "
+            "only the plugins of DefaultProvider are imported; to pack pods as ClusterAutoscalerProvider does, use "
             "`replace score node_resources_fit weight 1 { strategy = most_allocated }`",
         )
     if "policy" in source:
         report.add_not_imported(
-            ("algorithmSource", "policy"), "a Policy in another place", "import that file by itself"
+            ("algorithmSource", "policy"), "a Policy in another file or ConfigMap", "import it separately"
         )

@@ -1,7 +1,8 @@
-"""The old Policy of kube-scheduler (until 1.22): predicates, priorities and extenders by name.
+"""The legacy Policy of kube-scheduler (until 1.22): predicates, priorities and extenders by name.
 
-Each name stands for plugins; kube-scheduler itself carried out a Policy so (v1.18
-`pkg/scheduler/framework/plugins/legacy_registry.go`). Predicates run in an order of their own, whatever the file's.
+Each name maps to plugins, as in kube-scheduler (v1.18
+`pkg/scheduler/framework/plugins/legacy_registry.go`). Predicates run in a fixed order, independent of
+their order in the file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ _PREDICATES: Mapping[str, tuple[str, ...]] = {
     "EvenPodsSpread": ("PodTopologySpread",),
     "MatchInterPodAffinity": ("InterPodAffinity",),
 }
-"""In the order in which they run."""
+"""Predicate -> plugins, in the order in which predicates run."""
 
 _REPLACED_BY_TAINTS = frozenset(
     {
@@ -47,7 +48,7 @@ _REPLACED_BY_TAINTS = frozenset(
         "PodToleratesNodeNoExecuteTaints",
     }
 )
-"""Conditions of nodes are taints since 1.12."""
+"""Node conditions became taints in 1.12."""
 
 _MANDATORY = ("CheckNodeUnschedulable", "PodToleratesNodeTaints")
 
@@ -68,12 +69,12 @@ _PRIORITIES: Mapping[str, str] = {
 }
 
 _LABELS_REASON = "node(s) didn't have the requested labels"
-"""kube-scheduler's words where CheckNodeLabelPresence refuses."""
+"""kube-scheduler's reason when CheckNodeLabelPresence rejects a node."""
 
 
 @dataclass(slots=True)
 class LegacyPolicyImporter:
-    """Collects plugins, their arguments and rules of their own from one Policy."""
+    """Collects plugins, their arguments and custom rules from one Policy."""
 
     report: ImportReport
     policy: Mapping[str, Any]
@@ -110,15 +111,15 @@ class LegacyPolicyImporter:
         at["filter"], at["score"] = tuple(self.filters), tuple(self.scores)
         for before, point in (("preFilter", "filter"), ("preScore", "score")):
             at[before] = tuple(
-                one
-                for one in at[point]
-                if one.name in KNOWN_PLUGINS and before in KNOWN_PLUGINS[one.name].points
+                plugin
+                for plugin in at[point]
+                if plugin.name in KNOWN_PLUGINS and before in KNOWN_PLUGINS[plugin.name].points
             )
         at["preEnqueue"] = ()
-        on = {one.name for one in (*self.filters, *self.scores)}
+        on = {plugin.name for plugin in (*self.filters, *self.scores)}
         for point in ("reserve", "preBind"):
-            at[point] = tuple(one for one in at[point] if one.name in on)
-        weights = {one.name: one.weight or 1 for one in self.scores}
+            at[point] = tuple(plugin for plugin in at[point] if plugin.name in on)
+        weights = {plugin.name: plugin.weight or 1 for plugin in self.scores}
         disabled: dict[str, dict[str, Path]] = {"filter": {ALL_PLUGINS: ("predicates",)}} if listed else {}
         defaults = {point: frozenset(name for name, _ in usual[point]) for point in EXTENSION_POINTS}
         return ExtensionPoints(at, weights, disabled, {"multiPoint": frozenset(), **defaults})
@@ -127,13 +128,13 @@ class LegacyPolicyImporter:
 
     def _predicates(self, predicates: list[Mapping[str, Any]]) -> None:
         wanted: dict[str, Path] = {}
-        for index, one in enumerate(predicates):
-            name, path = one["name"], ("predicates", index)
-            if one.get("argument"):
-                self._custom_predicate(path, name, one["argument"])
+        for index, predicate in enumerate(predicates):
+            name, path = predicate["name"], ("predicates", index)
+            if predicate.get("argument"):
+                self._custom_predicate(path, name, predicate["argument"])
             elif name in _REPLACED_BY_TAINTS:
                 self.report.add_note(
-                    path, f"predicate {name}", "taint_toleration does it: the condition is a taint"
+                    path, f"predicate {name}", "taint_toleration covers it: the condition is a taint"
                 )
             elif name in _PREDICATES:
                 wanted.setdefault(name, path)
@@ -143,7 +144,7 @@ class LegacyPolicyImporter:
                 )
         for name in _PREDICATES:
             if name in wanted or name in _MANDATORY:
-                on = {one.name for one in self.filters}
+                on = {filter_plugin.name for filter_plugin in self.filters}
                 self.filters += [
                     EnabledPlugin(plugin, 0, wanted.get(name))
                     for plugin in _PREDICATES[name]
@@ -157,7 +158,7 @@ class LegacyPolicyImporter:
             self.report.add_not_imported(
                 path,
                 f"predicate {name} ({', '.join(argument)})",
-                "pods say it by podAffinity on a topology key now",
+                "use podAffinity with a topology key in the pods",
             )
             return
         word = "has" if presence.get("presence") else "not has"
@@ -166,16 +167,16 @@ class LegacyPolicyImporter:
         self.custom_filters.append(f'filter {rule} require {condition} else "{_LABELS_REASON}"')
 
     def _priorities(self, priorities: list[Mapping[str, Any]]) -> None:
-        for index, one in enumerate(priorities):
-            name, path, weight = one["name"], ("priorities", index), one.get("weight") or 1
-            argument = one.get("argument") or {}
+        for index, priority in enumerate(priorities):
+            name, path, weight = priority["name"], ("priorities", index), priority.get("weight") or 1
+            argument = priority.get("argument") or {}
             if "labelPreference" in argument:
                 self._add_label_preference(argument["labelPreference"], weight)
             elif "serviceAntiAffinity" in argument:
                 self.report.add_not_imported(
                     path,
                     f"priority {name} (serviceAntiAffinity)",
-                    "pods say it by topologySpreadConstraints now",
+                    "use topologySpreadConstraints in the pods",
                 )
             elif "requestedToCapacityRatioArguments" in argument:
                 where = (*path, "argument", "requestedToCapacityRatioArguments")
@@ -191,8 +192,10 @@ class LegacyPolicyImporter:
                 self.report.add_not_imported(path, f"priority {name}", "kube-scheduler has no such priority")
 
     def _add_score(self, plugin: str, weight: int, path: Path) -> None:
-        if any(one.name == plugin for one in self.scores):
-            raise self.report.document.unusable_file(path, f"a second priority that is {plugin}")
+        if any(score.name == plugin for score in self.scores):
+            raise self.report.document.unusable_file(
+                path, f"another priority already maps to plugin {plugin}"
+            )
         self.scores.append(EnabledPlugin(plugin, weight, path))
 
     def _add_label_preference(self, preference: Mapping[str, Any], weight: int) -> None:
@@ -209,5 +212,5 @@ class LegacyPolicyImporter:
             self.report.add_note(
                 ("alwaysCheckAllPredicates",),
                 "alwaysCheckAllPredicates",
-                "`policysched explain` shows every filter that refuses a node",
+                "`policysched explain` shows every filter that rejects a node",
             )

@@ -1,7 +1,7 @@
-"""The file as values that know their places: line and column of every key, for what is said about it.
+"""Parses a configuration file and keeps the line and column of every key, for messages.
 
-YAML, or JSON, which is read the same way. A ConfigMap that holds the configuration under one of its keys (as clusters
-have it) is opened: places are then those in the ConfigMap's file.
+The file is YAML, or JSON, which is parsed as YAML. A ConfigMap that holds the configuration in one of
+its keys is unwrapped; positions are those in the file of the ConfigMap.
 """
 
 import json
@@ -18,7 +18,7 @@ from policysched.schemas import schema, words
 Path = tuple[str | int, ...]
 
 _NODES_MAX = 20_000
-"""Aliases make a small file large; nothing that configures a scheduler comes near this."""
+"""The limit of nodes in a document: aliases can expand a small file without bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,37 +31,35 @@ class LineColumn:
 
 @dataclass(frozen=True, slots=True)
 class LocatedDocument:
-    """One document: its value, and the place of each of its parts. `name` is what the file is called."""
+    """A document with the position of each of its parts. `name` is the name of the file."""
 
     name: str
     value: Any
     places: Mapping[Path, LineColumn] = field(repr=False)
 
     def place(self, path: Path) -> LineColumn:
-        """Where the part stands, or the nearest part around it that does."""
+        """The position of the part, or of the nearest enclosing part that exists."""
         while path not in self.places:
             path = path[:-1]
         return self.places[path]
 
     def unusable_file(self, path: Path, why: str) -> UnusableFile:
-        """One line for a file that kube-scheduler would not take either."""
+        """The error for a file that kube-scheduler rejects too: one line with the position."""
         at = self.place(path)
         return UnusableFile(f"{self.name}:{at.line}:{at.column}: {path_text(path) or '(top level)'}: {why}")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSchemaViolation:
-    """Something in the document that its schema does not allow."""
+    """A violation of the document's schema."""
 
     path: Path
-    is_unknown_field: (
-        bool  # a field that kube-scheduler does not know, as against a value that it would not take
-    )
+    is_unknown_field: bool  # True: a field that kube-scheduler does not know; False: an invalid value
     message: str
 
 
 def path_text(path: Path) -> str:
-    """`profiles[0].plugins.score`, as Kubernetes writes it."""
+    """A path in Kubernetes notation: `profiles[0].plugins.score`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
@@ -69,20 +67,25 @@ def path_text(path: Path) -> str:
 
 
 def parse_documents(text: str, name: str) -> list[LocatedDocument]:
-    """Every document of the file that is not empty. Raises UnusableFile with the place of the fault."""
-    found = [_located(node, name, 0, 0) for node in _nodes(text, name, 0, 0)]
-    opened = [inner for one in found for inner in _unwrap_config_map(one, text)]
+    """Parse the non-empty documents of a file. Raises UnusableFile with the position of the error."""
+    documents = [_located(node, name, 0, 0) for node in _nodes(text, name, 0, 0)]
+    opened = [inner for document in documents for inner in _unwrap_config_map(document, text)]
     if not opened:
-        raise UnusableFile(f"{name}: holds no configuration")
+        raise UnusableFile(f"{name}: contains no configuration")
     return opened
 
 
 def check_schema(document: LocatedDocument, schema_name: str) -> list[ConfigSchemaViolation]:
-    """What does not fit, in the order of the file."""
+    """The schema violations, in the order of the file."""
     validator = jsonschema.Draft202012Validator(schema(schema_name))
-    found = [one for error in validator.iter_errors(document.value) for one in _violations(error)]
-    places = {one.path: document.place(one.path) for one in found}
-    return sorted(found, key=lambda one: (places[one.path].line, places[one.path].column, one.message))
+    violations = [
+        violation for error in validator.iter_errors(document.value) for violation in _violations(error)
+    ]
+    places = {violation.path: document.place(violation.path) for violation in violations}
+    return sorted(
+        violations,
+        key=lambda violation: (places[violation.path].line, places[violation.path].column, violation.message),
+    )
 
 
 def _violations(error: jsonschema.ValidationError) -> Iterator[ConfigSchemaViolation]:
@@ -92,7 +95,7 @@ def _violations(error: jsonschema.ValidationError) -> Iterator[ConfigSchemaViola
         assert isinstance(given, dict), given
         for key in given:
             if key not in known:
-                yield ConfigSchemaViolation((*path, key), True, "kube-scheduler knows no such field")
+                yield ConfigSchemaViolation((*path, key), True, "kube-scheduler has no such field")
         return
     form = error.schema.get("description") if isinstance(error.schema, dict) else None
     shown = json.dumps(error.instance, default=str)
@@ -102,21 +105,22 @@ def _violations(error: jsonschema.ValidationError) -> Iterator[ConfigSchemaViola
     )
 
 
-# ── YAML with places ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── YAML with positions ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Loader(yaml.SafeLoader):
-    """As Kubernetes reads YAML: what looks like a date is a text."""
+    """Reads YAML as Kubernetes does: dates are strings."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own way of saying it)
-        first: [one for one in resolvers if not one[0].endswith(":timestamp")]
+    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's convention)
+        first: [resolver for resolver in resolvers if not resolver[0].endswith(":timestamp")]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
 
 def _nodes(text: str, name: str, lines_before: int, indent: int) -> list[yaml.Node]:
     if text.lstrip()[:1] == "{":
-        # JSON may be indented by tabs, which YAML forbids; strings in JSON cannot hold them, so columns stay.
+        # JSON may be indented with tabs, which YAML forbids. JSON strings cannot contain tabs, and
+        # columns do not change.
         text = text.replace("\t", " ")
     try:
         return [node for node in yaml.compose_all(text, Loader=_Loader) if not _is_empty(node)]
@@ -145,17 +149,17 @@ def _located(node: yaml.Node, name: str, lines_before: int, indent: int) -> Loca
         places[path] = place
         if count > _NODES_MAX or len(path) > 100:
             raise UnusableFile(
-                f"{name}:{place.line}:{place.column}: the file is larger than any configuration"
+                f"{name}:{place.line}:{place.column}: the file is too large for a configuration"
             )
         if isinstance(value, yaml.MappingNode):
-            seen: set[str] = set()
+            keys: set[str] = set()
             for key, inner in value.value:
                 key_at = f"{key.start_mark.line + 1 + lines_before}:{key.start_mark.column + 1 + indent}"
                 if not isinstance(key, yaml.ScalarNode):
-                    raise UnusableFile(f"{name}:{key_at}: a key must be a word")
-                if key.value in seen:
+                    raise UnusableFile(f"{name}:{key_at}: a key must be a string")
+                if key.value in keys:
                     raise UnusableFile(f"{name}:{key_at}: `{key.value}` is given twice")
-                seen.add(key.value)
+                keys.add(key.value)
                 pending.append(((*path, key.value), key, inner))
         elif isinstance(value, yaml.SequenceNode):
             pending.extend(((*path, index), inner, inner) for index, inner in enumerate(value.value))
@@ -176,11 +180,11 @@ def _value(node: yaml.Node, name: str) -> Any:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A field that is null is absent, to Kubernetes."""
+    """Remove null fields: Kubernetes treats them as absent."""
     if isinstance(value, dict):
-        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_without_nulls(one) for one in value]
+        return [_without_nulls(item) for item in value]
     return value
 
 
@@ -190,7 +194,7 @@ KINDS = frozenset({"KubeSchedulerConfiguration", "Policy"})
 
 
 def _unwrap_config_map(document: LocatedDocument, text: str) -> Iterator[LocatedDocument]:
-    """A ConfigMap's keys that hold a configuration; any other document as it is."""
+    """Yield the configurations in a ConfigMap's keys; any other document unchanged."""
     value = document.value
     if (
         not isinstance(value, dict)
@@ -209,13 +213,13 @@ def _unwrap_config_map(document: LocatedDocument, text: str) -> Iterator[Located
         name = f"{document.name} (key {key})" if before < 0 else document.name
         lines_before = max(before, 0)
         for node in _nodes(inner, name, lines_before, indent):
-            one = _located(node, name, lines_before, indent)
-            if configuration_kind(one.value) is not None:
-                yield one
+            inner_document = _located(node, name, lines_before, indent)
+            if configuration_kind(inner_document.value) is not None:
+                yield inner_document
 
 
 def _block_place(key: LineColumn, lines: list[str]) -> tuple[int, int]:
-    """Lines and columns before the text of a block scalar whose key stands there; (-1, 0) for a quoted text."""
+    """Lines and columns before the text of the key's block scalar; (-1, 0) for a quoted string."""
     if not lines[key.line - 1].rstrip().endswith(("|", "|-", "|+")):
         return -1, 0
     for line in lines[key.line :]:
@@ -225,7 +229,7 @@ def _block_place(key: LineColumn, lines: list[str]) -> tuple[int, int]:
 
 
 def configuration_kind(value: Any) -> str | None:
-    """Which of the two kinds of configuration it is. Old Policy files often do not say it."""
+    """The kind of configuration, None for other documents. Legacy Policy files often have no `kind`."""
     if not isinstance(value, dict):
         return None
     kind = value.get("kind")

@@ -1,6 +1,6 @@
-"""kube-scheduler's plugins as a table: which extension points each takes part in, and its default weight.
+"""The table of kube-scheduler's plugins: extension points and default weights.
 
-Whether policysched covers a plugin does not stand here: `coverage` asks the built-ins. Sources: v1.36.2
+Whether policysched supports a plugin is decided by the built-in rules. Sources: v1.36.2
 `pkg/scheduler/apis/config/v1/default_plugins.go` and `framework/plugins/`, v1.21 `apis/config/v1beta1`, v1.18
 `framework/plugins/legacy_registry.go`.
 """
@@ -31,7 +31,7 @@ EXTENSION_POINTS = (
 
 @dataclass(frozen=True, slots=True)
 class KubePlugin:
-    """`weight` None: no score by default."""
+    """`weight` None: it does not score by default."""
 
     points: tuple[str, ...]
     weight: int | None = None
@@ -81,63 +81,61 @@ NON_DEFAULT_PLUGINS: Mapping[str, KubePlugin] = {
     "AzureDiskLimits": KubePlugin(("filter",)),
     "CinderLimits": KubePlugin(("filter",)),
 }
-"""What kube-scheduler has, or had, beside them."""
+"""Other plugins that kube-scheduler has or had."""
 
 KNOWN_PLUGINS: Mapping[str, KubePlugin] = {**DEFAULT_PLUGINS, **NON_DEFAULT_PLUGINS}
 
 VOLUME_LIMITS_PLUGINS = frozenset({"EBSLimits", "GCEPDLimits", "AzureDiskLimits", "CinderLimits"})
-"""Since CSI migration NodeVolumeLimits counts what they counted; `v1` refuses their names."""
+"""Since CSI migration, NodeVolumeLimits counts these volumes. API version `v1` rejects the names."""
 
 STRATEGY_PLUGINS: Mapping[str, str] = {
     "NodeResourcesLeastAllocated": "least_allocated",
     "NodeResourcesMostAllocated": "most_allocated",
     "RequestedToCapacityRatio": "requested_to_capacity_ratio",
 }
-"""Scores of their own until v1beta1, strategies of NodeResourcesFit since."""
+"""Separate scores until v1beta1, strategies of NodeResourcesFit since."""
 
 REMOVED_PLUGINS: Mapping[str, str] = {
-    "NodePreferAvoidPods": "kube-scheduler has no such plugin any more; taint the nodes (`PreferNoSchedule`) instead of "
+    "NodePreferAvoidPods": "kube-scheduler removed the plugin; taint the nodes (`PreferNoSchedule`) instead of using "
     "the annotation scheduler.alpha.kubernetes.io/preferAvoidPods",
-    "SelectorSpread": "PodTopologySpread's default constraints took its place in kube-scheduler 1.19",
-    "DefaultPodTopologySpread": "PodTopologySpread's default constraints took its place in kube-scheduler 1.19",
-    "NodeLabel": "kube-scheduler has no such plugin any more; write it as a rule: "
+    "SelectorSpread": "replaced by PodTopologySpread's default constraints in kube-scheduler 1.19",
+    "DefaultPodTopologySpread": "replaced by PodTopologySpread's default constraints in kube-scheduler 1.19",
+    "NodeLabel": "kube-scheduler removed the plugin; write a rule: "
     '`filter pool require has node.labels["pool"]`, `score pool weight 1 prefer has node.labels["pool"]`',
-    "ServiceAffinity": "kube-scheduler has no such plugin any more; pods say it by podAffinity on a topology key",
-    "NodeResourceLimits": "kube-scheduler has no such plugin any more; write a score on `pod.limits`",
+    "ServiceAffinity": "kube-scheduler removed the plugin; use podAffinity with a topology key in the pods",
+    "NodeResourceLimits": "kube-scheduler removed the plugin; write a score on `pod.limits`",
 }
 
 ALWAYS_ON_PLUGINS = frozenset({"SchedulingGates", "PrioritySort", "DefaultBinder"})
-"""No rules, but ways of the scheduler itself."""
+"""Plugins that policysched always applies; they are not rules."""
 
 BUILTIN_BY_PLUGIN: Mapping[str, str] = {declaration.plugin: name for name, declaration in BUILTINS.items()}
-"""kube-scheduler's name -> ours."""
+"""kube-scheduler's plugin name -> name of the built-in rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigVersion:
-    """What a version of the configuration takes for granted."""
+    """The defaults and rules of an API version of the configuration."""
 
     name: str
-    multi_point: bool  # the defaults are at multiPoint, as against point by point
-    weights: Mapping[str, int]  # where they differ from today's
+    multi_point: bool  # the defaults are at multiPoint, not at each point
+    weights: Mapping[str, int]  # default weights that differ from the current ones
     extra_scores: tuple[str, ...] = ()
     fit_scores: bool = True
-    rejects_unknown_fields: bool = True  # a field that is not known is an error, and not passed over
-    fields: Mapping[str, str] = field(
-        default_factory=dict
-    )  # point -> what its field is called; "": it has none
+    rejects_unknown_fields: bool = True  # otherwise unknown fields are ignored
+    fields: Mapping[str, str] = field(default_factory=dict)  # point -> name of its field; "": no field
 
 
 _LEGACY_WEIGHTS = {"TaintToleration": 1, "NodeAffinity": 1, "InterPodAffinity": 1}
 _V1BETA1 = ("NodeResourcesLeastAllocated", "NodePreferAvoidPods")
 _V1ALPHA = (*_V1BETA1, "DefaultPodTopologySpread")
 _ALPHA_FIELDS = {"preScore": "postFilter", "postFilter": ""}
-"""Before 1.19 postFilter was what preScore is now, and preemption was no plugin."""
+"""Before 1.19 the field of preScore was postFilter, and preemption was not a plugin."""
 
 API_GROUP = "kubescheduler.config.k8s.io"
 VERSIONS: Mapping[str, ConfigVersion] = {
-    f"{API_GROUP}/{one.name}": one
-    for one in (
+    f"{API_GROUP}/{version.name}": version
+    for version in (
         ConfigVersion("v1", True, {}),
         ConfigVersion("v1beta3", True, {}),
         ConfigVersion("v1beta2", False, _LEGACY_WEIGHTS),
@@ -147,14 +145,14 @@ VERSIONS: Mapping[str, ConfigVersion] = {
     )
 }
 LEGACY_POLICY_VERSION = VERSIONS[f"{API_GROUP}/v1alpha1"]
-"""The defaults of a scheduler that reads the old Policy."""
+"""The defaults that a legacy Policy is merged with."""
 
 SINCE_V1BETA2 = frozenset({"DynamicResources", "SchedulingGates", "NodeDeclaredFeatures"})
-"""Default today, and not yet where the defaults stand point by point."""
+"""Plugins that are not default in versions without multiPoint."""
 
 
 def default_points(version: ConfigVersion) -> dict[str, list[tuple[str, int]]]:
-    """For a version without multiPoint: what is on at each point by default, with the weight (0: none is said)."""
+    """The default plugins of each point with their weight (0: none), for a version without multiPoint."""
     points: dict[str, list[tuple[str, int]]] = {point: [] for point in EXTENSION_POINTS}
     for name, plugin in DEFAULT_PLUGINS.items():
         if name in SINCE_V1BETA2:
@@ -168,12 +166,12 @@ def default_points(version: ConfigVersion) -> dict[str, list[tuple[str, int]]]:
 
 
 def limitations(plugin: str) -> list[str]:
-    """Why this version does not do all of what the plugin does; empty where it does."""
-    said = [
-        f"not covered by this version: {one.usage}: {one.effect}"
-        for one in UNSUPPORTED_FEATURES
-        if one.plugin == plugin
+    """Why the plugin is not fully supported; empty if it is."""
+    limits = [
+        f"not supported by this version: {feature.usage}: {feature.effect}"
+        for feature in UNSUPPORTED_FEATURES
+        if feature.plugin == plugin
     ]
-    if said or plugin in BUILTIN_BY_PLUGIN or plugin in ALWAYS_ON_PLUGINS or plugin == "DefaultPreemption":
-        return said
-    return ["not covered by this version"]
+    if limits or plugin in BUILTIN_BY_PLUGIN or plugin in ALWAYS_ON_PLUGINS or plugin == "DefaultPreemption":
+        return limits
+    return ["not supported by this version"]

@@ -1,6 +1,6 @@
-"""What a configuration says about the process, as settings of `policysched run`: leader election, back-off, kubeconfig.
+"""Translates settings of the process for `policysched run`: leader election, backoff and kubeconfig.
 
-The rest of it (rates of requests, profiling, how many nodes are looked at) has no counterpart and is noted.
+Other fields (request rates, profiling, the number of nodes to score) have no counterpart and are noted.
 """
 
 import re
@@ -30,18 +30,18 @@ _TIMES = (
 
 _NOTES: Mapping[str, str] = {
     "parallelism": "a pod is evaluated against all nodes at once, by vector operations",
-    "percentageOfNodesToScore": "all nodes are looked at",
+    "percentageOfNodesToScore": "all nodes are evaluated",
     "enableProfiling": "there is no profiling endpoint",
     "enableContentionProfiling": "there is no profiling endpoint",
-    "delayCacheUntilActive": "a replica that does not lead has its cache ready",
-    "healthzBindAddress": "`http` in the settings, or `policysched run --http`, is for health and metrics",
-    "metricsBindAddress": "`http` in the settings, or `policysched run --http`, is for health and metrics",
-    "bindTimeoutSeconds": "a bind is repeated until it is answered",
+    "delayCacheUntilActive": "standby replicas keep their cache ready",
+    "healthzBindAddress": "use `http` in the settings, or `policysched run --http`, for health and metrics",
+    "metricsBindAddress": "use `http` in the settings, or `policysched run --http`, for health and metrics",
+    "bindTimeoutSeconds": "a bind is retried until the API server answers",
 }
 
 
 def import_process_settings(report: ImportReport, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that differ from ours. Notes what stays behind."""
+    """The settings that differ from the defaults. Other fields are noted in the report."""
     for name, why in _NOTES.items():
         if name in given:
             report.add_note((name,), name, why)
@@ -54,7 +54,7 @@ def import_process_settings(report: ImportReport, given: Mapping[str, Any]) -> d
             report.add_note(
                 ("clientConnection", name),
                 f"{name} {client[name]}",
-                "requests are limited by `api`, `binding` and `reporting` in the settings",
+                "use `api`, `binding` and `reporting` in the settings to limit requests",
             )
     if election := _leader_election(report, given.get("leaderElection") or {}):
         settings["leader_election"] = election
@@ -71,17 +71,19 @@ def _leader_election(report: ImportReport, given: Mapping[str, Any]) -> dict[str
     path = ("leaderElection",)
     election: dict[str, Any] = {}
     times: dict[str, float] = {}
-    for theirs, ours, usual in _TIMES:
-        times[ours] = usual
-        if theirs in given:
-            times[ours] = election[ours] = parse_duration_s(report, ("leaderElection", theirs), given[theirs])
+    for option, setting, usual in _TIMES:
+        times[setting] = usual
+        if option in given:
+            times[setting] = election[setting] = parse_duration_s(
+                report, ("leaderElection", option), given[option]
+            )
     if not times["retry_s"] * 1.2 < times["renew_deadline_s"] < times["duration_s"]:
         raise report.document.unusable_file(
-            path, "kube-scheduler wants leaseDuration > renewDeadline > 1.2 times retryPeriod"
+            path, "kube-scheduler requires leaseDuration > renewDeadline > 1.2 * retryPeriod"
         )
     if times["duration_s"] < 1:
         raise report.document.unusable_file(
-            (*path, "leaseDuration"), "a Lease counts whole seconds: at least 1s"
+            (*path, "leaseDuration"), "must be at least 1s, because a Lease counts whole seconds"
         )
     if given.get("resourceLock", "leases") != "leases":
         report.add_note((*path, "resourceLock"), f"resourceLock {given['resourceLock']}", "a Lease is used")
@@ -91,15 +93,15 @@ def _leader_election(report: ImportReport, given: Mapping[str, Any]) -> dict[str
         election["lease"] = f"{namespace}/{name}"
     elif name:
         report.add_note(
-            path, _KUBE_SCHEDULER_LEASE, "the Lease is kube-scheduler's own: a Lease of our own is used"
+            path, _KUBE_SCHEDULER_LEASE, "this is kube-scheduler's Lease; policysched uses its own"
         )
     return election
 
 
 def parse_duration_s(report: ImportReport, path: Path, text: str) -> float:
-    """A duration as Go writes it."""
+    """Read a Go duration, which must be positive and at most 24h."""
     if _DURATION.sub("", text):
-        raise report.document.unusable_file(path, f"`{text}` is no duration such as 15s or 1m30s")
+        raise report.document.unusable_file(path, f"`{text}` is not a duration such as 15s or 1m30s")
     seconds = go_duration_s(text)
     if not 0 < seconds <= 86400:
         raise report.document.unusable_file(path, f"`{text}` is not between 0 and 24h")
@@ -107,16 +109,16 @@ def parse_duration_s(report: ImportReport, path: Path, text: str) -> float:
 
 
 def go_duration_s(text: str) -> float:
-    """Of a duration that `parse_duration_s` lets pass."""
+    """The seconds of a valid Go duration."""
     return round(sum(float(number) * _UNIT_S[unit] for number, unit in _DURATION.findall(text)), 9)
 
 
 def _backoff(report: ImportReport, given: Mapping[str, Any]) -> dict[str, Any]:
-    """v1alpha1 has no such fields; both are whole seconds."""
+    """The backoff settings, in whole seconds. v1alpha1 has none."""
     first, most = given.get("podInitialBackoffSeconds", 1), given.get("podMaxBackoffSeconds", 10)
     if first > most:
         raise report.document.unusable_file(
             ("podMaxBackoffSeconds",), f"{most} is less than podInitialBackoffSeconds, {first}"
         )
     fields = {"podInitialBackoffSeconds": "backoff_initial_s", "podMaxBackoffSeconds": "backoff_max_s"}
-    return {ours: given[theirs] for theirs, ours in fields.items() if theirs in given}
+    return {setting: given[option] for option, setting in fields.items() if option in given}

@@ -1,6 +1,6 @@
-"""One profile: what its plugins and their arguments come to as a policy.
+"""Translates one profile, its plugins and their arguments, to a policy.
 
-Everything that is on becomes a rule, a way of the scheduler itself, or a line of the report.
+Every enabled plugin becomes a rule, is part of the scheduler itself, or is reported.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,12 +27,12 @@ from policysched.migrate.plugins import (
 from policysched.migrate.report import ImportReport
 
 ENFORCED_AFFINITY_REASON = "node(s) didn't match scheduler-enforced node affinity"
-"""kube-scheduler's words where `addedAffinity` refuses a node."""
+"""kube-scheduler's reason when `addedAffinity` rejects a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginArguments:
-    """What pluginConfig holds for a plugin, and where."""
+    """The arguments of a plugin in pluginConfig, and their path."""
 
     path: Path
     args: Mapping[str, Any]
@@ -40,8 +40,11 @@ class PluginArguments:
 
 @dataclass(slots=True)
 class ProfileImporter:
-    """A profile with its plugins merged, on the way to a draft. `path` is where it stands; `shared_path` is for what
-    is so of every profile. `ignored_resources` are left to extenders, as kube-scheduler's own NodeResourcesFit leaves them."""
+    """Makes a draft of a profile with merged plugins.
+
+    `path` leads to the profile; `shared_path` is for reports that hold for every profile.
+    `ignored_resources` are handled by extenders; NodeResourcesFit ignores them, as in kube-scheduler.
+    """
 
     report: ImportReport
     path: Path
@@ -71,7 +74,9 @@ class ProfileImporter:
         self._report_partly_disabled()
         self._report_disabled()
         draft.not_covered = [
-            f"{one.what}: {one.why}" for one in self.report.not_imported if one.profile == self.report.profile
+            f"{item.what}: {item.why}"
+            for item in self.report.not_imported
+            if item.profile == self.report.profile
         ]
         self._report_not_covered()
         return draft
@@ -81,15 +86,15 @@ class ProfileImporter:
     def _read_arguments(self) -> None:
         for plugin, given in self.config.items():
             if plugin not in KNOWN_PLUGINS:
-                continue  # said with the plugin
+                continue  # reported with the plugin
             if not self.points.points_of(plugin):
-                self.report.add_note(given.path, f"arguments of {plugin}", "the plugin is off")
+                self.report.add_note(given.path, f"arguments of {plugin}", "the plugin is disabled")
                 continue
             self.params[plugin] = score_parameters(self.report, given.path, plugin, given.args)
             if plugin in BUILTIN_BY_PLUGIN:
                 builtin = BUILTIN_BY_PLUGIN[plugin]
-                found = filter_parameters(plugin, given.args)
-                self.filter_params[builtin] = parameters_text(builtin, found, of_filter=True)
+                values = filter_parameters(plugin, given.args)
+                self.filter_params[builtin] = parameters_text(builtin, values, of_filter=True)
         if self.ignored_resources:
             self._ignore_extender_resources()
 
@@ -98,50 +103,50 @@ class ProfileImporter:
         given = self.config.get(plugin)
         args: Mapping[str, Any] = {} if given is None else given.args
         names = [*(args.get("ignoredResources") or ()), *self.ignored_resources]
-        found = filter_parameters(plugin, {**args, "ignoredResources": names})
-        self.filter_params[builtin] = parameters_text(builtin, found, of_filter=True)
+        values = filter_parameters(plugin, {**args, "ignoredResources": names})
+        self.filter_params[builtin] = parameters_text(builtin, values, of_filter=True)
 
     def _filters(self) -> list[str]:
         names = [
             BUILTIN_BY_PLUGIN[plugin]
-            for one in self.points.enabled["filter"]
-            if (plugin := "NodeVolumeLimits" if one.name in VOLUME_LIMITS_PLUGINS else one.name)
+            for enabled in self.points.enabled["filter"]
+            if (plugin := "NodeVolumeLimits" if enabled.name in VOLUME_LIMITS_PLUGINS else enabled.name)
             in BUILTIN_BY_PLUGIN
         ]
         return list(dict.fromkeys(names))
 
     def _scores(self) -> list[DraftScore]:
-        found: dict[str, DraftScore] = {}
-        for one in self.points.enabled["score"]:
-            plugin = "NodeResourcesFit" if one.name in STRATEGY_PLUGINS else one.name
+        scores: dict[str, DraftScore] = {}
+        for enabled in self.points.enabled["score"]:
+            plugin = "NodeResourcesFit" if enabled.name in STRATEGY_PLUGINS else enabled.name
             builtin = BUILTIN_BY_PLUGIN.get(plugin)
             if builtin is None:
                 continue
-            path = self.path if one.path is None else one.path
-            if builtin in found:
+            path = self.path if enabled.path is None else enabled.path
+            if builtin in scores:
                 self.report.add_not_imported(
                     path,
-                    f"score {one.name}",
-                    f"a policy scores by `{builtin}` once, and it is another's already",
+                    f"score {enabled.name}",
+                    f"a policy has one score `{builtin}`, and another plugin already uses it",
                 )
                 continue
-            params = self.params.get(one.name, {})
-            if one.name in STRATEGY_PLUGINS:
-                if one.name == "RequestedToCapacityRatio" and "shape" not in params:
+            params = self.params.get(enabled.name, {})
+            if enabled.name in STRATEGY_PLUGINS:
+                if enabled.name == "RequestedToCapacityRatio" and "shape" not in params:
                     raise self.report.document.unusable_file(
                         path, "RequestedToCapacityRatio needs a shape in its arguments"
                     )
-                params = {"strategy": STRATEGY_PLUGINS[one.name], **params}
-            weight = self.points.weights[one.name]
+                params = {"strategy": STRATEGY_PLUGINS[enabled.name], **params}
+            weight = self.points.weights[enabled.name]
             if weight > WEIGHT_MAX:
                 self.report.add_not_imported(
                     path,
-                    f"weight {weight} of {one.name}",
-                    f"a weight is at most {WEIGHT_MAX}, which it is now",
+                    f"weight {weight} of {enabled.name}",
+                    f"the limit of a weight is {WEIGHT_MAX}, which is used instead",
                 )
                 weight = WEIGHT_MAX
-            found[builtin] = DraftScore(builtin, weight, parameters_text(builtin, params))
-        return list(found.values())
+            scores[builtin] = DraftScore(builtin, weight, parameters_text(builtin, params))
+        return list(scores.values())
 
     def _add_affinity(self, draft: PolicyDraft) -> None:
         given = self.config.get("NodeAffinity")
@@ -169,7 +174,7 @@ class ProfileImporter:
             return
         if condition == FALSE_EXPRESSION:
             draft.custom_filters.append(
-                "# policysched: ignore[PS302] the configuration has no term that a node can match"
+                "# policysched: ignore[PS302] no node can match the terms of the configuration"
             )
         draft.custom_filters.append(
             f'filter added_affinity require {condition} else "{ENFORCED_AFFINITY_REASON}"'
@@ -182,49 +187,52 @@ class ProfileImporter:
         path: Path,
         terms: list[Mapping[str, Any]],
     ) -> None:
-        held = [
-            ((*path, index, "preference"), one["preference"])
-            for index, one in enumerate(terms)
-            if one.get("weight")
-            and (one["preference"].get("matchExpressions") or one["preference"].get("matchFields"))
+        preferences = [
+            ((*path, index, "preference"), term["preference"])
+            for index, term in enumerate(terms)
+            if term.get("weight")
+            and (term["preference"].get("matchExpressions") or term["preference"].get("matchFields"))
         ]
         what = "preferred terms of addedAffinity"
-        if len(held) > 1:
+        if len(preferences) > 1:
             self.report.add_not_imported(
                 path,
                 what,
-                "their weights are normalized together, over the candidates; write a `score` for each of them",
+                "kube-scheduler normalizes the sum of their weights; write a `score` for each term",
             )
-        elif held and (condition := selectors.term_condition(*held[0])) is not None:
+        elif preferences and (condition := selectors.term_condition(*preferences[0])) is not None:
             draft.custom_scores.append(
                 f"score added_affinity weight {self.points.weights['NodeAffinity']} prefer {condition}"
             )
             self.report.add_not_imported(
                 path,
                 what,
-                "the score `added_affinity` is the same for pods without preferred terms of their own; for others "
-                "kube-scheduler would normalize both together",
+                "the score `added_affinity` is equal only for pods without preferred terms; for other pods "
+                "kube-scheduler normalizes both together",
             )
 
-    # ── what is said ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── report ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _report_queue_and_bind(self) -> None:
-        fault = self.report.document.unusable_file
+        unusable_file = self.report.document.unusable_file
         explicit = [
-            one
-            for one in self.points.enabled["queueSort"]
-            if one.name in KNOWN_PLUGINS or _is_named_at(one.path, "queueSort")
+            plugin
+            for plugin in self.points.enabled["queueSort"]
+            if plugin.name in KNOWN_PLUGINS or _is_named_at(plugin.path, "queueSort")
         ]
         if len(explicit) != 1 and not any(
-            one.name not in KNOWN_PLUGINS for one in self.points.enabled["queueSort"]
+            plugin.name not in KNOWN_PLUGINS for plugin in self.points.enabled["queueSort"]
         ):
-            raise fault(
-                (*self.path, "plugins"), f"{len(explicit)} plugins at queueSort, and kube-scheduler needs one"
+            raise unusable_file(
+                (*self.path, "plugins"),
+                f"{len(explicit)} plugins at queueSort; kube-scheduler needs exactly one",
             )
         if len(explicit) > 1:
-            raise fault((*self.path, "plugins"), "two plugins at queueSort, and kube-scheduler takes one")
+            raise unusable_file(
+                (*self.path, "plugins"), "two plugins at queueSort; kube-scheduler needs exactly one"
+            )
         if not self.points.enabled["bind"]:
-            raise fault((*self.path, "plugins"), "no plugin at bind, and kube-scheduler needs one")
+            raise unusable_file((*self.path, "plugins"), "no plugin at bind; kube-scheduler needs one")
         if (
             not self.points.is_enabled("preEnqueue", "SchedulingGates")
             and "SchedulingGates" in self._disabled_plugins()
@@ -236,58 +244,58 @@ class ProfileImporter:
             )
 
     def _report_unknown_plugins(self) -> None:
-        """Plugins that are not kube-scheduler's own, and those that it has no more."""
-        for name, one in self._all_enabled().items():
-            path = self.path if one.path is None else one.path
+        """Report third-party plugins and plugins that kube-scheduler removed."""
+        for name, plugin in self._all_enabled().items():
+            path = self.path if plugin.path is None else plugin.path
             if name in REMOVED_PLUGINS:
                 self.report.add_not_imported(path, f"plugin {name}", REMOVED_PLUGINS[name])
             elif name not in KNOWN_PLUGINS:
-                stands = [point for point, at in self.points.points_of(name) if _is_named_at(at.path, point)]
-                where = ", ".join(stands) if stands else "multiPoint"
-                weight = f", weight {self.points.weights[name]}" if "score" in stands else ""
+                points = [point for point, at in self.points.points_of(name) if _is_named_at(at.path, point)]
+                where = ", ".join(points) if points else "multiPoint"
+                weight = f", weight {self.points.weights[name]}" if "score" in points else ""
                 self.report.add_not_imported(
                     path,
                     f"plugin {name} ({where}{weight})",
-                    f"it is not kube-scheduler's own; {alternatives.plugin_alternative(name, stands)}",
+                    f"it is a third-party plugin; {alternatives.plugin_alternative(name, points)}",
                 )
         for name, given in self.config.items():
             if name not in KNOWN_PLUGINS:
                 what = f"arguments of {name} ({', '.join(given.args)})"
                 if not self.points.points_of(name):
-                    self.report.add_note(given.path, what, "no plugin of that name is on")
+                    self.report.add_note(given.path, what, "the plugin is not enabled")
                 elif given.args:
-                    self.report.add_not_imported(given.path, what, "they are for that plugin alone")
+                    self.report.add_not_imported(given.path, what, "the plugin is not imported")
 
     def _all_enabled(self) -> dict[str, EnabledPlugin]:
-        """Every plugin that is on, where it is said first: at the earliest point."""
-        found: dict[str, EnabledPlugin] = {}
+        """Every enabled plugin, as enabled at its earliest point."""
+        plugins: dict[str, EnabledPlugin] = {}
         for point in EXTENSION_POINTS:
-            for one in self.points.enabled[point]:
-                found.setdefault(one.name, one)
-        return found
+            for plugin in self.points.enabled[point]:
+                plugins.setdefault(plugin.name, plugin)
+        return plugins
 
     def _report_partly_disabled(self) -> None:
-        """A rule is one piece, where kube-scheduler can switch off the steps of a plugin."""
-        for one in self.points.enabled["filter"]:
-            for point in KNOWN_PLUGINS[one.name].points if one.name in BUILTIN_BY_PLUGIN else ():
+        """Report plugins whose steps are partly disabled: a rule cannot be split into steps."""
+        for plugin in self.points.enabled["filter"]:
+            for point in KNOWN_PLUGINS[plugin.name].points if plugin.name in BUILTIN_BY_PLUGIN else ():
                 if point in ("preFilter", "reserve", "preBind") and not self.points.is_enabled(
-                    point, one.name
+                    point, plugin.name
                 ):
                     self.report.add_not_imported(
-                        self._disabled_path(point, one.name),
-                        f"{one.name} is off at {point}",
-                        "it filters all the same, and as a whole",
+                        self._disabled_path(point, plugin.name),
+                        f"{plugin.name} is disabled at {point}",
+                        "the imported filter still includes this step",
                     )
-        for one in self.points.enabled["score"]:
+        for plugin in self.points.enabled["score"]:
             if (
-                one.name in BUILTIN_BY_PLUGIN
-                and "preScore" in KNOWN_PLUGINS[one.name].points
-                and not self.points.is_enabled("preScore", one.name)
+                plugin.name in BUILTIN_BY_PLUGIN
+                and "preScore" in KNOWN_PLUGINS[plugin.name].points
+                and not self.points.is_enabled("preScore", plugin.name)
             ):
                 self.report.add_not_imported(
-                    self._disabled_path("preScore", one.name),
-                    f"{one.name} is off at preScore",
-                    "it scores all the same, and as a whole",
+                    self._disabled_path("preScore", plugin.name),
+                    f"{plugin.name} is disabled at preScore",
+                    "the imported score still includes this step",
                 )
 
     def _disabled_path(self, point: str, plugin: str) -> Path:
@@ -295,19 +303,19 @@ class ProfileImporter:
         return off.get(plugin) or off.get(ALL_PLUGINS) or self.path
 
     def _disabled_plugins(self) -> dict[str, Path]:
-        """Everything that is disabled somewhere: by its name, or with all others."""
-        found: dict[str, Path] = {}
+        """Every plugin that is disabled at some point, by name or by `*`."""
+        paths: dict[str, Path] = {}
         usual = self.points.defaults
         for point, off in self.points.disabled.items():
             for name, path in off.items():
                 of_point = [
-                    one
-                    for one in usual["multiPoint"]
-                    if point == "multiPoint" or point in DEFAULT_PLUGINS[one].points
+                    plugin
+                    for plugin in usual["multiPoint"]
+                    if point == "multiPoint" or point in DEFAULT_PLUGINS[plugin].points
                 ]
-                for one in (*of_point, *sorted(usual[point])) if name == ALL_PLUGINS else (name,):
-                    found.setdefault(one, path)
-        return found
+                for plugin in (*of_point, *sorted(usual[point])) if name == ALL_PLUGINS else (name,):
+                    paths.setdefault(plugin, path)
+        return paths
 
     def _report_disabled(self) -> None:
         for name, path in self._disabled_plugins().items():
@@ -315,37 +323,37 @@ class ProfileImporter:
                 self.report.add_note(path, f"disabling {name}", "kube-scheduler has no such plugin")
             elif not self.points.points_of(name) and (waits := _disabled_gate_note(name)):
                 self.report.add_not_imported(
-                    path, f"{name} is disabled", f"a pod with {waits} stays pending all the same"
+                    path, f"{name} is disabled", f"a pod with {waits} still stays pending"
                 )
 
     def _report_not_covered(self) -> None:
-        """What this version leaves out of kube-scheduler's own plugins. It is so of every profile that has them."""
+        """Report features of kube-scheduler's plugins that this version does not support."""
         profile, self.report.profile = self.report.profile, None
-        for name, one in self._all_enabled().items():
+        for name, enabled in self._all_enabled().items():
             plugin = "NodeVolumeLimits" if name in VOLUME_LIMITS_PLUGINS else name
             if plugin not in KNOWN_PLUGINS or plugin in REMOVED_PLUGINS or plugin in STRATEGY_PLUGINS:
                 continue
             for why in limitations(plugin):
                 self.report.add_not_imported(
-                    self.shared_path if one.path is None else one.path, f"plugin {plugin}", why
+                    self.shared_path if enabled.path is None else enabled.path, f"plugin {plugin}", why
                 )
         self.report.profile = profile
 
 
 def _is_named_at(path: Path | None, point: str) -> bool:
-    """Whether the configuration names the plugin at that very point."""
+    """Whether the configuration names the plugin at this point."""
     return path is not None and point in path
 
 
 def _disabled_gate_note(plugin: str) -> str:
-    """What of a pod makes it wait in this version, whatever its policy says of the plugin."""
+    """The use that keeps a pod pending even if the plugin is disabled; empty if there is none."""
     if plugin == "DynamicResources":
-        return "resource claims"  # nobody else would give them devices
+        return "resource claims"  # only the scheduler allocates their devices
     return next(
         (
-            one.usage
-            for one in UNSUPPORTED_FEATURES
-            if one.plugin == plugin and one.effect == "the pod stays pending"
+            feature.usage
+            for feature in UNSUPPORTED_FEATURES
+            if feature.plugin == plugin and feature.effect == "the pod stays pending"
         ),
         "",
     )

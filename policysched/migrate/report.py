@@ -1,4 +1,4 @@
-"""What an import has to say beside the policies: what could not be expressed, and what need not be."""
+"""The report of an import: what could not be expressed, and what has no counterpart."""
 
 from dataclasses import dataclass, field
 
@@ -7,8 +7,11 @@ from policysched.migrate.located_document import LocatedDocument, Path, path_tex
 
 @dataclass(frozen=True, slots=True)
 class ImportNote:
-    """`where` names the part of the configuration (`profiles[0].plugins.score.enabled[1]`), `line` and `column` its
-    place in `file`. `profile` is the profile it is about, None where it is about all of them."""
+    """An entry of the report.
+
+    `where` is the path in the configuration (`profiles[0].plugins.score.enabled[1]`), `line` and `column`
+    its position in `file`. `profile` is the index of the profile, None for all profiles.
+    """
 
     file: str
     where: str
@@ -24,7 +27,7 @@ class ImportNote:
 
 @dataclass(slots=True)
 class ImportReport:
-    """`not_imported` changes what is decided; `notes` do not."""
+    """`not_imported` entries change scheduling decisions; `notes` do not."""
 
     document: LocatedDocument
     profile: int | None = None
@@ -32,11 +35,11 @@ class ImportReport:
     notes: list[ImportNote] = field(default_factory=list)
 
     def add_not_imported(self, path: Path, what: str, why: str) -> None:
-        """Something that kube-scheduler would do and the policy does not."""
+        """Record something that kube-scheduler does and the policy does not."""
         self._add(self.not_imported, path, what, why)
 
     def add_note(self, path: Path, what: str, why: str) -> None:
-        """Something that has no counterpart and needs none."""
+        """Record something that has no counterpart and needs none."""
         self._add(self.notes, path, what, why)
 
     def _add(self, items: list[ImportNote], path: Path, what: str, why: str) -> None:
@@ -44,5 +47,7 @@ class ImportReport:
         item = ImportNote(
             self.document.name, path_text(path) or "(top level)", at.line, at.column, what, why, self.profile
         )
-        if all((one.what, one.why, one.where) != (what, why, item.where) for one in items):
+        if all(
+            (existing.what, existing.why, existing.where) != (what, why, item.where) for existing in items
+        ):
             items.append(item)

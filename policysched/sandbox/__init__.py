@@ -1,9 +1,9 @@
-"""A simulated world: an API server in memory, what stands around it, and the faults of the road to it.
+"""A simulated cluster: an API server in memory, nodes, a kubelet, controllers, and injected faults.
 
-The server is a plain state machine (`apiserver`): a request and a time in, an answer out. It is carried in memory
-(`transport`), where faults can be drawn by seed on a clock that jumps (`loop`), or over HTTP on the loopback
-interface (`http`), where stock kubectl talks to it. `sandbox` puts the second together with nodes, a pretend kubelet
-and the controllers that make pods of Deployments and Jobs.
+The server is a state machine (`apiserver`): a request and a time in, a response out. Clients reach it
+in memory (`transport`), where `faults` injects faults by seed, or over HTTP on the loopback interface
+(`http_server`), where kubectl can use it. `sandbox` combines the latter with nodes, a simulated
+kubelet and the controllers of workloads and volumes.
 
-Nothing in here decides where a pod goes, and nothing real is ever contacted.
+Nothing in this package schedules a pod or contacts a real cluster.
 """

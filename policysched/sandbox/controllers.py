@@ -1,8 +1,9 @@
-"""The controllers that a cluster without a controller manager lacks: who makes pods of Deployments and Jobs, and cleans up.
+"""Simulated kube-controller-manager: runs the controllers and collects garbage.
 
-Each controller is told of changes and afterwards brings one object at a time to what it should be, from what is there
-now, as often as it is asked; asked twice it does nothing the second time. This module runs them, knows who owns whom,
-and has the ones that clean up; `workloads` has the ones that make pods.
+Changes enqueue objects; a controller reconciles one object at a time from the current state, and
+reconciling is idempotent. This module has the work queue, the graph of owners, garbage collection and
+the namespace controller; `workloads`, `volume_controller` and `resource_claim_controller` have the
+others.
 """
 
 import asyncio
@@ -24,11 +25,11 @@ ObjectAddress = tuple[str, str, str]
 """Plural, namespace and name of an object."""
 
 _BATCH_MAX = 50
-"""How many objects are brought in order before others on the loop have their turn."""
+"""How many objects are reconciled before other tasks of the event loop can run."""
 
 
 class OwnerGraph:
-    """Who owns whom, by uid, kept up to date by every change."""
+    """The owners and dependents of all objects, by uid. Updated on every change."""
 
     def __init__(self) -> None:
         self._addresses: dict[str, ObjectAddress] = {}
@@ -53,7 +54,7 @@ class OwnerGraph:
         return uid in self._addresses
 
     def dependents(self, uid: str) -> Iterator[ObjectAddress]:
-        """What names this object as an owner, in the order in which it appeared."""
+        """The objects that name this one as an owner, in the order of their creation."""
         return (
             self._addresses[owned]
             for owned in tuple(self._dependents.get(uid, ()))
@@ -107,10 +108,10 @@ class Controllers:
                 stop()
 
     def _owned_objects(self, plural: str, owner: Json) -> list[Json]:
-        """The living objects of a resource that `owner` owns."""
+        """The existing objects of a resource that `owner` owns."""
         addresses = self._ownership.dependents(owner["metadata"]["uid"])
-        found = (self._local.get(*address) for address in addresses if address[0] == plural)
-        return [obj for obj in found if obj is not None]
+        objects = (self._local.get(*address) for address in addresses if address[0] == plural)
+        return [obj for obj in objects if obj is not None]
 
     def _enqueue_after(self, after_s: float, plural: str, obj: Json) -> None:
         asyncio.get_running_loop().call_later(after_s, self._enqueue_related, plural, obj)
@@ -136,15 +137,15 @@ class Controllers:
         self._enqueue_related(plural, obj)
 
     def _enqueue_related(self, plural: str, obj: Json) -> None:
-        """Have this object, and those who own it or hold it, looked at."""
+        """Enqueue the object, its owners, and its namespace if that is being deleted."""
         metadata = obj["metadata"]
         namespace = metadata.get("namespace", "")
         self._enqueue((plural, namespace, metadata["name"]))
         for owner in metadata.get("ownerReferences") or ():
             self._enqueue((f"{owner['kind'].lower()}s", namespace, owner["name"]))
         if namespace:
-            holder = self._local.get("namespaces", "", namespace)
-            if holder is not None and holder["metadata"].get("deletionTimestamp"):
+            namespace_object = self._local.get("namespaces", "", namespace)
+            if namespace_object is not None and namespace_object["metadata"].get("deletionTimestamp"):
                 self._enqueue(("namespaces", "", namespace))
 
     def _enqueue(self, address: ObjectAddress) -> None:
@@ -161,13 +162,13 @@ class Controllers:
             return
         try:
             handler(obj)
-        except StatusError as refusal:
-            # Somebody was faster (409), or what is asked for may not be: the next change brings us back.
-            if refusal.code not in (403, 404, 409, 422):
+        except StatusError as error:
+            # A conflict (409) or a rejected write: the next change enqueues the object again.
+            if error.code not in (403, 404, 409, 422):
                 raise
 
     def _collect_garbage(self, plural: str, obj: Json) -> bool:
-        """Garbage collection: True where the object has gone, or is going."""
+        """Collect garbage. True if the object is deleted or being deleted and needs no reconciling."""
         metadata = obj["metadata"]
         finalizers = metadata.get("finalizers") or ()
         if metadata.get("deletionTimestamp"):
@@ -218,7 +219,7 @@ class Controllers:
         self._local.update(plural, obj, finished)
 
     def _delete_pods_of_node(self, node: str) -> None:
-        """Pods of a node that has gone, and has not come back meanwhile, have gone with it."""
+        """Delete the pods of a deleted node, unless the node exists again."""
         if self._local.get("nodes", "", node) is not None:
             return
         for pod in self._local.list("pods"):
@@ -230,21 +231,24 @@ class Controllers:
         self._devices.reconcile_pod(obj)
 
     def _reconcile_namespace(self, obj: Json) -> None:
-        """Give a new namespace its service account; empty one that is going, and let it go when it is empty."""
+        """Create the service account of a new namespace; delete the contents of a terminating one.
+
+        A terminating namespace loses its finalizer once it is empty.
+        """
         name = obj["metadata"]["name"]
         if not obj["metadata"].get("deletionTimestamp"):
             if self._local.get("serviceaccounts", name, "default") is None:
                 self._local.create("serviceaccounts", name, {"metadata": {"name": "default"}})
             return
-        left = False
+        has_objects = False
         for plural in self._plurals:
             if not self._local.kind(plural).namespaced:
                 continue
-            for held in self._local.list(plural, name):
-                if not held["metadata"].get("deletionTimestamp"):
-                    self._local.delete(plural, held)
-            left = left or any(self._local.list(plural, name))
-        if not left:
+            for contained in self._local.list(plural, name):
+                if not contained["metadata"].get("deletionTimestamp"):
+                    self._local.delete(plural, contained)
+            has_objects = has_objects or any(self._local.list(plural, name))
+        if not has_objects:
             self._local.update(
                 "namespaces", obj, lambda _: {**obj, "spec": {"finalizers": []}}, subresource="finalize"
             )

@@ -1,14 +1,14 @@
-"""The demo's world: a sandbox, the scheduler as a process beside it, and a workload that shows what a policy does.
+"""The steps of `policysched demo`: a sandbox, a scheduler process and a workload.
 
-The scheduler is the ordinary `policysched run`, started with the sandbox's kubeconfig. The traffic is pretended: what
-the pods on a node are allowed to receive (`kubernetes.io/ingress-bandwidth`) counts as what the node measures, and is
-written to the samples file that the scheduler reads. What is shown is not pretended.
+The scheduler is `policysched run` with the sandbox's kubeconfig. The traffic is simulated: the sum of
+the bandwidth annotations of a node's pods (`kubernetes.io/ingress-bandwidth`) is its receive rate,
+written to the samples file that the scheduler reads. Decisions and messages are real.
 """
 
 import asyncio
 import difflib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,19 +31,19 @@ NAMESPACE, CONFIG_MAP = "policysched", "policies"
 POLICIES = ("network-aware.policy", "gang-batch.policy")
 EDITED_POLICY = "network-aware.policy"
 EDITED_RULE = "score bandwidth"
-"""The demo begins without this rule and adds it with its edit."""
+"""The rule that the demo's edit adds."""
 
 _BANDWIDTH = "kubernetes.io/ingress-bandwidth"
 _WAIT_TIMEOUT_S = 60.0
 
 
 class DemoFailed(Exception):
-    """Something that the demo waited for did not come. The text says what, and where the scheduler's log is."""
+    """A step of the demo timed out or the scheduler exited. The message has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node as the live table shows it: what it receives (bit/s), and its pods by what they belong to."""
+    """A row of the live table: the node's receive rate in bit/s, and its number of pods by workload."""
 
     name: str
     receive_bits_s: float
@@ -51,7 +51,7 @@ class NodeRow:
 
 
 class Demo:
-    """The world from `__aenter__` to `__aexit__`; its steps are called by `policysched demo`, in order."""
+    """The running demo. `policysched demo` calls the steps in order."""
 
     def __init__(self, *, nodes: int = 6, directory: Path | None = None) -> None:
         self._stack = AsyncExitStack()
@@ -93,7 +93,7 @@ class Demo:
             self._local.create("configmaps", NAMESPACE, manifest)
 
     async def start_scheduler(self) -> None:
-        """The ordinary command, as a process of its own."""
+        """Start `policysched run` as a process."""
         with self.log_path.open("wb") as log:
             self._scheduler = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "policysched", "run"),
@@ -107,13 +107,13 @@ class Demo:
 
     async def apply_workload(self, *names: str) -> None:
         """Create the objects of `policies/demo/workload.yaml` with these names, and their namespaces."""
-        wanted = [
-            one
-            for one in _workload_objects()
-            if one["kind"] != "Namespace" and one["metadata"]["name"] in names
+        manifests = [
+            manifest
+            for manifest in _workload_objects()
+            if manifest["kind"] != "Namespace" and manifest["metadata"]["name"] in names
         ]
-        assert len(wanted) == len(names), f"the demo's workload has not all of {names}"
-        for manifest in wanted:
+        assert len(manifests) == len(names), f"the demo's workload lacks some of {names}"
+        for manifest in manifests:
             space = manifest["metadata"]["namespace"]
             if self._local.get("namespaces", "", space) is None:
                 self._local.create("namespaces", "", _namespace(space))
@@ -121,38 +121,44 @@ class Demo:
             self._local.create(plural, space, manifest)
 
     async def scale(self, name: str, replicas: int) -> None:
-        deployment = next(one for one in self._local.list("deployments") if one["metadata"]["name"] == name)
+        deployment = next(obj for obj in self._local.list("deployments") if obj["metadata"]["name"] == name)
         self._local.update(
-            "deployments", deployment, lambda one: {**one, "spec": {**one["spec"], "replicas": replicas}}
+            "deployments",
+            deployment,
+            lambda current: {**current, "spec": {**current["spec"], "replicas": replicas}},
         )
 
     async def edit_policy(self) -> list[str]:
-        """Put the rule back, as an editor would; answers the lines of the change."""
+        """Add the rule to the ConfigMap. Returns the changed lines."""
         config_map = self._local.get("configmaps", NAMESPACE, CONFIG_MAP)
         assert config_map is not None, "the demo's ConfigMap is gone"
         before, after = config_map["data"][EDITED_POLICY], data_file("policies", EDITED_POLICY).read_text()
         self._local.update(
-            "configmaps", config_map, lambda one: {**one, "data": {**one["data"], EDITED_POLICY: after}}
+            "configmaps",
+            config_map,
+            lambda current: {**current, "data": {**current["data"], EDITED_POLICY: after}},
         )
         lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
         return [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
 
     async def wait_for_pods(self, app: str, *, running: int) -> None:
-        """Until so many pods of this Deployment or Job run."""
+        """Wait until this many pods of the Deployment or Job run."""
         await self._wait_until(
             lambda: sum(_phase(pod) == "Running" for pod in self.pods_of(app)) >= running,
             f"{running} pods of {app} to run",
         )
 
     async def wait_for_message(self, app: str) -> str:
-        """Until the scheduler has said why the pods of this wait; answers it."""
-        await self._wait_until(lambda: self._pending_message(app) is not None, f"word about {app}")
+        """Wait for the message of the PodScheduled condition of a pending pod, and return it."""
+        await self._wait_until(
+            lambda: self._pending_message(app) is not None, f"a message about pending pods of {app}"
+        )
         message = self._pending_message(app)
-        assert message is not None, "a condition went away"
+        assert message is not None, "the condition was removed"
         return message
 
     async def wait_for_policy(self, key: str) -> None:
-        """Until the edited text is kept as the last known good one, which is when it decides."""
+        """Wait until the edited text is saved as the last good one, which happens when it is active."""
         expected = data_file("policies", key).read_text()
         rule = next(
             line.split("weight")[0].strip() for line in expected.splitlines() if line.startswith(EDITED_RULE)
@@ -162,13 +168,13 @@ class Demo:
             kept = self._local.get("configmaps", NAMESPACE, f"{CONFIG_MAP}-last-good") or {}
             return any(rule in text for text in (kept.get("data") or {}).values())
 
-        await self._wait_until(active, f"the edited {key} to decide")
+        await self._wait_until(active, f"the edited {key} to become active")
 
     async def wait_for_samples(self) -> None:
-        """Until the scheduler can have read the newest samples: its file source looks once a second."""
+        """Wait until the scheduler has read the newest samples: it polls the file once a second."""
         await asyncio.sleep(1.3)
 
-    # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── state ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pods_of(self, app: str) -> list[Json]:
         """The pods of a Deployment or Job, by the labels that its template gives them."""
@@ -187,23 +193,25 @@ class Demo:
         return [NodeRow(row.name, receiving.get(row.name, 0.0), row.pods) for row in rows.values()]
 
     def objects(self) -> list[Json]:
-        """Nodes, pods and namespaces, with their kinds: what `explain` reads."""
+        """Nodes, pods and namespaces with their kinds, the input of `explain`."""
         kinds = (("nodes", "Node"), ("pods", "Pod"), ("namespaces", "Namespace"))
-        return [{**one, "kind": kind} for plural, kind in kinds for one in self._local.list(plural)]
+        return [{**obj, "kind": kind} for plural, kind in kinds for obj in self._local.list(plural)]
 
     @property
     def samples_path(self) -> Path:
         return self._samples_path
 
-    # ── behind the scenes ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── internals ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _wait_until(self, holds: Any, what: str) -> None:
-        ends_s = asyncio.get_running_loop().time() + _WAIT_TIMEOUT_S
-        while not holds():
-            ended = self._scheduler is not None and self._scheduler.returncode is not None
-            if ended or asyncio.get_running_loop().time() > ends_s:
-                why = "the scheduler ended" if ended else f"{_WAIT_TIMEOUT_S:.0f} s passed"
-                raise DemoFailed(f"waited for {what}, but {why}; its last words:\n{self._log_tail()}")
+    async def _wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline_s = asyncio.get_running_loop().time() + _WAIT_TIMEOUT_S
+        while not condition():
+            exited = self._scheduler is not None and self._scheduler.returncode is not None
+            if exited or asyncio.get_running_loop().time() > deadline_s:
+                why = "the scheduler exited" if exited else f"timed out after {_WAIT_TIMEOUT_S:.0f} s"
+                raise DemoFailed(
+                    f"{why} while waiting for {what}; the end of the scheduler's log:\n{self._log_tail()}"
+                )
             await asyncio.sleep(0.05)
 
     def _log_tail(self) -> str:
@@ -231,19 +239,19 @@ class Demo:
         }
         text = orjson.dumps(samples)
         if not self._samples_path.exists() or self._samples_path.read_bytes() != text:
-            fresh = self._samples_path.with_suffix(".new")
-            fresh.write_bytes(text)
-            fresh.replace(self._samples_path)  # whole or not at all, for whoever reads it meanwhile
+            new_path = self._samples_path.with_suffix(".new")
+            new_path.write_bytes(text)
+            new_path.replace(self._samples_path)  # atomic: the scheduler never reads half a file
 
     def _receive_bits_s(self) -> dict[str, float]:
-        """Bit/s a node: what its running pods may receive."""
-        found: dict[str, float] = {}
+        """The receive rate of each node in bit/s: the sum of its running pods' bandwidth annotations."""
+        rates: dict[str, float] = {}
         for pod in self._local.list("pods"):
             allowed = (pod["metadata"].get("annotations") or {}).get(_BANDWIDTH)
             node = pod["spec"].get("nodeName")
             if allowed and node and _phase(pod) == "Running":
-                found[node] = found.get(node, 0.0) + parse_whole_units(allowed)
-        return found
+                rates[node] = rates.get(node, 0.0) + parse_whole_units(allowed)
+        return rates
 
     async def _stop_scheduler(self) -> None:
         process = self._scheduler
@@ -259,7 +267,7 @@ class Demo:
 
 
 def without_rule(text: str) -> str:
-    """The policy with `EDITED_RULE` as a comment: what the demo's edit changes back."""
+    """Comment out `EDITED_RULE` in the text of a policy."""
     lines = text.splitlines(keepends=True)
     assert any(line.startswith(EDITED_RULE) for line in lines), f"{EDITED_POLICY} has no `{EDITED_RULE}`"
     return "".join(f"# {line}" if line.startswith(EDITED_RULE) else line for line in lines)

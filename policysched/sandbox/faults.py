@@ -1,13 +1,14 @@
-"""What can go wrong on the road to the API server, drawn from a stream of dice.
+"""Random faults of the transport to the API server.
 
-A `FaultRates` says how often; `FaultInjector` draws one `RequestFault` a request and one `WatchFault` a watch. The stream is handed in,
-so a seed decides all of it, and `disable` ends it: from then on every request takes the base latency and arrives.
+`FaultRates` are the probabilities; `FaultInjector` draws a `RequestFault` for each request and a
+`WatchFault` for each watch from a given random stream, so a seed determines all faults. After
+`disable` every request arrives with the base latency.
 
-The kinds of misfortune:
-    lost before    the request never reaches the server; the client sees no answer
-    lost after     the server acts, the answer is lost; the client sees no answer
-    late           the client has given up before the server acts: at any time within the request's life
-    doubled        the server gets the same request twice, the second a moment later
+Kinds of faults:
+    lost before    the request never reaches the server; the client gets no response
+    lost after     the server acts and the response is lost; the client gets no response
+    late           the server acts after the client has given up, within the server's request timeout
+    doubled        the server receives the request twice, the second time a moment later
     cut            a watch breaks after some time, between two events or in the middle of a line
 """
 
@@ -20,7 +21,7 @@ RequestOutcome = Literal["arrives", "lost before", "lost after", "late"]
 
 @dataclass(frozen=True, slots=True)
 class FaultRates:
-    """Shares between 0 and 1, times in seconds. `NO_FAULTS` is all zero but a millisecond each way."""
+    """Shares between 0 and 1, times in seconds. The default has no faults and a latency of 1 ms."""
 
     latency_s: float = 0.001
     latency_spread_s: float = 0.0
@@ -31,15 +32,15 @@ class FaultRates:
     late_share: float = 0.0
     duplicate_share: float = 0.0
     watch_lifetime_s: float | None = None
-    """Mean life of a watch before it is cut; None: until the server ends it."""
+    """Mean lifetime of a watch before it is cut; None: never cut."""
     truncated_line_share: float = 0.0
-    """Of the watches that are cut: how many in the middle of the next line, instead of between two."""
+    """The share of cut watches that are cut in the middle of a line."""
     split_share: float = 0.0
-    """Of the pieces of a watch: how many arrive in two."""
+    """The share of watch chunks that arrive in two parts."""
 
     def __post_init__(self) -> None:
         lost = self.lost_before_share + self.lost_after_share + self.late_share
-        assert 0.0 <= lost <= 1.0, f"more requests get lost than there are: {self}"
+        assert 0.0 <= lost <= 1.0, f"the shares of lost requests add up to {lost}: {self}"
 
 
 NO_FAULTS = FaultRates()
@@ -47,7 +48,7 @@ NO_FAULTS = FaultRates()
 
 @dataclass(frozen=True, slots=True)
 class RequestFault:
-    """What happens to one request. The times are one way, in seconds."""
+    """The faults of one request. Latencies are one way, in seconds."""
 
     outcome: RequestOutcome
     request_latency_s: float
@@ -58,7 +59,7 @@ class RequestFault:
 
 @dataclass(frozen=True, slots=True)
 class WatchFault:
-    """What happens to one watch once it is open."""
+    """The faults of one watch."""
 
     connect_latency_s: float
     cut_after_s: float | None
@@ -67,57 +68,57 @@ class WatchFault:
 
 @dataclass(slots=True)
 class FaultInjector:
-    """Draws fates. Counts them by road, so that a simulation can say that its faults happened."""
+    """Draws faults and counts them by kind, so that a simulation can assert that they happened."""
 
     rates: FaultRates
     random: Random
     counts: dict[str, int] = field(default_factory=dict)
 
     def disable(self) -> None:
-        """No more faults; the latency stays."""
+        """Stop injecting faults; the base latency remains."""
         self.rates = replace(
             NO_FAULTS, latency_s=self.rates.latency_s, latency_spread_s=self.rates.latency_spread_s
         )
 
     def draw_request_fault(self) -> RequestFault:
-        climate, dice = self.rates, self.random
-        roll = dice.random()
-        road: RequestOutcome = "arrives"
+        rates, random = self.rates, self.random
+        draw = random.random()
+        outcome: RequestOutcome = "arrives"
         for name, share in (
-            ("lost before", climate.lost_before_share),
-            ("lost after", climate.lost_after_share),
-            ("late", climate.late_share),
+            ("lost before", rates.lost_before_share),
+            ("lost after", rates.lost_after_share),
+            ("late", rates.late_share),
         ):
-            if roll < share:
-                road = name  # type: ignore[assignment]  # the tuple's names are the literals
+            if draw < share:
+                outcome = name  # type: ignore[assignment]  # the tuple's names are the literals
                 break
-            roll -= share
-        self._count(road)
-        again_after_s = None
-        if dice.random() < climate.duplicate_share:
+            draw -= share
+        self._count(outcome)
+        duplicate_after_s = None
+        if random.random() < rates.duplicate_share:
             self._count("doubled")
-            again_after_s = dice.expovariate(1 / max(climate.latency_s, 0.001))
-        return RequestFault(road, self._latency_s(), self._latency_s(), dice.random(), again_after_s)
+            duplicate_after_s = random.expovariate(1 / max(rates.latency_s, 0.001))
+        return RequestFault(outcome, self._latency_s(), self._latency_s(), random.random(), duplicate_after_s)
 
     def draw_watch_fault(self) -> WatchFault:
-        climate, dice = self.rates, self.random
+        rates, random = self.rates, self.random
         cut_after_s = None
-        if climate.watch_lifetime_s is not None:
-            cut_after_s = dice.expovariate(1 / climate.watch_lifetime_s)
+        if rates.watch_lifetime_s is not None:
+            cut_after_s = random.expovariate(1 / rates.watch_lifetime_s)
             self._count("cut")
-        return WatchFault(self._latency_s(), cut_after_s, dice.random() < climate.truncated_line_share)
+        return WatchFault(self._latency_s(), cut_after_s, random.random() < rates.truncated_line_share)
 
-    def draw_split(self, piece_bytes: int) -> int:
-        """Where a piece of a watch is torn in two; 0 where it stays whole."""
-        if piece_bytes < 2 or self.random.random() >= self.rates.split_share:
+    def draw_split(self, chunk_bytes: int) -> int:
+        """The offset at which a watch chunk is split in two; 0: not split."""
+        if chunk_bytes < 2 or self.random.random() >= self.rates.split_share:
             return 0
-        return self.random.randrange(1, piece_bytes)
+        return self.random.randrange(1, chunk_bytes)
 
     def _latency_s(self) -> float:
-        climate = self.rates
-        latency_s = climate.latency_s + self.random.random() * climate.latency_spread_s
-        if self.random.random() < climate.slow_share:
-            latency_s += self.random.random() * climate.slow_s
+        rates = self.rates
+        latency_s = rates.latency_s + self.random.random() * rates.latency_spread_s
+        if self.random.random() < rates.slow_share:
+            latency_s += self.random.random() * rates.slow_s
         return latency_s
 
     def _count(self, name: str) -> None:

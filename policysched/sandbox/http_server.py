@@ -1,7 +1,8 @@
-"""The API server in memory behind HTTP, for kubectl and for every other client that speaks to a real one.
+"""Serves the API server in memory over HTTP, for kubectl and other clients.
 
-Plain HTTP without credentials, on the loopback interface: client-go sends none over plain HTTP, and asks for none.
-Each request becomes one call of `ApiServer.handle` on the loop's thread, so requests never meet half-way.
+It uses plain HTTP without credentials on the loopback interface; client-go sends no credentials over
+plain HTTP. Each request is one call of `ApiServer.handle` on the event loop's thread, so requests do
+not interleave.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.transport import watch_chunks
 
 _BODY_BYTES_MAX = 3 * 1024 * 1024
-"""What the real server takes in one request."""
+"""The request size limit of kube-apiserver."""
 
 
 class ApiHttpServer:
@@ -29,11 +30,11 @@ class ApiHttpServer:
 
     @property
     def url(self) -> str:
-        assert self.port, "asked for the address of a server that is not up"
+        assert self.port, "the server has no address before it is started"
         return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """Raises OSError where the port is taken."""
+        """Start to listen. Raises OSError if the port is in use."""
         application = web.Application(client_max_size=_BODY_BYTES_MAX)
         application.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
@@ -69,10 +70,10 @@ class ApiHttpServer:
                     await response.write(chunk)
             await response.write_eof()
         except ConnectionError:
-            # The client has gone, which is how most watches end.
+            # The client disconnected, which is how most watches end.
             pass
         except asyncio.CancelledError:
-            # aiohttp cancels a handler whose client has gone.
+            # aiohttp cancels the handler if the client disconnects.
             answer.close()
             raise
         return response

@@ -1,4 +1,4 @@
-"""A kubeconfig for the sandbox: plain HTTP on the loopback interface, no credentials, for there is nothing to guard."""
+"""The kubeconfig of the sandbox: plain HTTP on the loopback interface, without credentials."""
 
 from pathlib import Path
 
@@ -21,10 +21,10 @@ def kubeconfig(url: str) -> str:
 
 
 def write_kubeconfig(path: Path, url: str) -> None:
-    """Write it where only the user can read it: kubectl warns of kubeconfigs that others can. Raises OSError, with the path."""
+    """Write a kubeconfig with mode 0600: kubectl warns about others. Raises OSError with the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)
     try:
         path.write_text(kubeconfig(url), encoding="utf-8")
-    except OSError as error:  # a full disk is noticed by a write, which knows no path
+    except OSError as error:  # the error of a full disk has no path
         raise OSError(error.errno, error.strerror, str(path)) from error

@@ -1,14 +1,14 @@
-"""A pretend kubelet for all nodes: bound pods become Running, pods that are told to end do, terminating ones vanish.
+"""A simulated kubelet for all nodes: starts bound pods, ends finished ones and removes deleted ones.
 
     bound ──start_s──► Running ──run-seconds──► Succeeded
-      │ └─no room─► Failed│
+      │ └─rejected─► Failed
       └───────────────────┴──── deletion ──stop_s──► gone
 
-Nothing is run. A pod ends by itself if it carries the annotation `sandbox.policysched/run-seconds: "20"`: so many
-seconds after its start it has succeeded (with `sandbox.policysched/exit-code`, where that is not 0, it has failed).
-Every other pod runs until it is deleted. A pod bound to a node that does not exist waits for the node, as it would.
-A node that nobody has reported on is reported ready, with the labels that a kubelet gives its node.
-A pod that does not fit beside those that run on its node fails there, as `kubelet_room` says.
+No container runs. A pod with the annotation `sandbox.policysched/run-seconds: "20"` succeeds that many
+seconds after its start, or fails if `sandbox.policysched/exit-code` is not 0. Every other pod runs
+until it is deleted. A pod that is bound to a missing node waits for the node. A node without a Ready
+condition is reported ready, with the labels that a kubelet sets. A pod that does not fit its node
+fails (`kubelet_admission`).
 """
 
 import asyncio
@@ -31,7 +31,7 @@ EXIT_CODE = "sandbox.policysched/exit-code"
 
 
 class Kubelet:
-    """Moves pods on as time passes. `run` until cancelled; `start_s` and `stop_s` are how long pods take for it."""
+    """Moves pods through their phases. `start_s` and `stop_s` are the times to start and stop a pod."""
 
     def __init__(self, server: ApiServer, *, start_s: float = 0.3, stop_s: float = 0.5):
         self._local = LocalClient(server)
@@ -46,9 +46,12 @@ class Kubelet:
         self._static_pods: dict[str, list[Json]] = {}
 
     def start_static_pod(self, node: str, manifest: Json, *, mirror_after_s: float) -> bool:
-        """A pod from a file on that node: it runs at once if it fits, and the API server shows it later. Inside a loop."""
-        found = self._local.get("nodes", "", node)
-        if found is None or check_admission(manifest, self._running_requests(node), found) is not None:
+        """Start a static pod if it fits; its mirror pod is created later. Needs a running event loop."""
+        node_object = self._local.get("nodes", "", node)
+        if (
+            node_object is None
+            or check_admission(manifest, self._running_requests(node), node_object) is not None
+        ):
             return False
         self._static_pods.setdefault(node, []).append(manifest)
         asyncio.get_running_loop().call_later(mirror_after_s, self._create_mirror_pod, node, manifest)
@@ -65,14 +68,14 @@ class Kubelet:
         self._start(pod)
 
     def _running_requests(self, node: str) -> Iterator[Mapping[str, int]]:
-        """What its kubelet counts: pods that run or still end, and static ones that nobody sees yet."""
+        """Requests on the node: running and terminating pods, and static pods without a mirror pod yet."""
         for pod in self._local.list("pods"):
             if pod["spec"].get("nodeName") == node and pod["status"].get("phase") == "Running":
                 yield requests_of(pod)
         yield from map(requests_of, self._static_pods.get(node, ()))
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Run until cancelled."""
         stops = [
             self._local.listen("pods", self._pod_changed),
             self._local.listen("nodes", self._node_changed),
@@ -111,7 +114,7 @@ class Kubelet:
             for pod in self._local.list("pods"):
                 if pod["spec"].get("nodeName") == name:
                     self._schedule_transition(pod)
-            # Not from within the change: listeners after this one have yet to hear of it.
+            # Deferred: other listeners must receive this change first.
             self._new_nodes.append(change.entry.obj)
             self._wake.set()
 
@@ -129,7 +132,7 @@ class Kubelet:
             )
 
     def _schedule_transition(self, pod: Json) -> None:
-        """Note when this pod has to be looked at again, if ever."""
+        """Schedule the next phase transition of the pod, if any."""
         if not pod["spec"].get("nodeName"):
             return
         metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
@@ -138,14 +141,14 @@ class Kubelet:
         elif phase == "Pending":
             self._schedule(self._start_s, pod)
         elif phase == "Running" and (run_s := _run_s(pod)) is not None:
-            # Its end was set when it started; a change of the pod meanwhile does not start the run anew.
+            # The end was set at the start of the pod; later changes of the pod do not restart the run.
             ends_at_s = self._ends_at_s.setdefault(metadata["uid"], self._local.now() + run_s)
             self._schedule(max(0.0, ends_at_s - self._local.now()), pod)
 
     def _schedule(self, after_s: float, pod: Json) -> None:
         self._sequence += 1
         metadata = pod["metadata"]
-        # The version tells whether it is still the pod that was looked at: each change is looked at anew.
+        # An entry is ignored if the pod has changed since: each change schedules a new entry.
         at_s = self._local.now() + after_s
         entry = (at_s, self._sequence, metadata["namespace"], metadata["name"], metadata["resourceVersion"])
         heapq.heappush(self._due, entry)
@@ -170,12 +173,12 @@ class Kubelet:
                 self._end(pod)
 
     def _admit(self, pod: Json, node: Json) -> None:
-        why_not = check_admission(pod, self._running_requests(node["metadata"]["name"]), node)
-        if why_not is None:
+        failure = check_admission(pod, self._running_requests(node["metadata"]["name"]), node)
+        if failure is None:
             self._start(pod)
             return
         now = timestamp(self._local.now())
-        fields = {"phase": "Failed", "reason": why_not.reason, "message": why_not.message, "startTime": now}
+        fields = {"phase": "Failed", "reason": failure.reason, "message": failure.message, "startTime": now}
         self._local.set_status("pods", pod, **fields)
 
     def _start(self, pod: Json) -> None:
@@ -250,7 +253,7 @@ def _exit_code(pod: Json) -> int:
 
 
 def _run_s(pod: Json) -> float | None:
-    """How long the pod's annotation lets it run; None where it has none that is a number."""
+    """The run time of the pod's annotation; None if it is missing or not a number."""
     text = (pod["metadata"].get("annotations") or {}).get(RUN_SECONDS)
     if text is None:
         return None

@@ -1,7 +1,7 @@
-"""Whether a pretend kubelet takes a pod: by the room of its node as it counts itself.
+"""Whether the simulated kubelet admits a pod: by its own count of the node's free resources.
 
-It knows what runs there before anybody else does: a static pod counts from its start, and the API server has its mirror
-only a while later. Words and order of the reasons are those of `pkg/kubelet/lifecycle/predicate.go`.
+The kubelet counts a static pod from its start, before the API server has the mirror pod. The reasons
+and their order are those of `pkg/kubelet/lifecycle/predicate.go`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,12 +21,12 @@ class AdmitFailure:
 
 
 def check_admission(pod: Json, running: Iterable[Mapping[str, int]], node: Json) -> AdmitFailure | None:
-    """Why this node does not take the pod beside those that run there, each given by its requests; None: it does."""
-    asked = {"pods": 1, **requests_of(pod)}
+    """Why the kubelet rejects the pod, given the requests of the running pods. None: it admits the pod."""
+    requests = {"pods": 1, **requests_of(pod)}
     used = total_requests(running)
     has = decode_resource_list((node.get("status") or {}).get("allocatable"), "status.allocatable")
-    for resource in (*_CORE_RESOURCES, *sorted(asked.keys() - set(_CORE_RESOURCES))):
-        wanted = asked.get(resource, 0)
+    for resource in (*_CORE_RESOURCES, *sorted(requests.keys() - set(_CORE_RESOURCES))):
+        wanted = requests.get(resource, 0)
         if wanted and wanted > has.get(resource, 0) - used.get(resource, 0):
             count = f"requested: {wanted}, used: {used.get(resource, 0)}, capacity: {has.get(resource, 0)}"
             return AdmitFailure(
@@ -40,10 +40,10 @@ def requests_of(pod: Json) -> dict[str, int]:
 
 
 def total_requests(running: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """What these take together, places for pods included."""
-    found = {"pods": 0}
+    """The sum of requests; `pods` is their number."""
+    totals = {"pods": 0}
     for requests in running:
-        found["pods"] += 1
+        totals["pods"] += 1
         for resource, amount in requests.items():
-            found[resource] = found.get(resource, 0) + amount
-    return found
+            totals[resource] = totals.get(resource, 0) + amount
+    return totals

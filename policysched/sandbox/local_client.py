@@ -1,7 +1,7 @@
-"""The sandbox's own hands on the API server: what a kubelet and the controllers do, as plain calls.
+"""Direct access to the API server in memory, for the sandbox's kubelet and controllers.
 
-They live in the same process and are no part of what is tested, so they skip the wire: no JSON, no faults. What they
-write goes through the registry like everything else.
+They are not under test, so their calls skip the transport: no JSON and no faults. Writes go through
+the registry like those of every client.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 class LocalClient:
-    """Reads and writes by plural, namespace and name. Objects handed out are not to be changed."""
+    """Reads and writes by plural, namespace and name. Callers must not modify returned objects."""
 
     def __init__(self, server: ApiServer):
         self._server = server
@@ -27,7 +27,7 @@ class LocalClient:
         return self._server.kind(plural)
 
     def listen(self, plural: str, listener: Callable[[StoreChange], None]) -> Callable[[], None]:
-        """Hear each change of a resource from now on; the answer ends that."""
+        """Call `listener` on each change of a resource. Returns a function that stops it."""
         return self._server.store.listen(self.kind(plural).stored_as, listener)
 
     def get(self, plural: str, namespace: str, name: str) -> Json | None:
@@ -35,32 +35,32 @@ class LocalClient:
         return None if entry is None else entry.obj
 
     def list(self, plural: str, namespace: str = "") -> Iterator[Json]:
-        """A snapshot: the collection may change while it is read."""
+        """List a snapshot: the collection may change during iteration."""
         entries = list(self._server.store.collection(self.kind(plural).stored_as).in_namespace(namespace))
         return (entry.obj for entry in entries)
 
     def create(self, plural: str, namespace: str, body: Json) -> Json:
-        """Raises `Refusal`."""
+        """Create an object. Raises `StatusError`."""
         return self._server.registry.create(self.kind(plural), namespace, body).obj
 
     def update(
         self, plural: str, obj: Json, change: Callable[[Json], Json], *, subresource: str = ""
     ) -> Json | None:
-        """Apply `update` to a copy of what the object is by now; None where it has gone."""
+        """Apply `change` to a copy of the current object. None if the object is gone."""
         metadata = obj["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         try:
             entry: StoredObject = self._server.registry.patch(
                 self.kind(plural), namespace, name, change, subresource=subresource
             )
-        except StatusError as refusal:
-            if refusal.code == 404:
+        except StatusError as error:
+            if error.code == 404:
                 return None
             raise
         return entry.obj
 
     def set_status(self, plural: str, obj: Json, **fields: Any) -> Json | None:
-        """Replace fields of the status; a field that is None is taken away."""
+        """Replace fields of the status; None removes a field."""
 
         def change(current: Json) -> Json:
             status = {**(current.get("status") or {}), **fields}
@@ -72,13 +72,13 @@ class LocalClient:
     def delete(
         self, plural: str, obj: Json, *, grace_period_s: int | None = None, propagation: str = "Background"
     ) -> None:
-        """Delete this very object (by uid); nothing happens where it has gone."""
+        """Delete exactly this object (by uid). Does nothing if it is gone."""
         metadata = obj["metadata"]
         options = DeleteOptions(grace_period_s=grace_period_s, propagation=propagation, uid=metadata["uid"])
         try:
             self._server.registry.delete(
                 self.kind(plural), metadata.get("namespace", ""), metadata["name"], options
             )
-        except StatusError as refusal:
-            if refusal.code not in (404, 409):
+        except StatusError as error:
+            if error.code not in (404, 409):
                 raise

@@ -1,4 +1,4 @@
-"""Nodes for a simulated cluster: so many of a size, spread over zones, each ready and empty."""
+"""Node manifests for a simulated cluster: ready, empty and spread over zones."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +8,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class NodeShape:
-    """What each made-up node has. The quantities are Kubernetes' text."""
+    """The capacity and labels of each node. Quantities are Kubernetes strings."""
 
     cpu: str = "8"
     memory: str = "32Gi"
@@ -22,8 +22,8 @@ class NodeShape:
 def make_nodes(
     count: int, shape: NodeShape | None = None, *, now: str = "1970-01-01T00:00:00Z"
 ) -> list[Json]:
-    """`count` Node manifests named `node-1`, `node-2`, ...; the zones take turns. `now` is when they became ready."""
-    assert 0 <= count <= 65_000, f"{count} nodes: the pretend addresses end at 65000"
+    """Make `count` Node manifests `node-1`, `node-2`, ... with alternating zones, ready since `now`."""
+    assert 0 <= count <= 65_000, f"{count} nodes: there are addresses for 65000"
     return [_node(at, shape or NodeShape(), now) for at in range(1, count + 1)]
 
 
@@ -54,7 +54,7 @@ def _node(at: int, shape: NodeShape, now: str) -> Json:
 
 
 def node_status(name: str, now: str, *, at: int = 0) -> Json:
-    """What a kubelet would say of a node in good order: conditions, addresses, what runs there."""
+    """The status that a kubelet reports for a healthy node: conditions, addresses and node info."""
     return {
         "conditions": [
             *(
@@ -69,7 +69,7 @@ def node_status(name: str, now: str, *, at: int = 0) -> Json:
                     ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
                 )
             ),
-            _condition("Ready", "True", "KubeletReady", "the sandbox's pretend kubelet is ready", now),
+            _condition("Ready", "True", "KubeletReady", "the sandbox's simulated kubelet is ready", now),
         ],
         "addresses": [
             {"type": "InternalIP", "address": f"10.0.{at // 256}.{at % 256}"},
@@ -98,7 +98,7 @@ def _condition(kind: str, status: str, reason: str, message: str, now: str) -> J
 
 
 def ready_node(manifest: Json, now: str) -> Json:
-    """A user's Node manifest with what it does not say: its hostname label, and that it is ready."""
+    """Add the hostname label and a ready status to a Node manifest, if they are missing."""
     name = manifest["metadata"]["name"]
     labels = {"kubernetes.io/hostname": name, **(manifest["metadata"].get("labels") or {})}
     status = {**node_status(name, now), **(manifest.get("status") or {})}

@@ -1,7 +1,8 @@
-"""The claim controller that a cluster without a controller manager lacks: who makes claims for devices, and ends them.
+"""A simulated resource claim controller (part of kube-controller-manager): creates and releases claims.
 
-As the real one does it: a pod's claim is made from its template and named in the pod's status; a claim is not reserved
-any more for pods that are gone or have finished; one that nobody uses gives its devices back, and then may go.
+It creates a pod's claims from templates and records their names in the pod's status; removes
+reservations of deleted and finished pods; and deallocates claims that are no longer in use, which may
+then be deleted.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ _FINISHED_PHASES = ("Succeeded", "Failed")
 
 
 class ResourceClaimController:
-    """`handlers` by resource: each brings one object to what it should be, from what is there now."""
+    """Reconciles resource claims. `handlers` maps a resource to its reconcile function."""
 
     def __init__(self, local: LocalClient):
         self._local = local
@@ -30,16 +31,16 @@ class ResourceClaimController:
     # ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _reconcile_claim(self, obj: Json) -> None:
-        """A claim that nobody uses yet, or whose reservation a scheduler took back, keeps its devices."""
+        """Release the reservations of finished pods. A claim that was never reserved keeps its devices."""
         metadata = obj["metadata"]
         reserved = (obj.get("status") or {}).get("reservedFor") or []
-        users = [one for one in reserved if self._is_consumer_alive(metadata["namespace"], one)]
-        left = users != reserved or bool(metadata.get("deletionTimestamp"))
-        if left:
+        users = [user for user in reserved if self._is_consumer_alive(metadata["namespace"], user)]
+        release = users != reserved or bool(metadata.get("deletionTimestamp"))
+        if release:
             self._local.update(
                 DEVICE_CLAIMS, obj, lambda current: _with_consumers(current, users), subresource="status"
             )
-        if left and not users and FINALIZER in (metadata.get("finalizers") or ()):
+        if release and not users and FINALIZER in (metadata.get("finalizers") or ()):
             self._local.update(DEVICE_CLAIMS, obj, _without_finalizer)
 
     def _is_consumer_alive(self, namespace: str, consumer: Json) -> bool:
@@ -49,20 +50,21 @@ class ResourceClaimController:
         return (pod.get("status") or {}).get("phase") not in _FINISHED_PHASES
 
     def reserved_claims(self, pod: Json) -> list[tuple[str, str, str]]:
-        """The addresses of those that are reserved for the pod, which is gone or has finished."""
+        """The addresses of the claims that are reserved for the pod."""
         metadata = pod["metadata"]
         return [
-            (DEVICE_CLAIMS, metadata["namespace"], one["metadata"]["name"])
-            for one in self._local.list(DEVICE_CLAIMS, metadata["namespace"])
+            (DEVICE_CLAIMS, metadata["namespace"], claim["metadata"]["name"])
+            for claim in self._local.list(DEVICE_CLAIMS, metadata["namespace"])
             if any(
-                user["uid"] == metadata["uid"] for user in (one.get("status") or {}).get("reservedFor") or ()
+                user["uid"] == metadata["uid"]
+                for user in (claim.get("status") or {}).get("reservedFor") or ()
             )
         ]
 
     # ── pods and templates ─────────────────────────────────────────────────────────────────────────────────────────
 
     def reconcile_pod(self, obj: Json) -> None:
-        """Makes the claims of a pod's templates, and names them."""
+        """Create the claims of the pod's templates and record their names in its status."""
         metadata, status = obj["metadata"], obj.get("status") or {}
         if status.get("phase") in _FINISHED_PHASES:
             for address in self.reserved_claims(obj):
@@ -71,15 +73,17 @@ class ResourceClaimController:
                     self._reconcile_claim(claim)
             return
         named = list(status.get("resourceClaimStatuses") or ())
-        known = {one["name"] for one in named}
+        known = {status_entry["name"] for status_entry in named}
         for wanted in obj["spec"].get("resourceClaims") or ():
             template = wanted.get("resourceClaimTemplateName")
-            found = self._local.get(CLAIM_TEMPLATES, metadata["namespace"], template) if template else None
-            if found is not None and wanted["name"] not in known:
+            template_object = (
+                self._local.get(CLAIM_TEMPLATES, metadata["namespace"], template) if template else None
+            )
+            if template_object is not None and wanted["name"] not in known:
                 named.append(
                     {
                         "name": wanted["name"],
-                        "resourceClaimName": self._create_claim(obj, wanted["name"], found),
+                        "resourceClaimName": self._create_claim(obj, wanted["name"], template_object),
                     }
                 )
         if len(named) > len(known):
@@ -102,7 +106,7 @@ class ResourceClaimController:
         return own
 
     def _reconcile_template(self, obj: Json) -> None:
-        """Pods may have waited for it."""
+        """Reconcile the pods of the namespace: some may have waited for the template."""
         for pod in self._local.list("pods", obj["metadata"]["namespace"]):
             if pod["spec"].get("resourceClaims") and not pod["metadata"].get("deletionTimestamp"):
                 self.reconcile_pod(pod)
@@ -119,5 +123,7 @@ def _with_consumers(claim: Json, users: list[Json]) -> Json:
 
 def _without_finalizer(claim: Json) -> Json:
     metadata = claim["metadata"]
-    metadata["finalizers"] = [one for one in metadata.get("finalizers") or () if one != FINALIZER]
+    metadata["finalizers"] = [
+        finalizer for finalizer in metadata.get("finalizers") or () if finalizer != FINALIZER
+    ]
     return claim

@@ -1,7 +1,7 @@
-"""A whole pretend cluster on this machine: the API server behind HTTP, nodes, a kubelet and the controllers.
+"""A simulated cluster on this machine: the API server over HTTP, nodes, a kubelet and controllers.
 
-`async with Sandbox(nodes=5) as sandbox:` and `kubectl --kubeconfig` takes it for a cluster without a scheduler. All
-of it is forgotten at the end.
+Inside `async with Sandbox(nodes=5) as sandbox:`, kubectl can use it as a cluster without a scheduler.
+Nothing is saved.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ Json = dict[str, Any]
 
 
 class ManifestRefused(Exception):
-    """An object that the sandbox was to begin with was refused by its API server."""
+    """The API server of the sandbox rejected an initial object."""
 
 
 class Sandbox:
-    """The cluster from `__aenter__` to `__aexit__`.
+    """A cluster that runs from `__aenter__` to `__aexit__`.
 
-    `nodes` is a count (of `shape`) or Node manifests; `objects` are manifests of any kinds that are there from the
-    start; `port` 0 takes a free one. `kubeconfig_path` None puts the kubeconfig into a directory that goes with the
-    sandbox. Raises `ManifestRefused` and OSError (the port is taken).
+    `nodes` is a number of nodes with `shape`, or Node manifests; `objects` are initial objects of any
+    kinds; `port` 0 selects a free port. With `kubeconfig_path` None the kubeconfig is in a temporary
+    directory. Raises `ManifestRefused`, and OSError if the port is in use.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class Sandbox:
         start_s: float = 0.3,
         stop_s: float = 0.5,
     ):
-        # A sandbox that is started anew at the same address has forgotten everything. Versions that begin with the
-        # clock make that plain: who still watches from a version of before is told that it is gone, and lists again.
-        # And uids are drawn anew, for no two objects ever share one, not even across the end of a cluster.
+        # A restarted sandbox at the same address is empty. Resource versions start with the clock, so
+        # clients that watch from an old version get "expired" and list again. Uids are random, so they
+        # are unique across restarts.
         self.server = ApiServer(
             now=time.time, seed=secrets.randbits(64), first_version=int(time.time() * 1000)
         )
@@ -78,11 +78,11 @@ class Sandbox:
 
     @property
     def kubeconfig_path(self) -> Path:
-        assert self._kubeconfig_path is not None, "asked for the kubeconfig of a sandbox that is not up"
+        assert self._kubeconfig_path is not None, "the sandbox has no kubeconfig before it is started"
         return self._kubeconfig_path
 
     def transport(self) -> Transport:
-        """A way to the server that does not go through HTTP."""
+        """A transport to the server without HTTP."""
         return MemoryTransport(self.server)
 
     async def __aenter__(self) -> Self:
@@ -106,8 +106,11 @@ class Sandbox:
         await self._stack.aclose()
 
     def _create_all(self, manifests: Iterable[Json]) -> None:
-        """Create in an order in which everything finds what it needs, under new uids: owners are followed to theirs,
-        and an owner that is not among the manifests is forgotten, or its objects would be collected as garbage."""
+        """Create the objects in order of their dependencies, with new uids.
+
+        Owner references get the new uids. A reference to an owner that is not among the manifests is
+        dropped, because its dependents would be collected as garbage.
+        """
         local = LocalClient(self.server)
         new_uids: dict[str, str] = {}
         for manifest in sorted(
@@ -126,10 +129,10 @@ class Sandbox:
 
     def _create(self, local: LocalClient, manifest: Json) -> Json | None:
         api_version, name = manifest.get("apiVersion"), manifest.get("kind")
-        words = f"{name} {manifest['metadata'].get('name')}"
+        label = f"{name} {manifest['metadata'].get('name')}"
         kind = next((k for k in self.server.kinds if (k.api_version, k.name) == (api_version, name)), None)
         if kind is None:
-            raise ManifestRefused(f"{words}: the sandbox does not serve {api_version} {name}")
+            raise ManifestRefused(f"{label}: the sandbox does not serve {api_version} {name}")
         namespace = manifest["metadata"].get("namespace", "default") if kind.namespaced else ""
         if (
             local.get(kind.plural, namespace, manifest["metadata"].get("name", "")) is not None
@@ -138,8 +141,8 @@ class Sandbox:
             return None
         try:
             return local.create(kind.plural, namespace, manifest)
-        except StatusError as refusal:
-            raise ManifestRefused(f"{words}: {refusal.message}") from refusal
+        except StatusError as error:
+            raise ManifestRefused(f"{label}: {error.message}") from error
 
 
 _CREATION_ORDER = {
@@ -154,13 +157,13 @@ _CREATION_ORDER = {
 }
 _CREATED_LAST = 8
 _BUILT_IN = ("namespaces", "priorityclasses", "serviceaccounts")
-"""Kinds of which the sandbox has some of its own: a manifest of the same name changes nothing."""
+"""Kinds with built-in objects in the sandbox. A manifest of the same name is ignored."""
 
 
 def _log_task_failure(task: "asyncio.Task[None]") -> None:
-    """A part that dies must not die in silence: the sandbox would go on and seem to hang."""
+    """Log the failure of a task; otherwise the sandbox would seem to hang."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        context = {"message": "a part of the sandbox died", "exception": error, "task": task}
+        context = {"message": "a task of the sandbox failed", "exception": error, "task": task}
         asyncio.get_running_loop().call_exception_handler(context)
 
 

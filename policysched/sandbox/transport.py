@@ -1,8 +1,8 @@
-"""Requests carried to the API server in memory, over a road with faults.
+"""A transport to the API server in memory, with injected faults.
 
-`MemoryTransport` is `kube.client.transport.Transport` over an `ApiServer`. All waiting is asyncio's, so on a virtual-time
-loop a simulation of hours runs in moments, and everything that happens on the way is drawn by `FaultInjector`. One transport
-is one client: two of us on one server have a transport each, with dice of their own.
+`MemoryTransport` implements `kube.client.transport.Transport` over an `ApiServer`. It waits with
+asyncio only, so on a virtual-time loop a simulation of hours takes seconds. `FaultInjector` draws the
+faults. Each client has its own transport and fault injector.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from policysched.sandbox.apiserver.watch import WatchSubscription
 from policysched.sandbox.faults import FaultInjector, RequestFault, WatchFault
 
 REQUEST_TIMEOUT_S = 60.0
-"""How long the server may still act on a request that does not say `?timeout=`: the real one's default."""
+"""How long the server may act on a request without `?timeout=`: kube-apiserver's default."""
 
 
 class MemoryTransport:
-    """A client's road to a server in memory. Without `faults` a request arrives at once and is answered at once."""
+    """A client's transport to a server in memory. Without `faults`, requests have no latency."""
 
     def __init__(self, server: ApiServer, *, faults: FaultInjector | None = None):
         self._server = server
@@ -29,13 +29,13 @@ class MemoryTransport:
         self._open_watches: dict[WatchSubscription, None] = {}  # in the order in which they were opened
 
     def refuse_for(self, span_s: float) -> None:
-        """Break all that is open and refuse connections for a while: the server restarts, or the network is gone."""
+        """Close open watches and refuse connections for a while, as if the server restarted."""
         self._refused_until_s = asyncio.get_running_loop().time() + span_s
         for subscription in tuple(self._open_watches):
             subscription.close()
 
     async def request(self, request: ApiRequest) -> ApiResponse:
-        """Carry a request. Raises `TransportError` where its fate leaves the client without an answer."""
+        """Send a request. Raises `TransportError` if a fault leaves the client without a response."""
         self._check_reachable(request)
         if self._faults is None:
             await asyncio.sleep(0)
@@ -51,7 +51,7 @@ class MemoryTransport:
             case "lost before":
                 await self._give_up(request, gives_up_at_s)
             case "late":
-                # Not before the client has given up, and at the latest when the request's life in the server ends.
+                # After the client has given up, and before the server's own request timeout.
                 life_s = _timeout_s(request)
                 waits_s = max(0.0, life_s - request.timeout_s) * fate.late_timeout_fraction
                 loop.call_later(request.timeout_s + waits_s, self._handle_without_response, request)
@@ -92,13 +92,13 @@ class MemoryTransport:
         return answer
 
     def _handle_without_response(self, request: ApiRequest) -> None:
-        """The server acts and nobody hears the answer. Late arrivals at a server that is down are lost."""
+        """Let the server act and drop the response. A request is lost if the server is down."""
         if asyncio.get_running_loop().time() >= self._refused_until_s:
             self._handle(request)
 
     @asynccontextmanager
     async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
-        """Open a watch. Its chunks break off with `TransportError` where its fate cuts it."""
+        """Open a watch. Its chunks end with `TransportError` if a fault cuts the watch."""
         self._check_reachable(request)
         fate = self._faults.draw_watch_fault() if self._faults is not None else None
         await asyncio.sleep(fate.connect_latency_s if fate is not None else 0)
@@ -123,7 +123,7 @@ class MemoryTransport:
         breaks_at_s = float("inf")
         if fate is not None and fate.cut_after_s is not None:
             breaks_at_s = loop.time() + fate.cut_after_s
-        # To break in the middle of a line, the watch has to live until there is one.
+        # To be cut in the middle of a line, the watch must last until the next line.
         until_s = (
             None if breaks_at_s == float("inf") or (fate is not None and fate.cuts_line) else breaks_at_s
         )
@@ -148,7 +148,7 @@ async def _single_chunk(body: bytes) -> AsyncGenerator[bytes, None]:
 async def watch_chunks(
     subscription: WatchSubscription, server: ApiServer, *, until_s: float | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """What a watch has to send, as it comes, until it ends or the loop's clock says `until_s`."""
+    """Yield the chunks of a watch until it ends or the loop's clock reaches `until_s`."""
     loop = asyncio.get_running_loop()
     woken = asyncio.Event()
     subscription.notify = woken.set
@@ -180,6 +180,6 @@ def _server_request(request: ApiRequest) -> ServerRequest:
 
 
 def _timeout_s(request: ApiRequest) -> float:
-    """How long the server may act on this request: its `?timeout=`, such as `5s`, or the default."""
+    """How long the server may act on the request: its `?timeout=`, such as `5s`, or the default."""
     text = request.params.get("timeout", "")
     return float(text.removesuffix("s")) if text else REQUEST_TIMEOUT_S

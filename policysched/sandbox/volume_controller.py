@@ -1,9 +1,10 @@
-"""The volume controllers that a cluster without a controller manager lacks: who binds claims to volumes, and makes volumes.
+"""A simulated persistent volume controller: binds claims to volumes and provisions volumes.
 
-As the real PV controller does it, in the plain way: a claim gets the volume that is meant for it, or, unless its class
-waits for the first consumer, the smallest one that would do; where its class has a provisioner, one is made, at once or
-once a scheduler has named the node. Claims of ephemeral volumes are made with their pods. A volume whose claim is gone
-is released, or goes too (reclaimPolicy Delete). What is made belongs to the named node alone, as a local disk does.
+A claim is bound to the volume that names it or that it names; otherwise, unless its class waits for the
+first consumer, to the smallest volume that matches. If the class has a provisioner, a volume is
+provisioned, at once or once the scheduler has selected a node. Claims of ephemeral volumes are created
+with their pods. When a claim is deleted, its volume is released, or deleted (reclaimPolicy Delete).
+Provisioned volumes are accessible from the selected node only, like local disks.
 """
 
 from collections.abc import Callable
@@ -39,11 +40,11 @@ STANDARD_CLASS: Json = {
     "volumeBindingMode": "WaitForFirstConsumer",
     "reclaimPolicy": "Delete",
 }
-"""What a sandbox has from the start, so that a claim needs no preparations."""
+"""The default storage class of a sandbox."""
 
 
 class VolumeController:
-    """`handlers` by resource: each brings one object to what it should be, from what is there now."""
+    """Reconciles claims and volumes. `handlers` maps a resource to its reconcile function."""
 
     def __init__(self, local: LocalClient):
         self._local = local
@@ -64,21 +65,21 @@ class VolumeController:
             if self._local.get(VOLUMES, "", claim.volume_name) is None and claim.phase != "Lost":
                 self._local.set_status(CLAIMS, obj, phase="Lost")
             return
-        found = self._prebound_volume(claim)
-        if found is None and not claim.volume_name:
+        volume = self._prebound_volume(claim)
+        if volume is None and not claim.volume_name:
             storage_class = self._storage_class(claim.class_name)
             waits = storage_class is not None and storage_class.waits_for_first_consumer
             if not waits:
-                found = self._smallest_match(claim)
-            makes = storage_class is not None and storage_class.provisioner not in ("", NO_PROVISIONER)
-            if found is None and makes and (not waits or claim.selected_node):
-                assert storage_class is not None, "a class that is not there makes nothing"
-                found = self._provision(obj, claim, storage_class)
-        if found is not None:
-            self._bind(obj, found)
+                volume = self._smallest_match(claim)
+            provisions = storage_class is not None and storage_class.provisioner not in ("", NO_PROVISIONER)
+            if volume is None and provisions and (not waits or claim.selected_node):
+                assert storage_class is not None, "a missing class cannot provision"
+                volume = self._provision(obj, claim, storage_class)
+        if volume is not None:
+            self._bind(obj, volume)
 
     def _prebound_volume(self, claim: PersistentVolumeClaim) -> Json | None:
-        """The volume that says that it is the claim's, or that the claim says is its own and is free."""
+        """The volume that refers to the claim, or the free volume that the claim refers to."""
         for obj, volume in self._volumes():
             if volume.belongs_to(claim, volume.claim_ref) and matches_claim_spec(volume, claim):
                 return obj
@@ -89,7 +90,7 @@ class VolumeController:
         return None
 
     def _smallest_match(self, claim: PersistentVolumeClaim) -> Json | None:
-        suiting = [
+        matches = [
             (volume.capacity_bytes, volume.name, obj)
             for obj, volume in self._volumes()
             if volume.claim_ref is None
@@ -97,10 +98,10 @@ class VolumeController:
             and matches_claim_spec(volume, claim)
             and is_available(volume, claim)
         ]
-        return min(suiting, key=lambda one: one[:2])[2] if suiting else None
+        return min(matches, key=lambda match: match[:2])[2] if matches else None
 
     def _provision(self, obj: Json, claim: PersistentVolumeClaim, storage_class: StorageClass) -> Json:
-        made_by = self._local.get(STORAGE_CLASSES, "", storage_class.name) or {}
+        class_object = self._local.get(STORAGE_CLASSES, "", storage_class.name) or {}
         body: Json = {
             "metadata": {
                 "name": f"pvc-{claim.uid}",
@@ -113,25 +114,25 @@ class VolumeController:
                 "accessModes": obj["spec"].get("accessModes") or ["ReadWriteOnce"],
                 "volumeMode": obj["spec"].get("volumeMode", "Filesystem"),
                 "storageClassName": storage_class.name,
-                "persistentVolumeReclaimPolicy": made_by.get("reclaimPolicy", "Delete"),
+                "persistentVolumeReclaimPolicy": class_object.get("reclaimPolicy", "Delete"),
                 "claimRef": _claim_ref(obj),
                 "csi": {"driver": storage_class.provisioner, "volumeHandle": claim.uid},
                 **self._node_affinity(claim.selected_node),
             },
         }
-        there = self._local.get(VOLUMES, "", body["metadata"]["name"])
-        return there if there is not None else self._local.create(VOLUMES, "", body)
+        existing = self._local.get(VOLUMES, "", body["metadata"]["name"])
+        return existing if existing is not None else self._local.create(VOLUMES, "", body)
 
     def _node_affinity(self, node: str | None) -> Json:
-        found = None if node is None else self._local.get("nodes", "", node)
-        hostname = (found or {}).get("metadata", {}).get("labels", {}).get(_HOSTNAME)
+        node_object = None if node is None else self._local.get("nodes", "", node)
+        hostname = (node_object or {}).get("metadata", {}).get("labels", {}).get(_HOSTNAME)
         if hostname is None:
             return {}
-        here = {"key": _HOSTNAME, "operator": "In", "values": [hostname]}
-        return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}}
+        requirement = {"key": _HOSTNAME, "operator": "In", "values": [hostname]}
+        return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}}
 
     def _bind(self, claim: Json, volume: Json) -> None:
-        """First the volume says whose it is, then the claim; each as often as it is asked."""
+        """Bind the volume to the claim, then the claim to the volume. Idempotent."""
         ref = volume["spec"].get("claimRef") or {}
         marked = storage.BOUND_BY_CONTROLLER in (volume["metadata"].get("annotations") or {})
 
@@ -181,7 +182,7 @@ class VolumeController:
                 self._reconcile_claim(claim)
 
     def _reconcile_pod(self, obj: Json) -> None:
-        """Makes the claims of a pod's ephemeral volumes."""
+        """Create the claims of the pod's ephemeral volumes."""
         metadata = obj["metadata"]
         if metadata.get("deletionTimestamp"):
             return
@@ -194,13 +195,13 @@ class VolumeController:
                 body = {"metadata": meta, "spec": {**template.get("spec", {})}}
                 self._local.create(CLAIMS, metadata["namespace"], body)
 
-    # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── lookups ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _volumes(self) -> list[tuple[Json, PersistentVolume]]:
-        found = (
+        decoded = (
             (obj, _decode_or_none(storage.decode_persistent_volume, obj)) for obj in self._local.list(VOLUMES)
         )
-        return [(obj, volume) for obj, volume in found if volume is not None]
+        return [(obj, volume) for obj, volume in decoded if volume is not None]
 
     def _storage_class(self, name: str) -> StorageClass | None:
         obj = self._local.get(STORAGE_CLASSES, "", name) if name else None
@@ -208,7 +209,7 @@ class VolumeController:
 
 
 def released_volume(obj: Json) -> str | None:
-    """The volume that a claim which is gone leaves behind."""
+    """The name of a deleted claim's volume."""
     name: str | None = obj["spec"].get("volumeName") or None
     return name
 
@@ -228,4 +229,4 @@ def _decode_or_none(read: Callable[[Json], Value], obj: Json) -> Value | None:
     try:
         return read(obj)
     except Malformed:
-        return None  # whoever wrote it learns of it from the scheduler
+        return None  # the scheduler reports malformed objects

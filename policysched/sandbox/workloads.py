@@ -1,9 +1,9 @@
-"""Deployments to ReplicaSets to pods, and Jobs to pods, in the plain way.
+"""Simulated controllers of Deployments, ReplicaSets and Jobs.
 
-What is done as the real controllers do it: owner references, names, the template hash, rolling updates with surge and
-unavailability, recreate, pausing, revision history; Jobs with completions, parallelism, indexes, backoff limit,
-suspension and time to live. What is not: adopting pods that happen to match, `minReadySeconds`, progress deadlines,
-per-index backoff, pod failure and success policies.
+Supported as in the real controllers: owner references, names, template hash, rolling updates with
+surge and unavailability, recreate, pause, revision history; Jobs with completions, parallelism,
+indexes, backoff limit, suspension and time to live. Not supported: adoption of matching pods,
+`minReadySeconds`, progress deadlines, per-index backoff, pod failure and success policies.
 """
 
 import math
@@ -28,7 +28,7 @@ _HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class ListOwned(Protocol):
-    """Finds the living objects of a resource that an object owns."""
+    """Lists the existing objects of a resource that an object owns."""
 
     def __call__(self, plural: str, owner: Json) -> list[Json]: ...
 
@@ -45,9 +45,9 @@ def owner_reference(kind: str, api_version: str, obj: Json) -> Json:
 
 
 def is_active(pod: Json) -> bool:
-    """It runs or may still run: neither ended nor being deleted."""
-    ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return not ended and not pod["metadata"].get("deletionTimestamp")
+    """Whether the pod is neither finished nor being deleted."""
+    finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return not finished and not pod["metadata"].get("deletionTimestamp")
 
 
 def is_ready(pod: Json) -> bool:
@@ -56,7 +56,7 @@ def is_ready(pod: Json) -> bool:
 
 
 def _deletion_rank(pod: Json) -> tuple[bool, bool, float]:
-    """The order of scaling down: unassigned first, then not ready, then the youngest."""
+    """The order of deletion when scaling down: unassigned first, then not ready, then the newest."""
     return (bool(pod["spec"].get("nodeName")), is_ready(pod), -int(pod["metadata"]["resourceVersion"]))
 
 
@@ -69,13 +69,13 @@ def _pod_from_template(template: Json, owner: Json) -> Json:
             "annotations": dict(metadata.get("annotations") or {}),
             "ownerReferences": [owner],
         },
-        # A copy of its own: the API server fills in what is missing.
+        # A copy, because the API server adds defaults in place.
         "spec": orjson.loads(orjson.dumps(template["spec"])),
     }
 
 
 class ReplicaSetController:
-    """As many pods as `spec.replicas` says."""
+    """Creates and deletes pods to match `spec.replicas`."""
 
     def __init__(self, local: LocalClient, owned: ListOwned):
         self._local = local
@@ -117,20 +117,20 @@ class ReplicaSetController:
         )
 
     def _create(self, obj: Json, count: int) -> str | None:
-        """Make pods; the answer is why one could not be made."""
+        """Create pods. Returns the message of the first failure."""
         owner = owner_reference("ReplicaSet", "apps/v1", obj)
         for _ in range(count):
             try:
                 self._local.create(
                     "pods", obj["metadata"]["namespace"], _pod_from_template(obj["spec"]["template"], owner)
                 )
-            except StatusError as refusal:
-                return refusal.message
+            except StatusError as error:
+                return error.message
         return None
 
 
 class DeploymentController:
-    """A ReplicaSet a template, and replicas moved from the old to the new."""
+    """Creates a ReplicaSet for each template and moves replicas from the old ones to the newest."""
 
     def __init__(self, local: LocalClient, owned: ListOwned):
         self._local = local
@@ -171,7 +171,7 @@ class DeploymentController:
                     "ownerReferences": [owner_reference("Deployment", "apps/v1", obj)],
                 },
                 "spec": {
-                    # A first ReplicaSet starts whole; one that replaces another grows as the other shrinks.
+                    # The first ReplicaSet gets all replicas; a later one grows in a rolling update.
                     "replicas": 0 if others else obj["spec"]["replicas"],
                     "selector": {**selector, "matchLabels": match_labels},
                     "template": {**copied, "metadata": {**copied["metadata"], "labels": labels}},
@@ -180,7 +180,7 @@ class DeploymentController:
         )
 
     def _rolling_update(self, obj: Json, new: Json, old: list[Json]) -> None:
-        """One step of a rolling update: grow within the surge, shrink within what may be unavailable."""
+        """One step of a rolling update: scale up within maxSurge, down within maxUnavailable."""
         wanted = obj["spec"]["replicas"]
         surge, unavailable = _surge_and_unavailable(obj)
         total = sum(rs["spec"]["replicas"] for rs in (new, *old))
@@ -195,7 +195,7 @@ class DeploymentController:
             if may_go <= 0:
                 return
             replicas = rs["spec"]["replicas"]
-            # Those that are not available are no loss.
+            # Unavailable replicas are removed first.
             not_available = min(replicas, max(0, replicas - _available(rs)), may_go)
             available = sum(_available(each) for each in (new, *old))
             spare = max(0, min(available - available_least, may_go - not_available, replicas - not_available))
@@ -278,7 +278,7 @@ def _available(rs: Json) -> int:
 
 
 def _template_of(rs: Json) -> Json:
-    """A ReplicaSet's template as its Deployment wrote it: without the hash."""
+    """A ReplicaSet's template without the hash label, as in its Deployment."""
     template = rs["spec"]["template"]
     labels = {
         key: value for key, value in template["metadata"].get("labels", {}).items() if key != HASH_LABEL
@@ -293,7 +293,7 @@ def _template_hash(template: Json) -> str:
 
 
 def _surge_and_unavailable(obj: Json) -> tuple[int, int]:
-    """In pods. Shares of the replicas are rounded up for the surge, down for the unavailable; never both zero."""
+    """maxSurge and maxUnavailable in pods: percentages round up and down, and they are never both 0."""
     rolling = obj["spec"]["strategy"].get("rollingUpdate") or {}
     wanted = obj["spec"]["replicas"]
     surge = _resolve_percentage(rolling.get("maxSurge", 0), wanted, math.ceil)
@@ -308,7 +308,7 @@ def _resolve_percentage(value: int | str, whole: int, rounded: Callable[[float],
 
 
 class JobController:
-    """Pods until enough have succeeded, or too many failed."""
+    """Runs pods until enough have succeeded or too many have failed."""
 
     def __init__(self, local: LocalClient, owned: ListOwned, later: EnqueueAfter):
         self._local = local
@@ -326,7 +326,7 @@ class JobController:
             self._expire(obj)
             return
         pods = self._owned("pods", obj)
-        # A pod that has ended counts though it was deleted since.
+        # A finished pod still counts after its deletion.
         ended = self._finished_pods.setdefault(metadata["uid"], {})
         ended.update(
             (pod["metadata"]["uid"], pod)
@@ -406,7 +406,7 @@ class JobController:
         )
 
     def _expire(self, obj: Json) -> None:
-        """Delete a finished Job once its `ttlSecondsAfterFinished` is over."""
+        """Delete a finished Job after its `ttlSecondsAfterFinished`."""
         ttl_s = obj["spec"].get("ttlSecondsAfterFinished")
         if ttl_s is None:
             return

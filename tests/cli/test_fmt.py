@@ -90,7 +90,7 @@ def test_a_quoted_scalar_is_left_alone_and_named(tmp_path: Path) -> None:
 
     assert done.code == 0
     assert Path(path).read_text() == text
-    assert "a.policy is a quoted text and is left alone" in done.err
+    assert "a.policy is a quoted string and is not formatted" in done.err
 
 
 def test_carriage_returns_go_away(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_file_that_cannot_be_written_whole_is_as_it_was(tmp_path: Path) -> Non
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(MESSY), before[1]))
     try:
-        with pytest.raises(CommandError, match="it is as it was"):
+        with pytest.raises(CommandError, match="the file is unchanged"):
             rewrite_in_place(path, GOOD * 3)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_put_back_is_not_said_to_be_as_it_was(
 
     monkeypatch.setattr(fmt, "_write_content", fails)
 
-    with pytest.raises(CommandError, match="Input/output error; and it could not be put back as it was"):
+    with pytest.raises(CommandError, match="Input/output error; the old content could not be restored"):
         rewrite_in_place(path, GOOD)
 
 

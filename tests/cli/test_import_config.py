@@ -36,7 +36,7 @@ def test_one_profile_goes_to_stdout_as_its_policy(tmp_path: Path) -> None:
         f"# From {path}, profile web of a KubeSchedulerConfiguration (v1).\n\n"
         "policy web version 1\n\ninclude kube_default\n\npreemption { victims = any }\n"
     )
-    assert done.err == "1 policy, 0 not imported, 0 noted\n"
+    assert done.err == "1 policy, 0 not imported, 0 notes\n"
 
 
 def test_what_is_not_imported_is_on_stderr_and_in_the_exit_code(tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ def test_what_is_not_imported_is_on_stderr_and_in_the_exit_code(tmp_path: Path) 
 
     assert done.code == 1
     assert done.err == (
-        f"{path}:6:3: not imported: extenders[0].bindVerb: verb b of extender http://x: pods are bound by policysched itself\n"
-        f"{path}:3:1: note: percentageOfNodesToScore: percentageOfNodesToScore: all nodes are looked at\n"
-        f"{path}:5:3: note: extenders[0]: extender http://x: it is asked neither to filter nor to score\n"
-        "1 policy, 1 not imported, 2 noted\n"
+        f"{path}:6:3: not imported: extenders[0].bindVerb: verb b of extender http://x: policysched binds pods itself\n"
+        f"{path}:3:1: note: percentageOfNodesToScore: percentageOfNodesToScore: all nodes are evaluated\n"
+        f"{path}:5:3: note: extenders[0]: extender http://x: it neither filters nor scores\n"
+        "1 policy, 1 not imported, 2 notes\n"
     )
 
 
@@ -78,7 +78,7 @@ def test_a_folder_gets_a_file_a_policy_and_keeps_what_is_there(tmp_path: Path) -
     assert sorted(one.name for one in folder.iterdir()) == ["pack.policy", "spread.policy"]
     assert (again.code, again.err) == (
         2,
-        f"policysched: {folder / 'spread.policy'}: is there already; --force overwrites it\n",
+        f"policysched: {folder / 'spread.policy'}: the file exists; use --force to overwrite it\n",
     )
     assert forced.code == 0
     assert "reweight node_resources_fit 7" in (folder / "pack.policy").read_text()
@@ -123,7 +123,7 @@ def test_the_settings_are_a_file_that_run_reads(tmp_path: Path) -> None:
     assert done.code == 0
     assert settings.lease is not None and (settings.lease.namespace, settings.lease.name) == ("team", "ours")
     assert str(settings.policies) == "policysched/policies"
-    assert "note: --settings FILE writes leader_election" in without.err
+    assert "note: use --settings FILE to write leader_election" in without.err
 
 
 def test_what_cannot_be_read_is_one_line_and_exit_2(tmp_path: Path) -> None:

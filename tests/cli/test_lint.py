@@ -115,7 +115,7 @@ def test_servers_are_asked_only_with_settings_and_one_that_is_away_ends_the_run(
     away = run("lint", path, "--live", "--config", str(tmp_path / "settings.yaml"))
 
     assert (without.code, away.code) == (2, 2)
-    assert "give --config FILE, too" in without.err
+    assert "--live needs --config FILE" in without.err
     assert "source `one`: cannot connect to 127.0.0.1:1: Connection refused\n" in away.err
 
 

@@ -192,7 +192,7 @@ def test_simulate_says_who_would_be_evicted_and_for_what_room(files: Path) -> No
     assert [(one["pod"], one["node"]) for one in record["placements"]] == [("default/urgent", "b")]
     assert record["preempted"] == ["default/web"]
     assert record["pending"] == []
-    assert "evicted for others: default/web" in said
+    assert "preempted: default/web" in said
 
 
 def test_each_placement_takes_from_the_next(files: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_malformed_object_is_said_and_left_out(files: Path) -> None:
 
     result = run(files, "simulate", "--output-format", "json")
 
-    assert "left out: Node broken: status.allocatable.cpu" in result.stderr
+    assert "skipped: Node broken: status.allocatable.cpu" in result.stderr
     assert [one["node"] for one in json.loads(result.stdout)["placements"]] == ["good"]
 
 

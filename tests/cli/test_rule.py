@@ -60,4 +60,4 @@ def test_a_full_disk_behind_stdout_is_said_in_one_line(args: list[str]) -> None:
         )
 
     assert done.returncode == 2
-    assert done.stderr == "policysched: the output cannot be written: No space left on device\n"
+    assert done.stderr == "policysched: cannot write the output: No space left on device\n"

@@ -66,7 +66,7 @@ def test_a_layer_that_is_not_there_is_one_line_and_exit_2(policy: str) -> None:
     result = CliRunner().invoke(main, ["show", policy, "--layer", "day"])
 
     assert result.exit_code == 2
-    assert "has no layer `day`; there is night" in result.stderr
+    assert "no layer is named `day` (layers: night)" in result.stderr
 
 
 @pytest.mark.parametrize("path", sorted(data_file("policies").glob("*.policy")), ids=lambda path: path.stem)
@@ -75,7 +75,7 @@ def test_every_shipped_policy_can_be_shown_to_people(path: Path) -> None:
 
     assert result.exit_code == 0, result.output
     assert path.stem in result.stdout
-    assert "Pods that agree on these share one evaluation:" in result.stdout
+    assert "Pods that are equal in these share an evaluation:" in result.stdout
 
 
 def test_a_parameter_is_shown_with_its_value_its_limits_and_who_set_it(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_who_is_asked_over_http_is_shown(policy: str) -> None:
         {"name": "gpu", "weight": 5, "missing": "neutral"},
         {"name": "rack", "weight": None, "missing": None},
     ]
-    assert "extender gpu × 5, missing neutral" in said and "extender rack  (asked" in said
+    assert "extender gpu × 5, missing neutral" in said and "extender rack  (called" in said
 
 
 METRIC_POLICY = """\
@@ -170,7 +170,7 @@ def test_what_happens_while_a_server_is_away_is_shown(policy: str, clause: str, 
 
     jsonschema.validate(record, schema("show"))
     assert record["outage"] == sentence
-    assert f"When samples are lacking:\n  {sentence}\n" in said
+    assert f"When samples are missing:\n  {sentence}\n" in said
     rules = {rule["name"]: (rule["missing"], rule["recover"]) for rule in record["rules"]}
     assert rules == {"link": ("pass", "600Mbps for 2m"), "quiet": ("neutral", None)}
     assert "  recover 600Mbps for 2m" in said and "  pass  " in said and "  neutral  " in said

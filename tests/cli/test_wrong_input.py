@@ -152,7 +152,10 @@ def test_standard_input_is_not_both_the_policy_and_the_cluster() -> None:
     done = run("simulate", "--policy", "-", "--cluster", "-", stdin=GOOD)
 
     assert (done.code, done.out) == (2, "")
-    assert done.err == "policysched: -: standard input can be read once, for the policy or for the cluster\n"
+    assert (
+        done.err
+        == "policysched: -: standard input can be read only once: for the policy or for the cluster\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["lint", "fmt", "show", "import-config"])

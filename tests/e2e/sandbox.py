@@ -43,7 +43,7 @@ class Cluster:
             [str(BIN / "policysched"), "sandbox", *arguments], stdout=subprocess.PIPE, text=True
         )
         assert self._process.stdout is not None
-        assert "answers at" in self._process.stdout.readline()
+        assert "listens on" in self._process.stdout.readline()
 
     def stop(self) -> None:
         if self._process is not None:

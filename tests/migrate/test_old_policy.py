@@ -154,7 +154,7 @@ def test_what_services_said_and_unknown_names_are_listed() -> None:
 
 
 def test_a_priority_twice_and_a_ratio_without_its_shape_are_refused() -> None:
-    with pytest.raises(UnusableFile, match=r"^scheduler.yaml:1:\d+: priorities\[1\]: a second priority"):
+    with pytest.raises(UnusableFile, match=r"^scheduler.yaml:1:\d+: priorities\[1\]: another priority"):
         imported('{"priorities": [{"name": "ImageLocalityPriority"}, {"name": "ImageLocalityPriority"}]}')
     with pytest.raises(UnusableFile, match="needs a shape"):
         imported('{"priorities": [{"name": "RequestedToCapacityRatioPriority", "weight": 1}]}')

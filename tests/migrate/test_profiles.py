@@ -38,7 +38,7 @@ def test_the_default_configuration_is_kube_default_and_says_that_the_name_is_kub
     assert only(done) == (
         "# From scheduler.yaml, profile default-scheduler of a KubeSchedulerConfiguration (v1).\n"
         "\n"
-        "# policysched: ignore[PS412] kube-scheduler must not run beside this policy: both would place the same pods\n"
+        "# policysched: ignore[PS412] do not run kube-scheduler with this policy: both would place the same pods\n"
         "policy default-scheduler version 1\n"
         "\n"
         "include kube_default\n"
@@ -292,7 +292,7 @@ def test_a_list_without_constraints_spreads_nothing_by_default() -> None:
         (
             "{maxSkew: 1, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}, "
             "{maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}",
-            "a second DoNotSchedule on rack",
+            "a second constraint DoNotSchedule on rack",
         ),
     ],
 )
@@ -321,7 +321,7 @@ def test_preemption_is_off_where_its_plugin_is() -> None:
 def test_a_plugin_that_loses_a_step_is_said_to_be_whole() -> None:
     done = imported(plugins("    preFilter:\n      disabled: [{name: NodePorts}]\n"))
 
-    assert [what for *_, what in of_the_file(done.not_imported)] == ["NodePorts is off at preFilter"]
+    assert [what for *_, what in of_the_file(done.not_imported)] == ["NodePorts is disabled at preFilter"]
 
 
 def test_older_versions_have_the_weights_of_their_time() -> None:
@@ -449,7 +449,7 @@ def test_a_plugin_that_nobody_knows_gets_a_hint_by_where_it_stands() -> None:
     )
 
     whys = {one.what: one.why for one in done.not_imported}
-    assert "a policy has nothing" in whys["plugin Mine (multiPoint)"]
+    assert "a policy has no equivalent" in whys["plugin Mine (multiPoint)"]
     assert "instead: `gang by`" in whys["plugin Theirs (permit)"]
 
 
@@ -534,10 +534,10 @@ def test_what_an_extender_does_that_has_no_counterpart_is_listed_at_its_place() 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("urlPrefix: ftp://x", "no http or https URL"),
+        ("urlPrefix: ftp://x", "not an http or https URL"),
         ("urlPrefix: http://x\n  prioritizeVerb: p\n  weight: 0", "not between 1"),
-        ("urlPrefix: http://x\n  httpTimeout: 5 seconds", "no duration"),
-        ("urlPrefix: https://x\n  tlsConfig: {certFile: /c}", "belong together"),
+        ("urlPrefix: http://x\n  httpTimeout: 5 seconds", "not a duration"),
+        ("urlPrefix: https://x\n  tlsConfig: {certFile: /c}", "a certificate needs its key"),
     ],
 )
 def test_an_extender_that_kube_scheduler_would_not_take_is_refused_at_its_place(
@@ -550,14 +550,14 @@ def test_an_extender_that_kube_scheduler_would_not_take_is_refused_at_its_place(
 def test_a_plugin_that_is_not_covered_is_named_where_it_is_on_and_only_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lacking = {"VolumeZone": ["not covered by this version: claims"]}
+    lacking = {"VolumeZone": ["not supported by this version: claims"]}
     monkeypatch.setattr("policysched.migrate.profile.limitations", lambda plugin: lacking.get(plugin, []))
 
     both = imported(config("profiles: [{schedulerName: a}, {schedulerName: b}]\n"))
     off = imported(plugins("    multiPoint: {disabled: [{name: VolumeZone}]}\n"))
 
     assert [(one.where, one.what, one.why) for one in both.not_imported] == [
-        ("profiles", "plugin VolumeZone", "not covered by this version: claims")
+        ("profiles", "plugin VolumeZone", "not supported by this version: claims")
     ]
     assert [one for one in off.not_imported if "not covered" in one.why] == []
 
@@ -597,7 +597,7 @@ def test_the_lease_of_kube_scheduler_itself_is_not_taken() -> None:
     off = imported(config("leaderElection: {leaderElect: false}\n"))
 
     assert done.settings == {}
-    assert ["kube-scheduler's own" in one.why for one in done.notes] == [True]
+    assert ["kube-scheduler's Lease" in one.why for one in done.notes] == [True]
     assert off.settings == {"leader_election": {"enabled": False}}
 
 
@@ -606,7 +606,7 @@ def test_the_lease_of_kube_scheduler_itself_is_not_taken() -> None:
 REFUSED = {
     "a field that it does not know": (
         plugins("    score: {enable: [{name: X}]}\n"),
-        "scheduler.yaml:6:13: profiles[0].plugins.score.enable: kube-scheduler knows no such field",
+        "scheduler.yaml:6:13: profiles[0].plugins.score.enable: kube-scheduler has no such field",
     ),
     "a weight that is no number": (
         plugins("    score: {enabled: [{name: NodeAffinity, weight: much}]}\n"),
@@ -623,33 +623,33 @@ REFUSED = {
     ),
     "a plugin where it has nothing to do": (
         plugins("    filter: {enabled: [{name: ImageLocality}]}\n"),
-        "scheduler.yaml:6:24: profiles[0].plugins.filter.enabled[0]: `ImageLocality` has nothing to do at filter",
+        "scheduler.yaml:6:24: profiles[0].plugins.filter.enabled[0]: `ImageLocality` does not implement filter",
     ),
     "no queueSort": (
         plugins('    queueSort: {disabled: [{name: "*"}]}\n'),
-        "scheduler.yaml:5:3: profiles[0].plugins: 0 plugins at queueSort, and kube-scheduler needs one",
+        "scheduler.yaml:5:3: profiles[0].plugins: 0 plugins at queueSort; kube-scheduler needs exactly one",
     ),
     "two profiles of one name": (
         config("profiles: [{schedulerName: a}, {schedulerName: a}]\n"),
-        "scheduler.yaml:3:33: profiles[1].schedulerName: there is a policy `a` already: give one another name by --name",
+        "scheduler.yaml:3:33: profiles[1].schedulerName: a policy `a` exists already; rename one with --name a=NAME",
     ),
     "a profile without a name beside another": (
         config("profiles:\n- schedulerName: a\n- plugins: {}\n"),
-        "scheduler.yaml:5:3: profiles[1]: one of several profiles needs a `schedulerName`",
+        "scheduler.yaml:5:3: profiles[1]: with several profiles, each needs a `schedulerName`",
     ),
     "a name that no policy can have": (
         config("profiles:\n- schedulerName: my.scheduler\n"),
-        "scheduler.yaml:4:3: profiles[0].schedulerName: `my.scheduler` cannot name a policy: give it another name, "
-        "--name my.scheduler=NAME",
+        "scheduler.yaml:4:3: profiles[0].schedulerName: `my.scheduler` is not a valid policy name; "
+        "choose another with --name my.scheduler=NAME",
     ),
     "a version from elsewhere": (
         config(version="v2"),
-        "scheduler.yaml:1:1: apiVersion: is not kubescheduler.config.k8s.io/ and one of v1, v1beta3, v1beta2, v1beta1, "
+        "scheduler.yaml:1:1: apiVersion: is not kubescheduler.config.k8s.io/VERSION with VERSION one of v1, v1beta3, v1beta2, v1beta1, "
         "v1alpha2, v1alpha1",
     ),
     "a plugin of the days before v1": (
         plugins("    filter: {enabled: [{name: EBSLimits}]}\n"),
-        "scheduler.yaml:6:24: profiles[0].plugins.filter.enabled[0]: `EBSLimits` is gone since v1",
+        "scheduler.yaml:6:24: profiles[0].plugins.filter.enabled[0]: `EBSLimits` was removed in v1",
     ),
     "multiPoint before there was one": (
         config("profiles:\n- plugins:\n    multiPoint: {}\n", "v1beta2"),
@@ -657,7 +657,7 @@ REFUSED = {
     ),
     "a field of v1alpha1": (
         config("schedulerName: a\n"),
-        "scheduler.yaml:3:1: schedulerName: v1 has no such field at the top",
+        "scheduler.yaml:3:1: schedulerName: v1 has no such field at the top level",
     ),
     "a shape that falls back": (
         profile(
@@ -666,15 +666,15 @@ REFUSED = {
             "          shape: [{utilization: 50, score: 0}, {utilization: 50, score: 1}]\n"
         ),
         "scheduler.yaml:11:48: profiles[0].pluginConfig[0].args.scoringStrategy.requestedToCapacityRatio.shape[1]: "
-        "utilization must grow from point to point",
+        "utilization must increase from point to point",
     ),
     "times that do not hold together": (
         config("leaderElection: {leaseDuration: 5s}\n"),
-        "scheduler.yaml:3:1: leaderElection: kube-scheduler wants leaseDuration > renewDeadline > 1.2 times retryPeriod",
+        "scheduler.yaml:3:1: leaderElection: kube-scheduler requires leaseDuration > renewDeadline > 1.2 * retryPeriod",
     ),
     "a duration that is none": (
         config("leaderElection: {leaseDuration: 15 sec}\n"),
-        "scheduler.yaml:3:18: leaderElection.leaseDuration: `15 sec` is no duration such as 15s or 1m30s",
+        "scheduler.yaml:3:18: leaderElection.leaseDuration: `15 sec` is not a duration such as 15s or 1m30s",
     ),
     "a longest back-off below the first": (
         config("podInitialBackoffSeconds: 20\n"),
@@ -687,9 +687,9 @@ REFUSED = {
     ),
     "something else": (
         "kind: Deployment\n",
-        "scheduler.yaml:1:1: (top level): is neither a KubeSchedulerConfiguration nor an old Policy",
+        "scheduler.yaml:1:1: (top level): is neither a KubeSchedulerConfiguration nor a legacy Policy",
     ),
-    "nothing": ("", "scheduler.yaml: holds no configuration"),
+    "nothing": ("", "scheduler.yaml: contains no configuration"),
 }
 
 
@@ -718,7 +718,7 @@ def test_a_field_that_is_null_is_absent_and_what_looks_like_a_date_is_a_text() -
 
 
 def test_a_rename_of_nothing_is_refused() -> None:
-    with pytest.raises(UnusableFile, match=r"no profile is called `b` \(profiles: default-scheduler\)"):
+    with pytest.raises(UnusableFile, match=r"no profile is named `b` \(profiles: default-scheduler\)"):
         imported(config(), b="c")
 
 
@@ -727,5 +727,5 @@ def test_a_small_file_of_aliases_is_not_unfolded() -> None:
         f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
     )
 
-    with pytest.raises(UnusableFile, match="larger than any configuration"):
+    with pytest.raises(UnusableFile, match="too large for a configuration"):
         imported(config(bomb))

@@ -72,5 +72,5 @@ def of_the_file(items: Iterable[ImportNote]) -> list[tuple[int, int, str, str]]:
     return [
         (one.line, one.column, one.where, one.what)
         for one in items
-        if not one.why.startswith("not covered by this version")
+        if not one.why.startswith("not supported by this version")
     ]

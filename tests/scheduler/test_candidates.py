@@ -217,7 +217,7 @@ def check_all_candidates_found(by: Program, scene: Scene) -> int:
                 reasons.update(empty.refusals[node][0].event_reasons)
     assert {candidate.node for candidate in found.candidates} == possible
     assert Counter(found.reasons) == reasons
-    return len(said.refusals)
+    return len(explanation.refusals)
 
 
 @pytest.mark.parametrize("by", [OF_NODES, ROOMY], ids=["of nodes", "with a rule of its own"])

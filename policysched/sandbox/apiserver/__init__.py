@@ -1,11 +1,11 @@
-"""The Kubernetes API, as far as a scheduler and kubectl need it, as a state machine without sockets and clocks.
+"""The Kubernetes API, as far as a scheduler and kubectl need it, as a state machine without sockets.
 
-`ApiServer.handle` takes a request and gives an answer or an open watch. Time is a function handed in, uids and
-generated names come from a seeded stream, so the same requests give the same bytes. What is not served is refused
-with a Status that names it.
+`ApiServer.handle` maps a request to a response or an open watch. Time is a function argument; uids and
+generated names come from a seeded stream, so equal requests give equal bytes. Requests that are not
+supported are rejected with a Status.
 
-Stored objects are plain dicts that nobody changes after they were committed: a change makes a new dict, and shares
-what it left alone. They are kept without `kind` and `apiVersion`, which are written in front when an object leaves.
+Stored objects are immutable dicts: a change creates a new dict that shares the unchanged parts. They
+are stored without `kind` and `apiVersion`, which are added to responses.
 """
 
 from policysched.sandbox.apiserver.errors import StatusError

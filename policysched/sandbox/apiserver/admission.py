@@ -1,8 +1,9 @@
-"""What the real server's default admission plugins do: namespaces, priorities, default tolerations.
+"""The default admission plugins of kube-apiserver: namespaces, priorities, default tolerations.
 
-NamespaceLifecycle, Priority and DefaultStorageClass for creates, DefaultTolerationSeconds for updates as well. Left out on purpose: ServiceAccount (a pod is
-admitted though its account does not exist yet, and gets no token volume) and TaintNodesByCondition (a node begins
-without the not-ready taint, for nothing here would take it away).
+NamespaceLifecycle, Priority and DefaultStorageClass for creates; DefaultTolerationSeconds for creates
+and updates. Omitted on purpose: ServiceAccount (a pod is admitted before its account exists, and gets
+no token volume) and TaintNodesByCondition (a node starts without the not-ready taint, because nothing
+here would remove it).
 """
 
 from typing import Any
@@ -21,7 +22,7 @@ _OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
 def check_namespace(store: ObjectStore, kind: ResourceKind, namespace: str, name: str) -> None:
-    """A namespaced object is created in a namespace that exists and stays. Raises the real server's 404 and 403."""
+    """Check that the namespace exists and is not terminating. Raises kube-apiserver's 404 and 403."""
     entry = store.get("namespaces", ("", namespace))
     if entry is None:
         raise not_found("", "namespaces", namespace)
@@ -45,7 +46,7 @@ def check_may_be_deleted(kind: ResourceKind, name: str) -> None:
 
 
 def admit_create(store: ObjectStore, kind: ResourceKind, obj: Json) -> None:
-    """Change or refuse an object that is about to be created."""
+    """Mutate or reject an object before it is created."""
     if kind.plural == "pods":
         _set_priority(store, obj)
         _add_default_tolerations(obj["spec"])
@@ -59,24 +60,30 @@ def admit_create(store: ObjectStore, kind: ResourceKind, obj: Json) -> None:
 
 
 def admit_update(kind: ResourceKind, obj: Json) -> None:
-    """Change an object that is about to be replaced or patched."""
+    """Mutate an object before it is replaced or patched."""
     if kind.plural == "pods":
         _add_default_tolerations(obj["spec"])
 
 
 def _set_default_storage_class(store: ObjectStore, obj: Json) -> None:
-    """DefaultStorageClass: a claim that names no class gets the default one, the newest of several."""
+    """DefaultStorageClass: set the default class, the newest if there are several."""
     metadata, spec = obj["metadata"], obj["spec"]
     if spec.get("storageClassName") is not None or _OLD_CLASS in (metadata.get("annotations") or {}):
         return
     entries = store.collection(_STORAGE_CLASSES).entries.values()
     default = [
-        one.obj
-        for one in entries
-        if (one.obj["metadata"].get("annotations") or {}).get(_IS_DEFAULT_CLASS) == "true"
+        entry.obj
+        for entry in entries
+        if (entry.obj["metadata"].get("annotations") or {}).get(_IS_DEFAULT_CLASS) == "true"
     ]
     if default:
-        newest = max(default, key=lambda one: (one["metadata"]["creationTimestamp"], one["metadata"]["name"]))
+        newest = max(
+            default,
+            key=lambda storage_class: (
+                storage_class["metadata"]["creationTimestamp"],
+                storage_class["metadata"]["name"],
+            ),
+        )
         spec["storageClassName"] = newest["metadata"]["name"]
 
 

@@ -1,4 +1,4 @@
-"""What the API server cannot decode into the type of its kind: refused with a 400 before anything is checked."""
+"""Rejects bodies that kube-apiserver cannot decode into the type of their kind, with a 400."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 def check_shape(kind: ResourceKind, obj: Any) -> Json:
-    """Refuse with a 400 what the real server could not decode into its type."""
+    """Reject with a 400 a body that kube-apiserver cannot decode into its type."""
     if not isinstance(obj, dict):
         raise bad_request(f"a {kind.name} is an object, not {type(obj).__name__}")
     metadata = obj.setdefault("metadata", {})

@@ -1,8 +1,8 @@
-"""What the API server fills in before an object is checked and stored.
+"""Sets defaults of objects before they are validated and stored.
 
-One function a resource, found by its plural in `DEFAULTS`; resources without one need none. They change the object
-handed in, which nobody else holds yet. Defaults are those of the API's types (`SetDefaults_*`) and of the strategies'
-`PrepareForCreate`, as far as clients can see them.
+`DEFAULTS` maps a resource's plural to a function that changes the object in place. Defaults are those
+of the API types (`SetDefaults_*`) and of the strategies' `PrepareForCreate`, as far as clients can see
+them.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _PROBE_DEFAULTS = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold":
 
 
 def pod_spec(spec: Json) -> None:
-    """The defaults that a pod and a pod template share."""
+    """The defaults of a pod's or a pod template's spec."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("dnsPolicy", "ClusterFirst")
@@ -32,7 +32,7 @@ def pod_spec(spec: Json) -> None:
 
 
 def _dicts(value: Any) -> list[Json]:
-    """The objects of a list that may be absent or malformed: validation speaks of the malformed ones."""
+    """The objects in a list; absent lists and malformed items are skipped (validation reports the latter)."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
@@ -86,7 +86,7 @@ def pod(obj: Json) -> None:
 
 
 def pod_status(obj: Json) -> Json:
-    """The status of a pod just created: pending, its quality-of-service class, and why it is held if it is gated."""
+    """The status of a new pod: Pending, its QoS class, and a condition if it has scheduling gates."""
     status: Json = {"phase": "Pending", "qosClass": qos_class(obj["spec"])}
     if obj["spec"].get("schedulingGates"):
         status["conditions"] = [
@@ -113,13 +113,13 @@ def qos_class(spec: Json) -> str:
     for container in _containers(spec):
         resources = container.get("resources") or {}
         for total, given in ((requests, resources.get("requests")), (limits, resources.get("limits"))):
-            seen = set()
+            known = set()
             for resource in ("cpu", "memory"):
                 quantity = parse_quantity((given or {}).get(resource, 0))
                 if quantity > 0:
                     total[resource] = total.get(resource, 0) + quantity
-                    seen.add(resource)
-            if total is limits and seen != {"cpu", "memory"}:
+                    known.add(resource)
+            if total is limits and known != {"cpu", "memory"}:
                 guaranteed = False
     if not requests and not limits:
         return "BestEffort"
@@ -258,7 +258,7 @@ def storage_class(obj: Json) -> None:
 
 
 def event(obj: Json) -> None:
-    """Times that were not given are shown as null: kubectl sorts by them, and by a field that is nowhere it shows nothing."""
+    """Set missing times to null: kubectl sorts by them and shows nothing for a missing field."""
     for name in ("firstTimestamp", "lastTimestamp", "eventTime"):
         obj.setdefault(name, None)
 

@@ -1,8 +1,8 @@
-"""Discovery and OpenAPI: what clients ask before they ask for anything else.
+"""Discovery and OpenAPI documents, which clients read first.
 
-Discovery comes in the old form (a document a group and version) and in the aggregated one (all in one). OpenAPI v3
-lists for each kind the one thing that kubectl looks for before it leaves validation to the server: that PATCH takes
-`fieldValidation` and `dryRun`. There are no schemas, so `kubectl explain` has nothing to explain, and says so.
+Discovery is served in the legacy form (one document per group and version) and in the aggregated form.
+OpenAPI v3 lists for each kind that PATCH takes `fieldValidation` and `dryRun`, which makes kubectl
+leave validation to the server. There are no schemas, so `kubectl explain` fails with a message.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ VERSION: Json = {
 
 
 def _groups(kinds: Sequence[ResourceKind]) -> dict[str, list[str]]:
-    """Group to its versions, without the core group, in order of first mention."""
+    """Groups with their versions, without the core group, in order of first appearance."""
     groups: dict[str, list[str]] = {}
     for kind in kinds:
         if kind.group and kind.version not in groups.setdefault(kind.group, []):
@@ -160,7 +160,7 @@ def _aggregated_resource(kind: ResourceKind) -> Json:
 
 
 def openapi(kinds: Sequence[ResourceKind], path: str) -> Json:
-    """`/openapi/v3` and its documents, one a group and version. `/openapi/v2` is refused by name."""
+    """`/openapi/v3` and its documents, one per group and version. `/openapi/v2` is rejected."""
     parts = path.strip("/").split("/")
     if parts[:2] != ["openapi", "v3"]:
         raise StatusError(404, "NotFound", f"the sandbox does not serve {path}: it has OpenAPI v3 only")
@@ -191,8 +191,8 @@ def _root(group: str, version: str) -> str:
 
 
 def _patch_operation(kind: ResourceKind) -> Json:
-    # Strategic merge patches are served but not announced: kubectl would look for schemas to make them from. Without
-    # them it takes the merge keys that it was built with.
+    # Strategic merge patches are supported but not announced: kubectl would need schemas to make
+    # them. Without the announcement it uses its built-in merge keys.
     announced = ("application/json-patch+json", "application/merge-patch+json")
     schema: Json = {"schema": {"type": "object"}}
     return {

@@ -1,7 +1,7 @@
-"""Refusals: what the server says when it will not do something, in the words and codes of the real one.
+"""Errors of the API server, with the messages and codes of kube-apiserver.
 
-A `StatusError` is raised anywhere below `ApiServer.handle` and becomes a `Status` object there. `kubectl` prints its
-message after "Error from server (REASON):", so messages follow the real server's.
+A `StatusError` is raised below `ApiServer.handle` and becomes a `Status` object there. kubectl prints
+its message after "Error from server (REASON):", so messages copy kube-apiserver's.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ Cause = tuple[str, str, str]
 
 
 class StatusError(Exception):
-    """A Status that says no. `code` is the HTTP status, `reason` the word that client libraries test for."""
+    """A failure Status. `code` is the HTTP status; `reason` is what client libraries test."""
 
     def __init__(
         self, code: int, reason: str, message: str, *, details: Json | None = None, meta: Json | None = None
@@ -27,7 +27,7 @@ class StatusError(Exception):
         self.meta = meta
 
     def status(self) -> Json:
-        """The `Status` object, as it goes out as a body or inside a watch's ERROR event."""
+        """The `Status` object, as a response body or in a watch's ERROR event."""
         body: Json = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -60,7 +60,7 @@ def _details(name: str, group: str, resource: str) -> Json:
 
 
 def qualified(group: str, resource: str) -> str:
-    """`deployments.apps`, `pods`: how the real server names a resource in a message."""
+    """A resource as kube-apiserver names it in messages: `deployments.apps`, `pods`."""
     return f"{resource}.{group}" if group else resource
 
 
@@ -70,7 +70,7 @@ def not_found(group: str, resource: str, name: str) -> StatusError:
 
 
 def not_served(what: str) -> StatusError:
-    """A resource that this server does not have. The reason is NotFound, which clients take as "no such API"."""
+    """A resource that this server does not have. Clients read the reason NotFound as "no such API"."""
     message = f"the server could not find the requested resource: the sandbox does not serve {what}"
     return StatusError(404, "NotFound", message)
 
@@ -115,14 +115,14 @@ def unsupported_media_type(message: str) -> StatusError:
     return StatusError(415, "UnsupportedMediaType", message)
 
 
-def resource_version_too_large(asked: int, current: int) -> StatusError:
-    message = f"Timeout: Too large resource version: {asked}, current: {current}"
+def resource_version_too_large(requested: int, current: int) -> StatusError:
+    message = f"Timeout: Too large resource version: {requested}, current: {current}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     return StatusError(504, "Timeout", message, details={"retryAfterSeconds": 1, "causes": causes})
 
 
 def invalid(group: str, kind: str, name: str, causes: list[Cause]) -> StatusError:
-    """Field errors as 422. A cause is `(reason, field, message)`, the message as the real server words it."""
+    """Field errors as a 422. A cause is `(reason, field, message)` with kube-apiserver's message."""
     assert causes, f"an invalid {kind} {name!r} without a cause"
     words = [f"{field}: {message}" for _, field, message in causes]
     listed = words[0] if len(words) == 1 else "[" + ", ".join(words) + "]"

@@ -1,8 +1,9 @@
-"""What an Event has to say before it is stored.
+"""Validation of Events.
 
-There are two kinds of it in one store. One with an `eventTime` is of the new kind, whichever API version brought it, and must
-name its reporter and what was done; one without is of the old kind, and only has to lie in the namespace of what it is
-about. `events.k8s.io/v1` takes the new kind alone. Order and words as a kube-apiserver 1.36 gives them.
+Two kinds of events share one store. An event with an `eventTime` is of the new kind, in both API
+versions, and must name its reporter and action. An event without one is of the old kind and must only
+be in the namespace of the object that it is about. `events.k8s.io/v1` accepts the new kind only. Order
+and messages are those of kube-apiserver 1.36.
 """
 
 from typing import Any
@@ -17,7 +18,7 @@ _DEPRECATED = ("firstTimestamp", "lastTimestamp", "count", "source")
 
 
 def event_causes(event: Json, *, through_events_v1: bool) -> list[Cause]:
-    """What is wrong with an event in the words of core/v1 (as which all events are stored)."""
+    """The field errors of an event, with the field names of core/v1, which is the stored version."""
     causes = _namespace_causes(event)
     if event.get("eventTime"):
         causes += _new_event_causes(
@@ -36,7 +37,7 @@ def _namespace_causes(event: Json) -> list[Cause]:
     if about == lies_in or (not about and lies_in == "default"):
         return []
     if about and event.get("eventTime"):
-        return []  # the new kind may tell of another namespace's object
+        return []  # the new kind may be about an object of another namespace
     return [bad_value("involvedObject.namespace", about, "does not match event.namespace")]
 
 

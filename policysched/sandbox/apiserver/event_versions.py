@@ -1,4 +1,4 @@
-"""Events in two versions: stored as `v1` writes them, renamed field by field for `events.k8s.io/v1`."""
+"""Converts Events between the stored version `v1` and `events.k8s.io/v1`."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ _OLD_NAMES = {new: old for old, new in _NEW_NAMES.items()}
 
 
 def as_events_v1(obj: Json) -> Json:
-    """A stored event in the words of `events.k8s.io/v1`."""
+    """Convert a stored event to `events.k8s.io/v1`."""
     return {_NEW_NAMES.get(key, key): value for key, value in obj.items()}
 
 
 def as_core_v1(obj: Json) -> Json:
-    """An event from `events.k8s.io/v1` in the words that it is stored in."""
+    """Convert an event of `events.k8s.io/v1` to the stored version."""
     return {_OLD_NAMES.get(key, key): value for key, value in obj.items()}

@@ -1,7 +1,7 @@
-"""Where texts, lists and objects stand in what users write, for refusing the rest as the real server's decoder does.
+"""Types of fields in request bodies, to reject wrong ones as kube-apiserver's decoder does.
 
-The real server decodes into Go structs; `nodeSelector: {gpu: true}` fails there before any validation. Only fields that
-the simulator itself reads are listed, by path: everything that is not listed is kept as it came.
+kube-apiserver decodes into Go structs; `nodeSelector: {gpu: true}` fails there before validation. Only
+fields that the simulator reads are listed, by path; other fields are stored unchecked.
 """
 
 from collections.abc import Iterator
@@ -63,8 +63,8 @@ _SHAPES = {
 
 
 def field_type_errors(plural: str, obj: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each field that is not what its type says, with what it must be; an object before what is inside it. Absent and
-    null fields are of every type."""
+    """Each field of the wrong type with the expected type, parents before children. Absent and null
+    fields have every type."""
     for path, what in _SHAPES.get(plural, {}).items():
         value: Any = obj
         for part in path.split("."):

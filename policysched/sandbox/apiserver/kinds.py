@@ -1,8 +1,8 @@
-"""Which resources there are. One row each: adding a resource that needs no rules of its own is adding a row.
+"""The table of resources. A resource without special rules needs only a row here.
 
-A row says what the API says of a resource (names, group, scope, subresources, fields that a selector may name) and
-the few ways in which the real server's strategies differ (does a create keep the status? does a replace need a
-version?). Rules that need code are in `defaulting`, `validation` and `admission`, by `Kind.plural`.
+A row has the API's data of a resource (names, group, scope, subresources, fields for selectors) and the
+differences between kube-apiserver's strategies (does create keep the status, does replace need a
+resourceVersion). Rules that need code are in `defaulting`, `validation` and `admission`, by plural.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from policysched.sandbox.apiserver.errors import qualified
 
 @dataclass(frozen=True, slots=True)
 class ResourceKind:
-    """One resource in one version. `stored_as` is shared where two versions show the same objects."""
+    """A resource in one version. Two versions of the same objects share `stored_as`."""
 
     plural: str
     name: str
@@ -205,7 +205,7 @@ KINDS: tuple[ResourceKind, ...] = (
         selectable_fields=("spec.nodeName", "spec.driver"),
     ),
     ResourceKind("deviceclasses", "DeviceClass", "resource.k8s.io", namespaced=False),
-    # Kept as they are written: here everybody may do everything.
+    # Stored but not enforced: there is no authorization.
     ResourceKind("roles", "Role", "rbac.authorization.k8s.io"),
     ResourceKind("rolebindings", "RoleBinding", "rbac.authorization.k8s.io"),
     ResourceKind("clusterroles", "ClusterRole", "rbac.authorization.k8s.io", namespaced=False),
@@ -215,7 +215,7 @@ KINDS: tuple[ResourceKind, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class SubresourceKind:
-    """What discovery says of a subresource whose body is of another kind than its owner's."""
+    """The discovery data of a subresource whose body has its own kind."""
 
     kind: str
     group: str

@@ -1,8 +1,8 @@
-"""Lists: which objects, at which version, and how a list is continued.
+"""Lists: selection, resource version and pagination.
 
-A continue token names a version and the key after which the next page begins. The page is made from the collection as
-it was at that version, so all pages of a list show one state; a token older than the history is refused with 410 and
-comes with another that continues in the present, as the real server offers it.
+A continue token holds a version and the key where the next page starts. A page is made from the
+collection as it was at that version, so all pages show one state. A token older than the history is
+rejected with 410 and a new token that continues at the current state, as in kube-apiserver.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -31,7 +31,7 @@ from policysched.sandbox.apiserver.store import (
 
 @dataclass(frozen=True, slots=True)
 class ObjectListPage:
-    """Objects in key order, the version that they show, and what follows (`continue_token` empty: nothing)."""
+    """Objects in key order, their version, and a token for the next page (empty: the last page)."""
 
     entries: list[StoredObject]
     version: int
@@ -44,7 +44,7 @@ _CURRENT_VERSION = -1
 
 
 def read_version(text: str | None) -> int | None:
-    """A resourceVersion parameter; None where there is none. Raises a 400 `Refusal` for anything but a number."""
+    """Read a resourceVersion parameter; None if absent. Raises a 400 `StatusError` if it is not a number."""
     if text is None or text == "":
         return None
     if not text.isdigit():
@@ -102,7 +102,7 @@ def _forbidden_match(why: str) -> StatusError:
 
 
 def _page_of(then: CollectionSnapshot, version: int, limit: int, wanted: ObjectFilter) -> ObjectListPage:
-    """The first `limit` objects that are wanted (0: all of them), and a token if there are more."""
+    """The first `limit` selected objects (0: all), and a token if there are more."""
     entries: list[StoredObject] = []
     for entry in then:
         if not wanted.matches_all and not wanted.matches(entry.obj):

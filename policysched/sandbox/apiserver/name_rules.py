@@ -1,4 +1,4 @@
-"""How objects, labels and annotations may be called: names as DNS has them, and qualified ones such as `example.com/tier`."""
+"""Validation of names, labels and annotations: DNS names and qualified names such as `example.com/tier`."""
 
 import re
 from typing import Any

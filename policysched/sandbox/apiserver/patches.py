@@ -1,9 +1,9 @@
-"""The patches: JSON patch (RFC 6902), merge patch (RFC 7386) and Kubernetes' strategic merge patch.
+"""Patches: JSON patch (RFC 6902), merge patch (RFC 7386) and Kubernetes' strategic merge patch.
 
-All three change the document handed in, which the caller copied. Strategic merge differs from the plain merge in
-lists: some are merged by a key, some as sets, the others replaced; `$patch`, `$retainKeys`, `$setElementOrder` and
-`$deleteFromPrimitiveList` direct it. Which list is merged how is data (`MERGED_LISTS`), from the `patchMergeKey` and
-`patchStrategy` tags of the API's types.
+All three change the document in place; the caller passes a copy. A strategic merge patch differs from
+a merge patch in lists: some are merged by a key, some as sets, others are replaced; `$patch`,
+`$retainKeys`, `$setElementOrder` and `$deleteFromPrimitiveList` control it. `MERGED_LISTS` has the
+merge keys, from the `patchMergeKey` and `patchStrategy` tags of the API types.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ _TEMPLATE_METADATA = (
 
 
 def merge_key(path: tuple[str, ...]) -> str | None:
-    """How the list at `path` (list items left out) is merged: a key, `MERGE_AS_SET`, or None where it is replaced."""
+    """How the list at `path` (without indexes) is merged: a key, `MERGE_AS_SET`, or None: replaced."""
     dotted = ".".join(path)
     for template in _TEMPLATE_METADATA:
         if dotted.startswith(template):
@@ -87,7 +87,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def strategic_merge_patch(target: Json, patch: Json) -> Json:
-    """Merge as `kubectl apply` and `kubectl edit` expect. Raises a 400 `Refusal` for a patch that makes no sense."""
+    """Merge as for `kubectl apply` and `kubectl edit`. Raises a 400 `StatusError` for an invalid patch."""
     merged = _merge_map(target, patch, ())
     if not isinstance(merged, dict):
         raise bad_request("a strategic merge patch must leave an object")
@@ -155,7 +155,7 @@ def _merge_list(target: Any, patch: list[Any], path: tuple[str, ...], order: lis
 
 
 def _in_order(items: list[Any], order: list[Any] | None, key: str | None) -> list[Any]:
-    """Bring items into the order that the patch names; the items that it does not name keep their place before."""
+    """Reorder items as the patch lists them; other items keep their relative position."""
     if not order or key is None:
         return items
     names = order if key == MERGE_AS_SET else [entry.get(key) for entry in order]
@@ -185,7 +185,7 @@ def _without_directives(value: Any) -> Any:
 
 
 def json_patch(document: Any, operations: Any) -> Any:
-    """RFC 6902. Raises a 422 `Refusal` where an operation cannot be applied, as the real server does."""
+    """RFC 6902. Raises a 422 `StatusError` if an operation cannot be applied, as kube-apiserver does."""
     if not isinstance(operations, list):
         raise bad_request("a JSON patch is a list of operations")
     for operation in operations:

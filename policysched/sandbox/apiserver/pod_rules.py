@@ -1,4 +1,4 @@
-"""What a pod's spec may say, in a pod or in a workload's template, and what of it may change later."""
+"""Validation of pod specs, in pods and templates, and of their updates."""
 
 from typing import Any
 
@@ -195,7 +195,7 @@ def changed_pod_causes(old: Json, new: Json) -> list[Cause]:
 
 
 def _immutable_part(spec: Json, *, gated: bool) -> Json:
-    """The spec without what may change. A gated pod may also have its node selection narrowed."""
+    """The spec without mutable fields. A gated pod may also narrow its node selection."""
     free = {"activeDeadlineSeconds", "tolerations", "schedulingGates"}
     if gated:
         free |= {"nodeSelector", "affinity"}

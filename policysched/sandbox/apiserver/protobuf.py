@@ -1,8 +1,8 @@
-"""Bodies in Kubernetes' protobuf, read into what they would be as JSON.
+"""Decodes bodies in Kubernetes' protobuf encoding to JSON values.
 
-kubectl's generators (`kubectl create configmap`, `kubectl create deployment`, ...) send nothing else, whatever the
-server announces; answers may be JSON. A body is four magic bytes and an envelope that names the kind and holds the
-message. Which field is what comes from `protobuf_fields.json`, made from the API's Go types by
+kubectl's generators (`kubectl create configmap`, `kubectl create deployment`, ...) always send protobuf;
+responses may be JSON. A body has four magic bytes and an envelope with the kind and the message. The
+fields are in `protobuf_fields.json`, generated from the API's Go types by
 `tests/contract/protobuf_fields/main.go`.
 """
 
@@ -32,7 +32,7 @@ def _fields() -> Json:
 
 
 def read_protobuf(body: bytes) -> Json:
-    """The object in a protobuf body. Raises a 400 `Refusal` for a damaged body, a 415 for a kind without a table."""
+    """Decode a protobuf body. Raises a 400 `StatusError` if it is malformed, a 415 for an unknown kind."""
     if not body.startswith(_MAGIC):
         raise bad_request(f"a body of type {MEDIA_TYPE} begins with k8s and a zero byte")
     try:
@@ -51,7 +51,7 @@ def read_protobuf(body: bytes) -> Json:
 
 
 def _wire(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Field numbers and raw values: integers, or bytes of what has a length. Raises ValueError or IndexError."""
+    """Field numbers and raw values: integers, or bytes of length-delimited fields. Raises ValueError or IndexError."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -119,7 +119,7 @@ def _value(field_type: str, raw: Any) -> Any:
 
 
 def _time(fields: WireFields) -> str | None:
-    """A time that is not set has no fields at all."""
+    """A zero time has no fields."""
     if not fields:
         return None
     return datetime.fromtimestamp(_value("i", fields.get(1, 0)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Quantities, exactly: what validation compares and the quality-of-service class looks at."""
+"""Exact quantities for validation and QoS classes."""
 
 import re
 from decimal import Decimal
@@ -17,13 +17,13 @@ _SUFFIXES = {
 
 
 def parse_quantity(value: object) -> Decimal:
-    """Read `500m`, `2Gi`, `1e3` or a plain number. Raises ValueError where it is none."""
+    """Parse `500m`, `2Gi`, `1e3` or a plain number. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"not a quantity: {value!r}")
-    found = _QUANTITY.fullmatch(str(value))
-    if found is None:
+    match = _QUANTITY.fullmatch(str(value))
+    if match is None:
         raise ValueError(f"not a quantity: {value!r}")
-    number, suffix = found.groups()
+    number, suffix = match.groups()
     if suffix is None:
         return Decimal(number)
     if suffix in _SUFFIXES:

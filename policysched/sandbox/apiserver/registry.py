@@ -1,7 +1,7 @@
-"""The verbs that change things: create, replace, patch, delete, each with the order of checks of the real server.
+"""Create, replace, patch and delete, with kube-apiserver's order of checks.
 
-Everything that becomes an object of the store goes through here, from the wire or from the sandbox's own controllers.
-Bodies handed in belong to the registry from then on; entries handed out must not be changed.
+All writes to the store go through here, from clients and from the sandbox's controllers. The registry
+owns the bodies that it receives; callers must not modify returned entries.
 """
 
 from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """How something is to be deleted. `grace_period_s` None leaves it to the object."""
+    """Options of a deletion. `grace_period_s` None: the object's default."""
 
     grace_period_s: int | None = None
     propagation: str = "Background"
@@ -56,7 +56,7 @@ class DeleteOptions:
 
     @classmethod
     def read(cls, body: Mapping[str, Any], params: Mapping[str, str]) -> "DeleteOptions":
-        """From a `DeleteOptions` body, with the query's parameters where the body is silent."""
+        """Read a `DeleteOptions` body; query parameters apply to fields that it lacks."""
         grace = body.get("gracePeriodSeconds", params.get("gracePeriodSeconds"))
         preconditions = body.get("preconditions") or {}
         dry_run = body.get("dryRun") or [params[key] for key in ("dryRun",) if key in params]
@@ -78,7 +78,7 @@ class DeleteOptions:
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """The answer to a deletion. Not `removed`: the object is still there, marked, until somebody finishes it."""
+    """The result of a deletion. Without `removed`, the object is marked and still exists."""
 
     entry: StoredObject
     removed: bool
@@ -86,7 +86,7 @@ class DeleteResult:
 
 @dataclass(slots=True)
 class ResourceRegistry:
-    """Writes objects into the store by the rules of their kind. `now` is seconds since 1970."""
+    """Writes objects to the store by the rules of their kind. `now` is seconds since 1970."""
 
     store: ObjectStore
     now: Callable[[], float]
@@ -136,7 +136,7 @@ class ResourceRegistry:
         subresource: str = "",
         dry_run: bool = False,
     ) -> tuple[StoredObject, bool]:
-        """Put a new state in place of the old one. The answer says also whether it was created."""
+        """Replace an object. Also returns whether it was created."""
         obj = self._decode(kind, namespace, body)
         given = obj["metadata"].setdefault("name", name)
         if given != name:
@@ -165,7 +165,7 @@ class ResourceRegistry:
         subresource: str = "",
         dry_run: bool = False,
     ) -> StoredObject:
-        """Apply `change` to a copy of the object; it may change the copy or give back another."""
+        """Apply `change` to a copy of the object; it may change the copy or return another."""
         old = self.get(kind, namespace, name)
         obj = self._decode(kind, namespace, change(old.copy()))
         if obj["metadata"].get("name") != name:
@@ -180,13 +180,13 @@ class ResourceRegistry:
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: DeleteOptions) -> DeleteResult:
         entry = self.get(kind, namespace, name)
         metadata = entry.obj["metadata"]
-        for what, wanted, found, since in (
+        for what, wanted, actual, since in (
             ("UID", options.uid, metadata["uid"], "deleted and then recreated"),
             ("ResourceVersion", options.resource_version, metadata["resourceVersion"], "modified"),
         ):
-            if wanted is not None and wanted != found:
+            if wanted is not None and wanted != actual:
                 why = (
-                    f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). "
+                    f"the {what} in the precondition ({wanted}) does not match the {what} in record ({actual}). "
                     f"The object might have been {since}"
                 )
                 raise conflict(kind.group, kind.name, name, why)
@@ -211,7 +211,7 @@ class ResourceRegistry:
         )
 
     def _grace_s(self, kind: ResourceKind, obj: Json, options: DeleteOptions) -> int:
-        """Seconds that the object still has: only a pod that a kubelet may be running has any."""
+        """The grace period in seconds; only a pod that may be running on a node has one."""
         if kind.plural != "pods":
             return 0
         grace_s = options.grace_period_s
@@ -225,7 +225,7 @@ class ResourceRegistry:
     def _mark_deleted(
         self, kind: ResourceKind, entry: StoredObject, finalizers: list[str], grace_s: int, *, dry_run: bool
     ) -> StoredObject:
-        """Mark the object for deletion; a second, shorter grace period shortens the first, a longer one does nothing."""
+        """Mark the object for deletion. A later, shorter grace period shortens the first one."""
         metadata = dict(entry.obj["metadata"])
         obj = {**entry.obj, "metadata": metadata}
         already_s = metadata.get("deletionGracePeriodSeconds")
@@ -243,7 +243,7 @@ class ResourceRegistry:
         return self._write(kind, entry.key, obj, dry_run=dry_run)
 
     def _decode(self, kind: ResourceKind, namespace: str, body: Any) -> Json:
-        """The body as an object of this kind in this namespace, without what every version writes in front."""
+        """Decode a body to an object of this kind and namespace, without `kind` and `apiVersion`."""
         obj = check_shape(kind, body)
         api_version, name = obj.pop("apiVersion", None), obj.pop("kind", None)
         if api_version not in (None, "", kind.api_version):
@@ -301,7 +301,7 @@ class ResourceRegistry:
         return self._write(kind, old.key, obj, dry_run=dry_run)
 
     def _restrict_to_subresource(self, kind: ResourceKind, before: Json, obj: Json, subresource: str) -> Json:
-        """Let a write change only its own half: the status and the rest do not touch each other."""
+        """Restrict a write to the status, or to everything but the status."""
         if "status" not in kind.subresources:
             return obj
         if subresource == "status":
@@ -325,7 +325,7 @@ class ResourceRegistry:
         return obj
 
     def _remove_finalized(self, kind: ResourceKind, key: tuple[str, str], obj: Json) -> StoredObject:
-        """The last finalizer went from an object that is being deleted: it goes too."""
+        """Remove an object that is being deleted once it has no finalizers."""
         self.store.put(kind.stored_as, key, obj)
         return self.store.remove(kind.stored_as, key)
 
@@ -335,7 +335,7 @@ class ResourceRegistry:
         return self.store.put(kind.stored_as, key, obj)
 
     def _generated_name(self, kind: ResourceKind, namespace: str, prefix: str) -> str:
-        """A name that is free, as the real server finds one: eight tries."""
+        """A free generated name, found in at most eight tries as in kube-apiserver."""
         for _ in range(8):
             letters = "".join(self.random.choice(_NAME_LETTERS) for _ in range(5))
             name = prefix[:_GENERATED_PREFIX_MAX] + letters
@@ -346,9 +346,9 @@ class ResourceRegistry:
     def bind(
         self, kind: ResourceKind, namespace: str, name: str, binding: Any, *, dry_run: bool = False
     ) -> StoredObject:
-        """Give a pod its node, once. Capacity is nobody's concern here, nor whether the node exists.
+        """Bind a pod to a node, once. Does not check capacity or whether the node exists.
 
-        Order and words of refusals: `BindingREST` in kubernetes' pkg/registry/core/pod/storage.
+        Order and messages of errors: `BindingREST` in kubernetes' pkg/registry/core/pod/storage.
         """
         if not isinstance(binding, dict):
             raise bad_request("a Binding is an object")
@@ -403,7 +403,7 @@ def _is_finished(kind: ResourceKind, obj: Json) -> bool:
 
 
 def with_condition(status: Json, condition: Json, now: str) -> Json:
-    """A status with one condition put in by its type; the transition time moves only when its status does."""
+    """Set a condition by type. The transition time changes only with the condition's status."""
     conditions = list(status.get("conditions") or ())
     at = next((i for i, old in enumerate(conditions) if old.get("type") == condition["type"]), None)
     moved = {"lastProbeTime": None, "lastTransitionTime": now, **condition}

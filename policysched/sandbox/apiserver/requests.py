@@ -1,4 +1,4 @@
-"""What a request asks for: the resource that a path names, and the form that an Accept header wants."""
+"""Requests: the resource that a path names, and the response format that the Accept header selects."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ Form = Literal["json", "table"]
 
 @dataclass(frozen=True, slots=True)
 class ServerRequest:
-    """One request as it arrives. `path` starts with `/`, `params` are decoded, `accept` is the header or empty."""
+    """A request. `path` starts with `/`, `params` are decoded, `accept` is the header or empty."""
 
     method: str
     path: str
@@ -34,7 +34,7 @@ class ServerRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestTarget:
-    """What a path names: a collection (`name` empty), an object, or a subresource of one."""
+    """What a path names: a collection (empty `name`), an object, or a subresource."""
 
     kind: ResourceKind
     namespace: str
@@ -43,21 +43,21 @@ class RequestTarget:
 
 
 class RouteTable:
-    """Paths to resources. `kinds` is the table of what is served."""
+    """Maps paths to resources."""
 
     def __init__(self, kinds: Sequence[ResourceKind]):
         self._kinds = {(kind.group, kind.version, kind.plural): kind for kind in kinds}
         self._cache: dict[str, RequestTarget] = {}
 
     def find(self, path: str) -> RequestTarget:
-        """Raises a 404 or 501 `Refusal` that names what is not served."""
-        found = self._cache.get(path)
-        if found is None:
-            found = self._parse(path)
-            if not found.name:
-                # Only collections: there are few of them, and they are asked for again and again.
-                self._cache[path] = found
-        return found
+        """Find the target of a path. Raises a 404 or 501 `StatusError` if it is not supported."""
+        address = self._cache.get(path)
+        if address is None:
+            address = self._parse(path)
+            if not address.name:
+                # Cache collections only: they are few and requested often.
+                self._cache[path] = address
+        return address
 
     def _parse(self, path: str) -> RequestTarget:
         parts = path.strip("/").split("/")
@@ -85,7 +85,7 @@ class RouteTable:
 
 
 def wanted_form(accept: str) -> Form:
-    """The first form of the Accept header that is served. Raises a 406 `Refusal` if there is none."""
+    """The first supported format of the Accept header. Raises a 406 `StatusError` if there is none."""
     if not accept:
         return "json"
     for choice in accept.split(","):
@@ -105,7 +105,7 @@ def wants_aggregated_discovery(accept: str) -> bool:
 
 
 def read_body(call: ServerRequest) -> Any:
-    """The body as JSON values; YAML and protobuf are taken as well, as the real server takes them."""
+    """Decode a body of JSON, YAML or protobuf to JSON values."""
     media_type = call.content_type.partition(";")[0].strip()
     if not call.body:
         return {}
@@ -126,7 +126,7 @@ def read_body(call: ServerRequest) -> Any:
 
 
 def without_nulls(value: Any) -> Any:
-    """A null field is an absent one, as for the real server's types. Statuses keep theirs: they are shown with them."""
+    """Remove null fields, which kube-apiserver treats as absent. Statuses keep them, as kube-apiserver shows them."""
     if isinstance(value, dict):
         return {
             key: item if key == "status" else without_nulls(item)

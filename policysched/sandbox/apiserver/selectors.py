@@ -1,7 +1,7 @@
-"""Label and field selectors: text to a predicate, once a request.
+"""Label and field selectors, parsed to predicates once per request.
 
-Label selectors are the API's: `a=b`, `a==b`, `a!=b`, `a in (b, c)`, `a notin (b, c)`, `a`, `!a`, joined by commas
-that all must hold. Field selectors know `=`, `==` and `!=` on the fields that the kind lists.
+Label selectors: `a=b`, `a==b`, `a!=b`, `a in (b, c)`, `a notin (b, c)`, `a`, `!a`, joined by commas that
+mean "and". Field selectors support `=`, `==` and `!=` on the fields that the kind lists.
 """
 
 import re
@@ -27,7 +27,7 @@ _TERM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LabelRequirement:
-    """One term of a label selector. `operator` is one of `in`, `notin`, `exists`, `absent`, `>`, `<`."""
+    """A term of a label selector. `operator` is `in`, `notin`, `exists`, `absent`, `>` or `<`."""
 
     key: str
     operator: str
@@ -51,7 +51,7 @@ class LabelRequirement:
 
 
 def parse_labels(text: str) -> tuple[LabelRequirement, ...]:
-    """Read a label selector. Raises a 400 `Refusal` that shows the text where it cannot be read."""
+    """Parse a label selector. Raises a 400 `StatusError` that quotes an invalid selector."""
     requirements: list[LabelRequirement] = []
     at = 0
     while at < len(text.rstrip()):
@@ -77,14 +77,14 @@ def parse_labels(text: str) -> tuple[LabelRequirement, ...]:
 
 
 def selected_labels(spec: Mapping[str, Any]) -> Mapping[str, str]:
-    """What a workload's selector says by `matchLabels`; a ReplicationController has the labels themselves."""
+    """The `matchLabels` of a workload's selector; a ReplicationController's selector is the labels."""
     selector = spec.get("selector") or {}
     plain = all(isinstance(value, str) for value in selector.values())
     return selector if plain else selector.get("matchLabels") or {}
 
 
 def label_requirements(selector: Json | None) -> tuple[LabelRequirement, ...]:
-    """The requirements of a `LabelSelector` object, as Deployments and budgets carry it."""
+    """The requirements of a `LabelSelector` object of a Deployment or disruption budget."""
     selector = selector or {}
     requirements = [
         LabelRequirement(key, "in", frozenset({value}))
@@ -102,7 +102,7 @@ def labels_match(requirements: tuple[LabelRequirement, ...], labels: Mapping[str
 
 
 def field_value(obj: Json, path: str) -> str:
-    """A field as a selector compares it: absent is the empty string, a boolean is `true` or `false`."""
+    """A field as selectors compare it: absent is empty, a boolean is `true` or `false`."""
     value: Any = obj
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -121,15 +121,15 @@ def _field_predicate(kind: ResourceKind, text: str) -> list[Predicate]:
     for term in text.split(","):
         if not term.strip():
             continue
-        found = re.fullmatch(r"\s*([^=!\s]+)\s*(==|=|!=)\s*(.*?)\s*", term)
-        if found is None:
+        match = re.fullmatch(r"\s*([^=!\s]+)\s*(==|=|!=)\s*(.*?)\s*", term)
+        if match is None:
             raise bad_request(f"invalid selector: {text!r}; can't understand {term!r}")
-        path, sign, value = found.groups()
+        path, sign, value = match.groups()
         if path not in ("metadata.name", *kind.selectable_fields) and not (
             path == "metadata.namespace" and kind.namespaced
         ):
             raise bad_request(f"field label not supported: {path}")
-        # Both versions of events are stored in the older one's words.
+        # Both versions of events are stored as v1.
         stored_path = (
             "involvedObject" + path.removeprefix("regarding") if path.startswith("regarding.") else path
         )
@@ -144,7 +144,7 @@ def _compare(path: str, value: str, *, equal: bool) -> Predicate:
 
 @dataclass(frozen=True, slots=True)
 class ObjectFilter:
-    """What a list or a watch asked for: a namespace (`""` for all) and both selectors."""
+    """The filter of a list or watch: a namespace (`""` for all) and both selectors."""
 
     namespace: str
     requirements: tuple[LabelRequirement, ...]
@@ -152,7 +152,7 @@ class ObjectFilter:
 
     @property
     def matches_all(self) -> bool:
-        """True where nothing but the namespace is asked."""
+        """Whether there are no selectors."""
         return not self.requirements and not self.predicates
 
     def matches(self, obj: Json) -> bool:

@@ -1,8 +1,7 @@
-"""The API server: a request in, an answer out, or a watch that stays open.
+"""The API server: maps a request to a response or an open watch.
 
-`ApiServer` composes the parts and knows no protocol below a request with a method, a path, parameters and a body. It
-never waits. The order of a request: find what it names, do the verb, show the result in the form asked for; a
-`Refusal` anywhere on the way is the answer.
+`ApiServer` composes the other modules and never waits. It resolves the path, runs the verb and renders
+the result in the requested format; a `StatusError` from any step becomes the response.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -101,7 +100,7 @@ class ApiServer:
             self.registry.create(self.kind("priorityclasses"), "", body)
 
     def kind(self, plural: str) -> ResourceKind:
-        """The row of a resource by its plural; of two versions the older."""
+        """The row of a resource by its plural; the older version if there are two."""
         return self._by_plural[plural]
 
     @property
@@ -109,16 +108,16 @@ class ApiServer:
         return len(self._subscriptions)
 
     def cut_watches(self) -> None:
-        """End every open watch, as a restart of the server does."""
+        """End all open watches, as a restart of the server does."""
         for subscription in tuple(self._subscriptions):
             subscription.terminate()
 
     def compact_history(self, resource: str | None = None) -> None:
-        """From now on every version before the present one is too old for a watch or a list of `resource` (None: all)."""
+        """Make all versions before the current one too old for watches and lists of `resource` (None: all)."""
         self.store.compact(resource)
 
     def handle(self, call: ServerRequest) -> ApiResponse | WatchSubscription:
-        """Answer one request. Never raises for what a client may send."""
+        """Handle a request. Never raises for client errors."""
         try:
             if call.path.startswith(("/api/", "/apis/")) and call.path.count("/") >= (
                 3 if call.path[4] == "/" else 4
@@ -310,7 +309,7 @@ class ApiServer:
             entries = [
                 entry for entry in collection.in_namespace(wanted.namespace) if wanted.matches(entry.obj)
             ]
-            # The end is marked for whoever takes bookmarks, asked for by `sendInitialEvents` or not.
+            # The end is marked for all watches with bookmarks, with or without `sendInitialEvents`.
             subscription.send_initial(entries, marks_the_end=bookmarks)
         elif version and version < collection.compacted:
             subscription.fail(gone(f"too old resource version: {version} ({collection.compacted + 1})"))
@@ -368,7 +367,7 @@ def _encoded(kind: ResourceKind, entry: StoredObject) -> bytes:
 
 
 def _to_stored_version(kind: ResourceKind, body: Any) -> Any:
-    """A body in the words that it is stored in."""
+    """Convert a body to its stored version."""
     return as_core_v1(body) if kind.group == "events.k8s.io" and isinstance(body, dict) else body
 
 

@@ -1,8 +1,8 @@
-"""What etcd and the watch cache are to the real server: objects by key, one rising version, a bounded history.
+"""The store, in place of etcd and the watch cache: objects by key, one version counter, bounded history.
 
-Every write is one `StoreChange` with a version of its own. The history of a resource answers two questions: which changes
-came after a version (a watch), and how did the collection look at a version (the second page of a list). Both are
-"gone" once the version is older than what the history still holds.
+Every write is a `StoreChange` with its own version. The history of a resource serves watches (changes
+after a version) and further pages of lists (the collection at a version). Both fail with "gone" if the
+version is older than the history.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -20,7 +20,7 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 class StoredObject:
-    """One object in one version, with its JSON made at most once. `obj` is never changed after this."""
+    """An object in one version, immutable, with its JSON encoded at most once."""
 
     __slots__ = ("_encoded", "key", "obj", "version")
 
@@ -38,19 +38,19 @@ class StoredObject:
         return self._encoded
 
     def with_version(self, version: int) -> "StoredObject":
-        """The same state with another `metadata.resourceVersion`: how a deletion shows an object for the last time."""
+        """The same state with another `metadata.resourceVersion`, for the event of a deletion."""
         metadata = {**self.obj["metadata"], "resourceVersion": str(version)}
         return StoredObject(self.key, {**self.obj, "metadata": metadata}, version)
 
     def copy(self) -> Json:
-        """A copy that its owner may change to the bottom."""
+        """A deep copy that the caller may modify."""
         copied: Json = orjson.loads(self.encoded)
         return copied
 
 
 @dataclass(frozen=True, slots=True)
 class StoreChange:
-    """One write. `entry` is the object after it, for a deletion its last state under the deletion's version."""
+    """A write. `entry` is the new object; for a deletion, the last state with the deletion's version."""
 
     version: int
     type: ChangeType
@@ -64,7 +64,7 @@ _FIRST: Key = ("", "")
 
 @dataclass(frozen=True, slots=True)
 class CollectionSnapshot:
-    """Objects as they were at a version: their keys in order, and those that are otherwise now."""
+    """A collection at a version: the keys in order, and the objects that differ from the current ones."""
 
     keys: list[Key]
     overrides: dict[Key, StoredObject | None]
@@ -81,7 +81,7 @@ class CollectionSnapshot:
 
 @dataclass(slots=True)
 class StoredCollection:
-    """The objects of one resource and its recent changes. `compacted` is the newest version that is forgotten."""
+    """The objects of a resource and its recent changes. `compacted` is the newest version without history."""
 
     entries: dict[Key, StoredObject] = field(default_factory=dict)
     keys: list[Key] = field(default_factory=list)
@@ -89,14 +89,14 @@ class StoredCollection:
     compacted: int = 0
 
     def changes_after(self, version: int) -> list[StoreChange]:
-        """The changes since `version`, oldest first. The caller has checked `version >= compacted`."""
+        """The changes after `version`, oldest first. The caller has checked `version >= compacted`."""
         assert version >= self.compacted, f"asked for changes after {version}, compacted at {self.compacted}"
         return self.history[bisect_right(self.history, version, key=lambda change: change.version) :]
 
     def snapshot_at(self, version: int, namespace: str = "", after: Key = _FIRST) -> "CollectionSnapshot":
-        """The objects of a namespace (`""`: of all) behind `after` as they were at `version`: what came since is undone.
+        """The objects of a namespace (`""`: all) after key `after`, as they were at `version`.
 
-        Costs little where nothing came and went since: pages of a long list are asked for one by one.
+        Cheap if nothing was added or removed since, because a long list is read page by page.
         """
         begin = bisect_right(self.keys, max(after, (namespace, "")))
         end = bisect_left(self.keys, (namespace + "\0", "")) if namespace else len(self.keys)
@@ -138,22 +138,22 @@ class ObjectStore:
         self._listeners: dict[str, list[Callable[[StoreChange], None]]] = {}
 
     def collection(self, resource: str) -> StoredCollection:
-        found = self._collections.get(resource)
-        if found is None:
-            found = self._collections[resource] = StoredCollection(compacted=self._compacted_at_first)
-        return found
+        collection = self._collections.get(resource)
+        if collection is None:
+            collection = self._collections[resource] = StoredCollection(compacted=self._compacted_at_first)
+        return collection
 
     def get(self, resource: str, key: Key) -> StoredObject | None:
         return self.collection(resource).entries.get(key)
 
     def listen(self, resource: str, listener: Callable[[StoreChange], None]) -> Callable[[], None]:
-        """Call `listener` with each change of `resource`; the answer ends that."""
+        """Call `listener` on each change of `resource`. Returns a function that stops it."""
         listeners = self._listeners.setdefault(resource, [])
         listeners.append(listener)
         return lambda: listeners.remove(listener)
 
     def put(self, resource: str, key: Key, obj: Json) -> StoredObject:
-        """Write a new state of an object, which from here on belongs to the store."""
+        """Write a new state of an object. The store owns it from then on."""
         collection = self.collection(resource)
         before = collection.entries.get(key)
         self.version += 1
@@ -168,7 +168,7 @@ class ObjectStore:
         return entry
 
     def remove(self, resource: str, key: Key) -> StoredObject:
-        """Take an object away; the answer is its last state, under the version of the removal."""
+        """Remove an object. Returns its last state with the version of the removal."""
         collection = self.collection(resource)
         before = collection.entries.pop(key)
         del collection.keys[bisect_left(collection.keys, key)]
@@ -178,7 +178,7 @@ class ObjectStore:
         return entry
 
     def compact(self, resource: str | None = None) -> None:
-        """Forget all history up to now: whoever asks for an older version is told that it is gone."""
+        """Drop the history: requests for older versions fail with "gone"."""
         for name, collection in self._collections.items():
             if resource in (None, name):
                 collection.history.clear()
@@ -186,7 +186,7 @@ class ObjectStore:
 
     def _record(self, resource: str, collection: StoredCollection, change: StoreChange) -> None:
         collection.history.append(change)
-        # Twice the bound before half goes: dropping one at a time would move the whole list each write.
+        # Trim to the bound at twice its size: dropping one at a time would move the list on each write.
         if len(collection.history) > 2 * self._history_changes_max:
             kept_from = len(collection.history) - self._history_changes_max
             collection.compacted = collection.history[kept_from - 1].version

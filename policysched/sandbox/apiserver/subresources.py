@@ -1,4 +1,4 @@
-"""Subresources that are more than a half of their object: eviction, and the scale of a workload."""
+"""Subresources with logic of their own: eviction, and the scale of workloads."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 def evict(registry: ResourceRegistry, kind: ResourceKind, namespace: str, name: str, eviction: Any) -> None:
-    """Delete a pod unless a disruption budget forbids it: 429, as the real server answers."""
+    """Delete a pod unless a disruption budget forbids it: 429, as in kube-apiserver."""
     if not isinstance(eviction, dict):
         raise bad_request("an Eviction is an object")
     if (eviction.get("metadata") or {}).get("name", name) != name:
@@ -70,7 +70,7 @@ def _consume_budget(registry: ResourceRegistry, pod: StoredObject, *, dry_run: b
 
 
 def scale_of(entry: StoredObject) -> Json:
-    """The `Scale` of what keeps replicas."""
+    """The `Scale` of a workload."""
     metadata, spec, status = entry.obj["metadata"], entry.obj["spec"], entry.obj.get("status") or {}
     selector = ",".join(f"{key}={value}" for key, value in selected_labels(spec).items())
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -84,7 +84,7 @@ def scale_of(entry: StoredObject) -> Json:
 
 
 def apply_scale(obj: Json, scale: Any) -> Json:
-    """The object with the replicas of a `Scale`. A version in the scale must be the object's."""
+    """Apply the replicas of a `Scale` to the object. A resourceVersion in the scale must match."""
     wanted = scale.get("spec") if isinstance(scale, dict) else None
     replicas = (wanted or {}).get("replicas", 0)
     name = obj["metadata"]["name"]

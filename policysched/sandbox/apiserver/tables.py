@@ -1,7 +1,7 @@
-"""Tables: what `kubectl get` prints. Columns and cells per resource; those without columns of their own have two.
+"""Tables, as printed by `kubectl get`: columns and cells by resource.
 
-The real server makes the cells, not kubectl, so they are made here, in the same words. Cells with priority 1 show up
-with `-o wide`.
+kube-apiserver renders the cells, not kubectl, so they are rendered here with the same text. Resources
+without columns of their own have two. Columns with priority 1 appear with `-o wide`.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _NONE = "<none>"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading and how its cell is made from an object and the time."""
+    """A heading and a function from an object and the time to its cell."""
 
     name: str
     cell: Callable[[Json, float], object]
@@ -170,13 +170,13 @@ def _job_duration(obj: Json, now_s: float) -> str:
 
 def _event_last_seen(obj: Json, now_s: float) -> str:
     series = obj.get("series") or {}
-    seen = (
+    last_seen = (
         series.get("lastObservedTime")
         or obj.get("lastTimestamp")
         or obj.get("firstTimestamp")
         or obj.get("eventTime")
     )
-    return age_text(seen, now_s)
+    return age_text(last_seen, now_s)
 
 
 def _event_first_seen(obj: Json, now_s: float) -> str:
@@ -227,7 +227,7 @@ def _if_bound(path: str) -> Callable[[Json, float], object]:
 
 
 def _access_modes(half: str) -> Callable[[Json, float], object]:
-    """In the order of the API, whatever the order in the object."""
+    """Access modes in the order of the API."""
 
     def cell(obj: Json, now_s: float) -> str:  # noqa: ARG001
         given = (obj.get(half) or {}).get("accessModes") or ()
@@ -401,7 +401,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 def table(
     kind: ResourceKind, entries: list[StoredObject], metadata: Json, now_s: float, include: str
 ) -> Json:
-    """A `Table`. `include` says what each row carries besides its cells: Metadata (the default), Object or None."""
+    """Make a `Table`. `include` says what a row has besides cells: Metadata (the default), Object or None."""
     columns = COLUMNS.get(kind.plural, (_NAME, _AGE))
     return {
         "kind": "Table",
@@ -427,7 +427,7 @@ def _row(kind: ResourceKind, columns: tuple[Column, ...], obj: Json, now_s: floa
 
 
 class TableView:
-    """A watch whose objects are tables of one row: `kubectl get --watch`. Headings go out once."""
+    """A watch whose objects are tables of one row, for `kubectl get --watch`. Headings are sent once."""
 
     def __init__(self, kind: ResourceKind, now: Callable[[], float], include: str):
         self._kind = kind

@@ -1,4 +1,4 @@
-"""Times as the API writes them."""
+"""Timestamps of the API."""
 
 from datetime import UTC, datetime
 
@@ -9,19 +9,19 @@ def timestamp(now_s: float) -> str:
 
 
 def parse_timestamp_s(text: str) -> float:
-    """Read a `metav1.Time` or `MicroTime`. Raises ValueError where it is neither."""
+    """Parse a `metav1.Time` or `MicroTime`. Raises ValueError."""
     return datetime.fromisoformat(text).timestamp()
 
 
 def age_text(created: str | None, now_s: float) -> str:
-    """How long ago, as kubectl's tables say it: `12s`, `5m`, `3h`, `2d`; `<unknown>` without a time."""
+    """An age as in kubectl's tables: `12s`, `5m`, `3h`, `2d`; `<unknown>` without a time."""
     if not created:
         return "<unknown>"
     return duration_text(now_s - parse_timestamp_s(created))
 
 
 def duration_text(span_s: float) -> str:
-    """A duration in the shortest words that kubectl has for it."""
+    """A duration in kubectl's short format."""
     whole = max(0, int(span_s))
     if whole < 120:
         return f"{whole}s"

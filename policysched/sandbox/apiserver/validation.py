@@ -1,8 +1,8 @@
-"""What the API server refuses to store: field errors, all of one object in one answer.
+"""Validation of objects before they are stored: all field errors in one response.
 
-Checked is what a scheduler and the people around it run into: names, labels, containers, quantities, selectors,
-fields that may not change. The real server checks more; an object that passes here and fails there is a gap, the
-other way round a bug.
+It checks what users of a scheduler run into: names, labels, containers, quantities, selectors,
+immutable fields. kube-apiserver checks more. An object that is accepted here and rejected there is a
+gap; the opposite is a bug.
 """
 
 from collections.abc import Callable
@@ -26,18 +26,18 @@ Json = dict[str, Any]
 
 
 def validate_create(kind: ResourceKind, obj: Json) -> None:
-    """Refuse with a 422 what may not be created."""
+    """Reject an invalid new object with a 422."""
     causes = [*metadata_causes(kind, obj), *_RULES.get(kind.plural, _no_rules)(obj)]
     group = kind.group
     if kind.plural == "events":
         causes += event_causes(obj, through_events_v1=group == "events.k8s.io")
-        group = ""  # whichever version brought it, the refusal speaks of core's
+        group = ""  # errors name the core group for both versions
     if causes:
         raise invalid(group, kind.name, obj["metadata"].get("name", ""), causes)
 
 
 def validate_update(kind: ResourceKind, old: Json, new: Json) -> None:
-    """Refuse with a 422 what may not become of an object."""
+    """Reject an invalid update with a 422."""
     causes = [
         *metadata_causes(kind, new),
         *changed_metadata_causes(old, new),

@@ -1,11 +1,12 @@
-"""A watch: lines for one client, made from the changes of one collection.
+"""A watch: event lines for one client, made from the changes of one collection.
 
-A `WatchSubscription` does no waiting. Whoever carries it takes the lines that are there (`drain`), and is woken by `notify`
-when there are more. Bookmarks and the end of the watch are a matter of time, so `drain` is told the time and
-`next_due_s` says when to come again though nothing changed.
+A `WatchSubscription` does not wait. The transport takes pending lines with `drain`, and `notify` is
+called when there are more. Bookmarks and the end of the watch depend on time: `drain` takes the time,
+and `next_due_s` says when to call it without a change.
 
-An event's line is made once and shared by all watchers that see it alike; a watcher with a selector sees an object
-that begins to match as ADDED and one that ceases to as DELETED, as the real server shows it.
+An event's line is encoded once and shared by all watchers that see it alike. A watcher with a selector
+sees an object that starts to match as ADDED and one that stops to match as DELETED, as in
+kube-apiserver.
 """
 
 from collections.abc import Callable
@@ -21,17 +22,17 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class EventView(Protocol):
-    """How objects are shown to one watcher: plain JSON of a version, or rows of a table."""
+    """How a watcher sees objects: JSON of a version, or rows of a table."""
 
     def event(self, event_type: str, entry: StoredObject) -> bytes:
-        """One line with its end."""
+        """An event's line, with a newline."""
         ...
 
     def bookmark(self, version: int, annotations: dict[str, str]) -> bytes: ...
 
 
 class JsonEventView:
-    """Event lines in plain JSON, shared: the same change is encoded once for all who watch this kind."""
+    """Event lines in JSON, encoded once for all watchers of a kind."""
 
     def __init__(self, prefix: bytes, bookmark_head: Json, to_version: Callable[[Json], Json] | None):
         self._prefix = prefix
@@ -62,7 +63,7 @@ class JsonEventView:
 
 
 class WatchSubscription:
-    """One open watch. Ends by itself at `ends_at_s`, by the client's `close`, or by the server's `terminate`."""
+    """An open watch. Ends at `ends_at_s`, by the client's `close` or by the server's `terminate`."""
 
     def __init__(
         self,
@@ -86,32 +87,32 @@ class WatchSubscription:
         self.on_close: Callable[[], None] = lambda: None
 
     def send_initial(self, entries: list[StoredObject], *, marks_the_end: bool) -> None:
-        """Show what is there already as ADDED; with `marks_the_end` a bookmark says where that ends."""
+        """Send existing objects as ADDED; with `marks_the_end`, a bookmark follows them."""
         for entry in entries:
             self._lines.append(self._view.event("ADDED", entry))
         if marks_the_end:
             self._lines.append(self._view.bookmark(self._version(), {INITIAL_EVENTS_END: "true"}))
 
     def on_change(self, change: StoreChange) -> None:
-        """Take one change in, if this watcher may see anything of it."""
+        """Process a change, if the watcher may see it."""
         event_type = self._event_type_for(change)
         if event_type is None:
             return
         entry = change.entry
         if event_type == "DELETED" and change.type != "DELETED":
-            # It left the selection: the watcher is shown the last state that it could see, under the new version.
+            # It no longer matches: send the last matching state with the new version.
             assert change.previous is not None
             entry = change.previous.with_version(change.version)
         self._lines.append(self._view.event(event_type, entry))
         self.notify()
 
     def fail(self, refusal: StatusError) -> None:
-        """End the watch with an ERROR event, which is how the real server says that a version is too old."""
+        """End the watch with an ERROR event, as kube-apiserver does if a version is too old."""
         self._lines.append(orjson.dumps({"type": "ERROR", "object": refusal.status()}) + b"\n")
         self.terminate()
 
     def drain(self, now_s: float) -> bytes:
-        """All that is to be sent by now. Empty and `ended` means that the watch is over."""
+        """The pending lines. Empty and `ended`: the watch is over."""
         if self._bookmark_at_s is not None and now_s >= self._bookmark_at_s and not self.ended:
             assert self._bookmark_every_s is not None
             self._bookmark_at_s = now_s + self._bookmark_every_s
@@ -125,18 +126,18 @@ class WatchSubscription:
         return taken
 
     def next_due_s(self) -> float:
-        """When `drain` has something to do though nothing changed, on the server's clock."""
+        """When `drain` has something to send without a change, on the server's clock."""
         return self._ends_at_s if self._bookmark_at_s is None else min(self._ends_at_s, self._bookmark_at_s)
 
     def terminate(self) -> None:
-        """The server ends it; lines not yet taken can still be."""
+        """End the watch from the server's side; pending lines can still be drained."""
         if not self.ended:
             self.ended = True
             self.on_close()
             self.notify()
 
     def close(self) -> None:
-        """The client has gone."""
+        """End the watch from the client's side."""
         self._lines.clear()
         self.terminate()
 

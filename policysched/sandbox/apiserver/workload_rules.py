@@ -1,4 +1,4 @@
-"""What Deployments, ReplicaSets, StatefulSets, ReplicationControllers and Jobs may say, and what of it may change later."""
+"""Validation of Deployments, ReplicaSets, StatefulSets, ReplicationControllers and Jobs, and of their updates."""
 
 from typing import Any
 
@@ -69,8 +69,8 @@ _OF_A_STATEFUL_SET = (
 
 def changed_stateful_set_causes(old: Json, new: Json) -> list[Cause]:
     before, after = (
-        {field: value for field, value in one["spec"].items() if field not in _OF_A_STATEFUL_SET}
-        for one in (old, new)
+        {field: value for field, value in obj["spec"].items() if field not in _OF_A_STATEFUL_SET}
+        for obj in (old, new)
     )
     if before == after:
         return []
