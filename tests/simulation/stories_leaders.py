@@ -81,8 +81,8 @@ def a_leader_does_not_ask_whether_it_may_decide() -> AbstractContextManager[Any]
 def a_new_leader_does_not_wait() -> AbstractContextManager[Any]:
     acquired = LeaderElector._acquired
 
-    def at_once(self: LeaderElector, sent_s: float, *, settle_s: float) -> None:
-        del settle_s
+    def at_once(self: LeaderElector, sent_s: float, *, handover_wait_s: float) -> None:
+        del handover_wait_s
         acquired(self, sent_s, handover_wait_s=0.0)
 
     return patch.object(LeaderElector, "_acquired", at_once)
