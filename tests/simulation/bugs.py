@@ -600,7 +600,7 @@ def _pods_go_while_they_get_devices(weather: FaultProfile) -> FaultProfile:
         fault_phase_s=90.0,
         nodes=4,
         pods=25,
-        cramped=False,
+        small_nodes=False,
         deleted_in_flight_share=0.6,
     )
 
