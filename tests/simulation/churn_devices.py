@@ -30,11 +30,11 @@ class DeviceChurn:
     """`tell` hears what is done. `number` gives one that nobody had before."""
 
     def __init__(
-        self, local: LocalClient, dice: Random, *, tell: Callable[[str], None], number: Callable[[], int]
+        self, local: LocalClient, random: Random, *, log: Callable[[str], None], number: Callable[[], int]
     ) -> None:
         self._local = local
-        self._dice = dice
-        self._log = tell
+        self._random = random
+        self._log = log
         self._next_number = number
         self.actions: dict[str, Callable[[], None]] = {
             "create a device claim": self.create_claim,
@@ -51,7 +51,7 @@ class DeviceChurn:
 
     def populate(self) -> None:
         """Half of all clusters have devices from the start."""
-        if self._dice.random() < 0.5:
+        if self._random.random() < 0.5:
             for node in list(self._local.list("nodes")):
                 self._publish_slices(node["metadata"]["name"])
             self._publish_slices(RACK)
@@ -60,21 +60,21 @@ class DeviceChurn:
 
     def claims_for_pod(self, namespace: str, share: float) -> list[Json]:
         """For the spec of a pod: mostly none."""
-        dice = self._dice
-        if dice.random() >= share or not any(self._local.list(SLICES)):
+        random = self._random
+        if random.random() >= share or not any(self._local.list(SLICES)):
             return []
         named = [
             one["metadata"]["name"]
             for one in self._local.list(DEVICE_CLAIMS, namespace)
             if not one["metadata"].get("ownerReferences")
         ]
-        if named and dice.random() < 0.4:
-            return [{"name": "d", "resourceClaimName": dice.choice(named)}]
-        return [{"name": "d", "resourceClaimTemplateName": dice.choice(("one", "one", "two", "new"))}]
+        if named and random.random() < 0.4:
+            return [{"name": "d", "resourceClaimName": random.choice(named)}]
+        return [{"name": "d", "resourceClaimTemplateName": random.choice(("one", "one", "two", "new"))}]
 
     def create_claim(self) -> None:
-        name, namespace = f"devices-{self._next_number()}", self._dice.choice(_NAMESPACES)
-        count = self._dice.choice((1, 1, 2))
+        name, namespace = f"devices-{self._next_number()}", self._random.choice(_NAMESPACES)
+        count = self._random.choice((1, 1, 2))
         self._log(f"claim {namespace}/{name} for {count} devices")
         body = {"metadata": {"name": name}, "spec": _spec(count)}
         self._local.create(DEVICE_CLAIMS, namespace, body)
@@ -94,14 +94,14 @@ class DeviceChurn:
             and not one["metadata"].get("deletionTimestamp")
         ]
         if free:
-            claim = self._dice.choice(free)
+            claim = self._random.choice(free)
             self._log(f"claim {claim['metadata']['namespace']}/{claim['metadata']['name']} is deleted")
             self._local.delete(DEVICE_CLAIMS, claim)
 
     def change_devices(self) -> None:
         """A driver offers other devices than before, or for the first time."""
         pools = [RACK, *(node["metadata"]["name"] for node in self._local.list("nodes"))]
-        self._publish_slices(self._dice.choice(pools))
+        self._publish_slices(self._random.choice(pools))
 
     def on_node_deleted(self, name: str) -> None:
         """Its slices were owned by it."""
@@ -110,10 +110,10 @@ class DeviceChurn:
                 self._local.delete(SLICES, one)
 
     def _publish_slices(self, pool: str) -> None:
-        dice = self._dice
+        random = self._random
         known = self._local.get(SLICES, "", f"{pool}-gpus")
         generation = 1 if known is None else known["spec"]["pool"]["generation"] + 1
-        devices = [self._device(f"g{at}") for at in range(dice.randint(0, 3))]
+        devices = [self._device(f"g{at}") for at in range(random.randint(0, 3))]
         spec: Json = {
             "driver": DRIVER,
             "pool": {"name": pool, "generation": generation, "resourceSliceCount": 1},
@@ -127,11 +127,11 @@ class DeviceChurn:
             self._local.update(SLICES, known, lambda one: {**one, "spec": spec})
 
     def _device(self, name: str) -> Json:
-        dice = self._dice
-        taints = [{"key": "broken", "effect": "NoSchedule"}] if dice.random() < 0.1 else []
+        random = self._random
+        taints = [{"key": "broken", "effect": "NoSchedule"}] if random.random() < 0.1 else []
         return {
             "name": name,
-            "attributes": {"model": {"string": dice.choice(("old", "new"))}},
+            "attributes": {"model": {"string": random.choice(("old", "new"))}},
             **({"taints": taints} if taints else {}),
         }
 

@@ -20,9 +20,9 @@ Json = dict[str, Any]
 class DelayedControllers:
     """From when it is made, inside a loop, until `stop`. `late_s` is the longest that a controller takes to look."""
 
-    def __init__(self, server: ApiServer, dice: Random, *, late_s: float = 0.5) -> None:
+    def __init__(self, server: ApiServer, random: Random, *, late_s: float = 0.5) -> None:
         self._local = LocalClient(server)
-        self._dice = dice
+        self._random = random
         self._delay_max_s = late_s
         self._volumes, self._devices = VolumeController(self._local), ResourceClaimController(self._local)
         self._handlers: dict[str, Callable[[Json], None]] = {
@@ -36,8 +36,8 @@ class DelayedControllers:
         ]
 
     def stop(self) -> None:
-        for deafen in self._unsubscribe:
-            deafen()
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
         for handle in self._timers.values():
             handle.cancel()
 
@@ -54,7 +54,7 @@ class DelayedControllers:
     def _enqueue(self, *address: str) -> None:
         plural, namespace, name = address
         if (plural, namespace, name) not in self._timers:
-            late_s = self._dice.uniform(0, self._delay_max_s)
+            late_s = self._random.uniform(0, self._delay_max_s)
             self._timers[plural, namespace, name] = asyncio.get_running_loop().call_later(
                 late_s, self._reconcile, plural, namespace, name
             )

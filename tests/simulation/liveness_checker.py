@@ -1,6 +1,6 @@
 """What must hold once the faults are over and everything had time to come to rest.
 
-The cluster is read anew from the server's objects, and the oracle is asked about each pod that still waits.
+The cluster is read anew from the server's objects, and the oracle is asked about each pod that quiet_profile waits.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -89,12 +89,17 @@ class LivenessChecker:
         core = self._core
         found = self._scheduler.check()
         found += [
-            f"{one.pod.full_name} is still assumed on {one.node}" for one in core.cache.ledger.unconfirmed
+            f"{one.pod.full_name} is quiet_profile assumed on {one.node}"
+            for one in core.cache.ledger.unconfirmed
         ]
-        found += [f"room of {name} is still held back" for name in self._scheduler.nodes_with_capacity_holds]
-        found += [f"{key} is still promised to a pod" for key in core.cache.volumes.reservations.by_key]
         found += [
-            f"devices of {key} are still promised to {pod}"
+            f"room of {name} is quiet_profile held back" for name in self._scheduler.nodes_with_capacity_holds
+        ]
+        found += [
+            f"{key} is quiet_profile promised to a pod" for key in core.cache.volumes.reservations.by_key
+        ]
+        found += [
+            f"devices of {key} are quiet_profile promised to {pod}"
             for key, pod in core.cache.devices.unwritten_reservations()
         ]
         found += self._cache_problems()
@@ -137,37 +142,42 @@ class LivenessChecker:
         found = []
         gangs: dict[tuple[str, str, str], list[tuple[ObservedPod, GangTerms]]] = {}
         cache = self._cache_from_server()
-        for seen in self._pods:
-            pod = seen.pod
+        for observed in self._pods:
+            pod = observed.pod
             program = self._programs.get(pod.scheduler)
-            if program is None or seen.deleting or seen.finished or (seen.node is None and pod.gates):
+            if (
+                program is None
+                or observed.deleting
+                or observed.finished
+                or (observed.node is None and pod.gates)
+            ):
                 continue
             terms = gang_terms(program, pod, cache.namespaces.get(pod.namespace))
             if terms is not None:
-                gangs.setdefault((pod.scheduler, *terms.key), []).append((seen, terms))
-            elif seen.node is None and (node := self._feasible_node(program, seen, cache)):
+                gangs.setdefault((pod.scheduler, *terms.key), []).append((observed, terms))
+            elif observed.node is None and (node := self._feasible_node(program, observed, cache)):
                 found.append(f"{pod.full_name} waits and the oracle finds {node}")
         for (policy, space, key), members in gangs.items():
             found += self._gang_problems(self._programs[policy], (policy, space, key), members)
         return found
 
-    def _feasible_node(self, program: Program, seen: ObservedPod, cache: ClusterCache) -> str | None:
+    def _feasible_node(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> str | None:
         """A node that the pod could have."""
-        said = self._explain(program, seen, cache)
+        said = self._explain(program, observed, cache)
         if not program.extenders:
             return said.selected
-        return next((node for node in said.feasible if not self._vetoes(seen.pod.uid, node)), None)
+        return next((node for node in said.feasible if not self._vetoes(observed.pod.uid, node)), None)
 
     def _gang_problems(
         self, program: Program, gang: GangKey, members: list[tuple[ObservedPod, GangTerms]]
     ) -> list[str]:
         cache = self._cache_from_server()
-        placed = [(seen, terms) for seen, terms in members if seen.node is not None]
+        placed = [(observed, terms) for observed, terms in members if observed.node is not None]
         due = [
-            (seen, terms)
-            for seen, terms in members
-            if seen.node is None and self._explain(program, seen, cache).pod_refusal is None
-            if seen.pod.uid not in self._failed_gang_pods
+            (observed, terms)
+            for observed, terms in members
+            if observed.node is None and self._explain(program, observed, cache).pod_refusal is None
+            if observed.pod.uid not in self._failed_gang_pods
         ]
         counted = [terms for _, terms in (*placed, *due)]
         minimum = max((terms.minimum for terms in counted), default=0)
@@ -180,8 +190,8 @@ class LivenessChecker:
         if vacancies <= 0 or (len(placed) + len(due) < minimum and not in_part):
             return []
         needed = max(0, minimum - len(placed)) if whole else 0
-        for domain in _domains(counted[0].topology, [seen for seen, _ in placed], cache):
-            waiting = [seen for seen, _ in due]
+        for domain in _domains(counted[0].topology, [observed for observed, _ in placed], cache):
+            waiting = [observed for observed, _ in due]
             fits = self._place_members(program, waiting, self._cache_from_server(), domain, keep=bool(whole))[
                 :vacancies
             ]
@@ -198,30 +208,30 @@ class LivenessChecker:
         *,
         keep: bool,
     ) -> list[tuple[str, NodeName]]:
-        def order(seen: ObservedPod) -> Any:
-            space = cache.namespaces.get(seen.pod.namespace)
-            return order_key(program, seen.pod, space, self._facts(seen.pod.uid), self._now_ns, cache)
+        def order(observed: ObservedPod) -> Any:
+            space = cache.namespaces.get(observed.pod.namespace)
+            return order_key(program, observed.pod, space, self._facts(observed.pod.uid), self._now_ns, cache)
 
         fits = []
-        for seen in sorted(members, key=order):
-            totals = self._explain(program, seen, cache).totals
+        for observed in sorted(members, key=order):
+            totals = self._explain(program, observed, cache).totals
             node = select_node(
                 {NodeName(name): total for name, total in totals.items() if domain is None or name in domain},
-                seen.pod,
+                observed.pod,
             )
             if node is not None:
-                fits.append((seen.pod.full_name, NodeName(node)))
+                fits.append((observed.pod.full_name, NodeName(node)))
                 if keep:
-                    cache.assume(seen.pod, NodeName(node))
+                    cache.assume(observed.pod, NodeName(node))
         return fits
 
-    def _explain(self, program: Program, seen: ObservedPod, cache: ClusterCache) -> PlacementExplanation:
+    def _explain(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> PlacementExplanation:
         return evaluate(
             program,
-            seen.pod,
+            observed.pod,
             cache,
             now_ns=self._now_ns,
-            facts=self._facts(seen.pod.uid),
+            facts=self._facts(observed.pod.uid),
             samples=self._core.samples.of_policy(program.name),
         )
 
@@ -244,27 +254,29 @@ class LivenessChecker:
         for plural, kept in _DEVICES.items():
             for obj in self._local.list(plural):
                 cache.put_device_object(devices.DEVICE_DECODERS[kept](obj))
-        for seen in self._pods:
-            cache.put_pod(seen)
+        for observed in self._pods:
+            cache.put_pod(observed)
         return cache
 
     def _nomination_problems(self) -> list[str]:
-        """Who keeps room of a node waits for somebody who still ends there: else its last attempt has found that
+        """Who keeps room of a node waits for somebody who quiet_profile ends there: else its last attempt has found that
         nobody is to be evicted for it, or it is held back, and the room is anybody's. Members of a gang that is placed whole
         wait for one another's."""
-        ending = {seen.node for seen in self._pods if seen.deleting}
+        ending = {observed.node for observed in self._pods if observed.deleting}
         nominated = [
-            seen
-            for seen in self._pods
-            if seen.pod.scheduler in self._programs and seen.node is None and not seen.finished
-            if seen.nominated_node is not None
+            observed
+            for observed in self._pods
+            if observed.pod.scheduler in self._programs and observed.node is None and not observed.finished
+            if observed.nominated_node is not None
         ]
-        gangs = [self._all_or_nothing_gang(seen.pod) for seen in nominated]
-        wait = {gang for gang, seen in zip(gangs, nominated, strict=True) if seen.nominated_node in ending}
+        gangs = [self._all_or_nothing_gang(observed.pod) for observed in nominated]
+        wait = {
+            gang for gang, observed in zip(gangs, nominated, strict=True) if observed.nominated_node in ending
+        }
         return [
-            f"{seen.pod.full_name} keeps room of {seen.nominated_node}, where nobody ends"
-            for gang, seen in zip(gangs, nominated, strict=True)
-            if seen.nominated_node not in ending and (gang is None or gang not in wait)
+            f"{observed.pod.full_name} keeps room of {observed.nominated_node}, where nobody ends"
+            for gang, observed in zip(gangs, nominated, strict=True)
+            if observed.nominated_node not in ending and (gang is None or gang not in wait)
         ]
 
     def _all_or_nothing_gang(self, pod: Pod) -> GangKey | None:
@@ -280,31 +292,37 @@ class LivenessChecker:
         about: dict[str, list[str]] = {}
         for event in self._local.list("events"):
             about.setdefault(event["involvedObject"].get("uid", ""), []).append(event["reason"])
-        for obj, seen in zip(self._objects, self._pods, strict=True):
-            reasons = about.get(seen.pod.uid, [])
-            if seen.pod.scheduler == UNKNOWN_SCHEDULER and reasons:
-                found.append(f"{seen.pod.full_name} is nobody's and has events: {reasons}")
-            if seen.pod.scheduler not in self._programs:
+        for obj, observed in zip(self._objects, self._pods, strict=True):
+            reasons = about.get(observed.pod.uid, [])
+            if observed.pod.scheduler == UNKNOWN_SCHEDULER and reasons:
+                found.append(f"{observed.pod.full_name} is nobody's and has events: {reasons}")
+            if observed.pod.scheduler not in self._programs:
                 continue
-            if reasons.count("Scheduled") > (1 if seen.node is not None or seen.finished else 0):
+            if reasons.count("Scheduled") > (1 if observed.node is not None or observed.finished else 0):
                 found.append(
-                    f"{seen.pod.full_name} is on {seen.node} and was said to be scheduled: {reasons}"
+                    f"{observed.pod.full_name} is on {observed.node} and was said to be scheduled: {reasons}"
                 )
-            if seen.node is None and not seen.deleting and not seen.finished:
-                found += self._condition_problems(obj, seen)
+            if observed.node is None and not observed.deleting and not observed.finished:
+                found += self._condition_problems(obj, observed)
         return found
 
-    def _condition_problems(self, obj: Json, seen: ObservedPod) -> list[str]:
-        condition, uid = scheduled_condition(obj), seen.pod.uid
+    def _condition_problems(self, obj: Json, observed: ObservedPod) -> list[str]:
+        condition, uid = scheduled_condition(obj), observed.pod.uid
         if uid not in self._core.pods:
-            return [f"{seen.pod.full_name} waits and the scheduler does not know it"]
+            return [f"{observed.pod.full_name} waits and the scheduler does not know it"]
         if condition.get("status") != "False":
-            return [f"{seen.pod.full_name} waits and its PodScheduled is {condition}"]
-        if seen.pod.gates:
+            return [f"{observed.pod.full_name} waits and its PodScheduled is {condition}"]
+        if observed.pod.gates:
             reason = condition.get("reason")
-            return [] if reason == "SchedulingGated" else [f"{seen.pod.full_name} is gated and says {reason}"]
+            return (
+                []
+                if reason == "SchedulingGated"
+                else [f"{observed.pod.full_name} is gated and says {reason}"]
+            )
         last, shown = self._core.reports.last_report(uid), (condition.get("reason"), condition.get("message"))
-        return [] if shown == last else [f"{seen.pod.full_name} shows {shown}, what was said last is {last}"]
+        return (
+            [] if shown == last else [f"{observed.pod.full_name} shows {shown}, what was said last is {last}"]
+        )
 
 
 def _domains(
@@ -317,7 +335,7 @@ def _domains(
     for name, node in cache.nodes.items():
         if topology in node.labels:
             nodes.setdefault(node.labels[topology], set()).add(name)
-    held = {value: sum(seen.node in names for seen in placed) for value, names in nodes.items()}
+    held = {value: sum(observed.node in names for observed in placed) for value, names in nodes.items()}
     home = max(held, key=lambda value: (held[value], value), default="")
     chosen = [home] if held.get(home) else sorted(nodes)
     return [frozenset(nodes[value]) for value in chosen]

@@ -168,7 +168,7 @@ class OracleChecker:
                 f"gang {gang.name} needs {gang.needed_count} places, and {len(found.members)} are made for it"
             )
         domains = {
-            self._core.cache.nodes[seat.node].labels.get(gang.topology or "") for seat in found.members
+            self._core.cache.nodes[member.node].labels.get(gang.topology or "") for member in found.members
         }
         if gang.topology is not None and len(domains) > 1:
             self._fail(f"gang {gang.name} is to keep together in {gang.topology}, and gets {domains}")
@@ -178,38 +178,38 @@ class OracleChecker:
     def _check_gang_placements(self, gang: QueuedGang, found: GangPlacement) -> None:
         """Its members stand there one after the other, their victims gone, and then everything is as it was."""
         ledger = self._core.cache.ledger
-        laid: list[PodUid] = []
-        lifted: list[tuple[Placement, PlacementState]] = []
+        assumed: list[PodUid] = []
+        removed: list[tuple[Placement, PlacementState]] = []
         for other, node in competing_nominations(
             self._core, gang.representative_pod, excluding=gang.pending_members.keys()
         ):
             ledger.assume(other, node)
-            laid.append(other.uid)
-        for seat in found.members:
-            pod = seat.pod.pod
-            for victim in seat.candidate.victims:
+            assumed.append(other.uid)
+        for member in found.members:
+            pod = member.pod.pod
+            for victim in member.candidate.victims:
                 placement = ledger.placement(victim.uid)
                 if placement is None or victim.priority >= pod.priority or victim.uid in gang.terms:
                     self._fail(f"{victim.full_name} is to go for {pod.full_name} and must not be")
                     continue
-                lifted.append((placement, ledger.state(victim.uid)))
+                removed.append((placement, ledger.state(victim.uid)))
                 ledger.remove(victim.uid)
             said = evaluate(
                 self._core.policies.running[gang.policy].program,
                 pod,
                 self._core.cache,
                 now_ns=self._now_ns,
-                facts=seat.pod.facts,
+                facts=member.pod.facts,
                 samples=self._core.samples.of_policy(gang.policy),
             )
-            if seat.node not in said.feasible:
-                why = said.pod_refusal or said.refusals.get(seat.node)
-                self._fail(f"room is made for {pod.full_name} on {seat.node}, the oracle says {why}")
-            ledger.assume(pod, seat.node)
-            laid.append(pod.uid)
-        for uid in laid:
+            if member.node not in said.feasible:
+                why = said.pod_refusal or said.refusals.get(member.node)
+                self._fail(f"room is made for {pod.full_name} on {member.node}, the oracle says {why}")
+            ledger.assume(pod, member.node)
+            assumed.append(pod.uid)
+        for uid in assumed:
             ledger.withdraw(uid)
-        for placement, state in lifted:
+        for placement, state in removed:
             ledger._put_placement(placement, state)
 
     # ── who comes first ────────────────────────────────────────────────────────────────────────────────────────────
@@ -249,7 +249,7 @@ class OracleChecker:
         if not victims or (gang is not None and gang.mode is GangMode.WHOLE):
             self._victims |= victims
             return  # of a gang that is placed whole no member's place can be judged by itself: see `_check_gang_preemption`
-        ending = {seen.pod.uid for seen in core.cache.pods.values() if seen.deleting}
+        ending = {observed.pod.uid for observed in core.cache.pods.values() if observed.deleting}
         ending |= self._victims & core.cache.pods.keys()
         self._victims |= victims
         who = f"{pod.full_name} evicts {sorted(one.name for one in evict.victims)} on {evict.node}"

@@ -1,6 +1,6 @@
 """What must hold of the values that a policy keeps (`state`), recounted from the server's pods.
 
-The state that is watched begins at 0 and goes half of the way to 1 with each run that ended, so a value tells how many
+The state that is checked_step begins at 0 and goes half of the way to 1 with each run that ended, so a value tells how many
 runs it was fed. It is never fed more of them than there were; and what was once written down is never less later, unless
 somebody forgot.
 """

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from policysched.daemon.compiling import compile_sync
-from tests.simulation.builders import failure
-from tests.simulation.texts import BAD, GOOD, SCHEDULERS
+from tests.simulation.failure_report import failure
+from tests.simulation.policy_texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.world import run_seed
 
 SEEDS, SEEDS_PER_TEST, EVENTFUL_SEEDS = 200, 11, 24
@@ -22,14 +22,14 @@ def test_under_faults_every_invariant_holds_and_the_scheduler_recovers(first: in
     for seed in range(first, min(first + SEEDS_PER_TEST, SEEDS)):
         report = run_seed(seed)
 
-        assert not report.wrong, failure(report)
+        assert not report.problems, failure(report)
 
 
 def test_the_first_seeds_meet_every_kind_of_fault_and_every_invariant_holds() -> None:
     reports = [run_seed(seed) for seed in range(EVENTFUL_SEEDS)]
 
     for report in reports:
-        assert not report.wrong, failure(report)
+        assert not report.problems, failure(report)
     faults = {name for report in reports for name, count in report.drawn.items() if count}
     assert faults >= {"lost before", "lost after", "late", "cut", "doubled"}
     assert sum(report.bound for report in reports) > 12 * 10

@@ -36,11 +36,11 @@ from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue import movable_heap
 from tests.simulation.churn import Churn
-from tests.simulation.extender import PEER, PretendExtender
+from tests.simulation.fake_extender import PEER, FakeExtender
+from tests.simulation.fake_prometheus import FakePrometheus, sources
 from tests.simulation.fault_profile import draw_fault_profile
-from tests.simulation.prometheus import PretendPrometheus, sources
+from tests.simulation.policy_texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.replica import LAST_GOOD, POLICIES
-from tests.simulation.texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.virtual_time import run_virtual
 from tests.soak.flatness import Flatness, flatness
 from tests.soak.holdings import holdings, roots_of
@@ -163,8 +163,8 @@ class Soak:
             config_map=(POLICIES.namespace, POLICIES.name),
             kubelet=kubelet,
             pods_max=self.pods_max,
-            cramped=False,
-            tell=lambda _: None,
+            small_nodes=False,
+            log=lambda _: None,
         )
         churn.populate(nodes=12, pods=self.pods_max // 2)
         app, telemetry = self._app(server)
@@ -231,7 +231,7 @@ class Soak:
         weather = draw_fault_profile(
             self._dice("weather")
         )  # of which counts what concerns metrics and extenders
-        metrics = PretendPrometheus(server, self._dice("samples"), weather, [])
+        metrics = FakePrometheus(server, self._dice("samples"), weather, [])
         app = SchedulerApp(
             settings,
             Runtime(
@@ -243,7 +243,7 @@ class Soak:
                 random=self._dice,
                 identity="soaked",
                 samples=sources(metrics, now_ns, self._dice("polls")),
-                extenders={PEER.name: PretendExtender(self._dice("extender"), weather, [])},
+                extenders={PEER.name: FakeExtender(self._dice("extender"), weather, [])},
                 observe_decision_s=telemetry.observe_decision_s,
                 observe_bind_s=telemetry.observe_bind_s,
             ),

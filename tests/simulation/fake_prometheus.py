@@ -31,7 +31,7 @@ _VALUES = (0.1, 0.35, 0.5, 0.7, 0.95)
 _FLOWS = ("0", "1e6", "3e7", "4e7", "6e7", "1.2e8")
 """Bytes per second."""
 
-_NO_ANSWERS = (
+_INVALID_RESPONSES = (
     b"<html>502</html>",
     b"",
     b'{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}',
@@ -39,28 +39,28 @@ _NO_ANSWERS = (
 
 
 @dataclass(slots=True)
-class PretendPrometheus:
-    """A `Road`. `calm` not empty: it answers well from then on."""
+class FakePrometheus:
+    """A `ProcessTransport`. `recovering` not empty: it answers well from then on."""
 
     server: ApiServer
-    dice: Random
-    weather: FaultProfile
-    calm: list[bool]
+    random: Random
+    profile: FaultProfile
+    recovering: list[bool]
 
     async def query(self, query: str) -> bytes:
-        await asyncio.sleep(self.dice.uniform(0, self.weather.metric_latency_s))
-        if not self.calm and self.dice.random() < self.weather.metric_outage_share:
-            return self._no_answer()
+        await asyncio.sleep(self.random.uniform(0, self.profile.metric_latency_s))
+        if not self.recovering and self.random.random() < self.profile.metric_outage_share:
+            return self._invalid_response()
         series = self._flows() if query == FLOWS else self._loads()
-        warnings = ["a store is unavailable"] if self.dice.random() < 0.1 else []
+        warnings = ["a store is unavailable"] if self.random.random() < 0.1 else []
         data = {"resultType": "vector", "result": series}
         return orjson.dumps({"status": "success", "data": data, "warnings": warnings})
 
-    def _no_answer(self) -> bytes:
-        drawn = self.dice.randrange(len(_NO_ANSWERS) + 1)
-        if drawn == len(_NO_ANSWERS):
+    def _invalid_response(self) -> bytes:
+        drawn = self.random.randrange(len(_INVALID_RESPONSES) + 1)
+        if drawn == len(_INVALID_RESPONSES):
             raise PollError("unreachable", "the connection was refused")
-        return _NO_ANSWERS[drawn]
+        return _INVALID_RESPONSES[drawn]
 
     # ── loads of nodes ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -71,7 +71,7 @@ class PretendPrometheus:
     def _load(self, node: dict[str, Any]) -> Series:
         name = node["metadata"]["name"]
         metric = {"node": name, "instance": f"{name}:9100"}
-        return self._told(metric, str(self.dice.choice(_VALUES)))
+        return self._told(metric, str(self.random.choice(_VALUES)))
 
     # ── flows between pods ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -95,21 +95,21 @@ class PretendPrometheus:
     def _flow(self, one: str, two: str) -> Series:
         (space, pod), (peer_space, peer) = one.split("/"), two.split("/")
         metric = {"namespace": space, "pod": pod, "peer_namespace": peer_space, "peer_pod": peer}
-        drawn = crc32(f"{one} {two}".encode()) if self.calm else self.dice.getrandbits(16)
+        drawn = crc32(f"{one} {two}".encode()) if self.recovering else self.random.getrandbits(16)
         return self._told(metric, _FLOWS[drawn % len(_FLOWS)])
 
     def _told(self, metric: dict[str, str], value: str) -> Series:
-        """Mostly one; none, a twin or no number at times, until it is calm."""
-        one, drawn = {"metric": metric, "value": [0, value]}, self.dice.random()
-        if self.calm or drawn < 0.85:
+        """Mostly one; none, a twin or no number at times, until it is recovering."""
+        one, drawn = {"metric": metric, "value": [0, value]}, self.random.random()
+        if self.recovering or drawn < 0.85:
             return [one]
         if drawn < 0.90:
             return [one, {**one, "value": [0, "0.1"]}]
         return [{**one, "value": [0, "NaN"]}] if drawn < 0.93 else []
 
 
-def sources(road: PretendPrometheus, now_ns: Any, dice: Random) -> SampleSourceRouter:
+def sources(road: FakePrometheus, now_ns: Any, random: Random) -> SampleSourceRouter:
     book = SourcePollStatus("prometheus")
     asker = PrometheusQueryClient(road, now_ns=now_ns)
-    polled = PollingSource(asker, book, now_ns=now_ns, random=dice)
+    polled = PollingSource(asker, book, now_ns=now_ns, random=random)
     return SampleSourceRouter({"prometheus": ConfiguredSource("prometheus", polled, book)})

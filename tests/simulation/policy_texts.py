@@ -10,7 +10,7 @@ EXTENDER = "topology"
 """As the settings name it."""
 
 SPARING = 'preemption { victims = victim.scheduler == pod.scheduler and not has victim.labels["keep"] }\n'
-"""Stands in every policy but one: the watchman knows whom nobody may evict."""
+"""Stands in every policy but one: the safety_checker knows whom nobody may evict."""
 SPARING_KEPT = 'preemption { victims = not has victim.labels["keep"] }\n'
 EVICTS_ANYBODY = ("gamma",)
 """The policy of urgent gangs takes the room of others' pods as well."""

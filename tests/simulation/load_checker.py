@@ -20,7 +20,7 @@ from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import Event, SamplesArrived
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference.expressions import assumed_load
-from tests.simulation.texts import LOAD_HELD_NS, LOAD_LIMIT, WAITS_BELOW_RANK
+from tests.simulation.policy_texts import LOAD_HELD_NS, LOAD_LIMIT, WAITS_BELOW_RANK
 
 POLICY, METRIC = "alpha", "load"
 
@@ -33,7 +33,7 @@ class _Sent:
     at_ns: int
 
 
-class LoadWatch:
+class LoadChecker:
     """Of one life of a replica."""
 
     def __init__(
@@ -52,21 +52,21 @@ class LoadWatch:
 
     def decided(self, bind: Bind) -> None:
         """A pod with claims was decided before, when they were promised: of when and on what a bind says nothing."""
-        seen = self._core.cache.pods[bind.uid]
-        if seen.pod.claims or seen.pod.device_claims:
+        observed = self._core.cache.pods[bind.uid]
+        if observed.pod.claims or observed.pod.device_claims:
             return
         if bind.policy == POLICY:
-            self._see_to(bind)
-        space = self._core.namespace_of(seen.pod)
-        self._sent[bind.uid] = _Sent(seen.pod, space, bind.node, self._now_ns())
+            self._check(bind)
+        space = self._core.namespace_of(observed.pod)
+        self._sent[bind.uid] = _Sent(observed.pod, space, bind.node, self._now_ns())
 
-    def _see_to(self, bind: Bind) -> None:
+    def _check(self, bind: Bind) -> None:
         running, now_ns = self._core.policies.running[POLICY], self._now_ns()
         program, samples = running.program, self._core.samples.of_policy(POLICY).get(METRIC)
         metric = program.metrics[METRIC]
         true_ns = known_from_ns(samples, metric, bind.node, now_ns)
         if program.outage is not None:
-            if program.outage.action == "wait" and true_ns is None and self._goes_by_the_load(bind):
+            if program.outage.action == "wait" and true_ns is None and self._awaits_load(bind):
                 self._fail(f"{bind.name} goes to {bind.node}, whose load is not known, and is to wait for it")
             return
         if samples is None or true_ns is None:
@@ -75,7 +75,7 @@ class LoadWatch:
             assumed_load(program, metric, one.pod, one.namespace)
             for one in self._sent.values()
             if one.node == bind.node and one.at_ns >= max(true_ns, running.since_ns)
-            if self._is_on_its_way(one) or self._is_there(one)
+            if self._is_in_flight(one) or self._is_on_node(one)
         )
         if load >= LOAD_LIMIT + 1e-9:
             self._fail(
@@ -92,16 +92,16 @@ class LoadWatch:
             span_s = (now_ns - over_ns) / 1e9
             self._fail(f"{bind.name} goes to {bind.node}, whose load was over the limit {span_s:.1f} s ago")
 
-    def _goes_by_the_load(self, bind: Bind) -> bool:
+    def _awaits_load(self, bind: Bind) -> bool:
         rank = self._core.cache.pods[bind.uid].pod.labels.get("rank", "")
         return not rank.isdecimal() or int(rank) < WAITS_BELOW_RANK
 
-    def _is_on_its_way(self, sent: _Sent) -> bool:
+    def _is_in_flight(self, sent: _Sent) -> bool:
         """Whether its bind is not answered yet, and the pod is alive for all that is known: a bind may outlive it."""
-        seen = self._core.cache.pods.get(sent.pod.uid)
-        return sent.pod.uid in self._core.binds.in_flight and seen is not None and not seen.deleting
+        observed = self._core.cache.pods.get(sent.pod.uid)
+        return sent.pod.uid in self._core.binds.in_flight and observed is not None and not observed.deleting
 
-    def _is_there(self, sent: _Sent) -> bool:
+    def _is_on_node(self, sent: _Sent) -> bool:
         found = self._local.get("pods", sent.pod.namespace, sent.pod.name)
         return (
             found is not None
@@ -120,7 +120,7 @@ def known_from_ns(samples: MetricSamples | None, metric: Metric, node: NodeName,
     return None if now_ns - true_ns > metric.stale_after_ns else true_ns
 
 
-def loads_wrong_at_rest(scheduler: Scheduler, local: LocalClient, now_ns: int) -> list[str]:
+def missing_load_problems(scheduler: Scheduler, local: LocalClient, now_ns: int) -> list[str]:
     """While its metric is answered well, the policy knows the load of every node."""
     running = scheduler._core.policies.running.get(POLICY)
     if running is None or METRIC not in running.program.metrics:
