@@ -416,7 +416,7 @@ def disruption_budgets_are_ignored() -> AbstractContextManager[Any]:
 
 
 def more_pods_are_evicted_than_needed() -> AbstractContextManager[Any]:
-    """Nobody is assumed back who would quiet_profile fit."""
+    """Nobody is assumed back who would still fit."""
 
     def candidate(node: Any, in_order: Any, _victims: Any, violations: int, cluster: Any) -> Candidate:
         return honest(node, in_order, in_order, violations, cluster)

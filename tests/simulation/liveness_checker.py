@@ -1,6 +1,6 @@
 """What must hold once the faults are over and everything had time to come to rest.
 
-The cluster is read anew from the server's objects, and the oracle is asked about each pod that quiet_profile waits.
+The cluster is read anew from the server's objects, and the oracle is asked about each pod that still waits.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -89,17 +89,17 @@ class LivenessChecker:
         core = self._core
         found = self._scheduler.check()
         found += [
-            f"{one.pod.full_name} is quiet_profile assumed on {one.node}"
+            f"{one.pod.full_name} is still assumed on {one.node}"
             for one in core.cache.ledger.unconfirmed
         ]
         found += [
-            f"room of {name} is quiet_profile held back" for name in self._scheduler.nodes_with_capacity_holds
+            f"capacity of {name} is still held" for name in self._scheduler.nodes_with_capacity_holds
         ]
         found += [
-            f"{key} is quiet_profile promised to a pod" for key in core.cache.volumes.reservations.by_key
+            f"{key} is still reserved for a pod" for key in core.cache.volumes.reservations.by_key
         ]
         found += [
-            f"devices of {key} are quiet_profile promised to {pod}"
+            f"devices of {key} are still reserved for {pod}"
             for key, pod in core.cache.devices.unwritten_reservations()
         ]
         found += self._cache_problems()
@@ -124,7 +124,7 @@ class LivenessChecker:
             ("slice", known.devices.slices, fresh.devices.slices),
         ]
         return [
-            f"{what} {key} is {ours.get(key)} in the cache, the server has {its.get(key)}"
+            f"{what} {key} is {ours.get(key)} in the cache and on the server {its.get(key)}"
             for what, ours, its in pairs
             for key in sorted(ours.keys() | its.keys(), key=str)
             if ours.get(key) != its.get(key)
@@ -156,7 +156,7 @@ class LivenessChecker:
             if terms is not None:
                 gangs.setdefault((pod.scheduler, *terms.key), []).append((observed, terms))
             elif observed.node is None and (node := self._feasible_node(program, observed, cache)):
-                found.append(f"{pod.full_name} waits and the oracle finds {node}")
+                found.append(f"{pod.full_name} is pending and the reference finds {node}")
         for (policy, space, key), members in gangs.items():
             found += self._gang_problems(self._programs[policy], (policy, space, key), members)
         return found
@@ -186,7 +186,7 @@ class LivenessChecker:
         in_part = bool(counted) and counted[0].on_timeout is OnTimeout.BEST_EFFORT
         whole = counted and counted[0].mode is GangMode.WHOLE and not in_part
         if whole and 0 < len(placed) < minimum and gang not in self._disturbed:
-            return [f"gang {gang} has {len(placed)} of {minimum} placed, and nothing befell it"]
+            return [f"gang {gang} has {len(placed)} of {minimum} placed, and nothing disturbed it"]
         if vacancies <= 0 or (len(placed) + len(due) < minimum and not in_part):
             return []
         needed = max(0, minimum - len(placed)) if whole else 0
@@ -196,7 +196,7 @@ class LivenessChecker:
                 :vacancies
             ]
             if fits and len(fits) >= needed:
-                return [f"gang {gang}: {[pod for pod, _ in fits]} wait and the oracle finds {fits}"]
+                return [f"gang {gang}: {[pod for pod, _ in fits]} are pending and the reference finds {fits}"]
         return []
 
     def _place_members(
@@ -259,7 +259,7 @@ class LivenessChecker:
         return cache
 
     def _nomination_problems(self) -> list[str]:
-        """Who keeps room of a node waits for somebody who quiet_profile ends there: else its last attempt has found that
+        """Who keeps room of a node waits for somebody who still ends there: else its last attempt has found that
         nobody is to be evicted for it, or it is held back, and the room is anybody's. Members of a gang that is placed whole
         wait for one another's."""
         ending = {observed.node for observed in self._pods if observed.deleting}
@@ -274,7 +274,7 @@ class LivenessChecker:
             gang for gang, observed in zip(gangs, nominated, strict=True) if observed.nominated_node in ending
         }
         return [
-            f"{observed.pod.full_name} keeps room of {observed.nominated_node}, where nobody ends"
+            f"{observed.pod.full_name} is nominated to {observed.nominated_node}, where no pod terminates"
             for gang, observed in zip(gangs, nominated, strict=True)
             if observed.nominated_node not in ending and (gang is None or gang not in wait)
         ]
@@ -295,12 +295,12 @@ class LivenessChecker:
         for obj, observed in zip(self._objects, self._pods, strict=True):
             reasons = about.get(observed.pod.uid, [])
             if observed.pod.scheduler == UNKNOWN_SCHEDULER and reasons:
-                found.append(f"{observed.pod.full_name} is nobody's and has events: {reasons}")
+                found.append(f"{observed.pod.full_name} has an unknown scheduler and has events: {reasons}")
             if observed.pod.scheduler not in self._programs:
                 continue
             if reasons.count("Scheduled") > (1 if observed.node is not None or observed.finished else 0):
                 found.append(
-                    f"{observed.pod.full_name} is on {observed.node} and was said to be scheduled: {reasons}"
+                    f"{observed.pod.full_name} is on {observed.node} and has events: {reasons}"
                 )
             if observed.node is None and not observed.deleting and not observed.finished:
                 found += self._condition_problems(obj, observed)
@@ -309,19 +309,19 @@ class LivenessChecker:
     def _condition_problems(self, obj: Json, observed: ObservedPod) -> list[str]:
         condition, uid = scheduled_condition(obj), observed.pod.uid
         if uid not in self._core.pods:
-            return [f"{observed.pod.full_name} waits and the scheduler does not know it"]
+            return [f"{observed.pod.full_name} is pending and unknown to the scheduler"]
         if condition.get("status") != "False":
-            return [f"{observed.pod.full_name} waits and its PodScheduled is {condition}"]
+            return [f"{observed.pod.full_name} is pending and its PodScheduled is {condition}"]
         if observed.pod.gates:
             reason = condition.get("reason")
             return (
                 []
                 if reason == "SchedulingGated"
-                else [f"{observed.pod.full_name} is gated and says {reason}"]
+                else [f"{observed.pod.full_name} is gated and its reason is {reason}"]
             )
         last, shown = self._core.reports.last_report(uid), (condition.get("reason"), condition.get("message"))
         return (
-            [] if shown == last else [f"{observed.pod.full_name} shows {shown}, what was said last is {last}"]
+            [] if shown == last else [f"{observed.pod.full_name} shows {shown}, the last report is {last}"]
         )
 
 

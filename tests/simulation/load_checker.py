@@ -3,7 +3,7 @@
 Counted anew from the samples as they came, the pods that were sent to the node since, and the server's word that they are
 there (or on their way): with what the metric assumes of them the node is below the limit. And where the text says `recover`, no node takes
 a pod that was over the limit a moment ago, whatever its latest sample is. Where it says `then = wait`, nobody who goes by the load goes to a
-node whose load is not known; and nobody waits for ever, for at rest the load of every node is.
+node whose load is unknown; and nobody waits for ever, for at rest the load of every node is.
 """
 
 from collections.abc import Callable
@@ -67,7 +67,7 @@ class LoadChecker:
         true_ns = known_from_ns(samples, metric, bind.node, now_ns)
         if program.outage is not None:
             if program.outage.action == "wait" and true_ns is None and self._awaits_load(bind):
-                self._fail(f"{bind.name} goes to {bind.node}, whose load is not known, and is to wait for it")
+                self._fail(f"{bind.name} goes to {bind.node}, whose load is unknown, instead of waiting for it")
             return
         if samples is None or true_ns is None:
             return
@@ -79,7 +79,7 @@ class LoadChecker:
         )
         if load >= LOAD_LIMIT + 1e-9:
             self._fail(
-                f"{bind.name} goes to {bind.node}, whose load is {load:.2f} with what is assumed there"
+                f"{bind.name} goes to {bind.node}, whose load is {load:.2f} with the assumed load"
             )
         over_ns = self._over_ns.get(bind.node, 0)
         gold = self._core.cache.namespaces[bind.namespace].labels.get("tier") == "gold"
@@ -128,7 +128,7 @@ def missing_load_problems(scheduler: Scheduler, local: LocalClient, now_ns: int)
     metric, samples = running.program.metrics[METRIC], scheduler._core.samples.of_policy(POLICY).get(METRIC)
     names = [NodeName(node["metadata"]["name"]) for node in local.list("nodes")]
     return [
-        f"the load of {name} is answered and not known"
+        f"the load of {name} has a sample and is unknown"
         for name in names
         if known_from_ns(samples, metric, name, now_ns) is None
     ]

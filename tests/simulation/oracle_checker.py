@@ -75,17 +75,17 @@ class OracleChecker:
     def _compare(self, pod: Pod, verdict: Verdict, said: PlacementExplanation) -> None:
         if (verdict.pod_refusal is None) != (said.pod_refusal is None):
             self._fail(
-                f"{pod.full_name}: the plan refuses it with {verdict.pod_refusal!r}, the oracle {said.pod_refusal!r}"
+                f"{pod.full_name}: the plan refuses it with {verdict.pod_refusal!r}, the reference {said.pod_refusal!r}"
             )
         elif verdict.selected != said.selected:
-            self._fail(f"{pod.full_name}: the plan chose {verdict.selected}, the oracle {said.selected}")
+            self._fail(f"{pod.full_name}: the plan selects {verdict.selected}, the reference {said.selected}")
         elif said.selected is not None and verdict.score != said.totals[said.selected]:
             self._fail(
-                f"{pod.full_name}: the plan's total is {verdict.score}, the oracle's {said.totals[said.selected]}"
+                f"{pod.full_name}: the plan's score is {verdict.score}, the reference's {said.totals[said.selected]}"
             )
         elif said.pod_refusal is None and verdict.feasible_count != len(said.feasible):
             self._fail(
-                f"{pod.full_name}: the plan finds {verdict.feasible_count} nodes, the oracle {said.feasible}"
+                f"{pod.full_name}: the plan finds {verdict.feasible_count} nodes, the reference {said.feasible}"
             )
         elif (
             said.pod_refusal is None
@@ -93,7 +93,7 @@ class OracleChecker:
             and dict(verdict.reason_counts()) != rejection_counts(said)
         ):
             self._fail(
-                f"{pod.full_name}: the plan counts {dict(verdict.reason_counts())}, the oracle {rejection_counts(said)}"
+                f"{pod.full_name}: the plan counts {dict(verdict.reason_counts())}, the reference {rejection_counts(said)}"
             )
 
     def _check_assume(self, pod: Pod, node: NodeName) -> Any:
@@ -155,7 +155,7 @@ class OracleChecker:
         if said.selected != node:
             why = said.pod_refusal or said.refusals.get(node) or f"its total is {said.totals.get(node)}"
             self._fail(
-                f"{pod.full_name} is to be bound to {node}, the oracle says {said.selected} ({node}: {why})"
+                f"{pod.full_name} is assumed on {node}, the reference selects {said.selected} ({node}: {why})"
             )
 
     # ── room for a gang ────────────────────────────────────────────────────────────────────────────────────────────
@@ -165,13 +165,13 @@ class OracleChecker:
         self.comparisons += 1
         if len(found.members) < gang.needed_count:
             self._fail(
-                f"gang {gang.name} needs {gang.needed_count} places, and {len(found.members)} are made for it"
+                f"gang {gang.name} needs {gang.needed_count} members placed, and preemption places {len(found.members)}"
             )
         domains = {
             self._core.cache.nodes[member.node].labels.get(gang.topology or "") for member in found.members
         }
         if gang.topology is not None and len(domains) > 1:
-            self._fail(f"gang {gang.name} is to keep together in {gang.topology}, and gets {domains}")
+            self._fail(f"gang {gang.name} has topology {gang.topology} and gets {domains}")
         self._check_gang_placements(gang, found)
         self._evict_for_gang(gang, found, now_ns)
 
@@ -190,7 +190,7 @@ class OracleChecker:
             for victim in member.candidate.victims:
                 placement = ledger.placement(victim.uid)
                 if placement is None or victim.priority >= pod.priority or victim.uid in gang.terms:
-                    self._fail(f"{victim.full_name} is to go for {pod.full_name} and must not be")
+                    self._fail(f"{victim.full_name} is a victim of {pod.full_name} and must not be one")
                     continue
                 removed.append((placement, ledger.state(victim.uid)))
                 ledger.remove(victim.uid)
@@ -204,7 +204,7 @@ class OracleChecker:
             )
             if member.node not in said.feasible:
                 why = said.pod_refusal or said.refusals.get(member.node)
-                self._fail(f"room is made for {pod.full_name} on {member.node}, the oracle says {why}")
+                self._fail(f"preemption places {pod.full_name} on {member.node}, the reference rejects it: {why}")
             ledger.assume(pod, member.node)
             assumed.append(pod.uid)
         for uid in assumed:
@@ -230,7 +230,7 @@ class OracleChecker:
                 and other.ordered_last == unit.ordered_last
                 and self._order_key(other) < first
             ):
-                self._fail(f"{unit} goes before {other}, the oracle has it the other way round")
+                self._fail(f"{unit} goes before {other}, the reference has the reverse order")
         return unit
 
     def _order_key(self, unit: QueueEntry) -> Any:
@@ -254,16 +254,16 @@ class OracleChecker:
         self._victims |= victims
         who = f"{pod.full_name} evicts {sorted(one.name for one in evict.victims)} on {evict.node}"
         if evict.node not in self._feasible(pod, self._cache_without(victims | ending)):
-            self._fail(f"{who}, and does not fit there without them")
+            self._fail(f"{who}, and does not fit there without its victims")
         if ending or any(uid != pod.uid for uid in core.cache.nominated):
             return  # more is going on than can be thought through here
         for victim in sorted(victims):
             if evict.node in self._feasible(pod, self._cache_without(victims - {victim})):
-                self._fail(f"{who}, of whom {core.cache.pods[victim].pod.full_name} need not go")
+                self._fail(f"{who}, of which {core.cache.pods[victim].pod.full_name} is not needed")
         if any(self._is_counted_by_budget(core.cache.pods[uid].pod, allowed=0) for uid in victims):
             harmless = [node for node in core.cache.nodes if self._is_feasible_within_budgets(pod, node)]
             if harmless:
-                self._fail(f"{who}, which breaks a budget, and on {harmless} none would have been broken")
+                self._fail(f"{who}, which violates a budget, and {harmless} would violate none")
 
     def _is_feasible_within_budgets(self, pod: Pod, node: NodeName) -> bool:
         """Whether the pod fits on the node once those are gone who may go and whom no budget counts."""

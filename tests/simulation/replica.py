@@ -195,7 +195,7 @@ class Replica:
         if outcome is not ExitReason.STOPPED or app.binder.in_flight:
             self._mark_gangs_disturbed(app)
         if outcome is ExitReason.NOTHING_TO_RUN and kept:
-            self._world.fail(f"{identity} found nothing to run, and {kept} were kept")
+            self._world.fail(f"{identity} found nothing to run, and {kept} were saved")
 
     def _app(self, identity: str) -> SchedulerApp:
         world, loop = self._world, asyncio.get_running_loop()
@@ -236,7 +236,7 @@ class Replica:
         return SchedulerApp(settings, runtime)
 
     def _kept_policies(self) -> list[str]:
-        """By name, those of which a text is kept that quiet_profile checks."""
+        """By name, those of which a text is kept that still checks."""
         store = self._world.server.store
         found = store.get(
             self._world.server.kind("configmaps").stored_as, (LAST_GOOD.namespace, LAST_GOOD.name)

@@ -16,7 +16,7 @@ def duplicate_reservations(scheduler: Scheduler) -> list[str]:
     for thing, claim in _reservations(scheduler):
         promised.setdefault(thing, set()).add(claim)
     return [
-        f"{thing} is promised to {len(claims)} claims: {sorted(claims)}"
+        f"{thing} is reserved for {len(claims)} claims: {sorted(claims)}"
         for thing, claims in promised.items()
         if len(claims) > 1
     ]

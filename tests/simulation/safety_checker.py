@@ -72,7 +72,7 @@ class SafetyChecker:
             obj = pods.get(victim.uid)
             if obj is None or preemptor is None:
                 continue
-            who = f"{_name(obj)} is to end for {_name(preemptor)}"
+            who = f"{_name(obj)} is a victim of {_name(preemptor)}"
             if obj["spec"]["priority"] >= preemptor["spec"]["priority"]:
                 self._fail(f"{who}, whose priority is not higher")
             scheduler = preemptor["spec"]["schedulerName"]
@@ -80,9 +80,9 @@ class SafetyChecker:
                 scheduler not in self._cross_scheduler_preemptors
                 and obj["spec"]["schedulerName"] != scheduler
             ):
-                self._fail(f"{who} and is of {obj['spec']['schedulerName']}")
+                self._fail(f"{who} and has scheduler {obj['spec']['schedulerName']}")
             if PROTECTED_LABEL in (obj["metadata"].get("labels") or {}):
-                self._fail(f"{who}, and its label {PROTECTED_LABEL} forbids that")
+                self._fail(f"{who}, and its label {PROTECTED_LABEL} protects it")
 
     def mark_disturbed(self, pod: Pod) -> None:
         """Something happened to the pod, or to who was binding it, that may leave its gang incomplete."""
@@ -100,7 +100,7 @@ class SafetyChecker:
     def _pod_changed(self, change: StoreChange) -> None:
         obj = change.entry.obj
         if is_preempted(obj) and obj["metadata"]["uid"] not in self._victims:
-            self._fail(f"{_name(obj)} was evicted, and we decided nothing of the kind")
+            self._fail(f"{_name(obj)} was evicted without a decision")
         if obj["spec"]["schedulerName"] not in self._own_schedulers:
             self._check_foreign_pod(change)
             return
@@ -130,17 +130,17 @@ class SafetyChecker:
             GANG_FAILED_MESSAGE in scheduled_condition(obj).get("message", "")
             and age_s < self._gang_timeout_s
         ):
-            self._fail(f"{_name(obj)} was told that its gang has failed for good after {age_s:.1f} s")
+            self._fail(f"{_name(obj)} reports its gang as failed after {age_s:.1f} s")
 
     def _check_bind(self, obj: Json, node: str) -> None:
         uid = obj["metadata"]["uid"]
         self.bound_at_s[uid] = self._local.now()
         ordered = self._decided_nodes.get(uid, {})
         if node not in ordered:
-            self._fail(f"{_name(obj)} is on {node}, we decided on {sorted(ordered) or 'nothing'}")
+            self._fail(f"{_name(obj)} is on {node}, our decision was {sorted(ordered) or 'nothing'}")
         elif ordered[node] != self._last_decider:
             self._fail(
-                f"{_name(obj)} is on {node} by {ordered[node]}, after {self._last_decider} has decided"
+                f"{_name(obj)} is on {node} by {ordered[node]}, after a decision of {self._last_decider}"
             )
         usage = NodeUsage()
         for other in self._local.list("pods"):
@@ -153,13 +153,13 @@ class SafetyChecker:
     def _check_capacity(self, node: NodeName, usage: NodeUsage) -> None:
         has = self._allocatable_max.get(node)
         if has is None:
-            self._fail(f"a pod is bound to {node}, which never was")
+            self._fail(f"a pod is bound to {node}, which never existed")
             return
         wanted = {**usage.requested, "pods": len(usage.pods)}
         for resource, amount in wanted.items():
             if amount > has.get(resource, 0):
                 self._fail(
-                    f"{node} holds {amount} of {resource} in pods of ours and has {has.get(resource, 0)}"
+                    f"{node} holds {amount} of {resource} in our pods and has {has.get(resource, 0)}"
                 )
         ports = [port for pod in usage.pods.values() for port in pod.host_ports]
         if len(set(ports)) < len(ports):
@@ -168,10 +168,10 @@ class SafetyChecker:
     def _check_foreign_pod(self, change: StoreChange) -> None:
         obj = change.entry.obj
         if obj["spec"].get("nodeName") and obj["spec"]["schedulerName"] != OTHER_SCHEDULER:
-            self._fail(f"{_name(obj)} is nobody's and was bound to {obj['spec']['nodeName']}")
+            self._fail(f"{_name(obj)} has an unknown scheduler and was bound to {obj['spec']['nodeName']}")
         condition = scheduled_condition(obj)
         if condition.get("status") == "False" and condition.get("reason") != "SchedulingGated":
-            self._fail(f"{_name(obj)} is not ours and was told {condition}")
+            self._fail(f"{_name(obj)} has an unknown scheduler and its condition is {condition}")
 
     def _pod(self, obj: Json) -> Pod:
         uid = obj["metadata"]["uid"]

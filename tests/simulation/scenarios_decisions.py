@@ -168,38 +168,38 @@ def a_bind_names_an_unknown_node() -> AbstractContextManager[Any]:
 
 SCENARIO_BUGS = (
     ScenarioBug(
-        the_plan_refuses_every_pod, two_nodes_are_feasible, (r"the plan refuses it with .*, the oracle",)
+        the_plan_refuses_every_pod, two_nodes_are_feasible, (r"the plan refuses it with .*, the reference",)
     ),
     ScenarioBug(
-        the_plan_selects_the_second_best_node, two_nodes_are_feasible, (r"the plan chose .*, the oracle",)
+        the_plan_selects_the_second_best_node, two_nodes_are_feasible, (r"the plan selects .*, the reference",)
     ),
     ScenarioBug(
-        the_plan_adds_one_to_the_score, two_nodes_are_feasible, (r"the plan's total is .*, the oracle's",)
+        the_plan_adds_one_to_the_score, two_nodes_are_feasible, (r"the plan's score is .*, the reference's",)
     ),
     ScenarioBug(
-        the_plan_counts_a_node_twice, two_nodes_are_feasible, (r"the plan finds .* nodes, the oracle",)
+        the_plan_counts_a_node_twice, two_nodes_are_feasible, (r"the plan finds .* nodes, the reference",)
     ),
-    ScenarioBug(the_plan_counts_a_reason_twice, a_pod_waits, (r"the plan counts .*, the oracle",)),
+    ScenarioBug(the_plan_counts_a_reason_twice, a_pod_waits, (r"the plan counts .*, the reference",)),
     ScenarioBug(
-        only_the_first_victim_is_evicted, two_pods_are_preempted, (r"and does not fit there without them",)
+        only_the_first_victim_is_evicted, two_pods_are_preempted, (r"and does not fit there without its victims",)
     ),
     ScenarioBug(
-        the_victims_condition_of_a_policy_is_ignored, pods_of_another_policy_fill_the_node, (r" and is of",)
+        the_victims_condition_of_a_policy_is_ignored, pods_of_another_policy_fill_the_node, (r" and has scheduler ",)
     ),
     ScenarioBug(
         any_pod_can_be_a_victim,
         a_gang_has_the_priority_of_the_running_pods,
-        (r"is to go for .* and must not be",),
+        (r"and must not be one",),
     ),
     ScenarioBug(
         gang_preemption_ignores_topology,
         an_urgent_gang_fits_across_zones,
-        (r"is to keep together in .*, and gets",),
+        (r"has topology .* and gets",),
     ),
     ScenarioBug(
         the_preemptor_is_marked_as_a_victim,
         two_pods_are_preempted,
-        (r" was evicted, and we decided nothing of the kind",),
+        (r" was evicted without a decision",),
     ),
-    ScenarioBug(a_bind_names_an_unknown_node, a_pod_is_bound, (r"a pod is bound to .*, which never was",)),
+    ScenarioBug(a_bind_names_an_unknown_node, a_pod_is_bound, (r"a pod is bound to .*, which never existed",)),
 )

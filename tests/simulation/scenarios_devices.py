@@ -99,7 +99,7 @@ SCENARIO_BUGS = (
         (r"^claim .* had devices .* and has",),
     ),
     ScenarioBug(
-        device_reservations_never_end, a_pod_wants_a_device, (r"devices of .* are quiet_profile promised to",)
+        device_reservations_never_end, a_pod_wants_a_device, (r"devices of .* are still reserved for",)
     ),
     ScenarioBug(a_claim_allocation_is_not_written, a_pod_wants_a_device, (r" has no devices",)),
     ScenarioBug(a_claim_is_allocated_and_not_reserved, a_pod_wants_a_device, (r" is not reserved for it",)),

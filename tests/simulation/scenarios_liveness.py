@@ -238,39 +238,39 @@ def a_failed_metric_poll_is_not_retried() -> AbstractContextManager[Any]:
 
 
 SCENARIO_BUGS = (
-    ScenarioBug(a_bound_pod_stays_assumed, a_pod_is_bound, (r"is quiet_profile assumed on",)),
+    ScenarioBug(a_bound_pod_stays_assumed, a_pod_is_bound, (r"is still assumed on",)),
     ScenarioBug(
         volume_reservations_are_never_dropped,
         two_claims_and_two_disks,
-        (r"is quiet_profile promised to a pod",),
+        (r"is still reserved for a pod",),
     ),
     ScenarioBug(
         no_pod_is_attempted,
         a_pod_is_bound,
         (
             r"pods are active",
-            r"waits and the oracle finds",
+            r"is pending and the reference finds",
         ),
     ),
-    ScenarioBug(no_pod_is_attempted, a_gang_fits, (r"gang .*: .* wait and the oracle finds",)),
+    ScenarioBug(no_pod_is_attempted, a_gang_fits, (r"gang .*: .* are pending and the reference finds",)),
     ScenarioBug(every_bind_is_refused, a_pod_is_bound, (r"pods are backoff",)),
     ScenarioBug(namespace_updates_are_ignored, a_namespace_is_relabelled, (r"namespaces are .*, should be",)),
     ScenarioBug(
-        gangs_are_placed_partially, a_gang_fits_partially, (r"has .* placed, and nothing befell it",)
+        gangs_are_placed_partially, a_gang_fits_partially, (r"has .* placed, and nothing disturbed it",)
     ),
-    ScenarioBug(a_bind_is_recorded_twice, a_pod_is_bound, (r" and was said to be scheduled: ",)),
-    ScenarioBug(pending_pods_are_overlooked, a_pod_waits, (r"waits and the scheduler does not know it",)),
-    ScenarioBug(conditions_are_not_written, a_pod_waits, (r"waits and its PodScheduled is",)),
-    ScenarioBug(scheduling_gates_are_not_decoded, a_pod_is_gated, (r"is gated and says",)),
+    ScenarioBug(a_bind_is_recorded_twice, a_pod_is_bound, (r"is on .* and has events: ",)),
+    ScenarioBug(pending_pods_are_overlooked, a_pod_waits, (r"is pending and unknown to the scheduler",)),
+    ScenarioBug(conditions_are_not_written, a_pod_waits, (r"is pending and its PodScheduled is",)),
+    ScenarioBug(scheduling_gates_are_not_decoded, a_pod_is_gated, (r"is gated and its reason is",)),
     ScenarioBug(
-        only_the_first_condition_of_a_pod_is_written, a_pod_waits, (r"shows .*, what was said last is",)
+        only_the_first_condition_of_a_pod_is_written, a_pod_waits, (r"shows .*, the last report is",)
     ),
     ScenarioBug(
         a_restart_forgets_the_policy_state,
         pods_finish_and_the_leader_is_killed,
         (
-            r"was kept with .* runs and is held with",
-            r"was kept with .* runs and has",
+            r"was stored with .* runs and is in memory with",
+            r"was stored with .* runs and has",
         ),
     ),
     ScenarioBug(
@@ -278,9 +278,9 @@ SCENARIO_BUGS = (
         pods_finish_and_the_leader_is_killed,
         (r"the policy with a state does not run yet",),
     ),
-    ScenarioBug(samples_requeue_no_waiting_pod, a_pod_waits_for_a_metric, (r"waits and the oracle finds",)),
+    ScenarioBug(samples_requeue_no_waiting_pod, a_pod_waits_for_a_metric, (r"is pending and the reference finds",)),
     ScenarioBug(
-        a_failed_metric_poll_is_not_retried, a_pod_waits_for_a_metric, (r"is answered and not known",)
+        a_failed_metric_poll_is_not_retried, a_pod_waits_for_a_metric, (r"has a sample and is unknown",)
     ),
-    ScenarioBug(nodes_are_never_listed, a_pod_is_bound, (r"the leader has not read the cluster",)),
+    ScenarioBug(nodes_are_never_listed, a_pod_is_bound, (r"the leader is not synced",)),
 )

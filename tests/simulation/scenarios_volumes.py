@@ -132,7 +132,7 @@ SCENARIO_BUGS = (
     ScenarioBug(
         a_volume_claim_is_overwritten, two_claims_and_one_disk, (r"^volume .* was claim .*'s and is",)
     ),
-    ScenarioBug(volume_updates_are_ignored, two_claims_and_two_disks, (r" in the cache, the server has ",)),
+    ScenarioBug(volume_updates_are_ignored, two_claims_and_two_disks, (r" in the cache and on the server ",)),
     ScenarioBug(
         every_claim_gets_the_first_volume,
         claims_with_immediate_binding,

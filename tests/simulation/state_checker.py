@@ -66,22 +66,22 @@ class StateChecker:
         for cell, fed in now.items():
             ended = len(self._finished_pods.get(cell, ()))
             if fed > ended:
-                self._fail(f"{self._state} of {cell} was fed {fed} runs, and {ended} have ended")
+                self._fail(f"{self._state} of {cell} counts {fed} runs, and {ended} have finished")
         for cell, before in self._runs_max.items():
             if now.get(cell, 0) < before:
-                self._fail(f"{self._state} of {cell} was kept with {before} runs and has {now.get(cell, 0)}")
+                self._fail(f"{self._state} of {cell} was stored with {before} runs and has {now.get(cell, 0)}")
         self._runs_max.update(now)
 
     def problems(self, held: Mapping[StateCell, float]) -> list[str]:
         """What is wrong with what the leader holds: the next that is written down would be."""
         now = {cell: run_count(value) for cell, value in held.items()}
         fed = [
-            f"{self._state} of {cell} was fed {now[cell]} runs, and {len(self._finished_pods.get(cell, ()))} have ended"
+            f"{self._state} of {cell} counts {now[cell]} runs, and {len(self._finished_pods.get(cell, ()))} have finished"
             for cell in now
             if now[cell] > len(self._finished_pods.get(cell, ()))
         ]
         return fed + [
-            f"{self._state} of {cell} was kept with {before} runs and is held with {now.get(cell, 0)}"
+            f"{self._state} of {cell} was stored with {before} runs and is in memory with {now.get(cell, 0)}"
             for cell, before in self._runs_max.items()
             if now.get(cell, 0) < before
         ]

@@ -117,18 +117,18 @@ class StepChecker:
     def _check_binds(self, binds: list[Bind]) -> None:
         world, core = self._world, self._scheduler._core
         if not self._leadership.may_decide():
-            world.fail(f"{self._name} decides and may not: {binds}")
+            world.fail(f"{self._name} decides without permission: {binds}")
         if isinstance(self._leadership, InLoopLeaderElection):
             self._check_lease()
         lacking = sorted(set(self._kept) - set(core.policies.running))
         if lacking:
-            world.fail(f"{self._identity} decides without {lacking}, which were kept")
+            world.fail(f"{self._identity} decides without {lacking}, which were saved")
         for bind in binds:
             world.log(f"{self._name} decides {bind.namespace}/{bind.name} to {bind.node}")
             world.safety_checker.record_bind(bind, self._identity)
         for bind in binds:
             if core.policies.running[bind.policy].program.extenders and vetoes(bind.uid, bind.node):
-                world.fail(f"{bind.name} goes to {bind.node}, which an extender refuses")
+                world.fail(f"{bind.name} goes to {bind.node}, which an extender rejects")
             self._load.decided(bind)
             self._traffic.decided(bind)
             self._note_best_effort_gang(bind)
@@ -153,11 +153,11 @@ class StepChecker:
         found = self._local.get("leases", lease.namespace, lease.name)
         spec = {} if found is None else found["spec"]
         if spec.get("holderIdentity") != self._identity:
-            self._world.fail(f"{self._identity} decides, and the Lease is {spec.get('holderIdentity')!r}'s")
+            self._world.fail(f"{self._identity} decides, and the holder of the Lease is {spec.get('holderIdentity')!r}")
             return
         renewed_s = datetime.fromisoformat(spec["renewTime"]).timestamp()
         if self._local.now() > renewed_s + spec["leaseDurationSeconds"]:
-            self._world.fail(f"{self._identity} decides, and its Lease is from {spec['renewTime']}")
+            self._world.fail(f"{self._identity} decides, and it renewed its Lease at {spec['renewTime']}")
 
 
 def partial_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> list[str]:
@@ -181,7 +181,7 @@ def partial_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> li
         ]
         if len(members) < terms.minimum:
             found.append(
-                f"half a gang: {terms.key} has {len(members)} of {terms.minimum} placed after {decided}"
+                f"partial gang: {terms.key} has {len(members)} of {terms.minimum} placed after {decided}"
             )
     return found
 
@@ -198,7 +198,7 @@ def scattered_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> 
             home = core.cache.nodes[one.node].labels.get(terms.topology, "")
             homes.setdefault((pod.scheduler, *terms.key), set()).add(home)
     return [
-        f"gang {gang} is to keep together and goes to {sorted(values)}"
+        f"gang {gang} has a topology and goes to domains {sorted(values)}"
         for gang, values in homes.items()
         if len(values) > 1
     ]

@@ -44,7 +44,7 @@ class TrafficChecker:
         known = [one for one in flows if one is not None]
         if len(known) == len(flows) and sum(known) >= TRAFFIC_LIMIT + 1.0:
             self._fail(
-                f"{bind.name} goes to {bind.node}, where {sum(known) / 1e6:.0f} Mbps flow to its peers"
+                f"{bind.name} goes to {bind.node}, with {sum(known) / 1e6:.0f} Mbps of traffic to its peers"
             )
 
     def _peers(self, observed: ObservedPod, node: NodeName) -> Iterator[ObservedPod]:

@@ -1,7 +1,7 @@
 """An asyncio event loop on which time is a number: nothing waits, the clock jumps to the next timer.
 
 The selector never selects. Where the loop would sleep until its next timer, it moves the clock there; where it would
-sleep for ever, since nothing is scheduled and something is quiet_profile awaited, it raises `Deadlock` instead of hanging.
+sleep for ever, since nothing is scheduled and something is still awaited, it raises `Deadlock` instead of hanging.
 Executors run their function at once, on the spot, and timers of one moment fire in the order in which they were set, so
 that a run is the same each time.
 """
@@ -29,7 +29,7 @@ class _VirtualClockSelector(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise Deadlock("nothing is scheduled and something is quiet_profile awaited")
+            raise Deadlock("nothing is scheduled and something is still awaited")
         self.time_s += max(0.0, timeout)
         return []
 
@@ -91,7 +91,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         self._timers += 1
         timer = _Timer(self._timers, when, callback, args, self, context)
         heapq.heappush(self._scheduled, timer)
-        # As BaseEventLoop.call_at does: by this it counts the cancelled ones that quiet_profile stand in the heap.
+        # As BaseEventLoop.call_at does: by this it counts the cancelled ones that still stand in the heap.
         timer._scheduled = True
         return timer
 

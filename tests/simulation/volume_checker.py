@@ -79,7 +79,7 @@ class VolumeChecker:
                 if one["spec"]["schedulerName"] in self._own_schedulers
             ]
             if len(users) > 1:
-                self._fail(f"{who} is for one pod at a time and has {users}")
+                self._fail(f"{who} is ReadWriteOncePod and is used by {users}")
 
 
 def claim_names(pod: Json) -> list[str]:

@@ -163,10 +163,10 @@ class World:
         """A bind was decided, and is about to leave."""
         self.decisions += 1
         if bind.policy_sha256 not in self._good_hashes:
-            self.fail(f"{bind.name} was decided by a text of {bind.policy} that does not check")
+            self.fail(f"{bind.name} was decided by an invalid text of {bind.policy}")
         for other in self.replicas:
             if other is not replica and other.app is not None and other.app.runtime.leadership.may_decide():
-                self.fail(f"{replica.name} decides while {other.name} may decide too")
+                self.fail(f"{replica.name} decides while {other.name} can decide too")
         self._inject_process_fault(replica, bind)
 
     def preparing(self, replica: Replica, prepare: Prebind) -> None:
@@ -304,11 +304,11 @@ class World:
     def _rest_problems(self) -> list[str]:
         leaders = [replica for replica in self.replicas if replica.leads]
         if len(leaders) != 1:
-            return [f"{len(leaders)} replicas lead"]
+            return [f"{len(leaders)} replicas are leading"]
         app = leaders[0].app
         assert app is not None
         if not app.synced:
-            return ["the leader has not read the cluster"]
+            return ["the leader is not synced"]
         rest = LivenessChecker(
             self.server,
             app.scheduler,
@@ -349,7 +349,7 @@ class World:
         for uid, landed_s in self.safety_checker.bound_at_s.items():
             in_calm = landed_s - EPOCH_S > self.recovering_since_s + 15.0
             if (nothing_lost or in_calm) and uid in there and said.get(uid, 0) != 1:
-                found.append(f"{uid} was bound, and that was said {said.get(uid, 0)} times")
+                found.append(f"{uid} was bound and has {said.get(uid, 0)} Scheduled events")
         return found
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -362,7 +362,7 @@ class World:
     # ── listening ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.fail(f"escaped: {context.get('message')}: {context.get('exception')!r}")
+        self.fail(f"unhandled exception: {context.get('message')}: {context.get('exception')!r}")
 
     def _changed(self, plural: str, change: StoreChange) -> None:
         self.log(f"{plural} {change.type} {_summary(plural, change.entry.obj)}")
