@@ -35,7 +35,7 @@ def _play(seeds: range, jobs: int) -> int:
     drawn, bound = Counter[str](), 0
     with steps("seeds", len(seeds)) as progress, ProcessPoolExecutor(jobs) as pool:
         left = iter(seeds)
-        # So many at a time that nobody waits for work, and that an interrupt does not wait for all of them.
+        # Enough at a time to keep every process busy, few enough that an interrupt ends soon.
         waiting = {pool.submit(_summary, seed) for seed in islice(left, 4 * jobs)}
         while waiting:
             done = next(as_completed(waiting))
@@ -54,7 +54,7 @@ def _play(seeds: range, jobs: int) -> int:
 
 
 def _summary(seed: int) -> Report:
-    """A report that travels well between processes: of a clean seed without its trace."""
+    """The report without the trace when the seed is clean, to be sent between processes."""
     report = run_seed(seed)
     kept = report.trace[-LINES_KEPT:] if report.problems else ()
     return Report(seed, report.problems, kept, dict(report.drawn), report.decisions, report.bound)

@@ -1,7 +1,7 @@
-"""Planted bugs: each patches one thing, and some seed must show it in the words of the invariant that it is planted for.
+"""Planted bugs. Each patches one thing, and some seed or scenario must report it with the message of its invariant.
 
-Where the scheduler's own audit or the oracle would see it first, they are told to look away, so that what is left are the
-server's objects: that is said at the bug.
+Where the scheduler's own audit or the oracle checker would report it first, they are switched off
+too, so that the checkers of the server's objects are what is tested.
 """
 
 import asyncio
@@ -79,14 +79,14 @@ def _all(*patches: AbstractContextManager[Any]) -> Iterator[None]:
 
 
 def _without_oracle_checks() -> AbstractContextManager[Any]:
-    """The oracle looks away: what it says of a pod is not compared with what was decided."""
+    """Skip the comparisons with the reference implementation."""
     return _all(
         patch.object(OracleChecker, "_check_gang_member", lambda *_: None),
         patch.object(OracleChecker, "_compare", lambda *_: None),
     )
 
 
-# ── the ledger, the cache and what follows them ──────────────────────────────────────────────────────────────────────
+# ── ledger, cache and watches ──────────────────────────────────────────────────────────────────────
 
 
 def an_unanswered_bind_is_withdrawn() -> AbstractContextManager[Any]:
@@ -119,7 +119,7 @@ def the_ledger_does_not_subtract_removed_pods() -> AbstractContextManager[Any]:
 
 
 def the_ledger_does_not_count_assumed_pods() -> AbstractContextManager[Any]:
-    """Its own recount is switched off, and so is the oracle: what is left are the server's objects."""
+    """The ledger's recount and the oracle checker are switched off: only the server's objects show it."""
     put, take = Ledger._put_placement, Ledger._remove_placement
 
     def forgetful_put(self: Ledger, placement: Placement, state: PlacementState) -> None:
@@ -179,7 +179,7 @@ def nominations_are_never_cleared() -> AbstractContextManager[Any]:
 
 
 def capacity_holds_never_expire() -> AbstractContextManager[Any]:
-    """Nor does its own check say that there is no end to it: what is left is what is held back at rest."""
+    """The ledger's own check is switched off: only the liveness checker shows it."""
 
     def advance(self: KubeletRejections, now_ns: int) -> None:
         while (due_ns := self._expiries.first_key()) is not None and due_ns <= now_ns:
@@ -252,16 +252,16 @@ def policy_updates_are_ignored() -> AbstractContextManager[Any]:
     return patch.object(PolicyRegistry, "apply_update", once)
 
 
-# ── what no node may be given twice, and where no pod may go ─────────────────────────────────────────────────────────
+# ── ports, volumes and devices ─────────────────────────────────────────────────────────
 
 
 def host_ports_are_not_checked() -> AbstractContextManager[Any]:
-    """Neither by the plan nor by the oracle."""
+    """Ignored by the plan and by the reference implementation."""
     return _without_filter("node_ports")
 
 
 def volume_node_affinity_is_ignored() -> AbstractContextManager[Any]:
-    """Nobody reads whose disk it is: a pod goes anywhere with what is on one node."""
+    """The node affinity of volumes is not decoded, so pods go to nodes that cannot access them."""
     return patch.object(storage, "decode_node_selector", lambda _: None)
 
 
@@ -281,12 +281,12 @@ def a_pod_is_bound_before_its_claims() -> AbstractContextManager[Any]:
 
 
 def a_reserved_volume_is_reserved_again() -> AbstractContextManager[Any]:
-    """The API server refuses the second one's claim: what is left is that both were on their way."""
+    """The API server refuses the second claim; what remains visible is that both writes were in flight."""
     return patch.object(VolumeCache, "reserve", lambda *_: None)
 
 
 def device_node_selection_is_ignored() -> AbstractContextManager[Any]:
-    """Nobody reads whose they are: a pod goes anywhere with what is in one node."""
+    """The node of a device is not decoded, so pods go to nodes that cannot access it."""
     return patch.object(devices, "_reach", lambda _: AccessibleNodes(all_nodes=True))
 
 
@@ -295,14 +295,14 @@ def a_reserved_device_is_reserved_again() -> AbstractContextManager[Any]:
 
 
 def devices_are_released_before_their_writes_are_answered() -> AbstractContextManager[Any]:
-    """Where the pod is gone meanwhile; and nobody notices before the server's objects show it."""
+    """When the pod is deleted meanwhile. The cache's own check is switched off."""
     return _all(
         patch.object(prebind, "_has_unanswered_device_writes", lambda _: False),
         patch.object(DeviceCache, "check", lambda _: []),
     )
 
 
-# ── pods of others ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── pods of other schedulers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def pods_of_unknown_schedulers_are_scheduled() -> AbstractContextManager[Any]:
@@ -315,7 +315,7 @@ def pods_of_unknown_schedulers_are_scheduled() -> AbstractContextManager[Any]:
 
 
 def pods_of_unknown_schedulers_get_conditions() -> AbstractContextManager[Any]:
-    """Taken for ours, and no bind leaves."""
+    """They are scheduled, and no bind is sent."""
     return _all(pods_of_unknown_schedulers_are_scheduled(), patch.object(Binder, "put", lambda *_: None))
 
 
@@ -332,7 +332,7 @@ def pods_of_unknown_schedulers_get_events() -> AbstractContextManager[Any]:
     return patch.object(PodEvents, "updated", updated_with_event)
 
 
-# ── what is said ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def each_retry_of_an_event_creates_another() -> AbstractContextManager[Any]:
@@ -355,11 +355,11 @@ def scheduled_events_are_not_recorded() -> AbstractContextManager[Any]:
     return patch.object(Reporter, "record_event", hushed)
 
 
-# ── leaders and lives ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── leaders and restarts ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def a_leader_that_lost_the_lease_keeps_deciding() -> AbstractContextManager[Any]:
-    """It neither notices that its renewals fail nor that another has the Lease."""
+    """The leader does not notice that renewals fail, nor that another replica holds the Lease."""
 
     async def keep(self: LeaderElector) -> None:
         self._leads_until_s = float("inf")
@@ -389,7 +389,7 @@ def each_pod_update_counts_the_run_again() -> AbstractContextManager[Any]:
     return patch.object(PolicyStates, "pod_updated", forgetful)
 
 
-# ── making room ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── preemption ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def the_victims_condition_of_a_policy_is_ignored() -> AbstractContextManager[Any]:
@@ -416,7 +416,7 @@ def disruption_budgets_are_ignored() -> AbstractContextManager[Any]:
 
 
 def more_pods_are_evicted_than_needed() -> AbstractContextManager[Any]:
-    """Nobody is assumed back who would still fit."""
+    """No victim that would still fit is reprieved."""
 
     def candidate(node: Any, in_order: Any, _victims: Any, violations: int, cluster: Any) -> Candidate:
         return honest(node, in_order, in_order, violations, cluster)
@@ -426,7 +426,7 @@ def more_pods_are_evicted_than_needed() -> AbstractContextManager[Any]:
 
 
 def a_preemptor_is_not_requeued_after_its_evictions() -> AbstractContextManager[Any]:
-    """Victims end, and the pod that they ended for is not tried again."""
+    """After its victims have terminated the preemptor is not attempted again."""
 
     def evicted(self: DefaultPreemption, preemptor: PodUid, victims: Any, now_ns: int) -> None:
         eviction = self._record_eviction.get(preemptor)
@@ -453,7 +453,7 @@ def gang_preemption_ignores_earlier_members() -> AbstractContextManager[Any]:
     return patch.object(gang_room._GangSearch, "_apply_placement", take)
 
 
-# ── who is first, and what is assumed ────────────────────────────────────────────────────────────────────────────────
+# ── queue order, load and indexes ────────────────────────────────────────────────────────────────────────────────
 
 
 def a_fair_share_queue_is_not_reordered() -> AbstractContextManager[Any]:
@@ -465,7 +465,7 @@ def assumed_load_is_not_counted() -> AbstractContextManager[Any]:
 
 
 def placed_gang_members_are_overlooked() -> AbstractContextManager[Any]:
-    """By the plan; the oracle looks away."""
+    """By the plan. The oracle checker is switched off."""
     return _all(patch.object(GangMembers, "rows_of", lambda *_: {}), _without_oracle_checks())
 
 
@@ -474,7 +474,7 @@ def recovery_conditions_are_ignored() -> AbstractContextManager[Any]:
 
 
 def missing_metrics_are_not_awaited() -> AbstractContextManager[Any]:
-    """By the plan; the oracle looks away."""
+    """By the plan. The oracle checker is switched off."""
     return _all(patch.object(Evaluation, "_detect_outages", lambda *_: None), _without_oracle_checks())
 
 

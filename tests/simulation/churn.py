@@ -1,7 +1,7 @@
-"""What people, their controllers and their machines do to a cluster over time, drawn from a stream of random.
+"""The changes that users, controllers and machines make to a cluster, drawn from one random stream.
 
-Each deed is one method named for it in `DEEDS`, done at once through the sandbox's own hands: those who do it are not
-what is tested. A deed that finds nothing to be done to does nothing.
+Each action is a method, registered by name in `_actions`, and takes effect at once through the
+sandbox's client. An action without an object to act on does nothing.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ PolicyVersions = Mapping[str, Sequence[str]]
 OTHER_SCHEDULER = "somebody-else"
 """The schedulerName of pods that another scheduler binds."""
 UNKNOWN_SCHEDULER = "nobody"
-"""The schedulerName of pods that nobody binds."""
+"""The schedulerName of pods that no scheduler binds."""
 
 PROTECTED_LABEL = "keep"
-"""The label of pods that no policy lets anybody evict."""
+"""Pods with this label are victims under no policy."""
 
 NAMESPACES = ("default", "team-a")
 ZONES = ("z1", "z2")
@@ -42,8 +42,10 @@ _NODE_MEMORY = ("2Gi", "4Gi", "8Gi")
 
 
 class Churn:
-    """`schedulers` are the names that pods may give; `good` and `bad` the policy texts by key, of the good ones of which
-    the ConfigMap `namespace/name` begins with some, mostly the first. `tell` hears what is done, in words."""
+    """`schedulers` are the schedulerNames of pods. `good` and `bad` are the policy texts by key;
+    the ConfigMap `config_map` starts with good ones, mostly the first of each key. `log` gets a
+    line for each action.
+    """
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class Churn:
         self._actions[deed]()
 
     def populate(self, *, nodes: int, pods: int) -> None:
-        """The cluster as the simulation finds it."""
+        """Create the initial cluster."""
         self._local.create("namespaces", "", {"metadata": {"name": "team-a", "labels": {"tier": "gold"}}})
         first = self._random.random() < 0.6
         self._write_policies(
@@ -124,7 +126,7 @@ class Churn:
             self.create_pod()
 
     def restore_policies(self) -> None:
-        """Every policy has a text that checks again: the ones that it had or, where it had none, any."""
+        """Restore a valid text for every policy: its own, or a random one."""
         data = self._policies()
         wanted = {
             key: data[key] if data.get(key) in texts else self._random.choice(texts)
@@ -148,7 +150,7 @@ class Churn:
             self.create_competing_pod(pod)
 
     def create_competing_pod(self, pod: Json) -> None:
-        """One that asks for what the other asked for, and goes first."""
+        """Create a pod with the same requests and a high priority."""
         name, namespace = f"urgent-{self._next_number()}", pod["metadata"]["namespace"]
         spec = {
             key: value
@@ -161,7 +163,7 @@ class Churn:
         self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})
 
     def create_gang(self) -> None:
-        """Some of its members may come later, as further gangs of the same name."""
+        """Later calls can add members to an existing gang."""
         random = self._random
         scheduler, namespace = random.choice(("gamma", "delta")), random.choice(NAMESPACES)
         existing = sorted(
@@ -187,7 +189,7 @@ class Churn:
             )
 
     def create_urgent_gang(self) -> None:
-        """To be placed whole, each member asking for what some pod on a node asked for."""
+        """A whole gang whose members request what a running pod requests."""
         random = self._random
         pod = self._random_object("pods", lambda one: bool(one["spec"].get("nodeName")))
         if pod is None:
@@ -259,7 +261,7 @@ class Churn:
             self.recreate(pod)
 
     def recreate(self, pod: Json) -> None:
-        """As a StatefulSet does: another pod by the same name."""
+        """Replace the pod with another one of the same name, as a StatefulSet does."""
         self._log(f"pod {_name(pod)} is deleted and made anew")
         self._local.delete("pods", pod, grace_period_s=0)
         self._make_pod(
@@ -278,7 +280,7 @@ class Churn:
             )
 
     def edit_pod(self) -> None:
-        """A label that orders it, or one more toleration."""
+        """Change a label that its policy orders by, or add a toleration."""
         pod = self._random_object("pods", lambda one: not one["spec"].get("nodeName"))
         if pod is None:
             return
@@ -295,7 +297,7 @@ class Churn:
             self._local.update("pods", pod, lambda one: _with_toleration(one, more))
 
     def create_budget(self) -> None:
-        """For pods of one rank; how many may go, its controller would keep up to date."""
+        """A budget for the pods of one rank. `disruptionsAllowed` is set here because no controller runs."""
         rank, namespace = str(self._random.randint(0, 3)), self._random.choice(NAMESPACES)
         name, allowed = f"rank-{rank}", self._random.choice((0, 0, 1))
         if self._local.get("poddisruptionbudgets", namespace, name) is not None:
@@ -339,7 +341,9 @@ class Churn:
         )
 
     def remove_node(self) -> None:
-        """Its pods go a little later, as the pod garbage collector has it; now and then the node is back before."""
+        """Its pods are deleted a little later, as by the pod garbage collector; sometimes the node
+        returns first.
+        """
         node = self._random_object("nodes")
         if node is None:
             return
@@ -391,7 +395,7 @@ class Churn:
             self._log(f"node {node['metadata']['name']} has {allocatable['cpu']} cpu now")
             self._local.set_status("nodes", node, allocatable=allocatable)
 
-    # ── namespaces, policies, the server ───────────────────────────────────────────────────────────────────────────
+    # ── namespaces, policies and the server ───────────────────────────────────────────────────────────────────────────
 
     def relabel_namespace(self) -> None:
         space = self._local.get("namespaces", "", "team-a")
@@ -441,7 +445,7 @@ class Churn:
             self._local.update("configmaps", found, lambda one: {**one, "data": dict(data)})
 
     def start_static_pod(self) -> None:
-        """Its node's kubelet knows of it, and for a while nobody else does."""
+        """Only the kubelet of its node knows the pod at first."""
         node = self._random_object("nodes")
         if node is None or sum(1 for _ in self._local.list("pods")) >= self._pods_max:
             return
@@ -462,7 +466,7 @@ class Churn:
     # ── another scheduler ──────────────────────────────────────────────────────────────────────────────────────────
 
     def bind_by_other_scheduler(self) -> None:
-        """Another scheduler binds one of its pods, wherever it pleases."""
+        """Another scheduler binds one of its pods to a random node."""
         pod = self._random_object(
             "pods",
             lambda one: (
@@ -481,7 +485,7 @@ class Churn:
         answer = self._server.handle(ServerRequest("POST", path, body=orjson.dumps(body)))
         assert isinstance(answer, ApiResponse) and answer.status == 201, f"{path}: {answer}"
 
-    # ── choosing ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── random choices ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _random_object(self, plural: str, wanted: Callable[[Json], bool] = lambda _: True) -> Json | None:
         found = [
@@ -505,7 +509,7 @@ def _name(obj: Json) -> str:
 
 
 def _claim_of(wanted: Json) -> str:
-    """What a pod's volume, or its entry for devices, names."""
+    """The name of the claim of a volume or of a device entry."""
     volume = wanted.get("persistentVolumeClaim")
     return str(
         volume["claimName"]

@@ -1,7 +1,7 @@
-"""What befalls the devices of a churning cluster: claims that come and go, and drivers that offer more, less or worse.
+"""Changes to the devices of a cluster: claims that come and go, and drivers that publish more, fewer or worse devices.
 
-A driver offers what is in a node as a pool of the node's name, and what several nodes can use as the pool `rack`. Pods ask for devices by
-a template, or name a claim that others may share.
+The devices in a node form the pool of the node's name; devices that every node can use form the
+pool `rack`. Pods request devices with a claim template, or name a claim that they share.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 SLICES, DEVICE_CLASSES = "resourceslices", "deviceclasses"
 DRIVER = "gpu.example.com"
 RACK = "rack"
-"""The pool of what every node can use."""
+"""The pool of devices that every node can use."""
 
 _NAMESPACES = ("default", "team-a")
 _CLASS: Json = {
@@ -27,7 +27,7 @@ _NEW_MODEL_SELECTOR = f'device.attributes["{DRIVER}"].model == "new"'
 
 
 class DeviceChurn:
-    """`tell` hears what is done. `number` gives one that nobody had before."""
+    """`log` gets a line for each action; `number` returns a number that was not used before."""
 
     def __init__(
         self, local: LocalClient, random: Random, *, log: Callable[[str], None], number: Callable[[], int]
@@ -50,7 +50,7 @@ class DeviceChurn:
                 self._local.create(CLAIM_TEMPLATES, namespace, body)
 
     def populate(self) -> None:
-        """Half of all clusters have devices from the start."""
+        """Half of all clusters start with devices."""
         if self._random.random() < 0.5:
             for node in list(self._local.list("nodes")):
                 self._publish_slices(node["metadata"]["name"])
@@ -59,7 +59,7 @@ class DeviceChurn:
                 self.create_claim()
 
     def claims_for_pod(self, namespace: str, share: float) -> list[Json]:
-        """For the spec of a pod: mostly none."""
+        """The `resourceClaims` of a new pod, mostly empty."""
         random = self._random
         if random.random() >= share or not any(self._local.list(SLICES)):
             return []
@@ -80,7 +80,7 @@ class DeviceChurn:
         self._local.create(DEVICE_CLAIMS, namespace, body)
 
     def delete_claim(self) -> None:
-        """One that no pod uses: the others are protected, or go with their pods."""
+        """Delete a claim that no pod uses; others are protected or deleted with their pods."""
         used = {
             (pod["metadata"]["namespace"], one.get("resourceClaimName"))
             for pod in self._local.list("pods")
@@ -99,12 +99,12 @@ class DeviceChurn:
             self._local.delete(DEVICE_CLAIMS, claim)
 
     def change_devices(self) -> None:
-        """A driver offers other devices than before, or for the first time."""
+        """A driver publishes other devices than before, or its first."""
         pools = [RACK, *(node["metadata"]["name"] for node in self._local.list("nodes"))]
         self._publish_slices(self._random.choice(pools))
 
     def on_node_deleted(self, name: str) -> None:
-        """Its slices were owned by it."""
+        """Delete the slices that the node owned."""
         for one in self._local.list(SLICES):
             if one["spec"].get("nodeName") == name:
                 self._local.delete(SLICES, one)

@@ -1,7 +1,7 @@
-"""What befalls the volumes of a churning cluster: claims that come and go, and disks that somebody puts into nodes.
+"""Changes to the volumes of a cluster: claims that come and go, and disks that are added to nodes.
 
-Three classes, as clusters have them: one whose volumes are made where a scheduler wants them, one of disks that are in
-their nodes already, and one whose volumes are made at once. What is made or put in belongs to one node.
+There are three storage classes: volumes provisioned for the node of the first consumer, local
+disks, and volumes provisioned at once. Each volume belongs to one node.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ _MODES = ("ReadWriteOnce", "ReadWriteOncePod")
 
 
 class StorageChurn:
-    """`tell` hears what is done. `number` gives one that nobody had before."""
+    """`log` gets a line for each action; `number` returns a number that was not used before."""
 
     def __init__(
         self, local: LocalClient, random: Random, *, log: Callable[[str], None], number: Callable[[], int]
@@ -53,14 +53,14 @@ class StorageChurn:
             self._local.create(STORAGE_CLASSES, "", {**one, "metadata": dict(one["metadata"])})
 
     def populate(self) -> None:
-        """Half of all clusters have volumes from the start."""
+        """Half of all clusters start with volumes."""
         if self._random.random() < 0.5:
             for _ in range(4):
                 self.create_claim()
                 self.add_local_volume()
 
     def volumes_for_pod(self, namespace: str) -> list[Json]:
-        """For the spec of a pod: mostly none."""
+        """The `volumes` of a new pod, mostly empty."""
         claims = [one["metadata"]["name"] for one in self._local.list(CLAIMS, namespace)]
         if not claims or self._random.random() >= 0.4:
             return []
@@ -84,7 +84,7 @@ class StorageChurn:
         self._local.create(CLAIMS, namespace, {"metadata": {"name": name}, "spec": spec})
 
     def delete_claim(self) -> None:
-        """One that no pod uses: the others are protected."""
+        """Delete a claim that no pod uses; the others are protected."""
         used = {
             (pod["metadata"]["namespace"], volume.get("persistentVolumeClaim", {}).get("claimName"))
             for pod in self._local.list("pods")

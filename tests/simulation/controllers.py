@@ -1,5 +1,6 @@
-"""The controllers of volumes and of claims for devices by themselves, each a moment late: what they do comes between a
-scheduler's decision and its bind."""
+"""The volume and resource claim controllers with a random delay, so that they act between a
+scheduler's decision and its bind.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +19,7 @@ Json = dict[str, Any]
 
 
 class DelayedControllers:
-    """From when it is made, inside a loop, until `stop`. `late_s` is the longest that a controller takes to look."""
+    """Runs inside a loop until `stop`. `late_s` is the longest delay of a controller."""
 
     def __init__(self, server: ApiServer, random: Random, *, late_s: float = 0.5) -> None:
         self._local = LocalClient(server)
@@ -69,14 +70,14 @@ class DelayedControllers:
             if plural == DEVICE_CLAIMS:
                 self._collect_garbage(obj)
         except StatusError as refusal:
-            if refusal.code not in (404, 409, 422):  # somebody was faster: the next change brings us back
+            if refusal.code not in (404, 409, 422):  # another writer was first; the next change retries
                 raise
 
     def _reconcile_pod(self, obj: Json) -> None:
         self._volumes.handlers["pods"](obj)
         self._devices.reconcile_pod(obj)
 
-    # ── claims go with the pods that they were made for ────────────────────────────────────────────────────────────
+    # ── claims owned by deleted pods ────────────────────────────────────────────────────────────
 
     def _orphaned_claims(self, pod: Json) -> list[tuple[str, str, str]]:
         metadata = pod["metadata"]

@@ -1,10 +1,10 @@
-"""How a seed that failed is spoken of."""
+"""The report of a failed seed."""
 
 from tests.simulation.world import Report
 
 
 def failure(report: Report, lines: int = 40) -> str:
-    """What was wrong, the last lines of the trace, and the command that plays it again."""
+    """The violations, the last lines of the trace, and the command that replays the seed."""
     return "\n".join(
         (
             f"seed {report.seed} went wrong:",

@@ -1,7 +1,7 @@
-"""An extender for the simulation: it refuses some nodes for some pods, likes others, and does not always answer.
+"""An extender for the simulation: it rejects some nodes, scores others, and sometimes does not answer.
 
-What it thinks of a pod on a node depends on the two alone, so that everybody can know it afterwards. Only the connection
-is pretended: the scheduler's own protocol, its asking in turn and its answers are at work before it.
+Its answer depends only on the pod and the node, so that checkers can compute it. Only the
+connection is replaced: the scheduler's own protocol runs in front of it.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ _INVALID_RESPONSES: tuple[Any, ...] = (
 
 
 def vetoes(pod_uid: str, node: str) -> bool:
-    """Whether it refuses the node for the pod."""
+    """Whether the extender rejects the node for the pod."""
     return crc32(f"{pod_uid}/{node}".encode()) % 4 == 0
 
 
 class FakeExtender(ExtenderClient):
-    """`recovering` not empty: it answers well from then on."""
+    """Once `recovering` is not empty, every call is answered."""
 
     def __init__(self, random: Random, profile: FaultProfile, recovering: list[bool]) -> None:
         super().__init__(PEER, cast("aiohttp.ClientSession", None))

@@ -1,7 +1,8 @@
-"""A Prometheus for the simulation: series whose values change, nodes left out or told twice, and answers that are none.
+"""A Prometheus for the simulation: changing values, missing and duplicate series, and invalid responses.
 
-Only the wire is pretended: the scheduler's own asker, joins and conversion are at work behind it. Of the two metrics one has a load for
-each node, the other what flows between the pods of a gang, whether they are on nodes or wait.
+Only the transport is replaced: the product's own polling, joins and unit conversion run behind it.
+One metric has a load for each node, the other the traffic between the pods of a gang, pending ones
+included.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from tests.simulation.fault_profile import FaultProfile
 Series = list[dict[str, Any]]
 
 FLOWS = "flows"
-"""The query for what flows between pods; any other is for the load of nodes."""
+"""The query for the traffic between pods; every other query returns the load of nodes."""
 
 _VALUES = (0.1, 0.35, 0.5, 0.7, 0.95)
 _FLOWS = ("0", "1e6", "3e7", "4e7", "6e7", "1.2e8")
@@ -40,7 +41,7 @@ _INVALID_RESPONSES = (
 
 @dataclass(slots=True)
 class FakePrometheus:
-    """A `ProcessTransport`. `recovering` not empty: it answers well from then on."""
+    """Once `recovering` is not empty, every query has a valid response."""
 
     server: ApiServer
     random: Random
@@ -76,12 +77,12 @@ class FakePrometheus:
     # ── flows between pods ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _flows(self) -> Series:
-        """Most pairs of a gang have some, in one direction or both: how much, their names say."""
+        """Most pairs of a gang have a flow, in one direction or both; their names decide the amount."""
         pairs = (pair for gang in self._gangs() for pair in permutations(gang, 2))
         return [one for pair in pairs if crc32("/".join(pair).encode()) % 3 for one in self._flow(*pair)]
 
     def _gangs(self) -> Iterator[list[str]]:
-        """The names of those of one gang, each with its namespace."""
+        """The `namespace/name` of the members, for each gang."""
         gangs: dict[tuple[str, str], list[str]] = {}
         for pod in LocalClient(self.server).list("pods"):
             metadata = pod["metadata"]
@@ -99,7 +100,7 @@ class FakePrometheus:
         return self._told(metric, _FLOWS[drawn % len(_FLOWS)])
 
     def _told(self, metric: dict[str, str], value: str) -> Series:
-        """Mostly one; none, a twin or no number at times, until it is recovering."""
+        """One series as a rule; sometimes none, a duplicate or NaN, until the faults are over."""
         one, drawn = {"metric": metric, "value": [0, value]}, self.random.random()
         if self.recovering or drawn < 0.85:
             return [one]

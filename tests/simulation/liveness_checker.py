@@ -1,6 +1,7 @@
-"""What must hold once the faults are over and everything had time to come to rest.
+"""Invariants at rest: once the faults are over and the cluster had time to settle.
 
-The cluster is read anew from the server's objects, and the oracle is asked about each pod that still waits.
+The cluster is rebuilt from the server's objects, and the reference implementation evaluates each
+pod that is still pending.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -44,9 +45,11 @@ _DEVICES: dict[str, DeviceKind] = {
 
 
 class LivenessChecker:
-    """One look at the server and at the scheduler that leads. `problems` answers a sentence for each thing that is not
-    as it must be. `expected` are the hashes of the policies that the ConfigMap now has; `disturbed` the gangs that
-    something befell after they were placed. `vetoes` says of a pod's UID and a node whether extenders refuse that."""
+    """One check of the server and of the leading scheduler. `problems` returns a message for each
+    violation. `expected` are the hashes of the ConfigMap's policies; `disturbed` the gangs that
+    lost members or binds after they were placed. `vetoes` tells whether an extender rejects a node
+    for a pod's UID.
+    """
 
     def __init__(
         self,
@@ -83,21 +86,16 @@ class LivenessChecker:
             *self._report_problems(),
         ]
 
-    # ── the scheduler itself ───────────────────────────────────────────────────────────────────────────────────────
+    # ── scheduler ───────────────────────────────────────────────────────────────────────────────────────
 
     def _scheduler_problems(self) -> list[str]:
         core = self._core
         found = self._scheduler.check()
         found += [
-            f"{one.pod.full_name} is still assumed on {one.node}"
-            for one in core.cache.ledger.unconfirmed
+            f"{one.pod.full_name} is still assumed on {one.node}" for one in core.cache.ledger.unconfirmed
         ]
-        found += [
-            f"capacity of {name} is still held" for name in self._scheduler.nodes_with_capacity_holds
-        ]
-        found += [
-            f"{key} is still reserved for a pod" for key in core.cache.volumes.reservations.by_key
-        ]
+        found += [f"capacity of {name} is still held" for name in self._scheduler.nodes_with_capacity_holds]
+        found += [f"{key} is still reserved for a pod" for key in core.cache.volumes.reservations.by_key]
         found += [
             f"devices of {key} are still reserved for {pod}"
             for key, pod in core.cache.devices.unwritten_reservations()
@@ -136,7 +134,7 @@ class LivenessChecker:
             return [f"policies {runs} run, the ConfigMap has {dict(self._expected_hashes)}"]
         return []
 
-    # ── who waits ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── pending pods ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _pending_problems(self) -> list[str]:
         found = []
@@ -162,7 +160,7 @@ class LivenessChecker:
         return found
 
     def _feasible_node(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> str | None:
-        """A node that the pod could have."""
+        """A node that is feasible for the pod."""
         said = self._explain(program, observed, cache)
         if not program.extenders:
             return said.selected
@@ -259,9 +257,10 @@ class LivenessChecker:
         return cache
 
     def _nomination_problems(self) -> list[str]:
-        """Who keeps room of a node waits for somebody who still ends there: else its last attempt has found that
-        nobody is to be evicted for it, or it is held back, and the room is anybody's. Members of a gang that is placed whole
-        wait for one another's."""
+        """A nominated pod waits for a pod that still terminates on its node. Without one, its last
+        attempt found no victims or is in backoff, and the nomination should be cleared. Members of
+        a whole gang wait for each other's victims.
+        """
         ending = {observed.node for observed in self._pods if observed.deleting}
         nominated = [
             observed
@@ -284,10 +283,10 @@ class LivenessChecker:
         terms = gang_terms(program, pod, space)
         return None if terms is None or terms.mode is not GangMode.WHOLE else (pod.scheduler, *terms.key)
 
-    # ── what was said ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── events and conditions ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _report_problems(self) -> list[str]:
-        """Each pod that waits says why, in the present words; pods that are none of ours were told nothing."""
+        """Each pending pod has a condition with its current reason; pods of unknown schedulers have none."""
         found = []
         about: dict[str, list[str]] = {}
         for event in self._local.list("events"):
@@ -299,9 +298,7 @@ class LivenessChecker:
             if observed.pod.scheduler not in self._programs:
                 continue
             if reasons.count("Scheduled") > (1 if observed.node is not None or observed.finished else 0):
-                found.append(
-                    f"{observed.pod.full_name} is on {observed.node} and has events: {reasons}"
-                )
+                found.append(f"{observed.pod.full_name} is on {observed.node} and has events: {reasons}")
             if observed.node is None and not observed.deleting and not observed.finished:
                 found += self._condition_problems(obj, observed)
         return found
@@ -320,15 +317,13 @@ class LivenessChecker:
                 else [f"{observed.pod.full_name} is gated and its reason is {reason}"]
             )
         last, shown = self._core.reports.last_report(uid), (condition.get("reason"), condition.get("message"))
-        return (
-            [] if shown == last else [f"{observed.pod.full_name} shows {shown}, the last report is {last}"]
-        )
+        return [] if shown == last else [f"{observed.pod.full_name} shows {shown}, the last report is {last}"]
 
 
 def _domains(
     topology: str | None, placed: list[ObservedPod], cache: ClusterCache
 ) -> list[frozenset[NodeName] | None]:
-    """The nodes that a gang may choose from, one set for each domain that is open to it; None: all."""
+    """The nodes that a gang can use, one set for each topology domain; None: all nodes."""
     if topology is None:
         return [None]
     nodes: dict[str, set[NodeName]] = {}

@@ -1,9 +1,10 @@
-"""What must hold of the metric that policy alpha goes by: no pod goes where it is known to be too busy.
+"""Invariants of the load metric of policy alpha: no pod is bound to a node whose load is known to be over the limit.
 
-Counted anew from the samples as they came, the pods that were sent to the node since, and the server's word that they are
-there (or on their way): with what the metric assumes of them the node is below the limit. And where the text says `recover`, no node takes
-a pod that was over the limit a moment ago, whatever its latest sample is. Where it says `then = wait`, nobody who goes by the load goes to a
-node whose load is unknown; and nobody waits for ever, for at rest the load of every node is.
+The load is recomputed from the samples and the pods bound to the node since, as far as the server
+has them or their bind is in flight; with the load assumed for them the node is below the limit.
+With `recover`, no node takes a pod soon after it was over the limit, whatever its latest sample.
+With `then = wait`, pods that use the load go to no node without a sample, and at rest every node
+has one.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,7 @@ class _Sent:
 
 
 class LoadChecker:
-    """Of one life of a replica."""
+    """Checks one process of a replica."""
 
     def __init__(
         self, scheduler: Scheduler, local: LocalClient, now_ns: Callable[[], int], fail: Callable[[str], None]
@@ -51,7 +52,9 @@ class LoadChecker:
                     self._over_ns[node] = max(self._over_ns.get(node, 0), sample.at_ns)
 
     def decided(self, bind: Bind) -> None:
-        """A pod with claims was decided before, when they were promised: of when and on what a bind says nothing."""
+        """Pods with claims are skipped: they were decided when their claims were reserved, at a
+        time the bind does not have.
+        """
         observed = self._core.cache.pods[bind.uid]
         if observed.pod.claims or observed.pod.device_claims:
             return
@@ -67,7 +70,9 @@ class LoadChecker:
         true_ns = known_from_ns(samples, metric, bind.node, now_ns)
         if program.outage is not None:
             if program.outage.action == "wait" and true_ns is None and self._awaits_load(bind):
-                self._fail(f"{bind.name} goes to {bind.node}, whose load is unknown, instead of waiting for it")
+                self._fail(
+                    f"{bind.name} goes to {bind.node}, whose load is unknown, instead of waiting for it"
+                )
             return
         if samples is None or true_ns is None:
             return
@@ -78,9 +83,7 @@ class LoadChecker:
             if self._is_in_flight(one) or self._is_on_node(one)
         )
         if load >= LOAD_LIMIT + 1e-9:
-            self._fail(
-                f"{bind.name} goes to {bind.node}, whose load is {load:.2f} with the assumed load"
-            )
+            self._fail(f"{bind.name} goes to {bind.node}, whose load is {load:.2f} with the assumed load")
         over_ns = self._over_ns.get(bind.node, 0)
         gold = self._core.cache.namespaces[bind.namespace].labels.get("tier") == "gold"
         if (
@@ -97,7 +100,9 @@ class LoadChecker:
         return not rank.isdecimal() or int(rank) < WAITS_BELOW_RANK
 
     def _is_in_flight(self, sent: _Sent) -> bool:
-        """Whether its bind is not answered yet, and the pod is alive for all that is known: a bind may outlive it."""
+        """Whether the bind is not answered yet and the pod is not known to be deleted, since a bind
+        can outlive its pod.
+        """
         observed = self._core.cache.pods.get(sent.pod.uid)
         return sent.pod.uid in self._core.binds.in_flight and observed is not None and not observed.deleting
 
@@ -113,7 +118,7 @@ class LoadChecker:
 
 
 def known_from_ns(samples: MetricSamples | None, metric: Metric, node: NodeName, now_ns: int) -> int | None:
-    """Of when the sample of the node is; None: there is none that may be used."""
+    """The time of the node's sample; None when it has no usable one."""
     if samples is None or node not in samples.values:
         return None
     true_ns = min(samples.values[node].at_ns, samples.polled_ns)
@@ -121,7 +126,7 @@ def known_from_ns(samples: MetricSamples | None, metric: Metric, node: NodeName,
 
 
 def missing_load_problems(scheduler: Scheduler, local: LocalClient, now_ns: int) -> list[str]:
-    """While its metric is answered well, the policy knows the load of every node."""
+    """At rest, with the metric available, the policy has a sample for every node."""
     running = scheduler._core.policies.running.get(POLICY)
     if running is None or METRIC not in running.program.metrics:
         return []

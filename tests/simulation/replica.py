@@ -1,7 +1,7 @@
-"""One replica of the scheduler in the simulated world: the program's own composition, restarted whenever it ends.
+"""One replica of the scheduler: the product's own composition, restarted whenever it exits.
 
-Its requests travel on network with faults. When it is killed, what it had sent travels on, as packets do; what it kept
-in memory is lost.
+Its requests pass through a network with faults. When it is killed, requests in flight still arrive;
+its memory is lost.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ LAST_GOOD = NamespacedName("kube-system", "policies-last-good")
 
 
 class ReplicaWorld(Protocol):
-    """What a replica needs of the world."""
+    """The parts of the world that a replica uses."""
 
     server: ApiServer
     safety_checker: SafetyChecker
@@ -61,7 +61,7 @@ class ReplicaWorld(Protocol):
 
 
 class ProcessTransport:
-    """A transport whose owner can die: nothing new leaves, what is under way arrives."""
+    """A transport whose process can die: no new request leaves, requests in flight arrive."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
@@ -79,14 +79,14 @@ class ProcessTransport:
     def _answered(self, response: asyncio.Future[ApiResponse]) -> None:
         self._in_flight.discard(response)
         if not response.cancelled():
-            response.exception()  # whoever sent it may not be there any more to hear of it
+            response.exception()  # the sender may be gone; mark the exception as retrieved
 
     def stream(self, request: ApiRequest) -> AbstractAsyncContextManager[ApiStream]:
         return self._inner.stream(request)
 
 
 class Replica:
-    """`run` until cancelled. `app` is the present life's."""
+    """`run` until cancelled. `app` is the current process."""
 
     def __init__(self, name: str, world: ReplicaWorld, faults: FaultInjector) -> None:
         self.name = name
@@ -107,10 +107,10 @@ class Replica:
         self.exits = 0
         self.asked = 0
 
-    # ── from outside ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── control ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def kill(self) -> None:
-        """It dies on the spot."""
+        """Kill the process without a shutdown."""
         if self._task is None or self._task.done() or self.app is None:
             return
         self._world.log(f"{self.name} is killed")
@@ -118,13 +118,13 @@ class Replica:
         self._cut_transports()
 
     def stop(self) -> None:
-        """It is asked to end, as by SIGTERM."""
+        """Request a shutdown, as by SIGTERM."""
         if self.app is not None and self._task is not None and not self._task.done():
             self._world.log(f"{self.name} is to stop")
             self.app.request_stop()
 
     def cut_off(self, span_s: float) -> None:
-        """Nothing of it reaches the server for a while."""
+        """Refuse all requests for a while."""
         self._world.log(f"{self.name} is cut off for {span_s:.1f} s")
         for transport in (self._transport, self._lease_transport):
             transport.refuse_for(span_s)
@@ -140,13 +140,13 @@ class Replica:
 
     @property
     def may_have_lost_reports(self) -> bool:
-        """Whether something that was to be said may not have been: somebody died, or gave a write up."""
+        """Whether an event or condition can be missing because a process exited or gave up a write."""
         if self.exits or self.app is None:
             return bool(self.exits)
         counts = self.app.reporter.counts
         return bool(counts.failed or counts.dropped)
 
-    # ── its lives ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── processes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
         try:
@@ -236,7 +236,7 @@ class Replica:
         return SchedulerApp(settings, runtime)
 
     def _kept_policies(self) -> list[str]:
-        """By name, those of which a text is kept that still checks."""
+        """The names of the saved policies that are still valid."""
         store = self._world.server.store
         found = store.get(
             self._world.server.kind("configmaps").stored_as, (LAST_GOOD.namespace, LAST_GOOD.name)
@@ -245,7 +245,7 @@ class Replica:
         return [key.removesuffix(POLICY_SUFFIX) for key in keys if key.endswith(POLICY_SUFFIX)]
 
     def _mark_gangs_disturbed(self, app: SchedulerApp) -> None:
-        """Binds of this life may be carried out or not: nobody is left to see to it."""
+        """Binds in flight may or may not take effect, and no process follows them up."""
         for flight in app.scheduler._core.binds.in_flight.values():
             self._world.safety_checker.mark_disturbed(flight.pod.pod)
 

@@ -1,4 +1,4 @@
-"""Stories of a few decisions, and of who has to go for them."""
+"""Scenarios of single decisions and of preemption."""
 
 import asyncio
 from collections.abc import Callable
@@ -171,7 +171,9 @@ SCENARIO_BUGS = (
         the_plan_refuses_every_pod, two_nodes_are_feasible, (r"the plan refuses it with .*, the reference",)
     ),
     ScenarioBug(
-        the_plan_selects_the_second_best_node, two_nodes_are_feasible, (r"the plan selects .*, the reference",)
+        the_plan_selects_the_second_best_node,
+        two_nodes_are_feasible,
+        (r"the plan selects .*, the reference",),
     ),
     ScenarioBug(
         the_plan_adds_one_to_the_score, two_nodes_are_feasible, (r"the plan's score is .*, the reference's",)
@@ -181,10 +183,14 @@ SCENARIO_BUGS = (
     ),
     ScenarioBug(the_plan_counts_a_reason_twice, a_pod_waits, (r"the plan counts .*, the reference",)),
     ScenarioBug(
-        only_the_first_victim_is_evicted, two_pods_are_preempted, (r"and does not fit there without its victims",)
+        only_the_first_victim_is_evicted,
+        two_pods_are_preempted,
+        (r"and does not fit there without its victims",),
     ),
     ScenarioBug(
-        the_victims_condition_of_a_policy_is_ignored, pods_of_another_policy_fill_the_node, (r" and has scheduler ",)
+        the_victims_condition_of_a_policy_is_ignored,
+        pods_of_another_policy_fill_the_node,
+        (r" and has scheduler ",),
     ),
     ScenarioBug(
         any_pod_can_be_a_victim,
@@ -201,5 +207,7 @@ SCENARIO_BUGS = (
         two_pods_are_preempted,
         (r" was evicted without a decision",),
     ),
-    ScenarioBug(a_bind_names_an_unknown_node, a_pod_is_bound, (r"a pod is bound to .*, which never existed",)),
+    ScenarioBug(
+        a_bind_names_an_unknown_node, a_pod_is_bound, (r"a pod is bound to .*, which never existed",)
+    ),
 )

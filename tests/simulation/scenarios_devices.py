@@ -1,4 +1,4 @@
-"""Stories of claims for devices."""
+"""Scenarios of device claims."""
 
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -21,7 +21,7 @@ POLICY = "policy beta version 1\ninclude kube_default\n"
 
 
 def _set_up(world: Scenario, *nodes: str) -> None:
-    """Each node has a device and room for a pod, and there is a claim for one device."""
+    """Nodes with one device and room for one pod each, and a claim for one device."""
     world.policies(beta=POLICY)
     selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
     world.local.create(DEVICE_CLASSES, "", {"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}})
@@ -58,7 +58,7 @@ async def two_pods_share_a_claim_and_fit_on_no_node(world: Scenario) -> None:
 
 
 def a_claim_allocation_is_overwritten() -> AbstractContextManager[Any]:
-    """Its devices are promised again, and what is written names no version."""
+    """The devices are reserved again, and the patch has no resource version."""
     honest = resource_claims._metadata_patch
 
     def body(claim: ClaimToReserve, **metadata: object) -> Json:

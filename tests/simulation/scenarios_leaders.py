@@ -1,4 +1,4 @@
-"""Stories of leaders and their ends."""
+"""Scenarios of leader election and process exits."""
 
 import asyncio
 from contextlib import AbstractContextManager
@@ -21,7 +21,7 @@ from tests.simulation.scenarios_liveness import a_pod_is_bound
 
 
 async def a_pod_is_created_late(world: Scenario) -> None:
-    """When the Lease has been held for several times its life."""
+    """After several Lease durations."""
     world.policies(beta=BETA)
     world.node("a", cpu="4")
     world.start("leader")
@@ -41,7 +41,7 @@ async def two_replicas_run(world: Scenario) -> None:
 
 
 async def a_late_bind_competes_with_an_urgent_pod(world: Scenario) -> None:
-    world.policies(beta=BETA + "preemption never\n")  # the rival is urgent
+    world.policies(beta=BETA + "preemption never\n")  # the second pod is urgent
     world.node("a", cpu="1")
     leader = world.start("leader")
     assert world.transport is not None

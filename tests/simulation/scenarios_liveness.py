@@ -1,4 +1,4 @@
-"""Stories of clusters that come to rest, with bugs that show only there."""
+"""Scenarios at rest, with bugs that are visible only there."""
 
 import asyncio
 from contextlib import AbstractContextManager
@@ -44,7 +44,7 @@ async def a_pod_is_bound(world: Scenario) -> None:
 
 
 async def a_pod_waits(world: Scenario) -> None:
-    """For a node, and then, since there is one, for a larger one: other words."""
+    """First without nodes, then with one that is too small, so that the reason changes."""
     world.policies(beta=BETA)
     world.start("leader")
     world.pod("web", cpu="8")
@@ -101,7 +101,7 @@ async def a_pod_waits_for_a_metric(world: Scenario) -> None:
 
 
 async def pods_finish_and_the_leader_is_killed(world: Scenario) -> None:
-    """What they taught is written down, then they are deleted; later one more runs."""
+    """The state is saved, the pods are deleted, and later another pod finishes."""
     world.policies(epsilon=EPSILON)
     world.node("a", cpu="4")
     leader = world.start("leader")
@@ -278,7 +278,9 @@ SCENARIO_BUGS = (
         pods_finish_and_the_leader_is_killed,
         (r"the policy with a state does not run yet",),
     ),
-    ScenarioBug(samples_requeue_no_waiting_pod, a_pod_waits_for_a_metric, (r"is pending and the reference finds",)),
+    ScenarioBug(
+        samples_requeue_no_waiting_pod, a_pod_waits_for_a_metric, (r"is pending and the reference finds",)
+    ),
     ScenarioBug(
         a_failed_metric_poll_is_not_retried, a_pod_waits_for_a_metric, (r"has a sample and is unknown",)
     ),

@@ -1,5 +1,6 @@
-"""Stories of claims and volumes. What a claim is bound to is the volume controllers' work, so most bugs are theirs: policysched
-only ever says which claim a volume is for."""
+"""Scenarios of volume claims. The volume controllers bind claims, so most bugs are planted there:
+policysched only writes the claimRef of a volume.
+"""
 
 import asyncio
 from contextlib import AbstractContextManager, ExitStack
@@ -69,7 +70,7 @@ async def _two_claims(world: Scenario, *, disks: int) -> None:
 
 
 async def claims_with_immediate_binding(world: Scenario) -> None:
-    """One after the other, before any pod wants them."""
+    """One after the other, before a pod uses them."""
     _set_up(world, disks=2, waits=False)
     for name in ("c0", "c1"):
         _claim(world, name)
@@ -84,7 +85,7 @@ async def claims_with_immediate_binding(world: Scenario) -> None:
 
 
 def a_volume_claim_is_overwritten() -> AbstractContextManager[Any]:
-    """It is promised again, and what is written names no version."""
+    """The volume is reserved again, and the patch has no resource version."""
     honest = prebind.claim_ref_patch
 
     def body(one: VolumeToBind) -> Json:

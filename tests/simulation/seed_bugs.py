@@ -90,7 +90,7 @@ class PlantedBug:
 
 
 def _many_pods_finish(profile: FaultProfile) -> FaultProfile:
-    """Pods whose runs have been fed and written down are deleted, and schedulers die."""
+    """Pods that have finished and were recorded are deleted, and schedulers are killed."""
     return replace(
         _one_reliable_replica(profile),
         network_faults=FaultRates(0.01, 0.02),
@@ -104,7 +104,7 @@ def _many_pods_finish(profile: FaultProfile) -> FaultProfile:
 
 
 def _many_pods_want_volumes(profile: FaultProfile) -> FaultProfile:
-    """Where a disk is put in, several who waited for one go for it at once."""
+    """Several pods wait for a disk and compete for each one that is added."""
     return replace(
         _one_reliable_replica(profile),
         network_faults=FaultRates(0.05, 0.2),
@@ -122,7 +122,7 @@ def _many_pods_want_volumes(profile: FaultProfile) -> FaultProfile:
 
 
 def _pods_are_deleted_during_prebind(profile: FaultProfile) -> FaultProfile:
-    """Over network on which writes are lost, late and repeated, to claims that do not go with their pods."""
+    """Writes are lost, late or repeated, and claims outlive their pods."""
     return replace(
         _one_reliable_replica(profile),
         network_faults=FaultRates(0.05, 0.2, slow_share=0.2, slow_s=1.5, lost_before_share=0.35),
@@ -142,7 +142,7 @@ def _pods_are_deleted_during_prebind(profile: FaultProfile) -> FaultProfile:
 
 
 def _one_reliable_replica(profile: FaultProfile) -> FaultProfile:
-    """Nothing befalls the one scheduler that there is but what is on its network."""
+    """One replica with no faults but those of its network."""
     return replace(
         profile,
         replicas=1,
@@ -156,7 +156,7 @@ def _one_reliable_replica(profile: FaultProfile) -> FaultProfile:
 
 
 def _binds_are_unanswered(profile: FaultProfile) -> FaultProfile:
-    """For small nodes whose pods come and go, while watches are cut: that a pod was bound is observed late."""
+    """Small nodes with a high turnover, and short watches: a bind is observed late."""
     return replace(
         _one_reliable_replica(profile),
         network_faults=FaultRates(0.01, 0.2, late_share=0.1, lost_after_share=0.2, watch_lifetime_s=4.0),
@@ -170,7 +170,7 @@ def _binds_are_unanswered(profile: FaultProfile) -> FaultProfile:
 
 
 def _kubelets_reject_pods(profile: FaultProfile) -> FaultProfile:
-    """Pods of others come and go while the cluster is not observed, so that nothing tells what room was held back for."""
+    """Foreign pods come and go while no watch is open, so that the cause of a rejection is never observed."""
     return replace(
         _one_reliable_replica(profile),
         network_faults=FaultRates(0.01, 0.02, lost_before_share=0.35, watch_lifetime_s=5.0),
@@ -191,7 +191,7 @@ def _kubelets_reject_pods(profile: FaultProfile) -> FaultProfile:
 
 
 def _preemptions_with_budgets(profile: FaultProfile) -> FaultProfile:
-    """One after the other: of evictions that overlap nothing is said."""
+    """One preemption at a time, because overlapping ones are not judged."""
     deeds = {"create a pod": 12.0, "create an urgent pod": 8.0, "delete a pod": 1.0, "create a budget": 8.0}
     return replace(
         _one_reliable_replica(profile),
@@ -206,7 +206,7 @@ def _preemptions_with_budgets(profile: FaultProfile) -> FaultProfile:
 
 
 def _responses_are_lost(profile: FaultProfile) -> FaultProfile:
-    """Where a condition gets lost too, events may be missing, and they are not counted."""
+    """Few enough losses that no condition is lost: then missing events would not be counted."""
     return replace(
         _one_reliable_replica(profile),
         network_faults=FaultRates(0.01, lost_after_share=0.04),
@@ -231,9 +231,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(columns_miss_a_cordon, r"the plan (finds|selects|counts)", seed=2),
     PlantedBug(a_deleted_node_stays_in_the_cache, r"in the cache, but not on the API server", seed=2),
     PlantedBug(nominations_are_never_cleared, r"is nominated to .*, where no pod terminates", seed=54),
-    PlantedBug(
-        capacity_holds_never_expire, r"is still held$", seed=9, profile=_kubelets_reject_pods
-    ),
+    PlantedBug(capacity_holds_never_expire, r"is still held$", seed=9, profile=_kubelets_reject_pods),
     PlantedBug(a_deleted_pod_requeues_nothing, r"(is|are) pending and the reference finds", seed=3),
     PlantedBug(a_watch_skips_changes_after_410_gone, r"missing from the cache", seed=2),
     PlantedBug(a_condition_patch_omits_the_resource_version, r"is on .* and its PodScheduled is", seed=21),
@@ -263,7 +261,9 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
         profile=_pods_are_deleted_during_prebind,
     ),
     PlantedBug(pods_of_unknown_schedulers_are_scheduled, r"has an unknown scheduler and was bound", seed=0),
-    PlantedBug(pods_of_unknown_schedulers_get_conditions, r"has an unknown scheduler and its condition is", seed=4),
+    PlantedBug(
+        pods_of_unknown_schedulers_get_conditions, r"has an unknown scheduler and its condition is", seed=4
+    ),
     PlantedBug(pods_of_unknown_schedulers_get_events, r"has an unknown scheduler and has events", seed=0),
     PlantedBug(
         each_retry_of_an_event_creates_another,
@@ -272,19 +272,25 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
         profile=_responses_are_lost,
     ),
     PlantedBug(scheduled_events_are_not_recorded, r"was bound and has 0 Scheduled events", seed=0),
-    PlantedBug(a_leader_that_lost_the_lease_keeps_deciding, r"decides, and the holder of the Lease is", seed=7),
+    PlantedBug(
+        a_leader_that_lost_the_lease_keeps_deciding, r"decides, and the holder of the Lease is", seed=7
+    ),
     PlantedBug(
         a_restart_ignores_the_last_known_good_policies, r"decides without .*, which were saved", seed=8
     ),
     PlantedBug(a_restart_forgets_the_policy_state, r"was stored with", seed=8, profile=_many_pods_finish),
-    PlantedBug(each_pod_update_counts_the_run_again, r"counts .* runs, and", seed=1, profile=_many_pods_finish),
+    PlantedBug(
+        each_pod_update_counts_the_run_again, r"counts .* runs, and", seed=1, profile=_many_pods_finish
+    ),
     PlantedBug(the_victims_condition_of_a_policy_is_ignored, r"its label .* protects it", seed=8),
     PlantedBug(pods_of_equal_priority_are_evicted, r"whose priority is not higher", seed=0),
     PlantedBug(
         disruption_budgets_are_ignored, r"which violates a budget", seed=2, profile=_preemptions_with_budgets
     ),
     PlantedBug(more_pods_are_evicted_than_needed, r"of which .* is not needed", seed=12),
-    PlantedBug(a_preemptor_is_not_requeued_after_its_evictions, r"is pending and the reference finds", seed=12),
+    PlantedBug(
+        a_preemptor_is_not_requeued_after_its_evictions, r"is pending and the reference finds", seed=12
+    ),
     PlantedBug(preemption_places_a_gang_partially, r"members placed, and preemption places", seed=3),
     PlantedBug(gang_preemption_ignores_earlier_members, r"preemption places .* on", seed=3),
     PlantedBug(a_fair_share_queue_is_not_reordered, r"goes before", seed=4),

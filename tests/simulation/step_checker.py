@@ -1,4 +1,4 @@
-"""StepChecker in on one life of a replica: every step of its scheduler is looked at as it is made."""
+"""Checks every step of one scheduler process as it is made."""
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
@@ -26,7 +26,7 @@ CHECK_EVERY_STEPS = 16
 
 
 class CheckedWorld(Protocol):
-    """Who hears of what is observed."""
+    """The parts of the world that the checker reports to."""
 
     server: ApiServer
     safety_checker: SafetyChecker
@@ -37,8 +37,9 @@ class CheckedWorld(Protocol):
 
 
 class StepChecker:
-    """From when it is made. `bound` hears of each bind that leaves, `preparing` of what is written before it. `kept` are the names of the policies of which a last
-    known good text was there when this life began."""
+    """Active from construction. `bound` is called for each bind before it is sent, `preparing` for
+    each prebind. `kept` are the names of the policies that were saved when the process started.
+    """
 
     def __init__(
         self,
@@ -99,7 +100,9 @@ class StepChecker:
         self.oracle_checker.check_eviction(evict)
 
     def _check_gangs(self, commands: list[Command]) -> None:
-        """A pod whose claims are written first was decided then: by the time of its bind others may have left its gang."""
+        """A pod with a prebind was decided before the prebind; by the time of its bind other
+        members may be gone.
+        """
         prepared = [command for command in commands if isinstance(command, Prebind)]
         bound = [command for command in commands if isinstance(command, Bind)]
         decided = [*prepared, *(bind for bind in bound if bind.uid not in self._prepared)]
@@ -135,7 +138,7 @@ class StepChecker:
             self._bound(bind)
 
     def _note_best_effort_gang(self, bind: Bind) -> None:
-        """A gang that was placed in part, because its policy had it so, stays that under a later text as well."""
+        """A gang that was placed partially under a best-effort policy stays so under a later text."""
         core = self._scheduler._core
         pod = core.cache.pods[bind.uid].pod
         terms = gang_terms(core.policies.running[bind.policy].program, pod, core.namespace_of(pod))
@@ -143,17 +146,19 @@ class StepChecker:
             self._world.safety_checker.mark_disturbed(pod)
 
     def _note_failed_prebind(self, event: Any) -> None:
-        """A member of a gang does not get its devices after all, and the others are under way."""
+        """A member whose prebind fails leaves its gang incomplete while the others are in flight."""
         if isinstance(event, PrebindRefused) and event.uid in self._scheduler._core.cache.pods:
             self._world.safety_checker.mark_disturbed(self._scheduler._core.cache.pods[event.uid].pod)
 
     def _check_lease(self) -> None:
-        """Whoever decides has the Lease, by the server's own object, and nobody else may take it yet."""
+        """The deciding process holds a Lease that has not expired, by the server's object."""
         lease = LeaseSettings()
         found = self._local.get("leases", lease.namespace, lease.name)
         spec = {} if found is None else found["spec"]
         if spec.get("holderIdentity") != self._identity:
-            self._world.fail(f"{self._identity} decides, and the holder of the Lease is {spec.get('holderIdentity')!r}")
+            self._world.fail(
+                f"{self._identity} decides, and the holder of the Lease is {spec.get('holderIdentity')!r}"
+            )
             return
         renewed_s = datetime.fromisoformat(spec["renewTime"]).timestamp()
         if self._local.now() > renewed_s + spec["leaseDurationSeconds"]:
@@ -161,8 +166,9 @@ class StepChecker:
 
 
 def partial_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> list[str]:
-    """Gangs to be placed whole of which these decisions place some and not enough. What becomes of a gang `in part` once
-    its time is up is its own affair."""
+    """Whole gangs of which these decisions place some members, but fewer than the minimum. A best-
+    effort gang is exempt.
+    """
     core, found = scheduler._core, []
     for one in decided:
         pod = core.cache.pods[one.uid].pod
@@ -187,7 +193,7 @@ def partial_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> li
 
 
 def scattered_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> list[str]:
-    """Gangs that are to keep together of which these pods, decided at once, go to several domains."""
+    """Gangs with a topology whose members, decided together, go to several domains."""
     core = scheduler._core
     homes: dict[tuple[str, str, str], set[str]] = {}
     for one in decided:

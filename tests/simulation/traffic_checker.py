@@ -1,7 +1,8 @@
-"""What must hold of the traffic between members of gangs, where a policy looks at it: none goes where too much flows to its peers.
+"""Invariants of the traffic between gang members: no member is bound to a node where the traffic to
+its peers exceeds the limit.
 
-Counted anew from the samples as they came, and the server's word of who is on the node or the word of those who were just
-sent there: members of the same trial, and those whose binds are not answered yet.
+The traffic is recomputed from the samples and from the members that the server shows on the node or
+whose binds are in flight.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ METRIC, LABEL = "talk", "group"
 
 
 class TrafficChecker:
-    """Of one life of a replica."""
+    """Checks one process of a replica."""
 
     def __init__(
         self, scheduler: Scheduler, local: LocalClient, now_ns: Callable[[], int], fail: Callable[[str], None]
@@ -28,7 +29,9 @@ class TrafficChecker:
         self._sent: dict[PodUid, NodeName] = {}
 
     def decided(self, bind: Bind) -> None:
-        """A pod with claims was decided before, when they were promised: of when and on what a bind says nothing."""
+        """Pods with claims are skipped: they were decided when their claims were reserved, at a
+        time the bind does not have.
+        """
         observed = self._core.cache.pods[bind.uid]
         if not observed.pod.claims and not observed.pod.device_claims:
             self._check(bind, observed)
@@ -73,7 +76,7 @@ class TrafficChecker:
 
 
 def _flow(samples: MetricSamples, observed: ObservedPod, peer: ObservedPod) -> float | None:
-    """None: the samples of the two cannot be used."""
+    """None when the pair has no usable samples."""
     one, two = (observed.pod.namespace, observed.pod.name), (peer.pod.namespace, peer.pod.name)
     if two in samples.pairs.get(one, {}):
         return samples.pairs[one][two]

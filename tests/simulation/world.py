@@ -1,4 +1,4 @@
-"""One seed: a world drawn from it, a storm of faults, a recovering, and what was wrong during the one and after the other."""
+"""One seed: a world drawn from it, a phase of faults, a recovery, and the invariants violated during both."""
 
 import asyncio
 import logging
@@ -35,11 +35,12 @@ from tests.simulation.virtual_time import Deadlock, run_virtual
 from tests.simulation.volume_checker import VolumeChecker
 
 EPOCH_S = 1_767_225_600
-"""2026-01-01: where the world's clock begins."""
+"""2026-01-01, where the world's clock starts."""
 
 REST_S = 150.0
-"""How long the world may take to come to rest: a Lease that expires, what a new leader waits, backoffs, a gang's
-timeout, the longest silence between two words about a pod."""
+"""The time for the world to come to rest: the expiry of a Lease, a handover wait, backoffs, a
+gang's timeout, and the longest interval between two reports on a pod.
+"""
 
 LOOK_EVERY_S = 3.0
 
@@ -55,14 +56,14 @@ _TRACED_KINDS = (
     "resourceclaims",
     "resourceslices",
 )
-"""Whose changes stand in the trace."""
+"""The kinds whose changes are in the trace."""
 
 _bundles: dict[tuple[tuple[str, str], ...], PolicyBundle] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a seed. `trace` is a line for everything that happened; `digest` its hash."""
+    """The outcome of a seed. `trace` has a line for each change and action; `digest` is its hash."""
 
     seed: int
     problems: tuple[str, ...]
@@ -77,7 +78,7 @@ class Report:
 
 
 class World:
-    """Everything of one seed. Made inside its loop."""
+    """Everything of one seed. Created inside its loop."""
 
     def __init__(self, seed: int, profile: FaultProfile | None = None) -> None:
         self.seed = seed
@@ -133,7 +134,7 @@ class World:
         self._fatal = self.random_stream("binds")
         self._good_hashes = {one.sha256 for one in good_programs().values()}
 
-    # ── what the replicas need ─────────────────────────────────────────────────────────────────────────────────────
+    # ── interface for replicas ─────────────────────────────────────────────────────────────────────────────────────
 
     def now_ns(self) -> int:
         return EPOCH_S * 10**9 + round(self.loop.time() * 1e9)
@@ -160,7 +161,7 @@ class World:
         return FakeExtender(self.random_stream("extender"), self.profile, self._recovering)
 
     def bound(self, replica: Replica, bind: Bind) -> None:
-        """A bind was decided, and is about to leave."""
+        """Called when a bind is decided, before it is sent."""
         self.decisions += 1
         if bind.policy_sha256 not in self._good_hashes:
             self.fail(f"{bind.name} was decided by an invalid text of {bind.policy}")
@@ -170,7 +171,7 @@ class World:
         self._inject_process_fault(replica, bind)
 
     def preparing(self, replica: Replica, prepare: Prebind) -> None:
-        """Writes for a pod that has its node, and no bind yet, are about to leave."""
+        """Called before the claims of a pod are written."""
         self._inject_process_fault(replica, prepare)
 
     def _inject_process_fault(self, replica: Replica, command: Bind | Prebind) -> None:
@@ -190,7 +191,7 @@ class World:
             delete(pod)
 
     def _kill(self, replica: Replica, command: Bind | Prebind) -> None:
-        """Who comes after it finds somebody who would rather have the room that it had promised."""
+        """Kill the process, and let its successor find a pod that competes for the same room."""
         replica.kill()
         pod = self._pod_of(command)
         if pod is not None:
@@ -200,7 +201,7 @@ class World:
         pod = self.local.get("pods", command.namespace, command.name)
         return pod if pod is not None and pod["metadata"]["uid"] == command.uid else None
 
-    # ── the run ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── run ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> Report:
         self.churn.populate(nodes=self.profile.nodes, pods=self.profile.pods)
@@ -241,7 +242,7 @@ class World:
         return replica
 
     async def _run_second_replica(self, second: Replica) -> None:
-        """Two of us for a while."""
+        """Run a second replica for a while."""
         await asyncio.sleep(self.profile.second_replica_from_s)
         try:
             async with asyncio.timeout(self.profile.second_replica_until_s):
@@ -337,7 +338,7 @@ class World:
         return {one.program.name: one.program.sha256 for one in checked if one.program is not None}
 
     def _scheduled_event_problems(self) -> list[str]:
-        """Who was bound where nothing can have got lost was said to be, once."""
+        """Each bind that cannot have lost its event has exactly one."""
         said: dict[str, int] = {}
         for event in self.local.list("events"):
             if event["reason"] == "Scheduled":
@@ -359,7 +360,7 @@ class World:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # ── listening ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── listeners ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.fail(f"unhandled exception: {context.get('message')}: {context.get('exception')!r}")
@@ -394,7 +395,7 @@ def _summary(plural: str, obj: Json) -> str:
 
 
 def compiled(texts: Mapping[str, str]) -> PolicyBundle:
-    """Once for each state of the ConfigMap that any seed comes to."""
+    """Compile a ConfigMap's texts, once for all seeds."""
     key = tuple(sorted(texts.items()))
     found = _bundles.get(key)
     if found is None:
@@ -403,7 +404,7 @@ def compiled(texts: Mapping[str, str]) -> PolicyBundle:
 
 
 def good_programs() -> dict[str, Any]:
-    """By hash, every program that the good texts can become: each policy alone with each library."""
+    """Every program of the valid texts by its hash, each policy with each library."""
     found = {}
     for base in GOOD["base.policy"]:
         for key, texts in GOOD.items():
@@ -415,7 +416,7 @@ def good_programs() -> dict[str, Any]:
 
 
 def run_seed(seed: int, profile: FaultProfile | None = None) -> Report:
-    """Play one seed through. A deadlock is a report like any other wrong."""
+    """Play one seed. A deadlock is reported as a violation."""
     world: list[World] = []
 
     async def main() -> Report:
