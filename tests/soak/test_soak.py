@@ -11,7 +11,7 @@ from tests.soak.flatness import flatness
 from tests.soak.held_memory import held_bytes
 from tests.soak.world import Soak, judge
 
-SHORT_S = 840.0
+SHORT_S = 1680.0
 
 
 def run_soak(planted: AbstractContextManager[Any] | None = None) -> Soak:

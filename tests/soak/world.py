@@ -22,7 +22,7 @@ from unittest.mock import patch
 from policysched.config.settings import Settings
 from policysched.daemon.compiling import compile_inline
 from policysched.evaluate import evaluation, evaluation_cache
-from policysched.evaluate.columns import columns, placed_pods
+from policysched.evaluate.columns import columns, placed_pods, pod_counter
 from policysched.kube.watch import reflector
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.runtime.leadership import NoLeaderElection
@@ -55,6 +55,7 @@ BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (placed_pods, "_TALLIES_MAX", 8),
     (placed_pods, "_EMPTY_CLASSES_MAX", 4),
     (placed_pods, "_CACHE_ENTRIES_MAX", 16),
+    (pod_counter, "_CACHE_ENTRIES_MAX", 16),
     (reflector, "TOMBSTONES_MAX", 50),
     (evaluation, "_USAGE_CACHE_MAX", 8),
     (movable_heap, "_STALE_ENTRIES_MAX", 0),
