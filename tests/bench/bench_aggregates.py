@@ -1,4 +1,4 @@
-"""Scores that look at all of 5,000 candidates at once, as they are and with the pod placed on each."""
+"""Scores with an aggregate over 5,000 candidates, as they are and with the pod placed on each."""
 
 from collections.abc import Iterable
 
@@ -24,7 +24,7 @@ def measure() -> Iterable[Row]:
 
 
 def _placements(name: str, text: str) -> Row:
-    """Each decision follows a placement, which changes the aggregate for everybody."""
+    """Each decision follows a placement, which changes the aggregate of all nodes."""
     plan, cache = compile_program(program(text)), cluster(pods=NODES)
     evaluator = Evaluator(cache)
     evaluator.build_columns(plan)

@@ -1,4 +1,4 @@
-"""What pods ask of other pods, at 5,000 nodes and 10,000 bound pods: each decision is followed by its placement."""
+"""Rules about other pods, at 5,000 nodes and 10,000 bound pods; each decision is followed by its placement."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""A pod's whole way through the core, without the network: read from JSON, queued, decided, bound, confirmed, seen bound."""
+"""The path of a pod through the core without the network: decoded, queued, decided, bound, confirmed, observed."""
 
 from collections.abc import Iterable
 from time import process_time

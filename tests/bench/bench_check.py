@@ -1,4 +1,4 @@
-"""From text to a plan: 500 rules, and lint as people start it."""
+"""From text to a plan with 500 rules, and the lint command."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""One pod against 5,000 nodes: asked for the first time, and asked again after each placement."""
+"""One pod against 5,000 nodes: the first decision, and a decision after each placement."""
 
 from collections.abc import Iterable
 

@@ -1,5 +1,7 @@
-"""Pods that use devices, at 5,000 nodes of eight devices each: a claim of its own for each pod, or an extended resource that a class
-stands for. Each decision is followed by its placement, as in a job that grows."""
+"""Pods with devices, at 5,000 nodes of eight devices each: a claim for each pod, or an extended resource of a class.
+
+Each decision is followed by its placement, as in a job that grows.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

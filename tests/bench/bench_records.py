@@ -1,5 +1,8 @@
-"""Lists of records at 5,000 nodes with 8 graphics cards each, every card another: decisions of kinds of pods that nobody has asked
-about yet, the same after a node's cards changed, and decisions that share an evaluation."""
+"""Lists of records at 5,000 nodes with 8 different graphics cards each.
+
+Decisions for new classes of pods, the same after the cards of a node changed, and decisions that share an
+evaluation.
+"""
 
 import json
 from collections.abc import Iterable

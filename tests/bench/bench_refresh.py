@@ -1,4 +1,4 @@
-"""What a change of the cluster costs the columns, and what making them costs."""
+"""The cost of building the columns, and of refreshing them after a change of the cluster."""
 
 from collections.abc import Iterable
 from dataclasses import replace

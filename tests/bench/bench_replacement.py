@@ -1,4 +1,4 @@
-"""How long deciding pauses when a policy is replaced: columns are made in slices, then the first pod is asked anew."""
+"""The pause of decisions when a policy is replaced: columns are built in slices, then the first pod is evaluated."""
 
 from collections.abc import Iterable
 from time import perf_counter

@@ -1,5 +1,6 @@
-"""Room for one urgent pod, and for a gang of 100 that is placed whole, on 5,000 full nodes with 50,000 pods: the whole decision, and the
-longest step of it, for which everything else has to wait."""
+"""Preemption for one urgent pod and for a whole gang of 100, on 5,000 full nodes with 50,000 pods: the whole
+decision, and its longest step, which blocks everything else.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What an interval of polling costs the loop that decides: an answer with a series for every node, from its bytes to the columns.
+"""The cost of one polling interval for the decision loop: a response with a series for every node, from bytes to columns.
 
 All of it counts as decision time, for nothing else runs meanwhile; it happens in steps, between which the loop decides.
 Measured is the thread's own processor time, so that what else the machine does is not counted as ours.
@@ -47,7 +47,7 @@ score quiet weight 5 lower net_rx normalize range(0Mbps, 1Gbps) missing worst
 
 
 class Answers:
-    """A `Road` with one answer, as a node exporter's labels would fill it."""
+    """A transport with one response, with the labels of a node exporter."""
 
     def __init__(self, addresses: list[str], dice: Random) -> None:
         series = [
@@ -118,7 +118,7 @@ def measure() -> Iterable[Row]:
 
 
 def _taking_over(nodes: Iterable[Node], arrived: list[e.SamplesArrived]) -> Callable[[], object]:
-    """What the core does with samples, while the policy that wants them runs."""
+    """The core's handling of samples while a policy uses them."""
     scheduler, source = Scheduler(), Source("bench.policy", TEXT)
     for node in nodes:
         scheduler.handle(e.NodeUpdated(node), time.time_ns())
@@ -144,7 +144,7 @@ def _address(number: int) -> str:
 
 
 def _steps_s(work: Callable[[], object]) -> list[float]:
-    """How long each step between two pauses takes, of a coroutine that waits for nothing else."""
+    """The duration of each step between two suspensions of a coroutine that only yields."""
     found: list[float] = []
     coroutine = work()
     assert asyncio.iscoroutine(coroutine)

@@ -1,4 +1,4 @@
-"""Members of a gang that go near those that they talk to, at 5,000 nodes: each has a question of its own, for it reads its name."""
+"""Gang members placed near the peers they have traffic with, at 5,000 nodes; no two share an evaluation."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -38,7 +38,7 @@ def measure() -> Iterable[Row]:
 
 
 def _pairs() -> dict[PairEndpoint, dict[PairEndpoint, float | None]]:
-    """Each member talks to those next to it."""
+    """Each member has traffic with its neighbours."""
     found: dict[PairEndpoint, dict[PairEndpoint, float | None]] = {}
     for one in range(_MEMBERS):
         for step in range(1, _PEERS + 1):

@@ -1,5 +1,7 @@
-"""Pods with claims, at 5,000 nodes and 10,000 bound pods of which a third have volumes: each has a claim of its own, and
-each decision is followed by its placement, as in a StatefulSet that grows."""
+"""Pods with a volume claim each, at 5,000 nodes and 10,000 bound pods, a third of them with volumes.
+
+Each decision is followed by its placement, as in a StatefulSet that grows.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Clusters and policies of the size that the targets speak of."""
+"""Clusters and policies of the size of the performance targets."""
 
 from collections.abc import Mapping
 

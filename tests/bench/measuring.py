@@ -1,4 +1,4 @@
-"""How benchmarks measure, and what they give back."""
+"""The measurement helpers and the result row of benchmarks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Row:
 
 
 def median_s(run: Callable[[], object], times: int) -> float:
-    """The median time of several runs, in seconds. Whatever has to be new each time `run` makes itself."""
+    """The median time of several runs, in seconds. `run` creates what must be new each time."""
     taken = []
     for _ in range(times):
         started = perf_counter()

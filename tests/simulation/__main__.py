@@ -8,7 +8,7 @@ from itertools import islice
 import click
 
 from tests.progress import steps
-from tests.simulation.builders import failure
+from tests.simulation.failure_report import failure
 from tests.simulation.world import Report, run_seed
 
 LINES_KEPT = 40
@@ -26,8 +26,8 @@ def main(seeds: int, first: int, seed: int | None, trace: bool, jobs: int) -> No
         report = run_seed(seed)
         if trace:
             click.echo("\n".join(report.trace))
-        click.echo(failure(report, LINES_KEPT) if report.wrong else f"seed {seed}: clean, {report.digest}")
-        raise SystemExit(1 if report.wrong else 0)
+        click.echo(failure(report, LINES_KEPT) if report.problems else f"seed {seed}: clean, {report.digest}")
+        raise SystemExit(1 if report.problems else 0)
     raise SystemExit(1 if _play(range(first, first + seeds), jobs) else 0)
 
 
@@ -35,29 +35,29 @@ def _play(seeds: range, jobs: int) -> int:
     drawn, bound = Counter[str](), 0
     with steps("seeds", len(seeds)) as progress, ProcessPoolExecutor(jobs) as pool:
         left = iter(seeds)
-        # So many at a time that nobody waits for work, and that an interrupt does not wait for all of them.
-        waiting = {pool.submit(_in_short, seed) for seed in islice(left, 4 * jobs)}
+        # Enough at a time to keep every process busy, few enough that an interrupt ends soon.
+        waiting = {pool.submit(_summary, seed) for seed in islice(left, 4 * jobs)}
         while waiting:
             done = next(as_completed(waiting))
             waiting.remove(done)
-            waiting |= {pool.submit(_in_short, seed) for seed in islice(left, 1)}
+            waiting |= {pool.submit(_summary, seed) for seed in islice(left, 1)}
             report = done.result()
             drawn.update(report.drawn)
             bound += report.bound
-            if report.wrong:
+            if report.problems:
                 progress.say(failure(report, LINES_KEPT))
-            progress.advance(failed=bool(report.wrong))
-    misfortunes = ", ".join(f"{count} {name}" for name, count in sorted(drawn.items()))
-    progress.say(f"{bound} pods bound; requests: {misfortunes}")
+            progress.advance(failed=bool(report.problems))
+    faults = ", ".join(f"{count} {name}" for name, count in sorted(drawn.items()))
+    progress.say(f"{bound} pods bound; requests: {faults}")
     progress.say(f"{len(seeds) - progress.failed} of {len(seeds)} seeds clean")
     return progress.failed
 
 
-def _in_short(seed: int) -> Report:
-    """A report that travels well between processes: of a clean seed without its trace."""
+def _summary(seed: int) -> Report:
+    """The report without the trace when the seed is clean, to be sent between processes."""
     report = run_seed(seed)
-    kept = report.trace[-LINES_KEPT:] if report.wrong else ()
-    return Report(seed, report.wrong, kept, dict(report.drawn), report.decisions, report.bound)
+    kept = report.trace[-LINES_KEPT:] if report.problems else ()
+    return Report(seed, report.problems, kept, dict(report.drawn), report.decisions, report.bound)
 
 
 if __name__ == "__main__":

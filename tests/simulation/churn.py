@@ -1,7 +1,7 @@
-"""What people, their controllers and their machines do to a cluster over time, drawn from a stream of dice.
+"""The changes that users, controllers and machines make to a cluster, drawn from one random stream.
 
-Each deed is one method named for it in `DEEDS`, done at once through the sandbox's own hands: those who do it are not
-what is tested. A deed that finds nothing to be done to does nothing.
+Each action is a method, registered by name in `_actions`, and takes effect at once through the
+sandbox's client. An action without an object to act on does nothing.
 """
 
 import asyncio
@@ -26,29 +26,31 @@ PolicyVersions = Mapping[str, Sequence[str]]
 OTHER_SCHEDULER = "somebody-else"
 """The schedulerName of pods that another scheduler binds."""
 UNKNOWN_SCHEDULER = "nobody"
-"""The schedulerName of pods that nobody binds."""
+"""The schedulerName of pods that no scheduler binds."""
 
 PROTECTED_LABEL = "keep"
-"""The label of pods that no policy lets anybody evict."""
+"""Pods with this label are victims under no policy."""
 
 NAMESPACES = ("default", "team-a")
 ZONES = ("z1", "z2")
 _CPU = ("100m", "250m", "500m", "1", "2")
-_CPU_CRAMPED = ("500m", "1")
+_CPU_SMALL_NODES = ("500m", "1")
 _NODE_CPU = ("1", "2", "4")
-_NODE_CPU_CRAMPED = ("1", "2")
+_NODE_CPU_SMALL = ("1", "2")
 _MEMORY = ("64Mi", "256Mi", "1Gi")
 _NODE_MEMORY = ("2Gi", "4Gi", "8Gi")
 
 
 class Churn:
-    """`schedulers` are the names that pods may give; `good` and `bad` the policy texts by key, of the good ones of which
-    the ConfigMap `namespace/name` begins with some, mostly the first. `tell` hears what is done, in words."""
+    """`schedulers` are the schedulerNames of pods. `good` and `bad` are the policy texts by key;
+    the ConfigMap `config_map` starts with good ones, mostly the first of each key. `log` gets a
+    line for each action.
+    """
 
     def __init__(
         self,
         server: ApiServer,
-        dice: Random,
+        random: Random,
         *,
         schedulers: Sequence[str],
         good: PolicyVersions,
@@ -56,24 +58,24 @@ class Churn:
         config_map: tuple[str, str],
         kubelet: Kubelet,
         pods_max: int,
-        cramped: bool,
-        tell: Callable[[str], None],
+        small_nodes: bool,
+        log: Callable[[str], None],
     ) -> None:
         self._server = server
         self._local = LocalClient(server)
-        self._dice = dice
+        self._random = random
         self._schedulers = schedulers
         self._good = good
         self._bad = bad
         self._config_map = config_map
         self._kubelet = kubelet
         self._pods_max = pods_max
-        self._cpu = _CPU_CRAMPED if cramped else _CPU
-        self._node_cpu = _NODE_CPU_CRAMPED if cramped else _NODE_CPU
-        self._log = tell
+        self._cpu = _CPU_SMALL_NODES if small_nodes else _CPU
+        self._node_cpu = _NODE_CPU_SMALL if small_nodes else _NODE_CPU
+        self._log = log
         self._count = 0
-        self._storage = StorageChurn(self._local, dice, tell=tell, number=self._next_number)
-        self._devices = DeviceChurn(self._local, dice, tell=tell, number=self._next_number)
+        self._storage = StorageChurn(self._local, random, log=log, number=self._next_number)
+        self._devices = DeviceChurn(self._local, random, log=log, number=self._next_number)
         self._actions: dict[str, Callable[[], None]] = {
             "create a pod": self.create_pod,
             "create an urgent pod": self.create_urgent_pod,
@@ -108,11 +110,11 @@ class Churn:
         self._actions[deed]()
 
     def populate(self, *, nodes: int, pods: int) -> None:
-        """The cluster as the simulation finds it."""
+        """Create the initial cluster."""
         self._local.create("namespaces", "", {"metadata": {"name": "team-a", "labels": {"tier": "gold"}}})
-        first = self._dice.random() < 0.6
+        first = self._random.random() < 0.6
         self._write_policies(
-            {key: texts[0] if first else self._dice.choice(texts) for key, texts in self._good.items()}
+            {key: texts[0] if first else self._random.choice(texts) for key, texts in self._good.items()}
         )
         self._storage.create_classes()
         self._devices.create_classes()
@@ -124,10 +126,10 @@ class Churn:
             self.create_pod()
 
     def restore_policies(self) -> None:
-        """Every policy has a text that checks again: the ones that it had or, where it had none, any."""
+        """Restore a valid text for every policy: its own, or a random one."""
         data = self._policies()
         wanted = {
-            key: data[key] if data.get(key) in texts else self._dice.choice(texts)
+            key: data[key] if data.get(key) in texts else self._random.choice(texts)
             for key, texts in self._good.items()
         }
         self._log("the policies are put in order")
@@ -136,11 +138,11 @@ class Churn:
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def create_pod(self) -> None:
-        dice = self._dice
-        scheduler = dice.choices(
+        random = self._random
+        scheduler = random.choices(
             (*self._schedulers, OTHER_SCHEDULER, UNKNOWN_SCHEDULER), (*(6,) * len(self._schedulers), 2, 1)
         )[0]
-        self._make_pod(f"pod-{self._next_number()}", dice.choice(NAMESPACES), scheduler, {})
+        self._make_pod(f"pod-{self._next_number()}", random.choice(NAMESPACES), scheduler, {})
 
     def create_urgent_pod(self) -> None:
         pod = self._random_object("pods", lambda one: one["spec"]["schedulerName"] in self._schedulers)
@@ -148,7 +150,7 @@ class Churn:
             self.create_competing_pod(pod)
 
     def create_competing_pod(self, pod: Json) -> None:
-        """One that asks for what the other asked for, and goes first."""
+        """Create a pod with the same requests and a high priority."""
         name, namespace = f"urgent-{self._next_number()}", pod["metadata"]["namespace"]
         spec = {
             key: value
@@ -161,9 +163,9 @@ class Churn:
         self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})
 
     def create_gang(self) -> None:
-        """Some of its members may come later, as further gangs of the same name."""
-        dice = self._dice
-        scheduler, namespace = dice.choice(("gamma", "delta")), dice.choice(NAMESPACES)
+        """Later calls can add members to an existing gang."""
+        random = self._random
+        scheduler, namespace = random.choice(("gamma", "delta")), random.choice(NAMESPACES)
         existing = sorted(
             {
                 (pod["spec"]["schedulerName"], pod["metadata"]["namespace"], group, least)
@@ -171,11 +173,11 @@ class Churn:
                 if (group := _labels(pod).get("group")) and (least := _labels(pod).get("least"))
             }
         )
-        group, least = f"gang-{self._next_number()}", str(dice.randint(2, 4))
-        if existing and dice.random() < 0.4:
-            scheduler, namespace, group, least = dice.choice(existing)
-        cpu = dice.choice(self._cpu)
-        members = dice.randint(1, 4)
+        group, least = f"gang-{self._next_number()}", str(random.randint(2, 4))
+        if existing and random.random() < 0.4:
+            scheduler, namespace, group, least = random.choice(existing)
+        cpu = random.choice(self._cpu)
+        members = random.randint(1, 4)
         self._log(f"{members} members of gang {group}, at least {least}")
         for _ in range(members):
             self._make_pod(
@@ -187,12 +189,12 @@ class Churn:
             )
 
     def create_urgent_gang(self) -> None:
-        """To be placed whole, each member asking for what some pod on a node asked for."""
-        dice = self._dice
+        """A whole gang whose members request what a running pod requests."""
+        random = self._random
         pod = self._random_object("pods", lambda one: bool(one["spec"].get("nodeName")))
         if pod is None:
             return
-        members, group = dice.randint(2, 3), f"rivals-{self._next_number()}"
+        members, group = random.randint(2, 3), f"rivals-{self._next_number()}"
         namespace = pod["metadata"]["namespace"]
         self._log(f"{members} members of gang {group} want what {_name(pod)} has")
         for _ in range(members):
@@ -205,32 +207,34 @@ class Churn:
     def _make_pod(
         self, name: str, namespace: str, scheduler: str, labels: Mapping[str, str], cpu: str | None = None
     ) -> None:
-        dice = self._dice
+        random = self._random
         if sum(1 for _ in self._local.list("pods")) >= self._pods_max:
             return
-        labels = {**labels, **({"rank": str(dice.randint(0, 3))} if dice.random() < 0.5 else {})}
-        annotations = {RUN_SECONDS: str(dice.randint(2, 60))} if dice.random() < 0.5 else {}
+        labels = {**labels, **({"rank": str(random.randint(0, 3))} if random.random() < 0.5 else {})}
+        annotations = {RUN_SECONDS: str(random.randint(2, 60))} if random.random() < 0.5 else {}
         container: Json = {
             "name": "c",
             "image": "app:1",
-            "resources": {"requests": {"cpu": cpu or dice.choice(self._cpu), "memory": dice.choice(_MEMORY)}},
+            "resources": {
+                "requests": {"cpu": cpu or random.choice(self._cpu), "memory": random.choice(_MEMORY)}
+            },
         }
-        if dice.random() < 0.15:
-            port = dice.choice((8080, 9090))
+        if random.random() < 0.15:
+            port = random.choice((8080, 9090))
             container["ports"] = [{"containerPort": port, "hostPort": port}]
         spec: Json = {"schedulerName": scheduler, "containers": [container], "priority": 0}
-        if dice.random() < 0.1:
+        if random.random() < 0.1:
             spec["schedulingGates"] = [{"name": "example.com/wait"}]
-        if dice.random() < 0.15:
-            spec["nodeSelector"] = {"zone": dice.choice(ZONES)}
-        if dice.random() < 0.2:
+        if random.random() < 0.15:
+            spec["nodeSelector"] = {"zone": random.choice(ZONES)}
+        if random.random() < 0.2:
             spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
-        if dice.random() < 0.3:
-            spec["priorityClassName"] = dice.choice(("system-cluster-critical", "system-node-critical"))
+        if random.random() < 0.3:
+            spec["priorityClassName"] = random.choice(("system-cluster-critical", "system-node-critical"))
             del spec["priority"]
-        if dice.random() < 0.1:
+        if random.random() < 0.1:
             labels[PROTECTED_LABEL] = "me"
-        if dice.random() < 0.03:
+        if random.random() < 0.03:
             spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]
         elif "group" not in labels and (volumes := self._storage.volumes_for_pod(namespace)):
             spec["volumes"] = volumes
@@ -247,7 +251,7 @@ class Churn:
             self.delete(pod)
 
     def delete(self, pod: Json) -> None:
-        grace_s = self._dice.choice((None, 0, 1))
+        grace_s = self._random.choice((None, 0, 1))
         self._log(f"pod {_name(pod)} is deleted, grace {grace_s}")
         self._local.delete("pods", pod, grace_period_s=grace_s)
 
@@ -257,7 +261,7 @@ class Churn:
             self.recreate(pod)
 
     def recreate(self, pod: Json) -> None:
-        """As a StatefulSet does: another pod by the same name."""
+        """Replace the pod with another one of the same name, as a StatefulSet does."""
         self._log(f"pod {_name(pod)} is deleted and made anew")
         self._local.delete("pods", pod, grace_period_s=0)
         self._make_pod(
@@ -276,26 +280,26 @@ class Churn:
             )
 
     def edit_pod(self) -> None:
-        """A label that orders it, or one more toleration."""
+        """Change a label that its policy orders by, or add a toleration."""
         pod = self._random_object("pods", lambda one: not one["spec"].get("nodeName"))
         if pod is None:
             return
         self._log(f"pod {_name(pod)} is edited")
-        if self._dice.random() < 0.5:
-            labels = {**_labels(pod), "rank": self._dice.choice(("0", "1", "7", "many"))}
+        if self._random.random() < 0.5:
+            labels = {**_labels(pod), "rank": self._random.choice(("0", "1", "7", "many"))}
             self._local.update(
                 "pods", pod, lambda one: {**one, "metadata": {**one["metadata"], "labels": labels}}
             )
         else:
             more = {"key": f"key-{self._next_number()}", "operator": "Exists"}
-            if self._dice.random() < 0.5:
+            if self._random.random() < 0.5:
                 more = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
             self._local.update("pods", pod, lambda one: _with_toleration(one, more))
 
     def create_budget(self) -> None:
-        """For pods of one rank; how many may go, its controller would keep up to date."""
-        rank, namespace = str(self._dice.randint(0, 3)), self._dice.choice(NAMESPACES)
-        name, allowed = f"rank-{rank}", self._dice.choice((0, 0, 1))
+        """A budget for the pods of one rank. `disruptionsAllowed` is set here because no controller runs."""
+        rank, namespace = str(self._random.randint(0, 3)), self._random.choice(NAMESPACES)
+        name, allowed = f"rank-{rank}", self._random.choice((0, 0, 1))
         if self._local.get("poddisruptionbudgets", namespace, name) is not None:
             return
         self._log(f"of {namespace}'s pods of rank {rank} {allowed} may be disrupted")
@@ -308,17 +312,21 @@ class Churn:
     # ── nodes ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add_node(self) -> None:
-        dice = self._dice
+        random = self._random
         names = {node["metadata"]["name"] for node in self._local.list("nodes")}
         free = [f"node-{at}" for at in range(1, 13) if f"node-{at}" not in names]
         if not free:
             return
-        name = dice.choice(free)
-        resources = {"cpu": dice.choice(self._node_cpu), "memory": dice.choice(_NODE_MEMORY), "pods": "20"}
+        name = random.choice(free)
+        resources = {
+            "cpu": random.choice(self._node_cpu),
+            "memory": random.choice(_NODE_MEMORY),
+            "pods": "20",
+        }
         labels = {
             "kubernetes.io/hostname": name,
-            "zone": dice.choice(ZONES),
-            "pool": dice.choice(("gold", "general")),
+            "zone": random.choice(ZONES),
+            "pool": random.choice(("gold", "general")),
         }
         status = node_status(name, "2026-01-01T00:00:00Z", at=int(name.partition("-")[2]))
         self._log(f"node {name} joins with {resources['cpu']} cpu, {resources['memory']}")
@@ -333,14 +341,16 @@ class Churn:
         )
 
     def remove_node(self) -> None:
-        """Its pods go a little later, as the pod garbage collector has it; now and then the node is back before."""
+        """Its pods are deleted a little later, as by the pod garbage collector; sometimes the node
+        returns first.
+        """
         node = self._random_object("nodes")
         if node is None:
             return
         name = node["metadata"]["name"]
         self._log(f"node {name} leaves")
         self._local.delete("nodes", node)
-        asyncio.get_running_loop().call_later(self._dice.uniform(0.1, 5.0), self._delete_pods_of_node, name)
+        asyncio.get_running_loop().call_later(self._random.uniform(0.1, 5.0), self._delete_pods_of_node, name)
 
     def _delete_pods_of_node(self, name: str) -> None:
         if self._local.get("nodes", "", name) is None:
@@ -363,7 +373,7 @@ class Churn:
             return
         kept = [taint for taint in node["spec"].get("taints") or () if taint["key"] != "dedicated"]
         if len(kept) == len(node["spec"].get("taints") or ()):
-            effect = self._dice.choice(("NoSchedule", "PreferNoSchedule"))
+            effect = self._random.choice(("NoSchedule", "PreferNoSchedule"))
             kept.append({"key": "dedicated", "value": "x", "effect": effect})
         self._log(f"node {node['metadata']['name']} has taints {[taint['effect'] for taint in kept]}")
         spec = {**node["spec"], "taints": kept}
@@ -372,7 +382,7 @@ class Churn:
     def relabel_node(self) -> None:
         node = self._random_object("nodes")
         if node is not None:
-            labels = {**_labels(node), "zone": self._dice.choice(ZONES)}
+            labels = {**_labels(node), "zone": self._random.choice(ZONES)}
             self._log(f"node {node['metadata']['name']} is in {labels['zone']}")
             self._local.update(
                 "nodes", node, lambda one: {**one, "metadata": {**one["metadata"], "labels": labels}}
@@ -381,33 +391,33 @@ class Churn:
     def resize_node(self) -> None:
         node = self._random_object("nodes")
         if node is not None:
-            allocatable = {**node["status"]["allocatable"], "cpu": self._dice.choice(self._node_cpu)}
+            allocatable = {**node["status"]["allocatable"], "cpu": self._random.choice(self._node_cpu)}
             self._log(f"node {node['metadata']['name']} has {allocatable['cpu']} cpu now")
             self._local.set_status("nodes", node, allocatable=allocatable)
 
-    # ── namespaces, policies, the server ───────────────────────────────────────────────────────────────────────────
+    # ── namespaces, policies and the server ───────────────────────────────────────────────────────────────────────────
 
     def relabel_namespace(self) -> None:
         space = self._local.get("namespaces", "", "team-a")
         assert space is not None, "nobody deletes namespaces here"
-        labels = {**_labels(space), "tier": self._dice.choice(("gold", "standard"))}
+        labels = {**_labels(space), "tier": self._random.choice(("gold", "standard"))}
         self._log(f"namespace team-a is {labels['tier']}")
         self._local.update(
             "namespaces", space, lambda one: {**one, "metadata": {**one["metadata"], "labels": labels}}
         )
 
     def edit_policy(self) -> None:
-        key = self._dice.choice(sorted(self._good))
+        key = self._random.choice(sorted(self._good))
         self._log(f"{key} is edited")
-        self._write_policies({**self._policies(), key: self._dice.choice(self._good[key])})
+        self._write_policies({**self._policies(), key: self._random.choice(self._good[key])})
 
     def break_policy(self) -> None:
-        key = self._dice.choice(sorted(self._bad))
+        key = self._random.choice(sorted(self._bad))
         self._log(f"{key} is broken")
-        self._write_policies({**self._policies(), key: self._dice.choice(self._bad[key])})
+        self._write_policies({**self._policies(), key: self._random.choice(self._bad[key])})
 
     def delete_policy(self) -> None:
-        key = self._dice.choice(sorted(self._good))
+        key = self._random.choice(sorted(self._good))
         self._log(f"{key} is deleted")
         self._write_policies({name: text for name, text in self._policies().items() if name != key})
 
@@ -435,19 +445,19 @@ class Churn:
             self._local.update("configmaps", found, lambda one: {**one, "data": dict(data)})
 
     def start_static_pod(self) -> None:
-        """Its node's kubelet knows of it, and for a while nobody else does."""
+        """Only the kubelet of its node knows the pod at first."""
         node = self._random_object("nodes")
         if node is None or sum(1 for _ in self._local.list("pods")) >= self._pods_max:
             return
-        name, dice = node["metadata"]["name"], self._dice
-        requests = {"cpu": dice.choice(self._cpu), "memory": dice.choice(_MEMORY)}
+        name, random = node["metadata"]["name"], self._random
+        requests = {"cpu": random.choice(self._cpu), "memory": random.choice(_MEMORY)}
         container = {"name": "c", "image": "app:1", "resources": {"requests": requests}}
         metadata = {"name": f"static-{self._next_number()}-{name}", "namespace": "kube-system"}
         manifest = {
             "metadata": metadata,
             "spec": {"schedulerName": OTHER_SCHEDULER, "containers": [container]},
         }
-        after_s = dice.uniform(0.5, 20.0)
+        after_s = random.uniform(0.5, 20.0)
         if self._kubelet.start_static_pod(name, manifest, mirror_after_s=after_s):
             self._log(
                 f"{name} runs {metadata['name']}, which asks for {requests} and is shown in {after_s:.1f} s"
@@ -456,7 +466,7 @@ class Churn:
     # ── another scheduler ──────────────────────────────────────────────────────────────────────────────────────────
 
     def bind_by_other_scheduler(self) -> None:
-        """Another scheduler binds one of its pods, wherever it pleases."""
+        """Another scheduler binds one of its pods to a random node."""
         pod = self._random_object(
             "pods",
             lambda one: (
@@ -475,7 +485,7 @@ class Churn:
         answer = self._server.handle(ServerRequest("POST", path, body=orjson.dumps(body)))
         assert isinstance(answer, ApiResponse) and answer.status == 201, f"{path}: {answer}"
 
-    # ── choosing ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── random choices ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _random_object(self, plural: str, wanted: Callable[[Json], bool] = lambda _: True) -> Json | None:
         found = [
@@ -483,7 +493,7 @@ class Churn:
             for one in self._local.list(plural)
             if not one["metadata"].get("deletionTimestamp") and wanted(one)
         ]
-        return self._dice.choice(found) if found else None
+        return self._random.choice(found) if found else None
 
     def _next_number(self) -> int:
         self._count += 1
@@ -499,7 +509,7 @@ def _name(obj: Json) -> str:
 
 
 def _claim_of(wanted: Json) -> str:
-    """What a pod's volume, or its entry for devices, names."""
+    """The name of the claim of a volume or of a device entry."""
     volume = wanted.get("persistentVolumeClaim")
     return str(
         volume["claimName"]

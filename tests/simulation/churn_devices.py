@@ -1,7 +1,7 @@
-"""What befalls the devices of a churning cluster: claims that come and go, and drivers that offer more, less or worse.
+"""Changes to the devices of a cluster: claims that come and go, and drivers that publish more, fewer or worse devices.
 
-A driver offers what is in a node as a pool of the node's name, and what several nodes can use as the pool `rack`. Pods ask for devices by
-a template, or name a claim that others may share.
+The devices in a node form the pool of the node's name; devices that every node can use form the
+pool `rack`. Pods request devices with a claim template, or name a claim that they share.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 SLICES, DEVICE_CLASSES = "resourceslices", "deviceclasses"
 DRIVER = "gpu.example.com"
 RACK = "rack"
-"""The pool of what every node can use."""
+"""The pool of devices that every node can use."""
 
 _NAMESPACES = ("default", "team-a")
 _CLASS: Json = {
@@ -27,14 +27,14 @@ _NEW_MODEL_SELECTOR = f'device.attributes["{DRIVER}"].model == "new"'
 
 
 class DeviceChurn:
-    """`tell` hears what is done. `number` gives one that nobody had before."""
+    """`log` gets a line for each action; `number` returns a number that was not used before."""
 
     def __init__(
-        self, local: LocalClient, dice: Random, *, tell: Callable[[str], None], number: Callable[[], int]
+        self, local: LocalClient, random: Random, *, log: Callable[[str], None], number: Callable[[], int]
     ) -> None:
         self._local = local
-        self._dice = dice
-        self._log = tell
+        self._random = random
+        self._log = log
         self._next_number = number
         self.actions: dict[str, Callable[[], None]] = {
             "create a device claim": self.create_claim,
@@ -50,8 +50,8 @@ class DeviceChurn:
                 self._local.create(CLAIM_TEMPLATES, namespace, body)
 
     def populate(self) -> None:
-        """Half of all clusters have devices from the start."""
-        if self._dice.random() < 0.5:
+        """Half of all clusters start with devices."""
+        if self._random.random() < 0.5:
             for node in list(self._local.list("nodes")):
                 self._publish_slices(node["metadata"]["name"])
             self._publish_slices(RACK)
@@ -59,28 +59,28 @@ class DeviceChurn:
                 self.create_claim()
 
     def claims_for_pod(self, namespace: str, share: float) -> list[Json]:
-        """For the spec of a pod: mostly none."""
-        dice = self._dice
-        if dice.random() >= share or not any(self._local.list(SLICES)):
+        """The `resourceClaims` of a new pod, mostly empty."""
+        random = self._random
+        if random.random() >= share or not any(self._local.list(SLICES)):
             return []
         named = [
             one["metadata"]["name"]
             for one in self._local.list(DEVICE_CLAIMS, namespace)
             if not one["metadata"].get("ownerReferences")
         ]
-        if named and dice.random() < 0.4:
-            return [{"name": "d", "resourceClaimName": dice.choice(named)}]
-        return [{"name": "d", "resourceClaimTemplateName": dice.choice(("one", "one", "two", "new"))}]
+        if named and random.random() < 0.4:
+            return [{"name": "d", "resourceClaimName": random.choice(named)}]
+        return [{"name": "d", "resourceClaimTemplateName": random.choice(("one", "one", "two", "new"))}]
 
     def create_claim(self) -> None:
-        name, namespace = f"devices-{self._next_number()}", self._dice.choice(_NAMESPACES)
-        count = self._dice.choice((1, 1, 2))
+        name, namespace = f"devices-{self._next_number()}", self._random.choice(_NAMESPACES)
+        count = self._random.choice((1, 1, 2))
         self._log(f"claim {namespace}/{name} for {count} devices")
         body = {"metadata": {"name": name}, "spec": _spec(count)}
         self._local.create(DEVICE_CLAIMS, namespace, body)
 
     def delete_claim(self) -> None:
-        """One that no pod uses: the others are protected, or go with their pods."""
+        """Delete a claim that no pod uses; others are protected or deleted with their pods."""
         used = {
             (pod["metadata"]["namespace"], one.get("resourceClaimName"))
             for pod in self._local.list("pods")
@@ -94,26 +94,26 @@ class DeviceChurn:
             and not one["metadata"].get("deletionTimestamp")
         ]
         if free:
-            claim = self._dice.choice(free)
+            claim = self._random.choice(free)
             self._log(f"claim {claim['metadata']['namespace']}/{claim['metadata']['name']} is deleted")
             self._local.delete(DEVICE_CLAIMS, claim)
 
     def change_devices(self) -> None:
-        """A driver offers other devices than before, or for the first time."""
+        """A driver publishes other devices than before, or its first."""
         pools = [RACK, *(node["metadata"]["name"] for node in self._local.list("nodes"))]
-        self._publish_slices(self._dice.choice(pools))
+        self._publish_slices(self._random.choice(pools))
 
     def on_node_deleted(self, name: str) -> None:
-        """Its slices were owned by it."""
+        """Delete the slices that the node owned."""
         for one in self._local.list(SLICES):
             if one["spec"].get("nodeName") == name:
                 self._local.delete(SLICES, one)
 
     def _publish_slices(self, pool: str) -> None:
-        dice = self._dice
+        random = self._random
         known = self._local.get(SLICES, "", f"{pool}-gpus")
         generation = 1 if known is None else known["spec"]["pool"]["generation"] + 1
-        devices = [self._device(f"g{at}") for at in range(dice.randint(0, 3))]
+        devices = [self._device(f"g{at}") for at in range(random.randint(0, 3))]
         spec: Json = {
             "driver": DRIVER,
             "pool": {"name": pool, "generation": generation, "resourceSliceCount": 1},
@@ -127,11 +127,11 @@ class DeviceChurn:
             self._local.update(SLICES, known, lambda one: {**one, "spec": spec})
 
     def _device(self, name: str) -> Json:
-        dice = self._dice
-        taints = [{"key": "broken", "effect": "NoSchedule"}] if dice.random() < 0.1 else []
+        random = self._random
+        taints = [{"key": "broken", "effect": "NoSchedule"}] if random.random() < 0.1 else []
         return {
             "name": name,
-            "attributes": {"model": {"string": dice.choice(("old", "new"))}},
+            "attributes": {"model": {"string": random.choice(("old", "new"))}},
             **({"taints": taints} if taints else {}),
         }
 

@@ -1,7 +1,7 @@
-"""What befalls the volumes of a churning cluster: claims that come and go, and disks that somebody puts into nodes.
+"""Changes to the volumes of a cluster: claims that come and go, and disks that are added to nodes.
 
-Three classes, as clusters have them: one whose volumes are made where a scheduler wants them, one of disks that are in
-their nodes already, and one whose volumes are made at once. What is made or put in belongs to one node.
+There are three storage classes: volumes provisioned for the node of the first consumer, local
+disks, and volumes provisioned at once. Each volume belongs to one node.
 """
 
 from collections.abc import Callable
@@ -33,14 +33,14 @@ _MODES = ("ReadWriteOnce", "ReadWriteOncePod")
 
 
 class StorageChurn:
-    """`tell` hears what is done. `number` gives one that nobody had before."""
+    """`log` gets a line for each action; `number` returns a number that was not used before."""
 
     def __init__(
-        self, local: LocalClient, dice: Random, *, tell: Callable[[str], None], number: Callable[[], int]
+        self, local: LocalClient, random: Random, *, log: Callable[[str], None], number: Callable[[], int]
     ) -> None:
         self._local = local
-        self._dice = dice
-        self._log = tell
+        self._random = random
+        self._log = log
         self._next_number = number
         self.actions: dict[str, Callable[[], None]] = {
             "create a claim": self.create_claim,
@@ -53,38 +53,38 @@ class StorageChurn:
             self._local.create(STORAGE_CLASSES, "", {**one, "metadata": dict(one["metadata"])})
 
     def populate(self) -> None:
-        """Half of all clusters have volumes from the start."""
-        if self._dice.random() < 0.5:
+        """Half of all clusters start with volumes."""
+        if self._random.random() < 0.5:
             for _ in range(4):
                 self.create_claim()
                 self.add_local_volume()
 
     def volumes_for_pod(self, namespace: str) -> list[Json]:
-        """For the spec of a pod: mostly none."""
+        """The `volumes` of a new pod, mostly empty."""
         claims = [one["metadata"]["name"] for one in self._local.list(CLAIMS, namespace)]
-        if not claims or self._dice.random() >= 0.4:
+        if not claims or self._random.random() >= 0.4:
             return []
-        chosen = self._dice.sample(claims, min(len(claims), self._dice.choice((1, 1, 2))))
+        chosen = self._random.sample(claims, min(len(claims), self._random.choice((1, 1, 2))))
         return [
             {"name": f"v{at}", "persistentVolumeClaim": {"claimName": name}} for at, name in enumerate(chosen)
         ]
 
     def create_claim(self) -> None:
-        dice, name = self._dice, f"claim-{self._next_number()}"
+        random, name = self._random, f"claim-{self._next_number()}"
         namespace, storage_class = (
-            dice.choice(("default", "team-a")),
-            dice.choice((_PROVISIONED, _LOCAL, _IMMEDIATE)),
+            random.choice(("default", "team-a")),
+            random.choice((_PROVISIONED, _LOCAL, _IMMEDIATE)),
         )
         spec = {
             "storageClassName": storage_class,
-            "accessModes": [dice.choice(_MODES)],
-            "resources": {"requests": {"storage": dice.choice(_SIZES)}},
+            "accessModes": [random.choice(_MODES)],
+            "resources": {"requests": {"storage": random.choice(_SIZES)}},
         }
         self._log(f"claim {namespace}/{name} of class {storage_class}")
         self._local.create(CLAIMS, namespace, {"metadata": {"name": name}, "spec": spec})
 
     def delete_claim(self) -> None:
-        """One that no pod uses: the others are protected."""
+        """Delete a claim that no pod uses; the others are protected."""
         used = {
             (pod["metadata"]["namespace"], volume.get("persistentVolumeClaim", {}).get("claimName"))
             for pod in self._local.list("pods")
@@ -96,7 +96,7 @@ class StorageChurn:
             if (one["metadata"]["namespace"], one["metadata"]["name"]) not in used
         ]
         if free:
-            claim = self._dice.choice(free)
+            claim = self._random.choice(free)
             self._log(f"claim {claim['metadata']['namespace']}/{claim['metadata']['name']} is deleted")
             self._local.delete(CLAIMS, claim)
 
@@ -104,12 +104,12 @@ class StorageChurn:
         nodes = [one["metadata"] for one in self._local.list("nodes")]
         if not nodes:
             return
-        name, node = f"disk-{self._next_number()}", self._dice.choice(nodes)["name"]
+        name, node = f"disk-{self._next_number()}", self._random.choice(nodes)["name"]
         here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
         spec = {
             "storageClassName": _LOCAL,
             "accessModes": ["ReadWriteOnce", "ReadWriteOncePod"],
-            "capacity": {"storage": self._dice.choice(_SIZES)},
+            "capacity": {"storage": self._random.choice(_SIZES)},
             "persistentVolumeReclaimPolicy": "Retain",
             "local": {"path": f"/disks/{name}"},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},

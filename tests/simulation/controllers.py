@@ -1,5 +1,6 @@
-"""The controllers of volumes and of claims for devices by themselves, each a moment late: what they do comes between a
-scheduler's decision and its bind."""
+"""The volume and resource claim controllers with a random delay, so that they act between a
+scheduler's decision and its bind.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -18,11 +19,11 @@ Json = dict[str, Any]
 
 
 class DelayedControllers:
-    """From when it is made, inside a loop, until `stop`. `late_s` is the longest that a controller takes to look."""
+    """Runs inside a loop until `stop`. `late_s` is the longest delay of a controller."""
 
-    def __init__(self, server: ApiServer, dice: Random, *, late_s: float = 0.5) -> None:
+    def __init__(self, server: ApiServer, random: Random, *, late_s: float = 0.5) -> None:
         self._local = LocalClient(server)
-        self._dice = dice
+        self._random = random
         self._delay_max_s = late_s
         self._volumes, self._devices = VolumeController(self._local), ResourceClaimController(self._local)
         self._handlers: dict[str, Callable[[Json], None]] = {
@@ -36,8 +37,8 @@ class DelayedControllers:
         ]
 
     def stop(self) -> None:
-        for deafen in self._unsubscribe:
-            deafen()
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
         for handle in self._timers.values():
             handle.cancel()
 
@@ -54,7 +55,7 @@ class DelayedControllers:
     def _enqueue(self, *address: str) -> None:
         plural, namespace, name = address
         if (plural, namespace, name) not in self._timers:
-            late_s = self._dice.uniform(0, self._delay_max_s)
+            late_s = self._random.uniform(0, self._delay_max_s)
             self._timers[plural, namespace, name] = asyncio.get_running_loop().call_later(
                 late_s, self._reconcile, plural, namespace, name
             )
@@ -69,14 +70,14 @@ class DelayedControllers:
             if plural == DEVICE_CLAIMS:
                 self._collect_garbage(obj)
         except StatusError as refusal:
-            if refusal.code not in (404, 409, 422):  # somebody was faster: the next change brings us back
+            if refusal.code not in (404, 409, 422):  # another writer was first; the next change retries
                 raise
 
     def _reconcile_pod(self, obj: Json) -> None:
         self._volumes.handlers["pods"](obj)
         self._devices.reconcile_pod(obj)
 
-    # ── claims go with the pods that they were made for ────────────────────────────────────────────────────────────
+    # ── claims owned by deleted pods ────────────────────────────────────────────────────────────
 
     def _orphaned_claims(self, pod: Json) -> list[tuple[str, str, str]]:
         metadata = pod["metadata"]

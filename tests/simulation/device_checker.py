@@ -1,7 +1,8 @@
-"""What must hold of devices after every change, by the server's objects alone.
+"""Invariants of devices, checked against the server's objects after every change.
 
-A device is one claim's at a time, and a claim keeps the devices that it has until it gives them back; a pod of ours is
-bound only when its claims have their devices, in its node's pool or in that of all nodes, and are reserved for it.
+A device is allocated to one claim at a time. A claim keeps its devices until it is deallocated. Our
+pods are bound after their claims are allocated devices of the node's pool or of the shared pool,
+and reserved for the pod.
 """
 
 from collections.abc import Callable, Collection
@@ -15,11 +16,11 @@ from tests.simulation.churn_devices import RACK
 
 Json = dict[str, Any]
 Device = tuple[str, str, str]
-"""Driver, pool and name."""
+"""Driver, pool and device name."""
 
 
 class DeviceChecker:
-    """`ours` are the schedulerNames of our policies. `fail` gets a sentence for each thing that must not be."""
+    """`ours` are the schedulerNames of our policies. `fail` gets a message for each violation."""
 
     def __init__(self, server: ApiServer, ours: Collection[str], fail: Callable[[str], None]) -> None:
         self._local = LocalClient(server)
@@ -65,14 +66,14 @@ class DeviceChecker:
 
 
 def devices_of(claim: Json) -> list[Device]:
-    """Those that the claim's status says it has."""
+    """The devices in the claim's status."""
     given = (claim.get("status") or {}).get("allocation") or {}
     results = (given.get("devices") or {}).get("results") or ()
     return sorted((one["driver"], one["pool"], one["device"]) for one in results)
 
 
 def claim_name(pod: Json, wanted: Json) -> str | None:
-    """What the claim is called that an entry of the pod's spec wants; None while it is not made."""
+    """The name of the claim for an entry of the pod's spec; None until it is created."""
     made = {
         one["name"]: one.get("resourceClaimName")
         for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()

@@ -1,8 +1,7 @@
-"""What one seed of the simulation is made of: how bad the roads are, how big the cluster, and what befalls it how often.
+"""The fault profile of a seed: how unreliable the network is, how large the cluster, and how often each action happens.
 
-Drawn whole from the seed before anything happens, and different for each: a seed in which everything goes wrong at once
-finds little, because nothing ever gets far enough to be wrong in an interesting way. So each kind of misfortune is
-either absent or, where it is present, frequent.
+A profile is drawn from the seed before the run starts. A seed with every fault at once detects
+little, because no decision gets far enough. So each kind of fault is either absent or frequent.
 """
 
 from collections.abc import Mapping
@@ -12,10 +11,10 @@ from random import Random
 from policysched.sandbox.faults import FaultRates
 
 LATENCY_MAX_S = 1.7
-"""How long a request may be on the road: what a new leader waits beyond the life of a request is two seconds."""
+"""The longest latency of a request. A new leader waits two seconds beyond the timeout of a request."""
 
 ACTIONS: Mapping[str, tuple[float, float]] = {
-    # what the people and the machines around us do: (share of the seeds, weight where it is present)
+    # users and machines: (share of the seeds, weight where present)
     "create a pod": (1.0, 12.0),
     "create an urgent pod": (0.7, 5.0),
     "create a gang": (0.7, 4.0),
@@ -45,7 +44,7 @@ ACTIONS: Mapping[str, tuple[float, float]] = {
     "create a device claim": (0.5, 2.0),
     "delete a device claim": (0.3, 1.0),
     "change devices": (0.5, 2.0),
-    # what befalls ourselves
+    # faults of the scheduler itself
     "kill a scheduler": (0.5, 0.5),
     "stop a scheduler": (0.3, 0.5),
     "cut a scheduler off": (0.3, 0.4),
@@ -54,7 +53,9 @@ ACTIONS: Mapping[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class FaultProfile:
-    """Times in seconds, shares between 0 and 1. `action_weights` are weights; `action_interval_s` is the mean time between two."""
+    """Times in seconds, shares between 0 and 1. `action_weights` are relative weights;
+    `action_interval_s` is the mean time between two actions.
+    """
 
     network_faults: FaultRates
     fault_phase_s: float
@@ -69,68 +70,68 @@ class FaultProfile:
     lease_duration_s: float
     history_changes_max: int
     foreign_bind_interval_s: float | None
-    """Mean time between two binds of another scheduler; None: there is none."""
+    """Mean time between two binds by another scheduler; None: there is none."""
     deleted_in_flight_share: float
-    """Of our binds: how many pods are deleted while their bind is on the road."""
+    """The share of our binds whose pod is deleted while the bind is in flight."""
     killed_in_flight_share: float
-    """Of our binds: after how many the scheduler dies while they are on the road."""
+    """The share of our binds during which the scheduler is killed."""
     metric_latency_s: float
     metric_outage_share: float
     extender_latency_s: float
     extender_outage_share: float
     lease_connection_reliable: bool
-    """Whether the Lease's own connection is spared: else few lead for long, and nobody gets far."""
+    """Whether the Lease's connection has no faults. With faults no replica leads for long."""
     small_nodes: bool
-    """Nodes so small for the pods that most room is somebody's as soon as it is free."""
+    """Nodes so small that freed capacity is used at once."""
 
 
-def draw_fault_profile(dice: Random) -> FaultProfile:
-    """One seed's."""
+def draw_fault_profile(random: Random) -> FaultProfile:
+    """Draw the profile of one seed."""
     deeds = {
-        name: weight * (0.5 + dice.random())
+        name: weight * (0.5 + random.random())
         for name, (share, weight) in ACTIONS.items()
-        if dice.random() < share
+        if random.random() < share
     }
-    fast = dice.random() < 0.6
+    fast = random.random() < 0.6
     return FaultProfile(
-        network_faults=_draw_network_faults(dice),
-        fault_phase_s=dice.uniform(30.0, 90.0),
+        network_faults=_draw_network_faults(random),
+        fault_phase_s=random.uniform(30.0, 90.0),
         action_weights=deeds,
-        action_interval_s=dice.choice((0.4, 0.8, 1.5)),
-        nodes=dice.randint(3, 9),
-        pods=dice.randint(4, 30),
+        action_interval_s=random.choice((0.4, 0.8, 1.5)),
+        nodes=random.randint(3, 9),
+        pods=random.randint(4, 30),
         pods_max=45,
-        replicas=2 if dice.random() < 0.4 else 1,
-        second_replica_from_s=dice.uniform(0.0, 20.0),
-        second_replica_until_s=dice.uniform(40.0, 90.0),
+        replicas=2 if random.random() < 0.4 else 1,
+        second_replica_from_s=random.uniform(0.0, 20.0),
+        second_replica_until_s=random.uniform(40.0, 90.0),
         lease_duration_s=5.0 if fast else 15.0,
-        history_changes_max=dice.choice((2, 10, 10_000)),
-        foreign_bind_interval_s=dice.choice((None, None, 2.0, 6.0)),
-        deleted_in_flight_share=dice.choice((0.0, 0.0, 0.1, 0.3)),
-        killed_in_flight_share=dice.choice((0.0, 0.0, 0.0, 0.04)),
-        metric_latency_s=dice.choice((0.2, 5.0)),
-        metric_outage_share=dice.choice((0.0, 0.0, 0.3)),
-        extender_latency_s=dice.choice((0.1, 1.0)),
-        extender_outage_share=dice.choice((0.0, 0.0, 0.2)),
-        lease_connection_reliable=dice.random() < 0.7,
-        small_nodes=dice.random() < 0.5,
+        history_changes_max=random.choice((2, 10, 10_000)),
+        foreign_bind_interval_s=random.choice((None, None, 2.0, 6.0)),
+        deleted_in_flight_share=random.choice((0.0, 0.0, 0.1, 0.3)),
+        killed_in_flight_share=random.choice((0.0, 0.0, 0.0, 0.04)),
+        metric_latency_s=random.choice((0.2, 5.0)),
+        metric_outage_share=random.choice((0.0, 0.0, 0.3)),
+        extender_latency_s=random.choice((0.1, 1.0)),
+        extender_outage_share=random.choice((0.0, 0.0, 0.2)),
+        lease_connection_reliable=random.random() < 0.7,
+        small_nodes=random.random() < 0.5,
     )
 
 
-def _draw_network_faults(dice: Random) -> FaultRates:
+def _draw_network_faults(random: Random) -> FaultRates:
     def sometimes(share: float, low: float, high: float) -> float:
-        return dice.uniform(low, high) if dice.random() < share else 0.0
+        return random.uniform(low, high) if random.random() < share else 0.0
 
     return FaultRates(
-        latency_s=dice.choice((0.001, 0.01, 0.05)),
-        latency_spread_s=dice.choice((0.0, 0.02, 0.2)),
+        latency_s=random.choice((0.001, 0.01, 0.05)),
+        latency_spread_s=random.choice((0.0, 0.02, 0.2)),
         slow_share=sometimes(0.4, 0.01, 0.1),
-        slow_s=dice.uniform(0.3, LATENCY_MAX_S),
+        slow_s=random.uniform(0.3, LATENCY_MAX_S),
         lost_before_share=sometimes(0.5, 0.02, 0.3),
         lost_after_share=sometimes(0.5, 0.02, 0.3),
         late_share=sometimes(0.5, 0.02, 0.3),
         duplicate_share=sometimes(0.3, 0.01, 0.1),
-        watch_lifetime_s=dice.uniform(1.0, 30.0) if dice.random() < 0.6 else None,
-        truncated_line_share=dice.choice((0.0, 0.5)),
+        watch_lifetime_s=random.uniform(1.0, 30.0) if random.random() < 0.6 else None,
+        truncated_line_share=random.choice((0.0, 0.5)),
         split_share=sometimes(0.3, 0.05, 0.5),
     )

@@ -1,6 +1,7 @@
-"""What must hold once the faults are over and everything had time to come to rest.
+"""Invariants at rest: once the faults are over and the cluster had time to settle.
 
-The cluster is read anew from the server's objects, and the oracle is asked about each pod that still waits.
+The cluster is rebuilt from the server's objects, and the reference implementation evaluates each
+pod that is still pending.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -44,9 +45,11 @@ _DEVICES: dict[str, DeviceKind] = {
 
 
 class LivenessChecker:
-    """One look at the server and at the scheduler that leads. `problems` answers a sentence for each thing that is not
-    as it must be. `expected` are the hashes of the policies that the ConfigMap now has; `disturbed` the gangs that
-    something befell after they were placed. `vetoes` says of a pod's UID and a node whether extenders refuse that."""
+    """One check of the server and of the leading scheduler. `problems` returns a message for each
+    violation. `expected` are the hashes of the ConfigMap's policies; `disturbed` the gangs that
+    lost members or binds after they were placed. `vetoes` tells whether an extender rejects a node
+    for a pod's UID.
+    """
 
     def __init__(
         self,
@@ -83,7 +86,7 @@ class LivenessChecker:
             *self._report_problems(),
         ]
 
-    # ── the scheduler itself ───────────────────────────────────────────────────────────────────────────────────────
+    # ── scheduler ───────────────────────────────────────────────────────────────────────────────────────
 
     def _scheduler_problems(self) -> list[str]:
         core = self._core
@@ -91,10 +94,10 @@ class LivenessChecker:
         found += [
             f"{one.pod.full_name} is still assumed on {one.node}" for one in core.cache.ledger.unconfirmed
         ]
-        found += [f"room of {name} is still held back" for name in self._scheduler.nodes_with_capacity_holds]
-        found += [f"{key} is still promised to a pod" for key in core.cache.volumes.reservations.by_key]
+        found += [f"capacity of {name} is still held" for name in self._scheduler.nodes_with_capacity_holds]
+        found += [f"{key} is still reserved for a pod" for key in core.cache.volumes.reservations.by_key]
         found += [
-            f"devices of {key} are still promised to {pod}"
+            f"devices of {key} are still reserved for {pod}"
             for key, pod in core.cache.devices.unwritten_reservations()
         ]
         found += self._cache_problems()
@@ -119,7 +122,7 @@ class LivenessChecker:
             ("slice", known.devices.slices, fresh.devices.slices),
         ]
         return [
-            f"{what} {key} is {ours.get(key)} in the cache, the server has {its.get(key)}"
+            f"{what} {key} is {ours.get(key)} in the cache and on the server {its.get(key)}"
             for what, ours, its in pairs
             for key in sorted(ours.keys() | its.keys(), key=str)
             if ours.get(key) != its.get(key)
@@ -131,43 +134,48 @@ class LivenessChecker:
             return [f"policies {runs} run, the ConfigMap has {dict(self._expected_hashes)}"]
         return []
 
-    # ── who waits ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── pending pods ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _pending_problems(self) -> list[str]:
         found = []
         gangs: dict[tuple[str, str, str], list[tuple[ObservedPod, GangTerms]]] = {}
         cache = self._cache_from_server()
-        for seen in self._pods:
-            pod = seen.pod
+        for observed in self._pods:
+            pod = observed.pod
             program = self._programs.get(pod.scheduler)
-            if program is None or seen.deleting or seen.finished or (seen.node is None and pod.gates):
+            if (
+                program is None
+                or observed.deleting
+                or observed.finished
+                or (observed.node is None and pod.gates)
+            ):
                 continue
             terms = gang_terms(program, pod, cache.namespaces.get(pod.namespace))
             if terms is not None:
-                gangs.setdefault((pod.scheduler, *terms.key), []).append((seen, terms))
-            elif seen.node is None and (node := self._feasible_node(program, seen, cache)):
-                found.append(f"{pod.full_name} waits and the oracle finds {node}")
+                gangs.setdefault((pod.scheduler, *terms.key), []).append((observed, terms))
+            elif observed.node is None and (node := self._feasible_node(program, observed, cache)):
+                found.append(f"{pod.full_name} is pending and the reference finds {node}")
         for (policy, space, key), members in gangs.items():
             found += self._gang_problems(self._programs[policy], (policy, space, key), members)
         return found
 
-    def _feasible_node(self, program: Program, seen: ObservedPod, cache: ClusterCache) -> str | None:
-        """A node that the pod could have."""
-        said = self._explain(program, seen, cache)
+    def _feasible_node(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> str | None:
+        """A node that is feasible for the pod."""
+        said = self._explain(program, observed, cache)
         if not program.extenders:
             return said.selected
-        return next((node for node in said.feasible if not self._vetoes(seen.pod.uid, node)), None)
+        return next((node for node in said.feasible if not self._vetoes(observed.pod.uid, node)), None)
 
     def _gang_problems(
         self, program: Program, gang: GangKey, members: list[tuple[ObservedPod, GangTerms]]
     ) -> list[str]:
         cache = self._cache_from_server()
-        placed = [(seen, terms) for seen, terms in members if seen.node is not None]
+        placed = [(observed, terms) for observed, terms in members if observed.node is not None]
         due = [
-            (seen, terms)
-            for seen, terms in members
-            if seen.node is None and self._explain(program, seen, cache).pod_refusal is None
-            if seen.pod.uid not in self._failed_gang_pods
+            (observed, terms)
+            for observed, terms in members
+            if observed.node is None and self._explain(program, observed, cache).pod_refusal is None
+            if observed.pod.uid not in self._failed_gang_pods
         ]
         counted = [terms for _, terms in (*placed, *due)]
         minimum = max((terms.minimum for terms in counted), default=0)
@@ -176,17 +184,17 @@ class LivenessChecker:
         in_part = bool(counted) and counted[0].on_timeout is OnTimeout.BEST_EFFORT
         whole = counted and counted[0].mode is GangMode.WHOLE and not in_part
         if whole and 0 < len(placed) < minimum and gang not in self._disturbed:
-            return [f"gang {gang} has {len(placed)} of {minimum} placed, and nothing befell it"]
+            return [f"gang {gang} has {len(placed)} of {minimum} placed, and nothing disturbed it"]
         if vacancies <= 0 or (len(placed) + len(due) < minimum and not in_part):
             return []
         needed = max(0, minimum - len(placed)) if whole else 0
-        for domain in _domains(counted[0].topology, [seen for seen, _ in placed], cache):
-            waiting = [seen for seen, _ in due]
+        for domain in _domains(counted[0].topology, [observed for observed, _ in placed], cache):
+            waiting = [observed for observed, _ in due]
             fits = self._place_members(program, waiting, self._cache_from_server(), domain, keep=bool(whole))[
                 :vacancies
             ]
             if fits and len(fits) >= needed:
-                return [f"gang {gang}: {[pod for pod, _ in fits]} wait and the oracle finds {fits}"]
+                return [f"gang {gang}: {[pod for pod, _ in fits]} are pending and the reference finds {fits}"]
         return []
 
     def _place_members(
@@ -198,30 +206,30 @@ class LivenessChecker:
         *,
         keep: bool,
     ) -> list[tuple[str, NodeName]]:
-        def order(seen: ObservedPod) -> Any:
-            space = cache.namespaces.get(seen.pod.namespace)
-            return order_key(program, seen.pod, space, self._facts(seen.pod.uid), self._now_ns, cache)
+        def order(observed: ObservedPod) -> Any:
+            space = cache.namespaces.get(observed.pod.namespace)
+            return order_key(program, observed.pod, space, self._facts(observed.pod.uid), self._now_ns, cache)
 
         fits = []
-        for seen in sorted(members, key=order):
-            totals = self._explain(program, seen, cache).totals
+        for observed in sorted(members, key=order):
+            totals = self._explain(program, observed, cache).totals
             node = select_node(
                 {NodeName(name): total for name, total in totals.items() if domain is None or name in domain},
-                seen.pod,
+                observed.pod,
             )
             if node is not None:
-                fits.append((seen.pod.full_name, NodeName(node)))
+                fits.append((observed.pod.full_name, NodeName(node)))
                 if keep:
-                    cache.assume(seen.pod, NodeName(node))
+                    cache.assume(observed.pod, NodeName(node))
         return fits
 
-    def _explain(self, program: Program, seen: ObservedPod, cache: ClusterCache) -> PlacementExplanation:
+    def _explain(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> PlacementExplanation:
         return evaluate(
             program,
-            seen.pod,
+            observed.pod,
             cache,
             now_ns=self._now_ns,
-            facts=self._facts(seen.pod.uid),
+            facts=self._facts(observed.pod.uid),
             samples=self._core.samples.of_policy(program.name),
         )
 
@@ -244,27 +252,30 @@ class LivenessChecker:
         for plural, kept in _DEVICES.items():
             for obj in self._local.list(plural):
                 cache.put_device_object(devices.DEVICE_DECODERS[kept](obj))
-        for seen in self._pods:
-            cache.put_pod(seen)
+        for observed in self._pods:
+            cache.put_pod(observed)
         return cache
 
     def _nomination_problems(self) -> list[str]:
-        """Who keeps room of a node waits for somebody who still ends there: else its last attempt has found that
-        nobody is to be evicted for it, or it is held back, and the room is anybody's. Members of a gang that is placed whole
-        wait for one another's."""
-        ending = {seen.node for seen in self._pods if seen.deleting}
+        """A nominated pod waits for a pod that still terminates on its node. Without one, its last
+        attempt found no victims or is in backoff, and the nomination should be cleared. Members of
+        a whole gang wait for each other's victims.
+        """
+        ending = {observed.node for observed in self._pods if observed.deleting}
         nominated = [
-            seen
-            for seen in self._pods
-            if seen.pod.scheduler in self._programs and seen.node is None and not seen.finished
-            if seen.nominated_node is not None
+            observed
+            for observed in self._pods
+            if observed.pod.scheduler in self._programs and observed.node is None and not observed.finished
+            if observed.nominated_node is not None
         ]
-        gangs = [self._all_or_nothing_gang(seen.pod) for seen in nominated]
-        wait = {gang for gang, seen in zip(gangs, nominated, strict=True) if seen.nominated_node in ending}
+        gangs = [self._all_or_nothing_gang(observed.pod) for observed in nominated]
+        wait = {
+            gang for gang, observed in zip(gangs, nominated, strict=True) if observed.nominated_node in ending
+        }
         return [
-            f"{seen.pod.full_name} keeps room of {seen.nominated_node}, where nobody ends"
-            for gang, seen in zip(gangs, nominated, strict=True)
-            if seen.nominated_node not in ending and (gang is None or gang not in wait)
+            f"{observed.pod.full_name} is nominated to {observed.nominated_node}, where no pod terminates"
+            for gang, observed in zip(gangs, nominated, strict=True)
+            if observed.nominated_node not in ending and (gang is None or gang not in wait)
         ]
 
     def _all_or_nothing_gang(self, pod: Pod) -> GangKey | None:
@@ -272,52 +283,54 @@ class LivenessChecker:
         terms = gang_terms(program, pod, space)
         return None if terms is None or terms.mode is not GangMode.WHOLE else (pod.scheduler, *terms.key)
 
-    # ── what was said ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── events and conditions ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _report_problems(self) -> list[str]:
-        """Each pod that waits says why, in the present words; pods that are none of ours were told nothing."""
+        """Each pending pod has a condition with its current reason; pods of unknown schedulers have none."""
         found = []
         about: dict[str, list[str]] = {}
         for event in self._local.list("events"):
             about.setdefault(event["involvedObject"].get("uid", ""), []).append(event["reason"])
-        for obj, seen in zip(self._objects, self._pods, strict=True):
-            reasons = about.get(seen.pod.uid, [])
-            if seen.pod.scheduler == UNKNOWN_SCHEDULER and reasons:
-                found.append(f"{seen.pod.full_name} is nobody's and has events: {reasons}")
-            if seen.pod.scheduler not in self._programs:
+        for obj, observed in zip(self._objects, self._pods, strict=True):
+            reasons = about.get(observed.pod.uid, [])
+            if observed.pod.scheduler == UNKNOWN_SCHEDULER and reasons:
+                found.append(f"{observed.pod.full_name} has an unknown scheduler and has events: {reasons}")
+            if observed.pod.scheduler not in self._programs:
                 continue
-            if reasons.count("Scheduled") > (1 if seen.node is not None or seen.finished else 0):
-                found.append(
-                    f"{seen.pod.full_name} is on {seen.node} and was said to be scheduled: {reasons}"
-                )
-            if seen.node is None and not seen.deleting and not seen.finished:
-                found += self._condition_problems(obj, seen)
+            if reasons.count("Scheduled") > (1 if observed.node is not None or observed.finished else 0):
+                found.append(f"{observed.pod.full_name} is on {observed.node} and has events: {reasons}")
+            if observed.node is None and not observed.deleting and not observed.finished:
+                found += self._condition_problems(obj, observed)
         return found
 
-    def _condition_problems(self, obj: Json, seen: ObservedPod) -> list[str]:
-        condition, uid = scheduled_condition(obj), seen.pod.uid
+    def _condition_problems(self, obj: Json, observed: ObservedPod) -> list[str]:
+        condition, uid = scheduled_condition(obj), observed.pod.uid
         if uid not in self._core.pods:
-            return [f"{seen.pod.full_name} waits and the scheduler does not know it"]
+            return [f"{observed.pod.full_name} is pending and unknown to the scheduler"]
         if condition.get("status") != "False":
-            return [f"{seen.pod.full_name} waits and its PodScheduled is {condition}"]
-        if seen.pod.gates:
+            return [f"{observed.pod.full_name} is pending and its PodScheduled is {condition}"]
+        if observed.pod.gates:
             reason = condition.get("reason")
-            return [] if reason == "SchedulingGated" else [f"{seen.pod.full_name} is gated and says {reason}"]
+            return (
+                []
+                if reason == "SchedulingGated"
+                else [f"{observed.pod.full_name} is gated and its reason is {reason}"]
+            )
         last, shown = self._core.reports.last_report(uid), (condition.get("reason"), condition.get("message"))
-        return [] if shown == last else [f"{seen.pod.full_name} shows {shown}, what was said last is {last}"]
+        return [] if shown == last else [f"{observed.pod.full_name} shows {shown}, the last report is {last}"]
 
 
 def _domains(
     topology: str | None, placed: list[ObservedPod], cache: ClusterCache
 ) -> list[frozenset[NodeName] | None]:
-    """The nodes that a gang may choose from, one set for each domain that is open to it; None: all."""
+    """The nodes that a gang can use, one set for each topology domain; None: all nodes."""
     if topology is None:
         return [None]
     nodes: dict[str, set[NodeName]] = {}
     for name, node in cache.nodes.items():
         if topology in node.labels:
             nodes.setdefault(node.labels[topology], set()).add(name)
-    held = {value: sum(seen.node in names for seen in placed) for value, names in nodes.items()}
+    held = {value: sum(observed.node in names for observed in placed) for value, names in nodes.items()}
     home = max(held, key=lambda value: (held[value], value), default="")
     chosen = [home] if held.get(home) else sorted(nodes)
     return [frozenset(nodes[value]) for value in chosen]

@@ -1,12 +1,13 @@
-"""Every decision put to the oracle, at the moment when it is made and on the cluster as the core then sees it.
+"""Compares every decision with the reference implementation, on the cluster as the core sees it at that moment.
 
-What the plan said of a pod alone is compared as it is said: node, total, how many nodes, and each reason with its
-count. A member of a gang was looked at on an overlay; when it is assumed, the cache is what the overlay was, so it is
-then that the oracle is asked. So it is where room is kept for pods that are nominated to their nodes. Before room is made
-for a gang the oracle is asked whether that is room for the whole of it.
+The verdict of a single pod is compared completely: node, score, feasible count and reason counts. A
+gang member is evaluated on an overlay; the comparison happens when it is assumed, because the cache
+then equals that overlay. The same holds with nominated pods. A preemption for a gang must place all
+of its members.
 
-Who comes first in the queue is compared with the oracle's order; an eviction with what the oracle says of the cluster
-without the victims: the pod fits then, each of them is needed, and no budget is broken where that can be avoided.
+The head of the queue is compared with the reference order. After an eviction the pod must fit
+without the victims, each victim must be needed, and no budget may be violated where another node
+avoids it.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from tests.simulation.churn import PROTECTED_LABEL
 
 
 class OracleChecker:
-    """Listens in on one scheduler. `fail` gets a sentence for each difference."""
+    """Wraps one scheduler. `fail` gets a message for each difference."""
 
     def __init__(self, scheduler: Scheduler, fail: Callable[[str], None]) -> None:
         core = self._core = scheduler._core
@@ -75,17 +76,17 @@ class OracleChecker:
     def _compare(self, pod: Pod, verdict: Verdict, said: PlacementExplanation) -> None:
         if (verdict.pod_refusal is None) != (said.pod_refusal is None):
             self._fail(
-                f"{pod.full_name}: the plan refuses it with {verdict.pod_refusal!r}, the oracle {said.pod_refusal!r}"
+                f"{pod.full_name}: the plan refuses it with {verdict.pod_refusal!r}, the reference {said.pod_refusal!r}"
             )
         elif verdict.selected != said.selected:
-            self._fail(f"{pod.full_name}: the plan chose {verdict.selected}, the oracle {said.selected}")
+            self._fail(f"{pod.full_name}: the plan selects {verdict.selected}, the reference {said.selected}")
         elif said.selected is not None and verdict.score != said.totals[said.selected]:
             self._fail(
-                f"{pod.full_name}: the plan's total is {verdict.score}, the oracle's {said.totals[said.selected]}"
+                f"{pod.full_name}: the plan's score is {verdict.score}, the reference's {said.totals[said.selected]}"
             )
         elif said.pod_refusal is None and verdict.feasible_count != len(said.feasible):
             self._fail(
-                f"{pod.full_name}: the plan finds {verdict.feasible_count} nodes, the oracle {said.feasible}"
+                f"{pod.full_name}: the plan finds {verdict.feasible_count} nodes, the reference {said.feasible}"
             )
         elif (
             said.pod_refusal is None
@@ -93,7 +94,7 @@ class OracleChecker:
             and dict(verdict.reason_counts()) != rejection_counts(said)
         ):
             self._fail(
-                f"{pod.full_name}: the plan counts {dict(verdict.reason_counts())}, the oracle {rejection_counts(said)}"
+                f"{pod.full_name}: the plan counts {dict(verdict.reason_counts())}, the reference {rejection_counts(said)}"
             )
 
     def _check_assume(self, pod: Pod, node: NodeName) -> Any:
@@ -103,7 +104,7 @@ class OracleChecker:
         return self._assume(pod, node)
 
     def _prefer_nominated_node(self, pod: Pod, said: PlacementExplanation) -> PlacementExplanation:
-        """A node that the pod is nominated to comes before all others."""
+        """The nominated node of a pod precedes all others."""
         nominated = self._core.cache.nominated.get(pod.uid)
         node = None if nominated is None else nominated.nominated_node
         return replace(said, selected=node) if node in said.feasible else said
@@ -111,7 +112,9 @@ class OracleChecker:
     def _restrict_to_domain(
         self, pod: Pod, node: NodeName, said: PlacementExplanation
     ) -> PlacementExplanation:
-        """A gang in one domain chooses among the nodes of that, also a member that is nominated to a node of another."""
+        """A gang with a topology selects among the nodes of one domain, even for a member nominated
+        elsewhere.
+        """
         core = self._core
         gang = core.policies.running[pod.scheduler].program.gang
         if gang is None or gang.topology_key is None:
@@ -126,7 +129,7 @@ class OracleChecker:
         return replace(said, feasible=feasible, selected=select_node(inside, pod))
 
     def _check_gang_member(self, pod: Pod, node: NodeName) -> None:
-        """The room that was kept for others, nominated to their nodes, counts as theirs here too."""
+        """Capacity reserved for other nominated pods counts as used."""
         core = self._core
         # Members of its own gang that were nominated have been assumed before it.
         kept = [
@@ -150,69 +153,71 @@ class OracleChecker:
             core.samples.assumed_load.pod_removed(other.uid)
         self.comparisons += 1
         if core.policies.running[pod.scheduler].program.extenders and node in said.feasible:
-            return  # the extenders had their say about which of these it is
+            return  # extenders take part in the selection
         said = self._prefer_nominated_node(pod, self._restrict_to_domain(pod, node, said))
         if said.selected != node:
             why = said.pod_refusal or said.refusals.get(node) or f"its total is {said.totals.get(node)}"
             self._fail(
-                f"{pod.full_name} is to be bound to {node}, the oracle says {said.selected} ({node}: {why})"
+                f"{pod.full_name} is assumed on {node}, the reference selects {said.selected} ({node}: {why})"
             )
 
-    # ── room for a gang ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── preemption for gangs ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _check_gang_preemption(self, gang: QueuedGang, found: GangPlacement, now_ns: int) -> None:
         self._now_ns = now_ns
         self.comparisons += 1
         if len(found.members) < gang.needed_count:
             self._fail(
-                f"gang {gang.name} needs {gang.needed_count} places, and {len(found.members)} are made for it"
+                f"gang {gang.name} needs {gang.needed_count} members placed, and preemption places {len(found.members)}"
             )
         domains = {
-            self._core.cache.nodes[seat.node].labels.get(gang.topology or "") for seat in found.members
+            self._core.cache.nodes[member.node].labels.get(gang.topology or "") for member in found.members
         }
         if gang.topology is not None and len(domains) > 1:
-            self._fail(f"gang {gang.name} is to keep together in {gang.topology}, and gets {domains}")
+            self._fail(f"gang {gang.name} has topology {gang.topology} and gets {domains}")
         self._check_gang_placements(gang, found)
         self._evict_for_gang(gang, found, now_ns)
 
     def _check_gang_placements(self, gang: QueuedGang, found: GangPlacement) -> None:
-        """Its members stand there one after the other, their victims gone, and then everything is as it was."""
+        """Place the members in order without their victims, evaluate each, and restore the ledger."""
         ledger = self._core.cache.ledger
-        laid: list[PodUid] = []
-        lifted: list[tuple[Placement, PlacementState]] = []
+        assumed: list[PodUid] = []
+        removed: list[tuple[Placement, PlacementState]] = []
         for other, node in competing_nominations(
             self._core, gang.representative_pod, excluding=gang.pending_members.keys()
         ):
             ledger.assume(other, node)
-            laid.append(other.uid)
-        for seat in found.members:
-            pod = seat.pod.pod
-            for victim in seat.candidate.victims:
+            assumed.append(other.uid)
+        for member in found.members:
+            pod = member.pod.pod
+            for victim in member.candidate.victims:
                 placement = ledger.placement(victim.uid)
                 if placement is None or victim.priority >= pod.priority or victim.uid in gang.terms:
-                    self._fail(f"{victim.full_name} is to go for {pod.full_name} and must not be")
+                    self._fail(f"{victim.full_name} is a victim of {pod.full_name} and must not be one")
                     continue
-                lifted.append((placement, ledger.state(victim.uid)))
+                removed.append((placement, ledger.state(victim.uid)))
                 ledger.remove(victim.uid)
             said = evaluate(
                 self._core.policies.running[gang.policy].program,
                 pod,
                 self._core.cache,
                 now_ns=self._now_ns,
-                facts=seat.pod.facts,
+                facts=member.pod.facts,
                 samples=self._core.samples.of_policy(gang.policy),
             )
-            if seat.node not in said.feasible:
-                why = said.pod_refusal or said.refusals.get(seat.node)
-                self._fail(f"room is made for {pod.full_name} on {seat.node}, the oracle says {why}")
-            ledger.assume(pod, seat.node)
-            laid.append(pod.uid)
-        for uid in laid:
+            if member.node not in said.feasible:
+                why = said.pod_refusal or said.refusals.get(member.node)
+                self._fail(
+                    f"preemption places {pod.full_name} on {member.node}, the reference rejects it: {why}"
+                )
+            ledger.assume(pod, member.node)
+            assumed.append(pod.uid)
+        for uid in assumed:
             ledger.withdraw(uid)
-        for placement, state in lifted:
+        for placement, state in removed:
             ledger._put_placement(placement, state)
 
-    # ── who comes first ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── queue order ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_advance(self, now_ns: int) -> None:
         self._now_ns = now_ns
@@ -230,7 +235,7 @@ class OracleChecker:
                 and other.ordered_last == unit.ordered_last
                 and self._order_key(other) < first
             ):
-                self._fail(f"{unit} goes before {other}, the oracle has it the other way round")
+                self._fail(f"{unit} goes before {other}, the reference has the reverse order")
         return unit
 
     def _order_key(self, unit: QueueEntry) -> Any:
@@ -239,34 +244,34 @@ class OracleChecker:
         program = core.policies.running[unit.policy].program
         return order_key(program, pod, core.namespace_of(pod), known.facts, self._now_ns, core.cache)
 
-    # ── who has to go ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── evictions ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def check_eviction(self, evict: Evict) -> None:
-        """It was decided a moment ago."""
+        """Called right after the decision."""
         core, pod = self._core, self._core.pods[evict.uid].pod
         victims = {one.uid for one in evict.victims}
         gang = core.gangs.gang_of(pod.uid)
         if not victims or (gang is not None and gang.mode is GangMode.WHOLE):
             self._victims |= victims
-            return  # of a gang that is placed whole no member's place can be judged by itself: see `_check_gang_preemption`
-        ending = {seen.pod.uid for seen in core.cache.pods.values() if seen.deleting}
+            return  # whole gangs: see `_check_gang_preemption`
+        ending = {observed.pod.uid for observed in core.cache.pods.values() if observed.deleting}
         ending |= self._victims & core.cache.pods.keys()
         self._victims |= victims
         who = f"{pod.full_name} evicts {sorted(one.name for one in evict.victims)} on {evict.node}"
         if evict.node not in self._feasible(pod, self._cache_without(victims | ending)):
-            self._fail(f"{who}, and does not fit there without them")
+            self._fail(f"{who}, and does not fit there without its victims")
         if ending or any(uid != pod.uid for uid in core.cache.nominated):
-            return  # more is going on than can be thought through here
+            return  # overlapping preemptions are not judged
         for victim in sorted(victims):
             if evict.node in self._feasible(pod, self._cache_without(victims - {victim})):
-                self._fail(f"{who}, of whom {core.cache.pods[victim].pod.full_name} need not go")
+                self._fail(f"{who}, of which {core.cache.pods[victim].pod.full_name} is not needed")
         if any(self._is_counted_by_budget(core.cache.pods[uid].pod, allowed=0) for uid in victims):
             harmless = [node for node in core.cache.nodes if self._is_feasible_within_budgets(pod, node)]
             if harmless:
-                self._fail(f"{who}, which breaks a budget, and on {harmless} none would have been broken")
+                self._fail(f"{who}, which violates a budget, and {harmless} would violate none")
 
     def _is_feasible_within_budgets(self, pod: Pod, node: NodeName) -> bool:
-        """Whether the pod fits on the node once those are gone who may go and whom no budget counts."""
+        """Whether the pod fits without the possible victims that no budget covers."""
         core = self._core
         may_go = {
             other.uid
@@ -277,7 +282,7 @@ class OracleChecker:
         return bool(may_go) and node in self._feasible(pod, self._cache_without(may_go))
 
     def _is_counted_by_budget(self, pod: Pod, *, allowed: int = 2**31) -> bool:
-        """Whether a budget counts the pod that allows at most so many disruptions."""
+        """Whether a budget that allows at most `allowed` disruptions covers the pod."""
         return any(
             one.namespace == pod.namespace
             and one.selector is not None
@@ -288,10 +293,8 @@ class OracleChecker:
 
     def _cache_without(self, uids: set[PodUid]) -> ClusterCache:
         known = self._core.cache
-        del known.assume  # our own ear is not to be copied with it
-        selectors = (
-            known.devices.allocation_cache.selectors
-        )  # what is compiled in C++ cannot be copied, and need not
+        del known.assume  # the wrapper is not copied
+        selectors = known.devices.allocation_cache.selectors  # compiled in C++ and cannot be copied
         cache = deepcopy(known, {id(selectors): selectors})
         known.assume = self._check_assume  # type: ignore[method-assign]
         for uid in sorted(uids):
@@ -312,7 +315,7 @@ class OracleChecker:
 
 
 def rejection_counts(said: PlacementExplanation) -> dict[str, int]:
-    """For each reason the nodes that it refuses, a node counted under the first rule that refuses it."""
+    """The number of nodes for each reason; a node counts under the first rule that rejects it."""
     found: dict[str, int] = {}
     for refusals in said.refusals.values():
         for group in refusals[0].event_reasons:

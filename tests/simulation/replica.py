@@ -1,7 +1,7 @@
-"""One replica of the scheduler in the simulated world: the program's own composition, restarted whenever it ends.
+"""One replica of the scheduler: the product's own composition, restarted whenever it exits.
 
-Its requests travel on roads with faults. When it is killed, what it had sent travels on, as packets do; what it kept
-in memory is lost.
+Its requests pass through a network with faults. When it is killed, requests in flight still arrive;
+its memory is lost.
 """
 
 import asyncio
@@ -33,100 +33,103 @@ from policysched.sandbox.faults import FaultInjector
 from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.commands import Bind, Prebind
 from policysched.scheduler.limits import SchedulerLimits
-from tests.simulation.extender import PEER, PretendExtender
+from tests.simulation.fake_extender import PEER, FakeExtender
 from tests.simulation.fault_profile import FaultProfile
-from tests.simulation.listening import Listening
 from tests.simulation.safety_checker import SafetyChecker
+from tests.simulation.step_checker import StepChecker
 
 POLICIES = NamespacedName("kube-system", "policies")
 LAST_GOOD = NamespacedName("kube-system", "policies-last-good")
 
 
-class Surroundings(Protocol):
-    """What a replica needs of the world."""
+class ReplicaWorld(Protocol):
+    """The parts of the world that a replica uses."""
 
     server: ApiServer
-    watchman: SafetyChecker
-    weather: FaultProfile
+    safety_checker: SafetyChecker
+    profile: FaultProfile
 
     def now_ns(self) -> int: ...
-    def dice(self, name: str) -> Random: ...
+    def random_stream(self, name: str) -> Random: ...
     def fail(self, words: str) -> None: ...
-    def tell(self, words: str) -> None: ...
+    def log(self, words: str) -> None: ...
     def bound(self, replica: "Replica", bind: Bind) -> None: ...
     def preparing(self, replica: "Replica", prepare: Prebind) -> None: ...
     async def compile_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle: ...
     def samples(self) -> Any: ...
-    def extender(self) -> PretendExtender: ...
+    def extender(self) -> FakeExtender: ...
 
 
-class Road:
-    """A transport whose owner can die: nothing new leaves, what is under way arrives."""
+class ProcessTransport:
+    """A transport whose process can die: no new request leaves, requests in flight arrive."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
-        self._under_way: set[asyncio.Future[ApiResponse]] = set()
+        self._in_flight: set[asyncio.Future[ApiResponse]] = set()
         self.dead = False
 
     async def request(self, request: ApiRequest) -> ApiResponse:
         if self.dead:
             raise TransportError("this process is dead")
-        travelling = asyncio.ensure_future(self._inner.request(request))
-        self._under_way.add(travelling)
-        travelling.add_done_callback(self._arrived)
-        return await asyncio.shield(travelling)
+        response = asyncio.ensure_future(self._inner.request(request))
+        self._in_flight.add(response)
+        response.add_done_callback(self._answered)
+        return await asyncio.shield(response)
 
-    def _arrived(self, travelling: asyncio.Future[ApiResponse]) -> None:
-        self._under_way.discard(travelling)
-        if not travelling.cancelled():
-            travelling.exception()  # whoever sent it may not be there any more to hear of it
+    def _answered(self, response: asyncio.Future[ApiResponse]) -> None:
+        self._in_flight.discard(response)
+        if not response.cancelled():
+            response.exception()  # the sender may be gone; mark the exception as retrieved
 
     def stream(self, request: ApiRequest) -> AbstractAsyncContextManager[ApiStream]:
         return self._inner.stream(request)
 
 
 class Replica:
-    """`run` until cancelled. `app` is the present life's."""
+    """`run` until cancelled. `app` is the current process."""
 
-    def __init__(self, name: str, world: Surroundings, faults: FaultInjector) -> None:
+    def __init__(self, name: str, world: ReplicaWorld, faults: FaultInjector) -> None:
         self.name = name
         self._world = world
         self.faults = faults
         self._transport = MemoryTransport(world.server, faults=faults)
         self._lease_transport = MemoryTransport(
-            world.server, faults=None if world.weather.lease_connection_reliable else faults
+            world.server, faults=None if world.profile.lease_connection_reliable else faults
         )
-        self._dice = world.dice(f"{name}")
-        self._life = 0
-        self._road, self._lease_road = Road(self._transport), Road(self._lease_transport)
+        self._random = world.random_stream(f"{name}")
+        self._starts = 0
+        self._road, self._lease_road = (
+            ProcessTransport(self._transport),
+            ProcessTransport(self._lease_transport),
+        )
         self._task: asyncio.Task[ExitReason] | None = None
         self.app: SchedulerApp | None = None
-        self.deaths = 0
+        self.exits = 0
         self.asked = 0
 
-    # ── from outside ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── control ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def kill(self) -> None:
-        """It dies on the spot."""
+        """Kill the process without a shutdown."""
         if self._task is None or self._task.done() or self.app is None:
             return
-        self._world.tell(f"{self.name} is killed")
-        self._mourn(self.app)
-        self._die()
+        self._world.log(f"{self.name} is killed")
+        self._mark_gangs_disturbed(self.app)
+        self._cut_transports()
 
     def stop(self) -> None:
-        """It is asked to end, as by SIGTERM."""
+        """Request a shutdown, as by SIGTERM."""
         if self.app is not None and self._task is not None and not self._task.done():
-            self._world.tell(f"{self.name} is to stop")
+            self._world.log(f"{self.name} is to stop")
             self.app.request_stop()
 
     def cut_off(self, span_s: float) -> None:
-        """Nothing of it reaches the server for a while."""
-        self._world.tell(f"{self.name} is cut off for {span_s:.1f} s")
+        """Refuse all requests for a while."""
+        self._world.log(f"{self.name} is cut off for {span_s:.1f} s")
         for transport in (self._transport, self._lease_transport):
             transport.refuse_for(span_s)
 
-    def _die(self) -> None:
+    def _cut_transports(self) -> None:
         self._road.dead = self._lease_road.dead = True
         if self._task is not None:
             self._task.cancel()
@@ -136,32 +139,35 @@ class Replica:
         return self.app is not None and self.app.leadership_status is LeadershipStatus.LEADING
 
     @property
-    def lost_words(self) -> bool:
-        """Whether something that was to be said may not have been: somebody died, or gave a write up."""
-        if self.deaths or self.app is None:
-            return bool(self.deaths)
+    def may_have_lost_reports(self) -> bool:
+        """Whether an event or condition can be missing because a process exited or gave up a write."""
+        if self.exits or self.app is None:
+            return bool(self.exits)
         counts = self.app.reporter.counts
         return bool(counts.failed or counts.dropped)
 
-    # ── its lives ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── processes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
         try:
             while True:
-                await self._live()
-                await asyncio.sleep(self._dice.uniform(0.2, 2.0))
+                await self._run_once()
+                await asyncio.sleep(self._random.uniform(0.2, 2.0))
         finally:
-            self._die()
+            self._cut_transports()
             if self._task is not None:
                 await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _live(self) -> None:
-        self._life += 1
-        identity = f"{self.name}-{self._life}"
-        self._road, self._lease_road = Road(self._transport), Road(self._lease_transport)
+    async def _run_once(self) -> None:
+        self._starts += 1
+        identity = f"{self.name}-{self._starts}"
+        self._road, self._lease_road = (
+            ProcessTransport(self._transport),
+            ProcessTransport(self._lease_transport),
+        )
         kept = self._kept_policies()
         app = self.app = self._app(identity)
-        listening = Listening(
+        listening = StepChecker(
             app,
             self._world,
             self.name,
@@ -171,29 +177,29 @@ class Replica:
             kept,
         )
         self._task = asyncio.create_task(app.run(), name=identity)
-        self._world.tell(f"{identity} starts")
+        self._world.log(f"{identity} starts")
         await asyncio.wait((self._task,))
-        self.asked += listening.second_opinion.comparisons
+        self.asked += listening.oracle_checker.comparisons
         if self._task.cancelled():
-            self.deaths += 1
+            self.exits += 1
             return
         error = self._task.exception()
         if error is not None:
             for line in traceback.format_exception(error):
-                self._world.tell(line.rstrip())
+                self._world.log(line.rstrip())
             self._world.fail(f"{identity} crashed: {error!r}")
             raise error
         outcome = self._task.result()
-        self._world.tell(f"{identity} ended: {outcome.name}")
-        self.deaths += 1
+        self._world.log(f"{identity} ended: {outcome.name}")
+        self.exits += 1
         if outcome is not ExitReason.STOPPED or app.binder.in_flight:
-            self._mourn(app)
+            self._mark_gangs_disturbed(app)
         if outcome is ExitReason.NOTHING_TO_RUN and kept:
-            self._world.fail(f"{identity} found nothing to run, and {kept} were kept")
+            self._world.fail(f"{identity} found nothing to run, and {kept} were saved")
 
     def _app(self, identity: str) -> SchedulerApp:
         world, loop = self._world, asyncio.get_running_loop()
-        duration_s = world.weather.lease_duration_s
+        duration_s = world.profile.lease_duration_s
         lease = LeaseSettings(
             duration_s=duration_s,
             renew_deadline_s=duration_s * 2 / 3,
@@ -206,7 +212,7 @@ class Replica:
             identity=identity,
             monotonic_s=loop.time,
             now_ns=world.now_ns,
-            random=world.dice(f"{identity}/lease"),
+            random=world.random_stream(f"{identity}/lease"),
         )
         settings = Settings(
             policies=POLICIES,
@@ -222,7 +228,7 @@ class Replica:
             compile_texts=world.compile_texts,
             now_ns=world.now_ns,
             monotonic_s=loop.time,
-            random=lambda name: world.dice(f"{identity}/{name}"),
+            random=lambda name: world.random_stream(f"{identity}/{name}"),
             identity=identity,
             samples=world.samples(),
             extenders={PEER.name: world.extender()},
@@ -230,7 +236,7 @@ class Replica:
         return SchedulerApp(settings, runtime)
 
     def _kept_policies(self) -> list[str]:
-        """By name, those of which a text is kept that still checks."""
+        """The names of the saved policies that are still valid."""
         store = self._world.server.store
         found = store.get(
             self._world.server.kind("configmaps").stored_as, (LAST_GOOD.namespace, LAST_GOOD.name)
@@ -238,10 +244,10 @@ class Replica:
         keys = [] if found is None else sorted(found.obj.get("data") or {})
         return [key.removesuffix(POLICY_SUFFIX) for key in keys if key.endswith(POLICY_SUFFIX)]
 
-    def _mourn(self, app: SchedulerApp) -> None:
-        """Binds of this life may be carried out or not: nobody is left to see to it."""
+    def _mark_gangs_disturbed(self, app: SchedulerApp) -> None:
+        """Binds in flight may or may not take effect, and no process follows them up."""
         for flight in app.scheduler._core.binds.in_flight.values():
-            self._world.watchman.mark_disturbed(flight.pod.pod)
+            self._world.safety_checker.mark_disturbed(flight.pod.pod)
 
 
 __all__ = ["LAST_GOOD", "POLICIES", "Replica"]

@@ -1,7 +1,7 @@
-"""What must hold of volumes and devices that are promised and not yet bound: each is one claim's.
+"""Invariants of reserved volumes and devices: each is reserved for one claim.
 
-The API server would refuse a volume's second claim, so its objects do not show a promise that was made twice; nor do they
-show yet which devices are on their way into a claim.
+The server's objects cannot show a violation: the API server refuses a volume's second claim, and
+devices that are not written yet are not visible.
 """
 
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from policysched.scheduler.scheduler import Scheduler
 
 
 def duplicate_reservations(scheduler: Scheduler) -> list[str]:
-    """A sentence for each volume and each device that is on its way to two claims."""
+    """A message for each volume and each device that is reserved for two claims."""
     promised: dict[Any, set[str]] = {}
     for thing, claim in _reservations(scheduler):
         promised.setdefault(thing, set()).add(claim)
     return [
-        f"{thing} is promised to {len(claims)} claims: {sorted(claims)}"
+        f"{thing} is reserved for {len(claims)} claims: {sorted(claims)}"
         for thing, claims in promised.items()
         if len(claims) > 1
     ]

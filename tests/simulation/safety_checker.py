@@ -1,11 +1,12 @@
-"""What must hold after every change of the server's objects, recounted from them alone.
+"""Invariants that hold after every change, recomputed from the server's objects.
 
-No node holds more of our pods than it has room for, and no port twice; a pod of ours is on a node only because we said
-so, and ends for another only because we said so, who has a higher priority and whose policy allows it; a bound pod is
-never again said to be unschedulable; pods that are none of ours stay as they are.
+The requests of our pods fit on their node, and no host port is used twice. Our pods are bound and
+evicted only by our decisions; victims have a lower priority and satisfy the policy. A bound pod is
+never reported as unschedulable. Pods of other schedulers are not changed.
 
-Room is counted among our own pods, since another scheduler may fill a node between our decision and our bind. A node
-that is made smaller, or comes back smaller, counts with the most that it ever had, since pods may have been on the road.
+Only our own pods count, because another scheduler can fill a node between our decision and our
+bind. A node that shrinks, or returns smaller, counts with its largest size, because binds may have
+been in flight.
 """
 
 from collections.abc import Callable, Collection
@@ -23,16 +24,17 @@ from tests.simulation.churn import OTHER_SCHEDULER, PROTECTED_LABEL
 
 Json = dict[str, Any]
 GANG_FAILED_MESSAGE = "recreate its pods to try again"
-"""What a member of a gang says whose policy does not try again (`on_timeout = fail`)."""
+"""In the condition of a member of a failed gang (`on_timeout = fail`)."""
 
 GangKey = tuple[str, str, str]
 """schedulerName, namespace and the label `group`."""
 
 
 class SafetyChecker:
-    """`ours` are the schedulerNames of our policies. `fail` gets a sentence for each thing that must not be.
-    `gang_timeout_s`: no gang fails for good before that. No policy lets pods be evicted that have the label `keep`,
-    and only those of `evicts_anybody` pods of another schedulerName."""
+    """`ours` are the schedulerNames of our policies. `fail` gets a message for each violation. No
+    gang fails within `gang_timeout_s`. No policy evicts pods with the label `keep`; only those in
+    `evicts_anybody` evict pods of other schedulers.
+    """
 
     def __init__(
         self,
@@ -60,11 +62,11 @@ class SafetyChecker:
         self._local.listen("pods", self._pod_changed)
 
     def record_bind(self, bind: Bind, by: str) -> None:
-        """One of us decided this, in the life of that name."""
+        """Called for each decision with the identity of the process."""
         self._decided_nodes.setdefault(bind.uid, {})[bind.node] = self._last_decider = by
 
     def record_eviction(self, evict: Evict) -> None:
-        """One of us decided this."""
+        """Called for each preemption decision."""
         pods = {obj["metadata"]["uid"]: obj for obj in self._local.list("pods")}
         preemptor = pods.get(evict.uid)
         for victim in evict.victims:
@@ -72,7 +74,7 @@ class SafetyChecker:
             obj = pods.get(victim.uid)
             if obj is None or preemptor is None:
                 continue
-            who = f"{_name(obj)} is to end for {_name(preemptor)}"
+            who = f"{_name(obj)} is a victim of {_name(preemptor)}"
             if obj["spec"]["priority"] >= preemptor["spec"]["priority"]:
                 self._fail(f"{who}, whose priority is not higher")
             scheduler = preemptor["spec"]["schedulerName"]
@@ -80,12 +82,12 @@ class SafetyChecker:
                 scheduler not in self._cross_scheduler_preemptors
                 and obj["spec"]["schedulerName"] != scheduler
             ):
-                self._fail(f"{who} and is of {obj['spec']['schedulerName']}")
+                self._fail(f"{who} and has scheduler {obj['spec']['schedulerName']}")
             if PROTECTED_LABEL in (obj["metadata"].get("labels") or {}):
-                self._fail(f"{who}, and its label {PROTECTED_LABEL} forbids that")
+                self._fail(f"{who}, and its label {PROTECTED_LABEL} protects it")
 
     def mark_disturbed(self, pod: Pod) -> None:
-        """Something happened to the pod, or to who was binding it, that may leave its gang incomplete."""
+        """Exempt the pod's gang: a deletion or a failed process can leave it incomplete."""
         if "group" in pod.labels:
             self.disturbed_gangs.add((pod.scheduler, pod.namespace, pod.labels["group"]))
 
@@ -100,7 +102,7 @@ class SafetyChecker:
     def _pod_changed(self, change: StoreChange) -> None:
         obj = change.entry.obj
         if is_preempted(obj) and obj["metadata"]["uid"] not in self._victims:
-            self._fail(f"{_name(obj)} was evicted, and we decided nothing of the kind")
+            self._fail(f"{_name(obj)} was evicted without a decision")
         if obj["spec"]["schedulerName"] not in self._own_schedulers:
             self._check_foreign_pod(change)
             return
@@ -120,7 +122,7 @@ class SafetyChecker:
             self._fail(f"{_name(obj)} is on {node} and its PodScheduled is {scheduled_condition(obj)}")
 
     def _check_gang_timeout(self, obj: Json) -> None:
-        """A gang that fails for good has had its time, counted from its first member ever."""
+        """A gang fails only after its timeout, counted from its first member."""
         labels = obj["metadata"].get("labels") or {}
         if "group" not in labels:
             return
@@ -130,17 +132,17 @@ class SafetyChecker:
             GANG_FAILED_MESSAGE in scheduled_condition(obj).get("message", "")
             and age_s < self._gang_timeout_s
         ):
-            self._fail(f"{_name(obj)} was told that its gang has failed for good after {age_s:.1f} s")
+            self._fail(f"{_name(obj)} reports its gang as failed after {age_s:.1f} s")
 
     def _check_bind(self, obj: Json, node: str) -> None:
         uid = obj["metadata"]["uid"]
         self.bound_at_s[uid] = self._local.now()
         ordered = self._decided_nodes.get(uid, {})
         if node not in ordered:
-            self._fail(f"{_name(obj)} is on {node}, we decided on {sorted(ordered) or 'nothing'}")
+            self._fail(f"{_name(obj)} is on {node}, our decision was {sorted(ordered) or 'nothing'}")
         elif ordered[node] != self._last_decider:
             self._fail(
-                f"{_name(obj)} is on {node} by {ordered[node]}, after {self._last_decider} has decided"
+                f"{_name(obj)} is on {node} by {ordered[node]}, after a decision of {self._last_decider}"
             )
         usage = NodeUsage()
         for other in self._local.list("pods"):
@@ -153,14 +155,12 @@ class SafetyChecker:
     def _check_capacity(self, node: NodeName, usage: NodeUsage) -> None:
         has = self._allocatable_max.get(node)
         if has is None:
-            self._fail(f"a pod is bound to {node}, which never was")
+            self._fail(f"a pod is bound to {node}, which never existed")
             return
         wanted = {**usage.requested, "pods": len(usage.pods)}
         for resource, amount in wanted.items():
             if amount > has.get(resource, 0):
-                self._fail(
-                    f"{node} holds {amount} of {resource} in pods of ours and has {has.get(resource, 0)}"
-                )
+                self._fail(f"{node} holds {amount} of {resource} in our pods and has {has.get(resource, 0)}")
         ports = [port for pod in usage.pods.values() for port in pod.host_ports]
         if len(set(ports)) < len(ports):
             self._fail(f"{node} has a host port twice: {ports}")
@@ -168,10 +168,10 @@ class SafetyChecker:
     def _check_foreign_pod(self, change: StoreChange) -> None:
         obj = change.entry.obj
         if obj["spec"].get("nodeName") and obj["spec"]["schedulerName"] != OTHER_SCHEDULER:
-            self._fail(f"{_name(obj)} is nobody's and was bound to {obj['spec']['nodeName']}")
+            self._fail(f"{_name(obj)} has an unknown scheduler and was bound to {obj['spec']['nodeName']}")
         condition = scheduled_condition(obj)
         if condition.get("status") == "False" and condition.get("reason") != "SchedulingGated":
-            self._fail(f"{_name(obj)} is not ours and was told {condition}")
+            self._fail(f"{_name(obj)} has an unknown scheduler and its condition is {condition}")
 
     def _pod(self, obj: Json) -> Pod:
         uid = obj["metadata"]["uid"]
@@ -182,13 +182,13 @@ class SafetyChecker:
 
 
 def scheduled_condition(obj: Json) -> Json:
-    """A pod's condition PodScheduled; empty where it has none."""
+    """The PodScheduled condition of a pod; empty if it has none."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((one for one in conditions if one["type"] == "PodScheduled"), {})
 
 
 def is_preempted(obj: Json) -> bool:
-    """Whether a scheduler has marked the pod to end for another."""
+    """Whether a scheduler marked the pod as a preemption victim."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return any(one.get("reason") == "PreemptionByScheduler" for one in conditions)
 

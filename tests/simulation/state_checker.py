@@ -1,8 +1,7 @@
-"""What must hold of the values that a policy keeps (`state`), recounted from the server's pods.
+"""Invariants of the values that a policy keeps (`state`), recomputed from the server's pods.
 
-The state that is watched begins at 0 and goes half of the way to 1 with each run that ended, so a value tells how many
-runs it was fed. It is never fed more of them than there were; and what was once written down is never less later, unless
-somebody forgot.
+The state starts at 0 and moves half of the way to 1 with each finished run, so a value is a number
+of runs. It never exceeds the finished runs, and a saved value never decreases.
 """
 
 import math
@@ -21,13 +20,14 @@ StateCell = tuple[str, str]
 
 
 def run_count(value: float) -> int:
-    """How many runs such a value was fed."""
+    """The number of runs that a value stands for."""
     return round(-math.log2(1.0 - value))
 
 
 class StateChecker:
-    """State `state` of `policy`, by the label `key` of its pods ("none" without it), as the ConfigMap `kept` has it. `fail`
-    gets a sentence for each thing that must not be."""
+    """Checks state `state` of `policy`, keyed by the pod label `key` ("none" without it), as saved
+    in the ConfigMap `kept`. `fail` gets a message for each violation.
+    """
 
     def __init__(
         self,
@@ -66,22 +66,24 @@ class StateChecker:
         for cell, fed in now.items():
             ended = len(self._finished_pods.get(cell, ()))
             if fed > ended:
-                self._fail(f"{self._state} of {cell} was fed {fed} runs, and {ended} have ended")
+                self._fail(f"{self._state} of {cell} counts {fed} runs, and {ended} have finished")
         for cell, before in self._runs_max.items():
             if now.get(cell, 0) < before:
-                self._fail(f"{self._state} of {cell} was kept with {before} runs and has {now.get(cell, 0)}")
+                self._fail(
+                    f"{self._state} of {cell} was stored with {before} runs and has {now.get(cell, 0)}"
+                )
         self._runs_max.update(now)
 
     def problems(self, held: Mapping[StateCell, float]) -> list[str]:
-        """What is wrong with what the leader holds: the next that is written down would be."""
+        """The violations of the values in the leader's memory, which are saved next."""
         now = {cell: run_count(value) for cell, value in held.items()}
         fed = [
-            f"{self._state} of {cell} was fed {now[cell]} runs, and {len(self._finished_pods.get(cell, ()))} have ended"
+            f"{self._state} of {cell} counts {now[cell]} runs, and {len(self._finished_pods.get(cell, ()))} have finished"
             for cell in now
             if now[cell] > len(self._finished_pods.get(cell, ()))
         ]
         return fed + [
-            f"{self._state} of {cell} was kept with {before} runs and is held with {now.get(cell, 0)}"
+            f"{self._state} of {cell} was stored with {before} runs and is in memory with {now.get(cell, 0)}"
             for cell, before in self._runs_max.items()
             if now.get(cell, 0) < before
         ]

@@ -1,4 +1,4 @@
-"""What seeds have found, or were looking for, told as stories: small worlds in which it happens every time."""
+"""Scenarios that seeds have found or cover too rarely: small worlds in which they happen every time."""
 
 import asyncio
 from dataclasses import replace
@@ -11,39 +11,31 @@ from policysched.runtime.scheduler_app import ExitReason, SchedulerApp
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector
 from policysched.scheduler.kubelet_rejections import KubeletRejections
 from tests.simulation.replica import Replica
-from tests.simulation.stories_leaders import (
-    a_late_bind_and_a_rival,
-    a_new_leader_does_not_wait,
-    a_policy_breaks_and_the_leader_dies,
+from tests.simulation.scenario import BETA, GAMMA, DelayedBindTransport, Scenario, play, play_unchanged
+from tests.simulation.scenarios_leaders import (
+    a_late_bind_competes_with_an_urgent_pod,
+    a_policy_breaks_and_the_leader_is_killed,
 )
-from tests.simulation.story import BETA, GAMMA, Held, Story, told
 
-# ── a leader dies while its bind is on the road ────────────────────────────────────────────────────────────────────────
-
-
-def test_a_new_leader_decides_only_after_what_the_dead_one_sent_has_landed() -> None:
-    world = told(a_late_bind_and_a_rival)
-
-    assert world.where() == {"slow": "a", "rival": None}
-    assert world.wrong == []
+# ── a leader is killed while its bind is in flight ────────────────────────────────────────────────────────────────────────
 
 
-def test_a_new_leader_that_does_not_wait_for_the_dead_ones_binds_is_found_out() -> None:
-    with a_new_leader_does_not_wait():
-        world = told(a_late_bind_and_a_rival)
+def test_a_new_leader_decides_only_after_the_binds_of_the_former_one() -> None:
+    world = play_unchanged(a_late_bind_competes_with_an_urgent_pod)
 
-    assert any("a holds 2000 of cpu" in words for words in world.wrong)
-
-
-# ── a pod by the same name ─────────────────────────────────────────────────────────────────────────────────────────────
+    assert world.nodes_by_pod() == {"slow": "a", "rival": None}
+    assert world.problems == []
 
 
-async def _made_anew_in_flight(world: Story) -> None:
+# ── a pod of the same name ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _a_pod_is_recreated_during_its_bind(world: Scenario) -> None:
     world.policies(beta=BETA)
     world.node("a", cpu="4")
     world.start("leader")
-    assert world.road is not None
-    world.road.late.add("web")
+    assert world.transport is not None
+    world.transport.late.add("web")
     world.pod("web", cpu="1")
     await world.until(lambda: world.decided("web"), "the first decision")
 
@@ -59,43 +51,43 @@ async def _made_anew_in_flight(world: Story) -> None:
     await asyncio.sleep(20.0)
 
 
-def test_a_bind_of_a_pod_that_is_gone_does_not_place_another_one_of_its_name() -> None:
-    world = told(_made_anew_in_flight)
+def test_a_bind_of_a_deleted_pod_does_not_place_a_new_pod_of_the_same_name() -> None:
+    world = play(_a_pod_is_recreated_during_its_bind)
 
-    assert world.where() == {"web": None}
-    assert world.wrong == []
-
-
-# ── half a gang ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    assert world.nodes_by_pod() == {"web": None}
+    assert world.problems == []
 
 
-def test_a_gang_that_a_dead_leader_placed_in_part_is_completed_by_the_next() -> None:
-    async def story(world: Story) -> None:
+# ── a partially bound gang ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_gang_that_a_killed_leader_placed_partially_is_completed_by_the_next() -> None:
+    async def script(world: Scenario) -> None:
         world.policies(gamma=GAMMA)
         for name in ("a", "b"):
             world.node(name, cpu="1")
         leader = world.start("leader")
-        assert world.road is not None
-        world.road.lost.add("two")
+        assert world.transport is not None
+        world.transport.lost.add("two")
         for name in ("one", "two"):
             world.pod(name, cpu="1", scheduler="gamma", labels={"group": "pair", "least": "2"})
-        await world.until(lambda: world.where()["one"], "the first member")
+        await world.until(lambda: world.nodes_by_pod()["one"], "the first member")
 
         leader.kill()
-        world.road.lost.clear()
+        world.transport.lost.clear()
         await asyncio.sleep(40.0)
 
-    world = told(story)
+    world = play(script)
 
-    assert sorted(world.where().values(), key=str) == ["a", "b"]
-    assert world.wrong == []
-
-
-# ── a kubelet that runs more than the API server shows ─────────────────────────────────────────────────────────────────
+    assert sorted(world.nodes_by_pod().values(), key=str) == ["a", "b"]
+    assert world.problems == []
 
 
-async def _a_job_beside_what_nobody_sees(world: Story) -> None:
-    """What fails is made anew at once, as a ReplicaSet does it, for five minutes."""
+# ── a kubelet runs pods that the API server does not show ─────────────────────────────────────────────────────────────────
+
+
+async def _a_job_beside_a_hidden_pod(world: Scenario) -> None:
+    """Each failed pod is replaced at once, as by a ReplicaSet, for five minutes."""
     world.policies(beta=BETA)
     world.node("a", cpu="4")
     world.kubelet.start_static_pod("a", _hidden("3500m"), mirror_after_s=200.0)
@@ -117,33 +109,33 @@ def _hidden(cpu: str) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"schedulerName": "somebody-else", "containers": [container]}}
 
 
-def _failed(world: Story, number: int) -> bool:
+def _failed(world: Scenario, number: int) -> bool:
     pod = world.local.get("pods", "default", f"job-{number}")
     return pod is not None and pod["status"].get("reason") == "OutOfcpu"
 
 
-def rejections(world: Story) -> int:
+def rejection_count(world: Scenario) -> int:
     return sum(one["status"].get("reason") == "OutOfcpu" for one in world.local.list("pods"))
 
 
-def test_a_node_that_is_fuller_than_it_looks_gets_a_pod_now_and_then_until_it_is_seen_why() -> None:
-    world = told(_a_job_beside_what_nobody_sees)
+def test_a_node_with_a_hidden_pod_gets_few_pods_until_the_pod_is_visible() -> None:
+    world = play(_a_job_beside_a_hidden_pod)
 
-    # Held back for 10 s, 20 s and then 40 s at most, and after 200 s the pod is shown.
-    assert 3 <= rejections(world) <= 7
-    assert world.happened("hidden") >= 1
-    assert world.wrong == []
+    # Capacity is held for 10 s, 20 s and then at most 40 s; after 200 s the pod is visible.
+    assert 3 <= rejection_count(world) <= 7
+    assert world.trace_count("hidden") >= 1
+    assert world.problems == []
 
 
-def test_without_the_correction_pods_are_thrown_at_the_full_node_as_fast_as_they_are_made() -> None:
+def test_without_capacity_holds_every_new_pod_goes_to_the_full_node() -> None:
     with patch.object(KubeletRejections, "_held_capacity", lambda *_: {}):
-        world = told(_a_job_beside_what_nobody_sees)
+        world = play(_a_job_beside_a_hidden_pod)
 
-    assert rejections(world) > 100
+    assert rejection_count(world) > 100
 
 
-def test_after_one_rejection_pods_go_where_there_is_room() -> None:
-    async def story(world: Story) -> None:
+def test_after_a_kubelet_rejection_pods_go_to_nodes_with_room() -> None:
+    async def script(world: Scenario) -> None:
         world.policies(beta=BETA)
         world.node("a", cpu="4")
         world.kubelet.start_static_pod("a", _hidden("3500m"), mirror_after_s=1000.0)
@@ -153,59 +145,59 @@ def test_after_one_rejection_pods_go_where_there_is_room() -> None:
         world.node("b", cpu="2")
         for number in (1, 2):
             world.pod(f"job-{number}", cpu="1")
-        await world.until(lambda: world.where()["job-2"], "the others to be bound")
+        await world.until(lambda: world.nodes_by_pod()["job-2"], "the others to be bound")
 
-    world = told(story)
+    world = play(script)
 
-    assert world.where() == {"job-0": "a", "job-1": "b", "job-2": "b"}
-    assert world.wrong == []
+    assert world.nodes_by_pod() == {"job-0": "a", "job-1": "b", "job-2": "b"}
+    assert world.problems == []
 
 
 # ── a broken policy across a restart ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_after_a_restart_with_a_broken_policy_the_last_known_good_one_decides() -> None:
-    world = told(a_policy_breaks_and_the_leader_dies)
+def test_after_a_restart_with_a_broken_policy_the_last_known_good_text_is_active() -> None:
+    world = play_unchanged(a_policy_breaks_and_the_leader_is_killed)
 
-    assert world.where() == {"before": "a", "after": "a"}
-    assert world.happened("NOTHING_TO_RUN") == 0
-    assert world.wrong == []
+    assert world.nodes_by_pod() == {"before": "a", "after": "a"}
+    assert world.trace_count("NOTHING_TO_RUN") == 0
+    assert world.problems == []
 
 
-def test_a_last_known_good_text_that_is_not_kept_is_missed_after_the_restart() -> None:
+def test_without_a_saved_text_a_restart_with_a_broken_policy_finds_nothing_to_run() -> None:
     with patch.object(LastGoodStore, "save_policies", lambda *_: None):
-        world = told(a_policy_breaks_and_the_leader_dies)
+        world = play(a_policy_breaks_and_the_leader_is_killed)
 
-    assert world.where()["after"] is None
-    assert world.happened("NOTHING_TO_RUN") > 0
+    assert world.nodes_by_pod()["after"] is None
+    assert world.trace_count("NOTHING_TO_RUN") > 0
 
 
-# ── a leadership lost in mid-bind ──────────────────────────────────────────────────────────────────────────────────────
+# ── a Lease lost during a bind ──────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Lapsed(NoLeaderElection):
-    """Its Lease has run out, and it does not know yet: nothing may be sent."""
+    """Its Lease has expired and it does not know yet: no request may be sent."""
 
     def __init__(self) -> None:
-        self.said_nothing_in_flight: bool | None = None
+        self.released_with_nothing_in_flight: bool | None = None
         self.lapsed = False
 
     def leads(self) -> bool:
         return not self.lapsed
 
     async def stop(self, *, nothing_in_flight: bool) -> None:
-        self.said_nothing_in_flight = nothing_in_flight
+        self.released_with_nothing_in_flight = nothing_in_flight
 
 
-def test_who_lost_the_lease_never_says_that_nothing_is_in_flight() -> None:
+def test_a_leader_that_lost_its_lease_does_not_release_it_with_binds_in_flight() -> None:
     leadership = _Lapsed()
     outcomes: list[ExitReason] = []
 
-    async def story(world: Story) -> None:
+    async def script(world: Scenario) -> None:
         world.policies(beta=BETA)
         world.node("a", cpu="4")
-        replica = Replica("leader", world, FaultInjector(NO_FAULTS, world.dice("leader")))
-        replica._transport = road = Held(replica._transport)  # type: ignore[assignment]
+        replica = Replica("leader", world, FaultInjector(NO_FAULTS, world.random_stream("leader")))
+        replica._transport = road = DelayedBindTransport(replica._transport)  # type: ignore[assignment]
         replica._road._inner = road
         usual = replica._app("leader-1")
         app = SchedulerApp(usual.settings, replace(usual.runtime, leadership=leadership))
@@ -217,7 +209,7 @@ def test_who_lost_the_lease_never_says_that_nothing_is_in_flight() -> None:
         leadership.lapsed = True
         outcomes.append(await running)
 
-    told(story)
+    play(script)
 
     assert outcomes == [ExitReason.LOST_LEASE]
-    assert leadership.said_nothing_in_flight is False
+    assert leadership.released_with_nothing_in_flight is False

@@ -1,7 +1,8 @@
-"""What must hold of volumes after every change, by the server's objects alone.
+"""Invariants of volumes, checked against the server's objects after every change.
 
-A volume is one claim's, and stays it until the claim is gone; a claim keeps its volume; a pod of ours is bound only when
-its claims are, to volumes that its node can reach, and a claim that is one pod's at a time has one pod.
+A volume keeps its claim until the claim is deleted, and a claim keeps its volume. Our pods are
+bound after their claims are bound to volumes that the node can access. A ReadWriteOncePod claim has
+one pod.
 """
 
 from collections.abc import Callable, Collection
@@ -16,7 +17,7 @@ Json = dict[str, Any]
 
 
 class VolumeChecker:
-    """`ours` are the schedulerNames of our policies. `fail` gets a sentence for each thing that must not be."""
+    """`ours` are the schedulerNames of our policies. `fail` gets a message for each violation."""
 
     def __init__(self, server: ApiServer, ours: Collection[str], fail: Callable[[str], None]) -> None:
         self._local = LocalClient(server)
@@ -79,7 +80,7 @@ class VolumeChecker:
                 if one["spec"]["schedulerName"] in self._own_schedulers
             ]
             if len(users) > 1:
-                self._fail(f"{who} is for one pod at a time and has {users}")
+                self._fail(f"{who} is ReadWriteOncePod and is used by {users}")
 
 
 def claim_names(pod: Json) -> list[str]:
@@ -92,7 +93,7 @@ def _claim_of_volume(volume: Json) -> str:
 
 
 def _reachable_nodes(volume: Json, otherwise: str) -> list[str]:
-    """The nodes that reach it: those of its affinity, which names hosts; a volume without one is everywhere."""
+    """The nodes of the volume's node affinity, which lists hostnames; `otherwise` if it has none."""
     terms = volume["spec"].get("nodeAffinity", {}).get("required", {}).get("nodeSelectorTerms")
     if not terms:
         return [otherwise]

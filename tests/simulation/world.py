@@ -1,4 +1,4 @@
-"""One seed: a world drawn from it, a storm of faults, a calm, and what was wrong during the one and after the other."""
+"""One seed: a world drawn from it, a phase of faults, a recovery, and the invariants violated during both."""
 
 import asyncio
 import logging
@@ -22,28 +22,29 @@ from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.churn import Churn
 from tests.simulation.controllers import DelayedControllers
 from tests.simulation.device_checker import DeviceChecker, devices_of
-from tests.simulation.extender import PretendExtender, vetoes
+from tests.simulation.fake_extender import FakeExtender, vetoes
+from tests.simulation.fake_prometheus import FakePrometheus, sources
 from tests.simulation.fault_profile import FaultProfile, draw_fault_profile
 from tests.simulation.liveness_checker import LivenessChecker
-from tests.simulation.load_watch import loads_wrong_at_rest
-from tests.simulation.prometheus import PretendPrometheus, sources
+from tests.simulation.load_checker import missing_load_problems
+from tests.simulation.policy_texts import BAD, EVICTS_ANYBODY, GANG_TIMEOUT_S, GOOD, SCHEDULERS
 from tests.simulation.replica import LAST_GOOD, POLICIES, Replica
 from tests.simulation.safety_checker import SafetyChecker
 from tests.simulation.state_checker import StateChecker
-from tests.simulation.texts import BAD, EVICTS_ANYBODY, GANG_TIMEOUT_S, GOOD, SCHEDULERS
 from tests.simulation.virtual_time import Deadlock, run_virtual
 from tests.simulation.volume_checker import VolumeChecker
 
 EPOCH_S = 1_767_225_600
-"""2026-01-01: where the world's clock begins."""
+"""2026-01-01, where the world's clock starts."""
 
 REST_S = 150.0
-"""How long the world may take to come to rest: a Lease that expires, what a new leader waits, backoffs, a gang's
-timeout, the longest silence between two words about a pod."""
+"""The time for the world to come to rest: the expiry of a Lease, a handover wait, backoffs, a
+gang's timeout, and the longest interval between two reports on a pod.
+"""
 
 LOOK_EVERY_S = 3.0
 
-_TOLD = (
+_TRACED_KINDS = (
     "pods",
     "nodes",
     "namespaces",
@@ -55,17 +56,17 @@ _TOLD = (
     "resourceclaims",
     "resourceslices",
 )
-"""Whose changes stand in the trace."""
+"""The kinds whose changes are in the trace."""
 
 _bundles: dict[tuple[tuple[str, str], ...], PolicyBundle] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a seed. `trace` is a line for everything that happened; `digest` its hash."""
+    """The outcome of a seed. `trace` has a line for each change and action; `digest` is its hash."""
 
     seed: int
-    wrong: tuple[str, ...]
+    problems: tuple[str, ...]
     trace: tuple[str, ...]
     drawn: Mapping[str, int]
     decisions: int
@@ -77,25 +78,25 @@ class Report:
 
 
 class World:
-    """Everything of one seed. Made inside its loop."""
+    """Everything of one seed. Created inside its loop."""
 
-    def __init__(self, seed: int, weather: FaultProfile | None = None) -> None:
+    def __init__(self, seed: int, profile: FaultProfile | None = None) -> None:
         self.seed = seed
         self.loop = asyncio.get_running_loop()
-        self.loop.set_exception_handler(self._escaped)
-        self.weather = weather or draw_fault_profile(self.dice("weather"))
-        self.wrong: list[str] = []
+        self.loop.set_exception_handler(self._unhandled)
+        self.profile = profile or draw_fault_profile(self.random_stream("weather"))
+        self.problems: list[str] = []
         self.trace: list[str] = []
         self._failed = asyncio.Event()
         self.server = ApiServer(
             now=lambda: EPOCH_S + self.loop.time(),
             seed=seed,
-            history_changes_max=self.weather.history_changes_max,
+            history_changes_max=self.profile.history_changes_max,
         )
         self.local = LocalClient(self.server)
-        for plural in _TOLD:
+        for plural in _TRACED_KINDS:
             self.local.listen(plural, lambda change, plural=plural: self._changed(plural, change))
-        self.watchman = SafetyChecker(
+        self.safety_checker = SafetyChecker(
             self.server,
             SCHEDULERS,
             self.fail,
@@ -104,7 +105,7 @@ class World:
         )
         VolumeChecker(self.server, SCHEDULERS, self.fail)
         DeviceChecker(self.server, SCHEDULERS, self.fail)
-        self._state_watch = StateChecker(
+        self._state_checker = StateChecker(
             self.server,
             policy="epsilon",
             state="ended",
@@ -112,75 +113,75 @@ class World:
             kept=(LAST_GOOD.namespace, LAST_GOOD.name),
             fail=self.fail,
         )
-        self._hands = DelayedControllers(self.server, self.dice("hands"))
+        self._controllers = DelayedControllers(self.server, self.random_stream("hands"))
         self.kubelet = Kubelet(self.server, start_s=0.3, stop_s=0.5)
         self.churn = Churn(
             self.server,
-            self.dice("churn"),
+            self.random_stream("churn"),
             schedulers=SCHEDULERS,
             good=GOOD,
             bad=BAD,
             config_map=(POLICIES.namespace, POLICIES.name),
             kubelet=self.kubelet,
-            pods_max=self.weather.pods_max,
-            cramped=self.weather.small_nodes,
-            tell=self.tell,
+            pods_max=self.profile.pods_max,
+            small_nodes=self.profile.small_nodes,
+            log=self.log,
         )
         self.replicas: list[Replica] = []
-        self.calm_from_s = float("inf")
+        self.recovering_since_s = float("inf")
         self.decisions = 0
-        self._calm: list[bool] = []
-        self._fatal = self.dice("binds")
+        self._recovering: list[bool] = []
+        self._fatal = self.random_stream("binds")
         self._good_hashes = {one.sha256 for one in good_programs().values()}
 
-    # ── what the replicas need ─────────────────────────────────────────────────────────────────────────────────────
+    # ── interface for replicas ─────────────────────────────────────────────────────────────────────────────────────
 
     def now_ns(self) -> int:
         return EPOCH_S * 10**9 + round(self.loop.time() * 1e9)
 
-    def dice(self, name: str) -> Random:
+    def random_stream(self, name: str) -> Random:
         return Random(f"{self.seed}/{name}")
 
     def fail(self, words: str) -> None:
-        self.tell(f"WRONG: {words}")
-        self.wrong.append(words)
+        self.log(f"WRONG: {words}")
+        self.problems.append(words)
         self._failed.set()
 
-    def tell(self, words: str) -> None:
+    def log(self, words: str) -> None:
         self.trace.append(f"{self.loop.time():10.6f} {words}")
 
     async def compile_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle:
         return compiled(texts)
 
     def samples(self) -> SampleSourceRouter:
-        road = PretendPrometheus(self.server, self.dice("samples"), self.weather, self._calm)
-        return sources(road, self.now_ns, self.dice("polls"))
+        road = FakePrometheus(self.server, self.random_stream("samples"), self.profile, self._recovering)
+        return sources(road, self.now_ns, self.random_stream("polls"))
 
-    def extender(self) -> PretendExtender:
-        return PretendExtender(self.dice("extender"), self.weather, self._calm)
+    def extender(self) -> FakeExtender:
+        return FakeExtender(self.random_stream("extender"), self.profile, self._recovering)
 
     def bound(self, replica: Replica, bind: Bind) -> None:
-        """A bind was decided, and is about to leave."""
+        """Called when a bind is decided, before it is sent."""
         self.decisions += 1
         if bind.policy_sha256 not in self._good_hashes:
-            self.fail(f"{bind.name} was decided by a text of {bind.policy} that does not check")
+            self.fail(f"{bind.name} was decided by an invalid text of {bind.policy}")
         for other in self.replicas:
             if other is not replica and other.app is not None and other.app.runtime.leadership.may_decide():
-                self.fail(f"{replica.name} decides while {other.name} may decide too")
-        self._befall(replica, bind)
+                self.fail(f"{replica.name} decides while {other.name} can decide too")
+        self._inject_process_fault(replica, bind)
 
     def preparing(self, replica: Replica, prepare: Prebind) -> None:
-        """Writes for a pod that has its node, and no bind yet, are about to leave."""
-        self._befall(replica, prepare)
+        """Called before the claims of a pod are written."""
+        self._inject_process_fault(replica, prepare)
 
-    def _befall(self, replica: Replica, command: Bind | Prebind) -> None:
-        if self._calm:
+    def _inject_process_fault(self, replica: Replica, command: Bind | Prebind) -> None:
+        if self._recovering:
             return
-        roads, dice = self.weather.network_faults, self._fatal
-        soon_s = 3 * (roads.latency_s + roads.latency_spread_s) * dice.random()
-        if dice.random() < self.weather.deleted_in_flight_share:
+        network, random = self.profile.network_faults, self._fatal
+        soon_s = 3 * (network.latency_s + network.latency_spread_s) * random.random()
+        if random.random() < self.profile.deleted_in_flight_share:
             self.loop.call_later(soon_s, self._delete, command)
-        if dice.random() < self.weather.killed_in_flight_share:
+        if random.random() < self.profile.killed_in_flight_share:
             self.loop.call_later(soon_s, self._kill, replica, command)
 
     def _delete(self, command: Bind | Prebind) -> None:
@@ -190,7 +191,7 @@ class World:
             delete(pod)
 
     def _kill(self, replica: Replica, command: Bind | Prebind) -> None:
-        """Who comes after it finds somebody who would rather have the room that it had promised."""
+        """Kill the process, and let its successor find a pod that competes for the same room."""
         replica.kill()
         pod = self._pod_of(command)
         if pod is not None:
@@ -200,133 +201,135 @@ class World:
         pod = self.local.get("pods", command.namespace, command.name)
         return pod if pod is not None and pod["metadata"]["uid"] == command.uid else None
 
-    # ── the run ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── run ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> Report:
-        self.churn.populate(nodes=self.weather.nodes, pods=self.weather.pods)
+        self.churn.populate(nodes=self.profile.nodes, pods=self.profile.pods)
         first, second = self._replica("first"), self._replica("second")
         work = [
             asyncio.create_task(self.kubelet.run(), name="kubelet"),
             asyncio.create_task(first.run(), name="first"),
         ]
-        storm = [asyncio.create_task(self._deeds()), asyncio.create_task(self._stranger())]
-        if self.weather.replicas > 1:
-            storm.append(asyncio.create_task(self._second(second)))
+        storm = [asyncio.create_task(self._run_actions()), asyncio.create_task(self._run_other_scheduler())]
+        if self.profile.replicas > 1:
+            storm.append(asyncio.create_task(self._run_second_replica(second)))
         try:
-            await self._until_failed(self.weather.fault_phase_s)
+            await self._wait_for_failure(self.profile.fault_phase_s)
             await self._end(storm)
-            if not self.wrong:
-                await self._come_to_rest(work)
+            if not self.problems:
+                await self._wait_for_rest(work)
         finally:
             await self._end([*storm, *work])
-            self._hands.stop()
+            self._controllers.stop()
         drawn: dict[str, int] = {}
         for replica in self.replicas:
             for name, count in replica.faults.counts.items():
                 drawn[name] = drawn.get(name, 0) + count
         return Report(
             self.seed,
-            tuple(self.wrong),
+            tuple(self.problems),
             tuple(self.trace),
             drawn,
             self.decisions,
-            len(self.watchman.bound_at_s),
+            len(self.safety_checker.bound_at_s),
         )
 
     def _replica(self, name: str) -> Replica:
-        replica = Replica(name, self, FaultInjector(self.weather.network_faults, self.dice(f"{name}/road")))
+        replica = Replica(
+            name, self, FaultInjector(self.profile.network_faults, self.random_stream(f"{name}/road"))
+        )
         self.replicas.append(replica)
         return replica
 
-    async def _second(self, second: Replica) -> None:
-        """Two of us for a while."""
-        await asyncio.sleep(self.weather.second_replica_from_s)
+    async def _run_second_replica(self, second: Replica) -> None:
+        """Run a second replica for a while."""
+        await asyncio.sleep(self.profile.second_replica_from_s)
         try:
-            async with asyncio.timeout(self.weather.second_replica_until_s):
+            async with asyncio.timeout(self.profile.second_replica_until_s):
                 await second.run()
         except TimeoutError:
-            self.tell("second is taken away")
+            self.log("second is taken away")
 
-    async def _deeds(self) -> None:
-        dice = self.dice("deeds")
-        names = list(self.weather.action_weights)
-        weights = [self.weather.action_weights[name] for name in names]
+    async def _run_actions(self) -> None:
+        random = self.random_stream("deeds")
+        names = list(self.profile.action_weights)
+        weights = [self.profile.action_weights[name] for name in names]
         while True:
-            await asyncio.sleep(dice.expovariate(1 / self.weather.action_interval_s))
-            deed = dice.choices(names, weights)[0]
-            replica = dice.choice(self.replicas)
+            await asyncio.sleep(random.expovariate(1 / self.profile.action_interval_s))
+            deed = random.choices(names, weights)[0]
+            replica = random.choice(self.replicas)
             match deed:
                 case "kill a scheduler":
                     replica.kill()
                 case "stop a scheduler":
                     replica.stop()
                 case "cut a scheduler off":
-                    replica.cut_off(dice.uniform(1.0, 3 * self.weather.lease_duration_s))
+                    replica.cut_off(random.uniform(1.0, 3 * self.profile.lease_duration_s))
                 case "restart the server":
-                    self.tell("the server restarts")
-                    span_s = dice.uniform(0.5, 5.0)
+                    self.log("the server restarts")
+                    span_s = random.uniform(0.5, 5.0)
                     for one in self.replicas:
                         one.cut_off(span_s)
                 case _:
                     self.churn.perform(deed)
 
-    async def _stranger(self) -> None:
-        every_s = self.weather.foreign_bind_interval_s
-        dice = self.dice("stranger")
+    async def _run_other_scheduler(self) -> None:
+        every_s = self.profile.foreign_bind_interval_s
+        random = self.random_stream("stranger")
         while every_s is not None:
-            await asyncio.sleep(dice.expovariate(1 / every_s))
+            await asyncio.sleep(random.expovariate(1 / every_s))
             self.churn.bind_by_other_scheduler()
 
-    async def _until_failed(self, longest_s: float) -> None:
+    async def _wait_for_failure(self, longest_s: float) -> None:
         try:
             async with asyncio.timeout(longest_s):
                 await self._failed.wait()
         except TimeoutError:
             return
 
-    async def _come_to_rest(self, work: list[asyncio.Task[None]]) -> None:
-        self.tell("calm")
-        self.calm_from_s = self.loop.time()
-        self._calm.append(True)
+    async def _wait_for_rest(self, work: list[asyncio.Task[None]]) -> None:
+        self.log("recovering")
+        self.recovering_since_s = self.loop.time()
+        self._recovering.append(True)
         for replica in self.replicas:
             replica.faults.disable()
         self.churn.restore_policies()
         wrong = ["nobody has looked"]
-        while wrong and not self.wrong and self.loop.time() < self.calm_from_s + REST_S:
-            await self._until_failed(LOOK_EVERY_S)
-            wrong = self._not_at_rest()
-        if not self.wrong:
+        while wrong and not self.problems and self.loop.time() < self.recovering_since_s + REST_S:
+            await self._wait_for_failure(LOOK_EVERY_S)
+            wrong = self._rest_problems()
+        if not self.problems:
             for words in wrong:
                 self.fail(f"at rest: {words}")
 
-    def _not_at_rest(self) -> list[str]:
+    def _rest_problems(self) -> list[str]:
         leaders = [replica for replica in self.replicas if replica.leads]
         if len(leaders) != 1:
-            return [f"{len(leaders)} replicas lead"]
+            return [f"{len(leaders)} replicas are leading"]
         app = leaders[0].app
         assert app is not None
         if not app.synced:
-            return ["the leader has not read the cluster"]
+            return ["the leader is not synced"]
         rest = LivenessChecker(
             self.server,
             app.scheduler,
             now_ns=self.now_ns(),
             expected=self._expected(),
-            disturbed=self.watchman.disturbed_gangs,
+            disturbed=self.safety_checker.disturbed_gangs,
             vetoes=vetoes,
         )
         return [
             *rest.problems(),
-            *self._unsaid(),
-            *self._states_at_rest(app.scheduler),
-            *loads_wrong_at_rest(app.scheduler, self.local, self.now_ns()),
+            *self._scheduled_event_problems(),
+            *self._state_problems(app.scheduler),
+            *missing_load_problems(app.scheduler, self.local, self.now_ns()),
         ]
 
-    def _states_at_rest(self, scheduler: Scheduler) -> list[str]:
+    def _state_problems(self, scheduler: Scheduler) -> list[str]:
         kept = scheduler._core.samples.policy_states._policies.get("epsilon")
         if kept is None:
             return ["the policy with a state does not run yet"]
-        return self._state_watch.problems(kept.tables["ended"].values)
+        return self._state_checker.problems(kept.tables["ended"].values)
 
     def _expected(self) -> dict[str, str]:
         found = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
@@ -334,20 +337,20 @@ class World:
         checked = compiled(found["data"]).sources.values()
         return {one.program.name: one.program.sha256 for one in checked if one.program is not None}
 
-    def _unsaid(self) -> list[str]:
-        """Who was bound where nothing can have got lost was said to be, once."""
+    def _scheduled_event_problems(self) -> list[str]:
+        """Each bind that cannot have lost its event has exactly one."""
         said: dict[str, int] = {}
         for event in self.local.list("events"):
             if event["reason"] == "Scheduled":
                 uid = event["involvedObject"]["uid"]
                 said[uid] = said.get(uid, 0) + 1
-        nothing_lost = not any(one.lost_words for one in self.replicas)
+        nothing_lost = not any(one.may_have_lost_reports for one in self.replicas)
         there = {pod["metadata"]["uid"] for pod in self.local.list("pods")}
         found = []
-        for uid, landed_s in self.watchman.bound_at_s.items():
-            in_calm = landed_s - EPOCH_S > self.calm_from_s + 15.0
+        for uid, landed_s in self.safety_checker.bound_at_s.items():
+            in_calm = landed_s - EPOCH_S > self.recovering_since_s + 15.0
             if (nothing_lost or in_calm) and uid in there and said.get(uid, 0) != 1:
-                found.append(f"{uid} was bound, and that was said {said.get(uid, 0)} times")
+                found.append(f"{uid} was bound and has {said.get(uid, 0)} Scheduled events")
         return found
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -357,16 +360,16 @@ class World:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # ── listening ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── listeners ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _escaped(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.fail(f"escaped: {context.get('message')}: {context.get('exception')!r}")
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.fail(f"unhandled exception: {context.get('message')}: {context.get('exception')!r}")
 
     def _changed(self, plural: str, change: StoreChange) -> None:
-        self.tell(f"{plural} {change.type} {_in_short(plural, change.entry.obj)}")
+        self.log(f"{plural} {change.type} {_summary(plural, change.entry.obj)}")
 
 
-def _in_short(plural: str, obj: Json) -> str:
+def _summary(plural: str, obj: Json) -> str:
     metadata = obj["metadata"]
     name = f"{metadata.get('namespace', '')}/{metadata['name']} v{metadata['resourceVersion']}"
     match plural:
@@ -392,7 +395,7 @@ def _in_short(plural: str, obj: Json) -> str:
 
 
 def compiled(texts: Mapping[str, str]) -> PolicyBundle:
-    """Once for each state of the ConfigMap that any seed comes to."""
+    """Compile a ConfigMap's texts, once for all seeds."""
     key = tuple(sorted(texts.items()))
     found = _bundles.get(key)
     if found is None:
@@ -401,7 +404,7 @@ def compiled(texts: Mapping[str, str]) -> PolicyBundle:
 
 
 def good_programs() -> dict[str, Any]:
-    """By hash, every program that the good texts can become: each policy alone with each library."""
+    """Every program of the valid texts by its hash, each policy with each library."""
     found = {}
     for base in GOOD["base.policy"]:
         for key, texts in GOOD.items():
@@ -412,12 +415,12 @@ def good_programs() -> dict[str, Any]:
     return found
 
 
-def run_seed(seed: int, weather: FaultProfile | None = None) -> Report:
-    """Play one seed through. A deadlock is a report like any other wrong."""
+def run_seed(seed: int, profile: FaultProfile | None = None) -> Report:
+    """Play one seed. A deadlock is reported as a violation."""
     world: list[World] = []
 
     async def main() -> Report:
-        world.append(World(seed, weather))
+        world.append(World(seed, profile))
         return await world[0].run()
 
     log = logging.getLogger("policysched")

@@ -1,11 +1,11 @@
-"""`python -m tests.soak`: an hour of churn in some minutes. Exit code 1 where memory grows."""
+"""`python -m tests.soak`: an hour of changes in some minutes. Exit code 1 if memory grows."""
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.soak.world import Reading, Soak, judged
+from tests.soak.world import Reading, Soak, judge
 
 BARS = "▁▂▃▄▅▆▇█"
 ROWS = 12
@@ -17,26 +17,26 @@ ROWS = 12
     type=click.FloatRange(min=10),
     default=60.0,
     show_default=True,
-    help="How long, by the clock of the simulated world.",
+    help="Virtual minutes to run.",
 )
-@click.option("--deed-every-s", default=0.25, show_default=True, help="How long from one change to the next.")
-@click.option("--seed", default=0, show_default=True, help="Which hour.")
-def main(minutes: float, deed_every_s: float, seed: int) -> None:
-    """Churn in a simulated cluster, and the scheduler's memory over time."""
-    console, soak = Console(), Soak(span_s=minutes * 60, deed_every_s=deed_every_s, seed=seed)
+@click.option("--action-interval-s", default=0.25, show_default=True, help="Mean time between two changes.")
+@click.option("--seed", default=0, show_default=True, help="The seed of the random changes.")
+def main(minutes: float, action_interval_s: float, seed: int) -> None:
+    """Change a simulated cluster at random and measure the scheduler's memory over time."""
+    console, soak = Console(), Soak(span_s=minutes * 60, action_interval_s=action_interval_s, seed=seed)
     columns = (TextColumn("simulated"), BarColumn(), TextColumn("{task.fields[passed]}"), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task("time", total=soak.span_s, passed="")
         soak.run(lambda at_s: progress.update(bar, completed=at_s, passed=f"{at_s / 60:.0f} min"))
-    found = judged(soak.readings)
+    found = judge(soak.readings)
     console.print(table(soak.readings))
     console.print(f"held by policysched: {line([one.held_bytes for one in soak.readings])}")
     console.print(
-        f"{'flat' if found.flat else 'GROWS'}: {found.growth_bytes / 1024:+,.0f} KiB over the readings that count, "
+        f"{'flat' if found.flat else 'GROWS'}: {found.growth_bytes / 1024:+,.0f} KiB over the readings after the warm-up, "
         f"usually {found.usual_bytes / 1024:,.0f} KiB ({found.growth_bytes / found.usual_bytes:+.1%})"
     )
     if not found.flat:
-        console.print("where more is held than after the first quarter:", *soak.grown, sep="\n  ")
+        console.print("grown since the first quarter:", *soak.grown, sep="\n  ")
     raise SystemExit(0 if found.flat else 1)
 
 
@@ -62,7 +62,7 @@ def table(readings: list[Reading]) -> Table:
 
 
 def line(values: list[int]) -> str:
-    """A plot in one line, from nothing to the most."""
+    """A sparkline from zero to the maximum."""
     most = max(values)
     return "".join(BARS[min(len(BARS) - 1, value * len(BARS) // (most + 1))] for value in values)
 

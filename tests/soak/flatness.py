@@ -1,7 +1,7 @@
-"""Whether memory is flat: the line through the readings of the later part, and how far it climbs.
+"""Whether memory is flat: the trend of the readings after the warm-up.
 
-The first quarter is for warming up. The slope is Theil's and Sen's, the median of the slopes between all pairs, which a few
-readings with more in the caches than usual do not move.
+The first quarter is the warm-up. The slope is the Theil-Sen estimator, the median of the slopes between all
+pairs, so a few readings with fuller caches do not change it.
 """
 
 from collections.abc import Sequence
@@ -10,24 +10,24 @@ from itertools import combinations
 from statistics import median
 
 WARM_UP_SHARE = 0.25
-GROWTH_MOST_SHARE = 0.05
-"""Of what is held: so much the line may climb from its beginning to its end, of noise."""
+GROWTH_MAX_SHARE = 0.05
+"""The growth between the first and the last reading that counts as noise, of the memory held."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flatness:
-    """`growth_bytes` over the readings that count; `usual_bytes` is their median."""
+    """`growth_bytes` over the readings after the warm-up; `usual_bytes` is their median."""
 
     growth_bytes: float
     usual_bytes: float
 
     @property
     def flat(self) -> bool:
-        return self.growth_bytes <= GROWTH_MOST_SHARE * self.usual_bytes
+        return self.growth_bytes <= GROWTH_MAX_SHARE * self.usual_bytes
 
 
 def flatness(points: Sequence[tuple[float, int]]) -> Flatness:
-    """Of (seconds, bytes), in order. At least four."""
+    """The trend of at least four points (seconds, bytes), in order of time."""
     assert len(points) >= 4, f"{len(points)} readings are too few for a line"
     kept = points[int(len(points) * WARM_UP_SHARE) :]
     slope = median(

@@ -1,4 +1,4 @@
-"""A short soak: memory is flat, and a small leak is not."""
+"""A short soak run: memory is flat, and a small leak is reported."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -8,13 +8,13 @@ from policysched.cluster.cache import ClusterCache
 from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
 from tests.soak.flatness import flatness
-from tests.soak.holdings import holdings
-from tests.soak.world import Soak, judged
+from tests.soak.held_memory import held_bytes
+from tests.soak.world import Soak, judge
 
-SHORT_S = 840.0
+SHORT_S = 1680.0
 
 
-def soaked(planted: AbstractContextManager[Any] | None = None) -> Soak:
+def run_soak(planted: AbstractContextManager[Any] | None = None) -> Soak:
     found = Soak(SHORT_S)
     if planted is None:
         found.run()
@@ -24,29 +24,29 @@ def soaked(planted: AbstractContextManager[Any] | None = None) -> Soak:
     return found
 
 
-def pods_are_kept() -> AbstractContextManager[Any]:
+def deleted_pods_are_kept() -> AbstractContextManager[Any]:
     drop_pod = ClusterCache.drop_pod
 
-    def hoarding(self: ClusterCache, uid: PodUid) -> Any:
+    def drop_and_keep(self: ClusterCache, uid: PodUid) -> Any:
         there: list[ObservedPod | None] = self.__dict__.setdefault("gone_pods", [])
         there.append(self.pods.get(uid))
         return drop_pod(self, uid)
 
-    return patch.object(ClusterCache, "drop_pod", hoarding)
+    return patch.object(ClusterCache, "drop_pod", drop_and_keep)
 
 
-def test_some_minutes_of_churn_leave_nothing_behind() -> None:
-    clean = soaked()
+def test_memory_is_flat_after_some_minutes_of_changes() -> None:
+    clean = run_soak()
 
     assert clean.readings[-1].bound > 50
-    assert judged(clean.readings).flat, (judged(clean.readings), clean.grown)
+    assert judge(clean.readings).flat, (judge(clean.readings), clean.grown)
 
 
-def test_a_leak_is_noticed_and_named() -> None:
-    leaking = soaked(pods_are_kept())
+def test_a_leak_is_reported_with_its_path() -> None:
+    leaking = run_soak(deleted_pods_are_kept())
 
-    assert not judged(leaking.readings).flat
-    assert any("gone_pods" in road for road in leaking.grown), leaking.grown
+    assert not judge(leaking.readings).flat
+    assert any("gone_pods" in path for path in leaking.grown), leaking.grown
 
 
 def test_a_level_line_with_a_few_outliers_is_flat_and_a_rising_one_is_not() -> None:
@@ -59,16 +59,16 @@ def test_a_level_line_with_a_few_outliers_is_flat_and_a_rising_one_is_not() -> N
     assert not rising.flat and rising.growth_bytes > 0.8 * 22 * 5_000
 
 
-def test_what_is_held_counts_once_by_the_shortest_road_through_closures_and_methods() -> None:
+def test_an_object_counts_once_under_its_shortest_path_through_closures_and_methods() -> None:
     class Holder:
         def __init__(self, things: list[bytes]) -> None:
             self.things = things
-            self.told = lambda: things
+            self.callback = lambda: things
 
     things = [b"x" * 1_000, b"y" * 2_000]
     holder = Holder(things)
-    Holder.__module__ = "policysched.somewhere"  # what tests hold is passed over
+    Holder.__module__ = "policysched.somewhere"  # objects of tests are skipped
 
-    found = holdings({"app": holder, "twice": things})
+    found = held_bytes({"app": holder, "twice": things})
 
     assert found["app.things[]"] + found["twice[]"] == sum(one.__sizeof__() for one in things)

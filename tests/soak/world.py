@@ -1,9 +1,9 @@
-"""A cluster that never rests, and the whole scheduler in it, in the composition of the program.
+"""A soak run: the whole scheduler in a cluster that changes all the time, and what it keeps in memory.
 
-Pods come and go, gangs, nodes, policies and namespaces change, static pods appear, roads are bad now and then. Every two
-minutes all pods are deleted and the policies are as in the beginning, so what the scheduler holds then should be, too. What is
-counted are the bytes of all objects that the app holds (see `holdings`), not the simulated world, and not the process, whose
-size depends on the allocator. Each edit of a policy is a text that never was before, as in life.
+Pods, gangs, nodes, policies and namespaces change, static pods appear, and the network has faults. Every two
+minutes all pods are deleted and the first policies restored, so the memory held by the scheduler should be
+as before. The measure is the bytes of all objects reachable from the app (see `held_bytes`), neither the
+simulated cluster nor the process, whose size depends on the allocator. Each edit of a policy is a new text.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from unittest.mock import patch
 from policysched.config.settings import Settings
 from policysched.daemon.compiling import compile_inline
 from policysched.evaluate import evaluation, evaluation_cache
-from policysched.evaluate.columns import columns, placed_pods
+from policysched.evaluate.columns import columns, placed_pods, pod_counter
 from policysched.kube.watch import reflector
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.runtime.leadership import NoLeaderElection
@@ -36,18 +36,18 @@ from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue import movable_heap
 from tests.simulation.churn import Churn
-from tests.simulation.extender import PEER, PretendExtender
+from tests.simulation.fake_extender import PEER, FakeExtender
+from tests.simulation.fake_prometheus import FakePrometheus, sources
 from tests.simulation.fault_profile import draw_fault_profile
-from tests.simulation.prometheus import PretendPrometheus, sources
+from tests.simulation.policy_texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.replica import LAST_GOOD, POLICIES
-from tests.simulation.texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.virtual_time import run_virtual
 from tests.soak.flatness import Flatness, flatness
-from tests.soak.holdings import holdings, roots_of
+from tests.soak.held_memory import held_bytes, roots_of
 
 EPOCH_S = 1_767_225_600
 CHURN_S, REST_S = 100.0, 20.0
-"""How long the cluster churns, and how long it then stands empty before memory is read: so what is read is what stays."""
+"""How long the cluster changes, and how long it is empty before memory is measured."""
 BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (columns, "_CODES_PER_ROW_MAX", 1),
     (columns, "_POD_COLUMNS_MAX", 8),
@@ -55,14 +55,15 @@ BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (placed_pods, "_TALLIES_MAX", 8),
     (placed_pods, "_EMPTY_CLASSES_MAX", 4),
     (placed_pods, "_CACHE_ENTRIES_MAX", 16),
+    (pod_counter, "_CACHE_ENTRIES_MAX", 16),
     (reflector, "TOMBSTONES_MAX", 50),
     (evaluation, "_USAGE_CACHE_MAX", 8),
     (movable_heap, "_STALE_ENTRIES_MAX", 0),
 )
-"""What remembers a bounded number of things remembers few here, so that it is full soon and only what has no bound grows."""
-AFTERWARDS = 'filter never_mind require node.name != "nowhere"\n'
-"""What makes any of the texts another one that means the same."""
-EDITION = """
+"""Small bounds for caches, so that they are full early and only unbounded containers grow."""
+NO_OP_FILTER = 'filter never_mind require node.name != "nowhere"\n'
+"""Added to a text, changes it without changing decisions."""
+NEW_DECLARATIONS = """
 input wish_{n}: int = node.annotations["wish-{n}"] default 0 invalid default
 metric load_{n}: ratio {{
   query = "load"
@@ -75,8 +76,8 @@ filter wished_{n} require wish_{n} < 10 else "wish {n}"
 filter measured_{n} require load_{n} < 99% missing pass
 filter closed_{n} require node.labels["edition-{n}"] else "open" != "closed"
 """
-EVENTS_LIVE_S = 120.0
-ROADS = FaultRates(
+EVENT_TTL_S = 120.0
+NETWORK_FAULTS = FaultRates(
     latency_s=0.005,
     latency_spread_s=0.02,
     lost_before_share=0.01,
@@ -85,7 +86,7 @@ ROADS = FaultRates(
     duplicate_share=0.01,
     watch_lifetime_s=120.0,
 )
-DEEDS = {
+ACTION_WEIGHTS = {
     "create a pod": 12.0,
     "create an urgent pod": 1.0,
     "create a gang": 1.5,
@@ -107,13 +108,14 @@ DEEDS = {
     "forget the history": 0.05,
     "start a static pod": 0.3,
 }
-"""The weights that one deed is drawn by. More pods are made than there may be, so their number stays at the most."""
+"""Relative weights of the actions. More pods are created than allowed, so their number stays at the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`pods` there were just before, of which so many waited. `held_bytes` are the app's, `rss_bytes` has the whole
-    process with the simulated world."""
+    """`pods` and `waiting` are from before the cleanup. `held_bytes` is the app's memory, `rss_bytes` that of
+    the process with the simulated cluster.
+    """
 
     at_s: float
     held_bytes: int
@@ -125,46 +127,46 @@ class Reading:
     replaced: int
 
 
-def judged(readings: Sequence[Reading]) -> Flatness:
+def judge(readings: Sequence[Reading]) -> Flatness:
     return flatness([(one.at_s, one.held_bytes) for one in readings])
 
 
 @dataclass(slots=True)
 class Soak:
-    """`readings` as they come; `grown` says what holds more than after the first quarter, the most first."""
+    """`grown` lists what holds more than after the first quarter, the largest first."""
 
     span_s: float
-    deed_every_s: float = 1.0
+    action_interval_s: float = 1.0
     pods_max: int = 60
     seed: int = 0
     readings: list[Reading] = field(default_factory=list)
     grown: list[str] = field(default_factory=list)
     resting: bool = False
-    editions: int = 0
+    added_declarations: int = 0
 
     def run(self, progress: Callable[[float], None] = lambda _: None) -> None:
-        """Live through it. `progress` hears the virtual time that has passed."""
+        """Run to the end. `progress` is called with the virtual time passed."""
         with ExitStack() as stack:
             stack.enter_context(_quiet())
             for module, name, most in BOUNDS:
                 stack.enter_context(patch.object(module, name, most))
-            run_virtual(self._live(progress))
+            run_virtual(self._run(progress))
 
-    async def _live(self, progress: Callable[[float], None]) -> None:
+    async def _run(self, progress: Callable[[float], None]) -> None:
         loop = asyncio.get_running_loop()
         server = ApiServer(now=lambda: EPOCH_S + loop.time(), seed=self.seed, history_changes_max=500)
         kubelet = Kubelet(server, start_s=0.3, stop_s=0.5)
         churn = Churn(
             server,
-            self._dice("churn"),
+            self._random_stream("churn"),
             schedulers=SCHEDULERS,
             good=GOOD,
             bad=BAD,
             config_map=(POLICIES.namespace, POLICIES.name),
             kubelet=kubelet,
             pods_max=self.pods_max,
-            cramped=False,
-            tell=lambda _: None,
+            small_nodes=False,
+            log=lambda _: None,
         )
         churn.populate(nodes=12, pods=self.pods_max // 2)
         app, telemetry = self._app(server)
@@ -173,9 +175,9 @@ class Soak:
             for name, one in {
                 "kubelet": kubelet.run(),
                 "app": app.run(),
-                "deeds": self._deeds(server, churn),
-                "stranger": self._stranger(churn),
-                "events": _forget_events(server),
+                "deeds": self._run_actions(server, churn),
+                "stranger": self._run_other_scheduler(churn),
+                "events": _expire_events(server),
             }.items()
         ]
         try:
@@ -185,12 +187,12 @@ class Soak:
                 await asyncio.sleep(CHURN_S)
                 self.resting = True
                 pods, waiting = len(app.scheduler.cache.pods), sum(app.scheduler.pending_counts().values())
-                _clear_away(server)
-                # Under other texts first: what is remembered of evaluations goes with the plans.
+                _delete_pods(server)
+                # First with changed texts: cached evaluations are dropped with their plans.
                 _write_policies(
                     server,
                     {
-                        key: texts[0] + (AFTERWARDS if key != "base.policy" else "")
+                        key: texts[0] + (NO_OP_FILTER if key != "base.policy" else "")
                         for key, texts in GOOD.items()
                     },
                 )
@@ -201,7 +203,7 @@ class Soak:
                     assert not task.done(), f"{task.get_name()} ended: {task}"
                 telemetry.registry.render()
                 gc.collect()
-                held = holdings(roots_of(app))
+                held = held_bytes(roots_of(app))
                 self.readings.append(_read(app, loop.time(), held.total(), pods=pods, waiting=waiting))
                 for _ in range(self.pods_max // 2):
                     churn.create_pod()
@@ -219,7 +221,7 @@ class Soak:
         settings = Settings(
             policies=POLICIES,
             last_good=LAST_GOOD,
-            # What remembers a bounded number of things remembers few, so that it is full soon.
+            # Small bounds, so that they are reached early.
             reporting=ReporterSettings(series_max=20, series_every_s=10.0),
             extenders={PEER.name: PEER},
             limits=SchedulerLimits(decisions_kept=10, rejection_hold_s=10.0, rejection_hold_max_s=40.0),
@@ -228,22 +230,22 @@ class Soak:
         def now_ns() -> int:
             return EPOCH_S * 10**9 + round(loop.time() * 1e9)
 
-        weather = draw_fault_profile(
-            self._dice("weather")
-        )  # of which counts what concerns metrics and extenders
-        metrics = PretendPrometheus(server, self._dice("samples"), weather, [])
+        profile = draw_fault_profile(self._random_stream("weather"))
+        metrics = FakePrometheus(server, self._random_stream("samples"), profile, [])
         app = SchedulerApp(
             settings,
             Runtime(
-                transport=MemoryTransport(server, faults=FaultInjector(ROADS, self._dice("road"))),
+                transport=MemoryTransport(
+                    server, faults=FaultInjector(NETWORK_FAULTS, self._random_stream("road"))
+                ),
                 leadership=NoLeaderElection(),
                 compile_texts=compile_inline,
                 now_ns=now_ns,
                 monotonic_s=loop.time,
-                random=self._dice,
+                random=self._random_stream,
                 identity="soaked",
-                samples=sources(metrics, now_ns, self._dice("polls")),
-                extenders={PEER.name: PretendExtender(self._dice("extender"), weather, [])},
+                samples=sources(metrics, now_ns, self._random_stream("polls")),
+                extenders={PEER.name: FakeExtender(self._random_stream("extender"), profile, [])},
                 observe_decision_s=telemetry.observe_decision_s,
                 observe_bind_s=telemetry.observe_bind_s,
             ),
@@ -251,52 +253,56 @@ class Soak:
         telemetry.attach(app, now_ns)
         return app, telemetry
 
-    async def _deeds(self, server: ApiServer, churn: Churn) -> None:
-        dice = self._dice("deeds")
+    async def _run_actions(self, server: ApiServer, churn: Churn) -> None:
+        random = self._random_stream("deeds")
         while True:
-            await asyncio.sleep(dice.expovariate(1 / self.deed_every_s))
-            deed = dice.choices(list(DEEDS), list(DEEDS.values()))[0]
+            await asyncio.sleep(random.expovariate(1 / self.action_interval_s))
+            action = random.choices(list(ACTION_WEIGHTS), list(ACTION_WEIGHTS.values()))[0]
             if self.resting:
                 continue
-            churn.perform(deed)
-            if deed == "edit a policy":
-                self._make_it_new(server, dice)
-            if deed in ("delete the ConfigMap", "delete a policy"):
+            churn.perform(action)
+            if action == "edit a policy":
+                self._add_declarations(server, random)
+            if action in ("delete the ConfigMap", "delete a policy"):
                 churn.restore_policies()
 
-    def _make_it_new(self, server: ApiServer, dice: Random) -> None:
-        """An input, a metric and a key of labels that no text had before."""
-        self.editions += 1
+    def _add_declarations(self, server: ApiServer, random: Random) -> None:
+        """Add an input, a metric and a label key that no text had before."""
+        self.added_declarations += 1
         found = LocalClient(server).get("configmaps", POLICIES.namespace, POLICIES.name)
-        key = dice.choice(("alpha.policy", "beta.policy"))
+        key = random.choice(("alpha.policy", "beta.policy"))
         if found is not None and key in found["data"]:
             _write_policies(
-                server, {**found["data"], key: found["data"][key] + EDITION.format(n=self.editions)}
+                server,
+                {
+                    **found["data"],
+                    key: found["data"][key] + NEW_DECLARATIONS.format(n=self.added_declarations),
+                },
             )
 
-    async def _stranger(self, churn: Churn) -> None:
-        dice = self._dice("stranger")
+    async def _run_other_scheduler(self, churn: Churn) -> None:
+        random = self._random_stream("stranger")
         while True:
-            await asyncio.sleep(dice.expovariate(1 / 4.0))
+            await asyncio.sleep(random.expovariate(1 / 4.0))
             churn.bind_by_other_scheduler()
 
-    def _dice(self, name: str) -> Random:
+    def _random_stream(self, name: str) -> Random:
         return Random(f"{self.seed}/{name}")
 
 
-async def _forget_events(server: ApiServer) -> None:
-    """As the real server does after an hour."""
+async def _expire_events(server: ApiServer) -> None:
+    """Delete old events, as the real server does after an hour."""
     local, seen = LocalClient(server), dict[str, float]()
     while True:
         await asyncio.sleep(10.0)
         there = {one["metadata"]["uid"]: one for one in local.list("events")}
         seen = {uid: seen.get(uid, local.now()) for uid in there}
         for uid, since_s in seen.items():
-            if local.now() - since_s > EVENTS_LIVE_S:
+            if local.now() - since_s > EVENT_TTL_S:
                 local.delete("events", there[uid])
 
 
-def _clear_away(server: ApiServer) -> None:
+def _delete_pods(server: ApiServer) -> None:
     local = LocalClient(server)
     for pod in local.list("pods"):
         local.delete("pods", pod, grace_period_s=0)
@@ -305,7 +311,7 @@ def _clear_away(server: ApiServer) -> None:
 def _write_policies(server: ApiServer, texts: Mapping[str, str]) -> None:
     local = LocalClient(server)
     found = local.get("configmaps", POLICIES.namespace, POLICIES.name)
-    assert found is not None, "what deletes the ConfigMap makes it anew"
+    assert found is not None, "whatever deletes the ConfigMap restores it"
     local.update("configmaps", found, lambda one: {**one, "data": texts})
 
 
@@ -328,11 +334,10 @@ def _growth(before: Counter[str] | None, after: Counter[str]) -> list[str]:
         return []
     grown = Counter(after)
     grown.subtract(before)
-    return [f"{road}: {size / 1024:+,.1f} KiB" for road, size in grown.most_common(8) if size > 512]
+    return [f"{path}: {size / 1024:+,.1f} KiB" for path, size in grown.most_common(8) if size > 512]
 
 
 def _rss_bytes() -> int:
-    """Of this process, now."""
     fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 

@@ -1,4 +1,4 @@
-"""policysched beside kube-scheduler: the same control plane, the same nodes and pods, one after the other in one run.
+"""A comparison of policysched with kube-scheduler: the same control plane, the same nodes and pods, one after the other in one run.
 
     world.py    nodes and pending pods, quickly, and away again
     watching.py when each pod was bound and its event there, as a third party sees it; what a process took for it

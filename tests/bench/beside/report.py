@@ -1,4 +1,4 @@
-"""Turns as a table, as a page and as a plot."""
+"""The runs as a table, a Markdown page and an SVG plot."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What a third party sees of a scheduler at work: when each pod was bound, when its event was there, CPU and memory."""
+"""Observation of a scheduler from outside: the time of each bind and event, CPU and memory."""
 
 import asyncio
 import os

@@ -64,7 +64,7 @@ class World:
             return found
 
     async def version(self) -> str:
-        """The cluster's present: a watch from here shows what comes after."""
+        """The current resource version, to start a watch from."""
         listed = await self.get(f"{PODS}?limit=1")
         version: str = listed["metadata"]["resourceVersion"]
         return version

@@ -1,4 +1,4 @@
-"""Listening in on one life of a replica: every step of its scheduler is looked at as it is made."""
+"""Checks every step of one scheduler process as it is made."""
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
@@ -15,35 +15,36 @@ from policysched.scheduler.commands import Bind, Command, Evict, Prebind
 from policysched.scheduler.events import PrebindRefused
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference import gang_terms
-from tests.simulation.extender import vetoes
-from tests.simulation.load_watch import LoadWatch
+from tests.simulation.fake_extender import vetoes
+from tests.simulation.load_checker import LoadChecker
 from tests.simulation.oracle_checker import OracleChecker
 from tests.simulation.reservation_checker import duplicate_reservations
 from tests.simulation.safety_checker import SafetyChecker
-from tests.simulation.traffic_watch import TrafficWatch
+from tests.simulation.traffic_checker import TrafficChecker
 
 CHECK_EVERY_STEPS = 16
 
 
-class Told(Protocol):
-    """Who hears of what is seen."""
+class CheckedWorld(Protocol):
+    """The parts of the world that the checker reports to."""
 
     server: ApiServer
-    watchman: SafetyChecker
+    safety_checker: SafetyChecker
 
     def now_ns(self) -> int: ...
     def fail(self, words: str) -> None: ...
-    def tell(self, words: str) -> None: ...
+    def log(self, words: str) -> None: ...
 
 
-class Listening:
-    """From when it is made. `bound` hears of each bind that leaves, `preparing` of what is written before it. `kept` are the names of the policies of which a last
-    known good text was there when this life began."""
+class StepChecker:
+    """Active from construction. `bound` is called for each bind before it is sent, `preparing` for
+    each prebind. `kept` are the names of the policies that were saved when the process started.
+    """
 
     def __init__(
         self,
         app: SchedulerApp,
-        world: Told,
+        world: CheckedWorld,
         name: str,
         identity: str,
         bound: Callable[[Bind], None],
@@ -55,114 +56,119 @@ class Listening:
         self._world, self._name, self._identity = world, name, identity
         self._bound, self._preparing = bound, preparing
         self._local = LocalClient(world.server)
-        self._load = LoadWatch(scheduler, self._local, world.now_ns, world.fail)
-        self._traffic = TrafficWatch(scheduler, self._local, world.now_ns, world.fail)
+        self._load = LoadChecker(scheduler, self._local, world.now_ns, world.fail)
+        self._traffic = TrafficChecker(scheduler, self._local, world.now_ns, world.fail)
         self._steps = 0
         self._prepared: set[PodUid] = set()
         self._kept = kept
         handle = scheduler.handle
 
-        def handle_too(event: Any, now_ns: int) -> list[Command]:
+        def checked_handle(event: Any, now_ns: int) -> list[Command]:
             self._load.handled(event)
-            self._note_unprepared(event)
+            self._note_failed_prebind(event)
             return handle(event, now_ns)
 
-        scheduler.handle = self._watched(handle_too)  # type: ignore[method-assign]
-        scheduler.decide = self._watched(scheduler.decide)  # type: ignore[method-assign]
-        self.second_opinion = OracleChecker(scheduler, world.fail)
+        scheduler.handle = self._checked(checked_handle)  # type: ignore[method-assign]
+        scheduler.decide = self._checked(scheduler.decide)  # type: ignore[method-assign]
+        self.oracle_checker = OracleChecker(scheduler, world.fail)
 
-    def _watched(self, step: Callable[..., list[Command]]) -> Callable[..., list[Command]]:
-        def watched(*what: Any) -> list[Command]:
+    def _checked(self, step: Callable[..., list[Command]]) -> Callable[..., list[Command]]:
+        def checked_step(*what: Any) -> list[Command]:
             commands = step(*what)
             for command in commands:
                 if isinstance(command, Evict):
-                    self._evicting(command)
+                    self._record_eviction(command)
             prepares = [command for command in commands if isinstance(command, Prebind)]
             if prepares:
-                self._promised(prepares)
-            self._see_to_gangs(commands)
+                self._check_reservations(prepares)
+            self._check_gangs(commands)
             binds = [command for command in commands if isinstance(command, Bind)]
             if binds:
-                self._decided(binds)
+                self._check_binds(binds)
             self._steps += 1
             if self._steps % CHECK_EVERY_STEPS == 0:
                 for words in self._scheduler.check():
                     self._world.fail(f"{self._name}: {words}")
             return commands
 
-        return watched
+        return checked_step
 
-    def _evicting(self, evict: Evict) -> None:
+    def _record_eviction(self, evict: Evict) -> None:
         victims = ", ".join(f"{one.namespace}/{one.name}" for one in evict.victims)
-        self._world.tell(f"{self._name} evicts {victims} on {evict.node} for {evict.namespace}/{evict.name}")
-        self._world.watchman.record_eviction(evict)
-        self.second_opinion.check_eviction(evict)
+        self._world.log(f"{self._name} evicts {victims} on {evict.node} for {evict.namespace}/{evict.name}")
+        self._world.safety_checker.record_eviction(evict)
+        self.oracle_checker.check_eviction(evict)
 
-    def _see_to_gangs(self, commands: list[Command]) -> None:
-        """A pod whose claims are written first was decided then: by the time of its bind others may have left its gang."""
+    def _check_gangs(self, commands: list[Command]) -> None:
+        """A pod with a prebind was decided before the prebind; by the time of its bind other
+        members may be gone.
+        """
         prepared = [command for command in commands if isinstance(command, Prebind)]
         bound = [command for command in commands if isinstance(command, Bind)]
         decided = [*prepared, *(bind for bind in bound if bind.uid not in self._prepared)]
         self._prepared |= {prepare.uid for prepare in prepared}
         self._prepared -= {bind.uid for bind in bound}
-        for words in (*half_gangs(self._scheduler, decided), *scattered_gangs(self._scheduler, decided)):
+        for words in (*partial_gangs(self._scheduler, decided), *scattered_gangs(self._scheduler, decided)):
             self._world.fail(words)
 
-    def _promised(self, prepares: list[Prebind]) -> None:
+    def _check_reservations(self, prepares: list[Prebind]) -> None:
         for words in duplicate_reservations(self._scheduler):
             self._world.fail(words)
         for prepare in prepares:
             self._preparing(prepare)
 
-    def _decided(self, binds: list[Bind]) -> None:
+    def _check_binds(self, binds: list[Bind]) -> None:
         world, core = self._world, self._scheduler._core
         if not self._leadership.may_decide():
-            world.fail(f"{self._name} decides and may not: {binds}")
+            world.fail(f"{self._name} decides without permission: {binds}")
         if isinstance(self._leadership, InLoopLeaderElection):
-            self._see_to_lease()
+            self._check_lease()
         lacking = sorted(set(self._kept) - set(core.policies.running))
         if lacking:
-            world.fail(f"{self._identity} decides without {lacking}, which were kept")
+            world.fail(f"{self._identity} decides without {lacking}, which were saved")
         for bind in binds:
-            world.tell(f"{self._name} decides {bind.namespace}/{bind.name} to {bind.node}")
-            world.watchman.record_bind(bind, self._identity)
+            world.log(f"{self._name} decides {bind.namespace}/{bind.name} to {bind.node}")
+            world.safety_checker.record_bind(bind, self._identity)
         for bind in binds:
             if core.policies.running[bind.policy].program.extenders and vetoes(bind.uid, bind.node):
-                world.fail(f"{bind.name} goes to {bind.node}, which an extender refuses")
+                world.fail(f"{bind.name} goes to {bind.node}, which an extender rejects")
             self._load.decided(bind)
             self._traffic.decided(bind)
-            self._note_part_of_gang(bind)
+            self._note_best_effort_gang(bind)
             self._bound(bind)
 
-    def _note_part_of_gang(self, bind: Bind) -> None:
-        """A gang that was placed in part, because its policy had it so, stays that under a later text as well."""
+    def _note_best_effort_gang(self, bind: Bind) -> None:
+        """A gang that was placed partially under a best-effort policy stays so under a later text."""
         core = self._scheduler._core
         pod = core.cache.pods[bind.uid].pod
         terms = gang_terms(core.policies.running[bind.policy].program, pod, core.namespace_of(pod))
         if terms is not None and terms.on_timeout is OnTimeout.BEST_EFFORT:
-            self._world.watchman.mark_disturbed(pod)
+            self._world.safety_checker.mark_disturbed(pod)
 
-    def _note_unprepared(self, event: Any) -> None:
-        """A member of a gang does not get its devices after all, and the others are under way."""
+    def _note_failed_prebind(self, event: Any) -> None:
+        """A member whose prebind fails leaves its gang incomplete while the others are in flight."""
         if isinstance(event, PrebindRefused) and event.uid in self._scheduler._core.cache.pods:
-            self._world.watchman.mark_disturbed(self._scheduler._core.cache.pods[event.uid].pod)
+            self._world.safety_checker.mark_disturbed(self._scheduler._core.cache.pods[event.uid].pod)
 
-    def _see_to_lease(self) -> None:
-        """Whoever decides has the Lease, by the server's own object, and nobody else may take it yet."""
+    def _check_lease(self) -> None:
+        """The deciding process holds a Lease that has not expired, by the server's object."""
         lease = LeaseSettings()
         found = self._local.get("leases", lease.namespace, lease.name)
         spec = {} if found is None else found["spec"]
         if spec.get("holderIdentity") != self._identity:
-            self._world.fail(f"{self._identity} decides, and the Lease is {spec.get('holderIdentity')!r}'s")
+            self._world.fail(
+                f"{self._identity} decides, and the holder of the Lease is {spec.get('holderIdentity')!r}"
+            )
             return
         renewed_s = datetime.fromisoformat(spec["renewTime"]).timestamp()
         if self._local.now() > renewed_s + spec["leaseDurationSeconds"]:
-            self._world.fail(f"{self._identity} decides, and its Lease is from {spec['renewTime']}")
+            self._world.fail(f"{self._identity} decides, and it renewed its Lease at {spec['renewTime']}")
 
 
-def half_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> list[str]:
-    """Gangs to be placed whole of which these decisions place some and not enough. What becomes of a gang `in part` once
-    its time is up is its own affair."""
+def partial_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> list[str]:
+    """Whole gangs of which these decisions place some members, but fewer than the minimum. A best-
+    effort gang is exempt.
+    """
     core, found = scheduler._core, []
     for one in decided:
         pod = core.cache.pods[one.uid].pod
@@ -171,23 +177,23 @@ def half_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> list[
         if terms is None or terms.mode is not GangMode.WHOLE or terms.on_timeout is OnTimeout.BEST_EFFORT:
             continue
         members = [
-            seen
-            for seen in core.cache.pods.values()
-            if seen.pod.scheduler == pod.scheduler
-            and not seen.deleting
-            and core.cache.ledger.placement(seen.pod.uid) is not None
-            and (its := gang_terms(program, seen.pod, core.cache.namespaces.get(seen.pod.namespace)))
+            observed
+            for observed in core.cache.pods.values()
+            if observed.pod.scheduler == pod.scheduler
+            and not observed.deleting
+            and core.cache.ledger.placement(observed.pod.uid) is not None
+            and (its := gang_terms(program, observed.pod, core.cache.namespaces.get(observed.pod.namespace)))
             and its.key == terms.key
         ]
         if len(members) < terms.minimum:
             found.append(
-                f"half a gang: {terms.key} has {len(members)} of {terms.minimum} placed after {decided}"
+                f"partial gang: {terms.key} has {len(members)} of {terms.minimum} placed after {decided}"
             )
     return found
 
 
 def scattered_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> list[str]:
-    """Gangs that are to keep together of which these pods, decided at once, go to several domains."""
+    """Gangs with a topology whose members, decided together, go to several domains."""
     core = scheduler._core
     homes: dict[tuple[str, str, str], set[str]] = {}
     for one in decided:
@@ -198,7 +204,7 @@ def scattered_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> 
             home = core.cache.nodes[one.node].labels.get(terms.topology, "")
             homes.setdefault((pod.scheduler, *terms.key), set()).add(home)
     return [
-        f"gang {gang} is to keep together and goes to {sorted(values)}"
+        f"gang {gang} has a topology and goes to domains {sorted(values)}"
         for gang, values in homes.items()
         if len(values) > 1
     ]

@@ -1,9 +1,10 @@
-"""What must hold of the metric that policy alpha goes by: no pod goes where it is known to be too busy.
+"""Invariants of the load metric of policy alpha: no pod is bound to a node whose load is known to be over the limit.
 
-Counted anew from the samples as they came, the pods that were sent to the node since, and the server's word that they are
-there (or on their way): with what the metric assumes of them the node is below the limit. And where the text says `recover`, no node takes
-a pod that was over the limit a moment ago, whatever its latest sample is. Where it says `then = wait`, nobody who goes by the load goes to a
-node whose load is not known; and nobody waits for ever, for at rest the load of every node is.
+The load is recomputed from the samples and the pods bound to the node since, as far as the server
+has them or their bind is in flight; with the load assumed for them the node is below the limit.
+With `recover`, no node takes a pod soon after it was over the limit, whatever its latest sample.
+With `then = wait`, pods that use the load go to no node without a sample, and at rest every node
+has one.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import Event, SamplesArrived
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference.expressions import assumed_load
-from tests.simulation.texts import LOAD_HELD_NS, LOAD_LIMIT, WAITS_BELOW_RANK
+from tests.simulation.policy_texts import LOAD_HELD_NS, LOAD_LIMIT, WAITS_BELOW_RANK
 
 POLICY, METRIC = "alpha", "load"
 
@@ -33,8 +34,8 @@ class _Sent:
     at_ns: int
 
 
-class LoadWatch:
-    """Of one life of a replica."""
+class LoadChecker:
+    """Checks one process of a replica."""
 
     def __init__(
         self, scheduler: Scheduler, local: LocalClient, now_ns: Callable[[], int], fail: Callable[[str], None]
@@ -51,23 +52,27 @@ class LoadWatch:
                     self._over_ns[node] = max(self._over_ns.get(node, 0), sample.at_ns)
 
     def decided(self, bind: Bind) -> None:
-        """A pod with claims was decided before, when they were promised: of when and on what a bind says nothing."""
-        seen = self._core.cache.pods[bind.uid]
-        if seen.pod.claims or seen.pod.device_claims:
+        """Pods with claims are skipped: they were decided when their claims were reserved, at a
+        time the bind does not have.
+        """
+        observed = self._core.cache.pods[bind.uid]
+        if observed.pod.claims or observed.pod.device_claims:
             return
         if bind.policy == POLICY:
-            self._see_to(bind)
-        space = self._core.namespace_of(seen.pod)
-        self._sent[bind.uid] = _Sent(seen.pod, space, bind.node, self._now_ns())
+            self._check(bind)
+        space = self._core.namespace_of(observed.pod)
+        self._sent[bind.uid] = _Sent(observed.pod, space, bind.node, self._now_ns())
 
-    def _see_to(self, bind: Bind) -> None:
+    def _check(self, bind: Bind) -> None:
         running, now_ns = self._core.policies.running[POLICY], self._now_ns()
         program, samples = running.program, self._core.samples.of_policy(POLICY).get(METRIC)
         metric = program.metrics[METRIC]
         true_ns = known_from_ns(samples, metric, bind.node, now_ns)
         if program.outage is not None:
-            if program.outage.action == "wait" and true_ns is None and self._goes_by_the_load(bind):
-                self._fail(f"{bind.name} goes to {bind.node}, whose load is not known, and is to wait for it")
+            if program.outage.action == "wait" and true_ns is None and self._awaits_load(bind):
+                self._fail(
+                    f"{bind.name} goes to {bind.node}, whose load is unknown, instead of waiting for it"
+                )
             return
         if samples is None or true_ns is None:
             return
@@ -75,12 +80,10 @@ class LoadWatch:
             assumed_load(program, metric, one.pod, one.namespace)
             for one in self._sent.values()
             if one.node == bind.node and one.at_ns >= max(true_ns, running.since_ns)
-            if self._is_on_its_way(one) or self._is_there(one)
+            if self._is_in_flight(one) or self._is_on_node(one)
         )
         if load >= LOAD_LIMIT + 1e-9:
-            self._fail(
-                f"{bind.name} goes to {bind.node}, whose load is {load:.2f} with what is assumed there"
-            )
+            self._fail(f"{bind.name} goes to {bind.node}, whose load is {load:.2f} with the assumed load")
         over_ns = self._over_ns.get(bind.node, 0)
         gold = self._core.cache.namespaces[bind.namespace].labels.get("tier") == "gold"
         if (
@@ -92,16 +95,18 @@ class LoadWatch:
             span_s = (now_ns - over_ns) / 1e9
             self._fail(f"{bind.name} goes to {bind.node}, whose load was over the limit {span_s:.1f} s ago")
 
-    def _goes_by_the_load(self, bind: Bind) -> bool:
+    def _awaits_load(self, bind: Bind) -> bool:
         rank = self._core.cache.pods[bind.uid].pod.labels.get("rank", "")
         return not rank.isdecimal() or int(rank) < WAITS_BELOW_RANK
 
-    def _is_on_its_way(self, sent: _Sent) -> bool:
-        """Whether its bind is not answered yet, and the pod is alive for all that is known: a bind may outlive it."""
-        seen = self._core.cache.pods.get(sent.pod.uid)
-        return sent.pod.uid in self._core.binds.in_flight and seen is not None and not seen.deleting
+    def _is_in_flight(self, sent: _Sent) -> bool:
+        """Whether the bind is not answered yet and the pod is not known to be deleted, since a bind
+        can outlive its pod.
+        """
+        observed = self._core.cache.pods.get(sent.pod.uid)
+        return sent.pod.uid in self._core.binds.in_flight and observed is not None and not observed.deleting
 
-    def _is_there(self, sent: _Sent) -> bool:
+    def _is_on_node(self, sent: _Sent) -> bool:
         found = self._local.get("pods", sent.pod.namespace, sent.pod.name)
         return (
             found is not None
@@ -113,22 +118,22 @@ class LoadWatch:
 
 
 def known_from_ns(samples: MetricSamples | None, metric: Metric, node: NodeName, now_ns: int) -> int | None:
-    """Of when the sample of the node is; None: there is none that may be used."""
+    """The time of the node's sample; None when it has no usable one."""
     if samples is None or node not in samples.values:
         return None
     true_ns = min(samples.values[node].at_ns, samples.polled_ns)
     return None if now_ns - true_ns > metric.stale_after_ns else true_ns
 
 
-def loads_wrong_at_rest(scheduler: Scheduler, local: LocalClient, now_ns: int) -> list[str]:
-    """While its metric is answered well, the policy knows the load of every node."""
+def missing_load_problems(scheduler: Scheduler, local: LocalClient, now_ns: int) -> list[str]:
+    """At rest, with the metric available, the policy has a sample for every node."""
     running = scheduler._core.policies.running.get(POLICY)
     if running is None or METRIC not in running.program.metrics:
         return []
     metric, samples = running.program.metrics[METRIC], scheduler._core.samples.of_policy(POLICY).get(METRIC)
     names = [NodeName(node["metadata"]["name"]) for node in local.list("nodes")]
     return [
-        f"the load of {name} is answered and not known"
+        f"the load of {name} has a sample and is unknown"
         for name in names
         if known_from_ns(samples, metric, name, now_ns) is None
     ]

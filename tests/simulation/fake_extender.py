@@ -1,7 +1,7 @@
-"""An extender for the simulation: it refuses some nodes for some pods, likes others, and does not always answer.
+"""An extender for the simulation: it rejects some nodes, scores others, and sometimes does not answer.
 
-What it thinks of a pod on a node depends on the two alone, so that everybody can know it afterwards. Only the connection
-is pretended: the scheduler's own protocol, its asking in turn and its answers are at work before it.
+Its answer depends only on the pod and the node, so that checkers can compute it. Only the
+connection is replaced: the scheduler's own protocol runs in front of it.
 """
 
 import asyncio
@@ -14,33 +14,38 @@ import orjson
 
 from policysched.kube.extender.client import ExtenderClient, ExtenderEndpoint
 from tests.simulation.fault_profile import FaultProfile
-from tests.simulation.texts import EXTENDER
+from tests.simulation.policy_texts import EXTENDER
 
 PEER = ExtenderEndpoint(
     EXTENDER, "http://topology.test", filter="filter", prioritize="prioritize", timeout_s=3.0, at_once=2
 )
-_NO_ANSWERS: tuple[Any, ...] = ([], {}, {"NodeNames": ["of-another-cluster"]}, {"Error": "out of memory"})
+_INVALID_RESPONSES: tuple[Any, ...] = (
+    [],
+    {},
+    {"NodeNames": ["of-another-cluster"]},
+    {"Error": "out of memory"},
+)
 
 
 def vetoes(pod_uid: str, node: str) -> bool:
-    """Whether it refuses the node for the pod."""
+    """Whether the extender rejects the node for the pod."""
     return crc32(f"{pod_uid}/{node}".encode()) % 4 == 0
 
 
-class PretendExtender(ExtenderClient):
-    """`calm` not empty: it answers well from then on."""
+class FakeExtender(ExtenderClient):
+    """Once `recovering` is not empty, every call is answered."""
 
-    def __init__(self, dice: Random, weather: FaultProfile, calm: list[bool]) -> None:
+    def __init__(self, random: Random, profile: FaultProfile, recovering: list[bool]) -> None:
         super().__init__(PEER, cast("aiohttp.ClientSession", None))
-        self._dice, self._weather, self._calm = dice, weather, calm
+        self._random, self._profile, self._recovering = random, profile, recovering
 
     async def _call(self, verb: str, body: bytes, nodes: int) -> Any:
         del nodes
-        await asyncio.sleep(self._dice.uniform(0, self._weather.extender_latency_s))
-        if not self._calm and self._dice.random() < self._weather.extender_outage_share:
-            if self._dice.random() < 0.5:
+        await asyncio.sleep(self._random.uniform(0, self._profile.extender_latency_s))
+        if not self._recovering and self._random.random() < self._profile.extender_outage_share:
+            if self._random.random() < 0.5:
                 raise self._call_failed(f"{verb}: the connection was refused")
-            return self._dice.choice(_NO_ANSWERS)
+            return self._random.choice(_INVALID_RESPONSES)
         asked = orjson.loads(body)
         uid, nodes = asked["Pod"]["metadata"]["uid"], asked["NodeNames"]
         if verb == "prioritize":

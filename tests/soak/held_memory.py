@@ -1,7 +1,7 @@
-"""What an object holds: the bytes of everything that is reached from it, by the road of attributes that leads there.
+"""The memory held by an object: the bytes of everything reachable from it, by attribute path.
 
-Roads do not tell the entries of a container apart (`cache.pods{}`), so a leak shows as one road that becomes heavier. The
-simulated world is not entered, nor is what everybody shares: modules, classes, functions (their closures are), tasks.
+A path does not distinguish the entries of a container (`cache.pods{}`), so a leak shows as one path that grows.
+The simulated cluster is not entered, nor are shared objects: modules, classes, functions (but closures are), tasks.
 """
 
 import asyncio
@@ -18,26 +18,26 @@ _SHARED = (asyncio.AbstractEventLoop, asyncio.Task, asyncio.Handle)
 _OUTSIDE = ("policysched.sandbox", "tests.")
 
 
-def holdings(roots: Mapping[str, object]) -> Counter[str]:
-    """Bytes by road. What two roads lead to counts once."""
+def held_bytes(roots: Mapping[str, object]) -> Counter[str]:
+    """Bytes by path. An object reachable by several paths counts once."""
     found: Counter[str] = Counter()
     seen: set[int] = set()
-    # Broad first: so a thing counts by its shortest road, which is the same from reading to reading.
-    line = deque((name, one) for name, one in roots.items())
-    while line:
-        road, one = line.popleft()
+    # Breadth first: an object counts under its shortest path, which is stable between readings.
+    queue = deque((name, one) for name, one in roots.items())
+    while queue:
+        path, one = queue.popleft()
         if id(one) in seen or isinstance(one, _SHARED) or _is_outside(one):
             continue
         seen.add(id(one))
         if not isinstance(one, type | ModuleType | FunctionType | BuiltinFunctionType):
-            found[road] += sys.getsizeof(one)
+            found[path] += sys.getsizeof(one)
         if not isinstance(one, _LEAVES):
-            line.extend(_parts(road, one))
+            queue.extend(_parts(path, one))
     return found
 
 
 def roots_of(app: object) -> dict[str, object]:
-    """The app, and what policysched's modules keep by themselves."""
+    """The app, and the module-level containers of policysched."""
     found: dict[str, object] = {"app": app}
     for name, module in sorted(sys.modules.items()):
         if name.startswith("policysched.") and not name.startswith(_OUTSIDE[0]):
@@ -53,28 +53,28 @@ def _is_outside(one: object) -> bool:
     return isinstance(module, str) and module.startswith(_OUTSIDE)
 
 
-def _parts(road: str, one: Any) -> Iterator[tuple[str, object]]:
+def _parts(path: str, one: Any) -> Iterator[tuple[str, object]]:
     if isinstance(one, FunctionType):
         for cell in one.__closure__ or ():
             try:
-                yield f"{road}()", cell.cell_contents
-            except ValueError:  # not filled yet
+                yield f"{path}()", cell.cell_contents
+            except ValueError:  # an empty cell
                 continue
     elif isinstance(one, MethodType):
-        yield road, one.__self__
+        yield path, one.__self__
     elif isinstance(one, functools.partial):
-        yield from ((f"{road}()", part) for part in (one.func, *one.args, *one.keywords.values()))
+        yield from ((f"{path}()", part) for part in (one.func, *one.args, *one.keywords.values()))
     elif isinstance(one, Mapping) and type(one).__module__ in ("builtins", "collections", "mappingproxy"):
         for key, value in list(one.items()):
-            yield f"{road}{{}}", key
-            yield f"{road}{{}}", value
+            yield f"{path}{{}}", key
+            yield f"{path}{{}}", value
     elif isinstance(one, list | tuple | set | frozenset | deque):
-        yield from ((f"{road}[]", part) for part in list(one))
+        yield from ((f"{path}[]", part) for part in list(one))
     else:
         for name in _attributes(one):
             try:
-                yield f"{road}.{name}", getattr(one, name)
-            except AttributeError:  # a slot that is not filled
+                yield f"{path}.{name}", getattr(one, name)
+            except AttributeError:  # an unset slot
                 continue
 
 

@@ -1,10 +1,11 @@
-"""Small worlds in which only what a story tells happens, played by the simulation's own machinery: one replica or several, roads without
-faults, no dice."""
+"""Small worlds in which only what a story tells happens, played by the simulation's own machinery: one replica or several, network without
+faults, no random."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
@@ -34,8 +35,8 @@ filter node_resources_fit
 """
 
 
-def still() -> FaultProfile:
-    """Nothing happens but what the story tells."""
+def quiet_profile() -> FaultProfile:
+    """No faults and no random actions."""
     return FaultProfile(
         network_faults=NO_FAULTS,
         fault_phase_s=0.0,
@@ -61,9 +62,10 @@ def still() -> FaultProfile:
     )
 
 
-class Held:
-    """A road on which the first bind of each pod named in `late` arrives when whoever sent it has given up, and each
-    of a pod named in `lost` never."""
+class DelayedBindTransport:
+    """A transport on which the first bind of each pod in `late` arrives after its timeout, and binds
+    of pods in `lost` never do.
+    """
 
     def __init__(self, inner: MemoryTransport) -> None:
         self._inner = inner
@@ -85,14 +87,14 @@ class Held:
         return self._inner.stream(request)
 
 
-class Story(World):
-    """A world in which only what the test says happens."""
+class Scenario(World):
+    """A world controlled by a script."""
 
     def __init__(self) -> None:
-        super().__init__(0, still())
+        super().__init__(0, quiet_profile())
         self._kubelet = asyncio.create_task(self.kubelet.run())
-        self._lives: list[asyncio.Task[None]] = []
-        self.road: Held | None = None
+        self._replica_tasks: list[asyncio.Task[None]] = []
+        self.transport: DelayedBindTransport | None = None
 
     def policies(self, **texts: str) -> None:
         data = {f"{name}.policy": text for name, text in texts.items()}
@@ -117,25 +119,25 @@ class Story(World):
         self.local.create("pods", "default", manifest)
 
     def start(self, name: str) -> Replica:
-        replica = Replica(name, self, FaultInjector(NO_FAULTS, self.dice(name)))
-        replica._transport = self.road = Held(replica._transport)  # type: ignore[assignment]
+        replica = Replica(name, self, FaultInjector(NO_FAULTS, self.random_stream(name)))
+        replica._transport = self.transport = DelayedBindTransport(replica._transport)  # type: ignore[assignment]
         self.replicas.append(replica)
-        self._lives.append(asyncio.create_task(replica.run()))
+        self._replica_tasks.append(asyncio.create_task(replica.run()))
         return replica
 
-    def metrics_go_out(self) -> None:
-        """For who starts from now on, until they are back."""
-        self.weather = replace(self.weather, metric_outage_share=1.0)
+    def fail_metrics(self) -> None:
+        """For replicas started from now on, until `restore_metrics`."""
+        self.profile = replace(self.profile, metric_outage_share=1.0)
 
-    def metrics_are_back(self) -> None:
-        self._calm.append(True)
+    def restore_metrics(self) -> None:
+        self._recovering.append(True)
 
-    def where(self) -> dict[str, str | None]:
+    def nodes_by_pod(self) -> dict[str, str | None]:
         return {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in self.local.list("pods")}
 
-    async def until(self, look: Callable[[], object], what: str, *, within_s: float = 60.0) -> None:
+    async def until(self, condition: Callable[[], object], what: str, *, within_s: float = 60.0) -> None:
         ends_s = self.loop.time() + within_s
-        while not look():
+        while not condition():
             assert self.loop.time() < ends_s, f"waited {within_s:g} s in vain for {what}\n" + "\n".join(
                 self.trace[-30:]
             )
@@ -144,33 +146,57 @@ class Story(World):
     def decided(self, pod: str) -> bool:
         return any(f"decides default/{pod} to" in line for line in self.trace)
 
-    def happened(self, words: str) -> int:
-        return sum(words in line for line in self.trace)
+    def trace_count(self, text: str) -> int:
+        """The number of lines of the trace that contain the text."""
+        return sum(text in line for line in self.trace)
 
-    async def look(self, after_s: float = 30.0) -> None:
-        """What is not as it must be at rest, once so much time has passed, is said."""
+    async def check_at_rest(self, after_s: float = 30.0) -> None:
+        """Wait, then report every violated liveness invariant."""
         await asyncio.sleep(after_s)
-        for words in self._not_at_rest():
+        for words in self._rest_problems():
             self.fail(f"at rest: {words}")
 
-    def _states_at_rest(self, scheduler: Scheduler) -> list[str]:
+    def _state_problems(self, scheduler: Scheduler) -> list[str]:
         found = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
-        assert found is not None, "a story without policies"
-        return super()._states_at_rest(scheduler) if "epsilon.policy" in found["data"] else []
+        assert found is not None, "a scenario without policies"
+        return super()._state_problems(scheduler) if "epsilon.policy" in found["data"] else []
 
     async def end(self) -> None:
-        await self._end([*self._lives, self._kubelet])
+        await self._end([*self._replica_tasks, self._kubelet])
 
 
-def told(story: Callable[[Story], Any]) -> Story:
-    """Tell it on virtual time; the world afterwards."""
-    worlds: list[Story] = []
+Script = Callable[[Scenario], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioBug:
+    """A bug planted in a scenario: for each of the `messages`, patterns, some checker reports it.
+
+    Without the bug no checker reports anything. `component` is where the bug is planted; a bug of
+    the sandbox is planted where no bug of policysched can violate the invariant.
+    """
+
+    plant: Callable[[], AbstractContextManager[Any]]
+    script: Script
+    messages: tuple[str, ...]
+    component: str = "policysched"
+
+
+@cache
+def play_unchanged(script: Script) -> Scenario:
+    """The scenario without a bug; several tests read the same run."""
+    return play(script)
+
+
+def play(script: Script) -> Scenario:
+    """Run a scenario on virtual time. Returns it after its end."""
+    worlds: list[Scenario] = []
 
     async def main() -> None:
-        world = Story()
+        world = Scenario()
         worlds.append(world)
         try:
-            await story(world)
+            await script(world)
         finally:
             await world.end()
 

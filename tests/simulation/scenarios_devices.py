@@ -1,4 +1,4 @@
-"""Stories of claims for devices."""
+"""Scenarios of device claims."""
 
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -12,17 +12,16 @@ from policysched.model.identifiers import PodUid
 from policysched.sandbox.resource_claim_controller import DEVICE_CLAIMS
 from policysched.scheduler.commands import ClaimToReserve
 from tests.simulation.churn_devices import DEVICE_CLASSES, DRIVER, SLICES
-from tests.simulation.stories import Told
-from tests.simulation.story import Story
+from tests.simulation.scenario import Scenario, ScenarioBug
 
 Json = dict[str, Any]
 POLICY = "policy beta version 1\ninclude kube_default\n"
 
-# ── stories ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── scenarios ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _furnish(world: Story, *nodes: str) -> None:
-    """Each node has a device and room for a pod, and there is a claim for one device."""
+def _set_up(world: Scenario, *nodes: str) -> None:
+    """Nodes with one device and room for one pod each, and a claim for one device."""
     world.policies(beta=POLICY)
     selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
     world.local.create(DEVICE_CLASSES, "", {"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}})
@@ -36,30 +35,30 @@ def _furnish(world: Story, *nodes: str) -> None:
     world.local.create(DEVICE_CLAIMS, "default", {"metadata": {"name": "c"}, "spec": wanted})
 
 
-def _pod(world: Story, name: str) -> None:
+def _pod(world: Scenario, name: str) -> None:
     world.pod(name, cpu="1", spec={"resourceClaims": [{"name": "d", "resourceClaimName": "c"}]})
 
 
-async def one_wants_a_device(world: Story) -> None:
-    _furnish(world, "a")
+async def a_pod_wants_a_device(world: Scenario) -> None:
+    _set_up(world, "a")
     _pod(world, "web")
     world.start("leader")
-    await world.look()
+    await world.check_at_rest()
 
 
-async def two_share_a_claim_and_no_node_has_room_for_both(world: Story) -> None:
-    _furnish(world, "a", "b")
+async def two_pods_share_a_claim_and_fit_on_no_node(world: Scenario) -> None:
+    _set_up(world, "a", "b")
     for name in ("one", "two"):
         _pod(world, name)
     world.start("leader")
-    await world.look()
+    await world.check_at_rest()
 
 
 # ── bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def a_claim_is_written_over() -> AbstractContextManager[Any]:
-    """Its devices are promised again, and what is written names no version."""
+def a_claim_allocation_is_overwritten() -> AbstractContextManager[Any]:
+    """The devices are reserved again, and the patch has no resource version."""
     honest = resource_claims._metadata_patch
 
     def body(claim: ClaimToReserve, **metadata: object) -> Json:
@@ -73,29 +72,35 @@ def a_claim_is_written_over() -> AbstractContextManager[Any]:
     return stack
 
 
-def no_answer_ends_a_promise() -> AbstractContextManager[Any]:
+def device_reservations_never_end() -> AbstractContextManager[Any]:
     def answered(self: DeviceReservation, _pod: PodUid, _version: int | None) -> DeviceReservation:
         return self
 
     return patch.object(DeviceReservation, "with_write_answered", answered)
 
 
-def a_claim_is_not_written() -> AbstractContextManager[Any]:
+def a_claim_allocation_is_not_written() -> AbstractContextManager[Any]:
     async def nothing(_: Any, claim: ClaimToReserve, __: ClaimConsumer) -> int:
         return claim.version
 
     return patch.object(prebind, "reserve_claim", nothing)
 
 
-def a_claim_is_written_and_not_reserved() -> AbstractContextManager[Any]:
+def a_claim_is_allocated_and_not_reserved() -> AbstractContextManager[Any]:
     return patch.object(
         resource_claims, "_consumers", lambda known, _: [resource_claims._consumer_json(one) for one in known]
     )
 
 
-TOLD = (
-    Told(a_claim_is_written_over, two_share_a_claim_and_no_node_has_room_for_both, r"^claim .* had devices .* and has"),
-    Told(no_answer_ends_a_promise, one_wants_a_device, r"devices of .* are still promised to"),
-    Told(a_claim_is_not_written, one_wants_a_device, r" has no devices"),
-    Told(a_claim_is_written_and_not_reserved, one_wants_a_device, r" is not reserved for it"),
-)  # fmt: skip
+SCENARIO_BUGS = (
+    ScenarioBug(
+        a_claim_allocation_is_overwritten,
+        two_pods_share_a_claim_and_fit_on_no_node,
+        (r"^claim .* had devices .* and has",),
+    ),
+    ScenarioBug(
+        device_reservations_never_end, a_pod_wants_a_device, (r"devices of .* are still reserved for",)
+    ),
+    ScenarioBug(a_claim_allocation_is_not_written, a_pod_wants_a_device, (r" has no devices",)),
+    ScenarioBug(a_claim_is_allocated_and_not_reserved, a_pod_wants_a_device, (r" is not reserved for it",)),
+)

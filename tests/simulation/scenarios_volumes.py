@@ -1,5 +1,6 @@
-"""Stories of claims and volumes. What a claim is bound to is the volume controllers' work, so most bugs are theirs: policysched
-only ever says which claim a volume is for."""
+"""Scenarios of volume claims. The volume controllers bind claims, so most bugs are planted there:
+policysched only writes the claimRef of a volume.
+"""
 
 import asyncio
 from contextlib import AbstractContextManager, ExitStack
@@ -11,17 +12,16 @@ from policysched.kube.write import prebind
 from policysched.model.storage import PersistentVolume, PersistentVolumeClaim
 from policysched.sandbox.volume_controller import CLAIMS, STORAGE_CLASSES, VOLUMES, VolumeController
 from policysched.scheduler.commands import VolumeToBind
-from tests.simulation.stories import Told
-from tests.simulation.story import Story
+from tests.simulation.scenario import Scenario, ScenarioBug
 
 Json = dict[str, Any]
 POLICY = "policy beta version 1\ninclude kube_default\n"
-HANDS = "the volume controllers"
+VOLUME_CONTROLLERS = "the volume controllers"
 
-# ── stories ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── scenarios ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _furnish(world: Story, *, disks: int, waits: bool) -> None:
+def _set_up(world: Scenario, *, disks: int, waits: bool) -> None:
     world.policies(beta=POLICY)
     world.node("a", cpu="4")
     mode = "WaitForFirstConsumer" if waits else "Immediate"
@@ -38,7 +38,7 @@ def _furnish(world: Story, *, disks: int, waits: bool) -> None:
         world.local.create(VOLUMES, "", {"metadata": {"name": f"d{number}"}, "spec": spec})
 
 
-def _claim(world: Story, name: str) -> None:
+def _claim(world: Scenario, name: str) -> None:
     spec = {
         "storageClassName": "local",
         "accessModes": ["ReadWriteOnce"],
@@ -47,45 +47,45 @@ def _claim(world: Story, name: str) -> None:
     world.local.create(CLAIMS, "default", {"metadata": {"name": name}, "spec": spec})
 
 
-def _pod_with(world: Story, claim: str) -> None:
+def _pod_with(world: Scenario, claim: str) -> None:
     volume = {"name": "v", "persistentVolumeClaim": {"claimName": claim}}
     world.pod(f"with-{claim}", cpu="1", spec={"volumes": [volume]})
 
 
-async def two_claims_and_two_disks(world: Story) -> None:
+async def two_claims_and_two_disks(world: Scenario) -> None:
     await _two_claims(world, disks=2)
 
 
-async def two_claims_and_one_disk(world: Story) -> None:
+async def two_claims_and_one_disk(world: Scenario) -> None:
     await _two_claims(world, disks=1)
 
 
-async def _two_claims(world: Story, *, disks: int) -> None:
-    _furnish(world, disks=disks, waits=True)
+async def _two_claims(world: Scenario, *, disks: int) -> None:
+    _set_up(world, disks=disks, waits=True)
     for name in ("c0", "c1"):
         _claim(world, name)
         _pod_with(world, name)
     world.start("leader")
-    await world.look()
+    await world.check_at_rest()
 
 
-async def claims_that_are_bound_at_once(world: Story) -> None:
-    """One after the other, before any pod wants them."""
-    _furnish(world, disks=2, waits=False)
+async def claims_with_immediate_binding(world: Scenario) -> None:
+    """One after the other, before a pod uses them."""
+    _set_up(world, disks=2, waits=False)
     for name in ("c0", "c1"):
         _claim(world, name)
         await asyncio.sleep(5.0)
     world.start("leader")
     for name in ("c0", "c1"):
         _pod_with(world, name)
-    await world.look()
+    await world.check_at_rest()
 
 
 # ── bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def a_volume_is_written_over() -> AbstractContextManager[Any]:
-    """It is promised again, and what is written names no version."""
+def a_volume_claim_is_overwritten() -> AbstractContextManager[Any]:
+    """The volume is reserved again, and the patch has no resource version."""
     honest = prebind.claim_ref_patch
 
     def body(one: VolumeToBind) -> Json:
@@ -99,7 +99,7 @@ def a_volume_is_written_over() -> AbstractContextManager[Any]:
     return stack
 
 
-def a_volume_is_what_it_first_was() -> AbstractContextManager[Any]:
+def volume_updates_are_ignored() -> AbstractContextManager[Any]:
     put = VolumeCache.put_volume
 
     def put_once(self: VolumeCache, volume: PersistentVolume) -> Any:
@@ -115,7 +115,7 @@ def every_claim_gets_the_first_volume() -> AbstractContextManager[Any]:
     return patch.object(VolumeController, "_prebound_volume", first)
 
 
-def a_claim_that_has_its_volume_gets_another() -> AbstractContextManager[Any]:
+def a_bound_claim_gets_another_volume() -> AbstractContextManager[Any]:
     honest = VolumeController._bind
 
     def bind(self: VolumeController, claim: Json, volume: Json) -> None:
@@ -129,10 +129,24 @@ def a_claim_that_has_its_volume_gets_another() -> AbstractContextManager[Any]:
     return patch.object(VolumeController, "_bind", bind)
 
 
-TOLD = (
-    Told(a_volume_is_written_over, two_claims_and_one_disk, r"^volume .* was claim .*'s and is"),
-    Told(a_volume_is_what_it_first_was, two_claims_and_two_disks, r" in the cache, the server has "),
-    Told(every_claim_gets_the_first_volume, claims_that_are_bound_at_once, r"^claims .* have one volume: ", HANDS),
-    Told(every_claim_gets_the_first_volume, claims_that_are_bound_at_once, r" has .*, which is .*'s$", HANDS),
-    Told(a_claim_that_has_its_volume_gets_another, claims_that_are_bound_at_once, r"^claim .* had volume .* and has", HANDS),
-)  # fmt: skip
+SCENARIO_BUGS = (
+    ScenarioBug(
+        a_volume_claim_is_overwritten, two_claims_and_one_disk, (r"^volume .* was claim .*'s and is",)
+    ),
+    ScenarioBug(volume_updates_are_ignored, two_claims_and_two_disks, (r" in the cache and on the server ",)),
+    ScenarioBug(
+        every_claim_gets_the_first_volume,
+        claims_with_immediate_binding,
+        (
+            r"^claims .* have one volume: ",
+            r" has .*, which is .*'s$",
+        ),
+        component=VOLUME_CONTROLLERS,
+    ),
+    ScenarioBug(
+        a_bound_claim_gets_another_volume,
+        claims_with_immediate_binding,
+        (r"^claim .* had volume .* and has",),
+        component=VOLUME_CONTROLLERS,
+    ),
+)

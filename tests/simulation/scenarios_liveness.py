@@ -1,4 +1,4 @@
-"""Stories of clusters that come to rest, with bugs that show only there."""
+"""Scenarios at rest, with bugs that are visible only there."""
 
 import asyncio
 from contextlib import AbstractContextManager
@@ -27,41 +27,40 @@ from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindRefused, PodUpdated
 from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.queue.queue import SchedulingQueue
-from tests.simulation.bugs import a_restart_forgets_what_its_states_were_fed, gangs_are_placed_in_part
-from tests.simulation.stories import Told
-from tests.simulation.stories_volumes import two_claims_and_two_disks
-from tests.simulation.story import BETA, GAMMA, Story
-from tests.simulation.texts import ALPHA_WAIT, EPSILON
+from tests.simulation.bugs import a_restart_forgets_the_policy_state, gangs_are_placed_partially
+from tests.simulation.policy_texts import ALPHA_WAIT, EPSILON
+from tests.simulation.scenario import BETA, GAMMA, Scenario, ScenarioBug
+from tests.simulation.scenarios_volumes import two_claims_and_two_disks
 
-# ── stories ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── scenarios ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def one_is_bound(world: Story) -> None:
+async def a_pod_is_bound(world: Scenario) -> None:
     world.policies(beta=BETA)
     world.node("a", cpu="4")
     world.start("leader")
     world.pod("web", cpu="1")
-    await world.look()
+    await world.check_at_rest()
 
 
-async def one_waits(world: Story) -> None:
-    """For a node, and then, since there is one, for a larger one: other words."""
+async def a_pod_waits(world: Scenario) -> None:
+    """First without nodes, then with one that is too small, so that the reason changes."""
     world.policies(beta=BETA)
     world.start("leader")
     world.pod("web", cpu="8")
     await asyncio.sleep(20.0)
     world.node("a", cpu="4")
-    await world.look()
+    await world.check_at_rest()
 
 
-async def one_is_gated(world: Story) -> None:
+async def a_pod_is_gated(world: Scenario) -> None:
     world.policies(beta=BETA)
     world.start("leader")
     world.pod("web", cpu="1", gates=["example.com/wait"])
-    await world.look()
+    await world.check_at_rest()
 
 
-async def a_namespace_is_relabelled(world: Story) -> None:
+async def a_namespace_is_relabelled(world: Scenario) -> None:
     world.policies(beta=BETA)
     world.start("leader")
     await asyncio.sleep(15.0)
@@ -69,40 +68,40 @@ async def a_namespace_is_relabelled(world: Story) -> None:
     assert space is not None, "a cluster has that one from the start"
     metadata = {**space["metadata"], "labels": {"tier": "gold"}}
     world.local.update("namespaces", space, lambda one: {**one, "metadata": metadata})
-    await world.look()
+    await world.check_at_rest()
 
 
-async def a_pair_fits(world: Story) -> None:
-    await _a_pair_and_nodes(world, "a", "b")
+async def a_gang_fits(world: Scenario) -> None:
+    await _create_gang_and_nodes(world, "a", "b")
 
 
-async def a_pair_fits_in_part(world: Story) -> None:
-    await _a_pair_and_nodes(world, "a")
+async def a_gang_fits_partially(world: Scenario) -> None:
+    await _create_gang_and_nodes(world, "a")
 
 
-async def _a_pair_and_nodes(world: Story, *nodes: str) -> None:
+async def _create_gang_and_nodes(world: Scenario, *nodes: str) -> None:
     world.policies(gamma=GAMMA)
     for name in nodes:
         world.node(name, cpu="1")
     world.start("leader")
     for name in ("one", "two"):
         world.pod(name, cpu="1", scheduler="gamma", labels={"group": "pair", "least": "2"})
-    await world.look()
+    await world.check_at_rest()
 
 
-async def one_waits_for_a_metric(world: Story) -> None:
+async def a_pod_waits_for_a_metric(world: Scenario) -> None:
     world.policies(alpha=ALPHA_WAIT)
     world.node("a", cpu="4")
-    world.metrics_go_out()
+    world.fail_metrics()
     world.start("leader")
     world.pod("web", cpu="1", scheduler="alpha")
-    await world.until(lambda: world.happened("waits for metric load"), "the pod to wait for the metric")
-    world.metrics_are_back()
-    await world.look(90.0)
+    await world.until(lambda: world.trace_count("waits for metric load"), "the pod to wait for the metric")
+    world.restore_metrics()
+    await world.check_at_rest(90.0)
 
 
-async def runs_end_and_the_leader_dies(world: Story) -> None:
-    """What they taught is written down, then they are deleted; later one more runs."""
+async def pods_finish_and_the_leader_is_killed(world: Scenario) -> None:
+    """The state is saved, the pods are deleted, and later another pod finishes."""
     world.policies(epsilon=EPSILON)
     world.node("a", cpu="4")
     leader = world.start("leader")
@@ -110,12 +109,12 @@ async def runs_end_and_the_leader_dies(world: Story) -> None:
 
     leader.kill()
     await asyncio.sleep(30.0)
-    await world.look()
+    await world.check_at_rest()
     await _run_and_delete(world, "three")
-    await world.look()
+    await world.check_at_rest()
 
 
-async def _run_and_delete(world: Story, *names: str) -> None:
+async def _run_and_delete(world: Scenario, *names: str) -> None:
     for name in names:
         world.pod(name, cpu="1", scheduler="epsilon", annotations={RUN_SECONDS: "1"})
     await asyncio.sleep(60.0)
@@ -129,7 +128,7 @@ async def _run_and_delete(world: Story, *names: str) -> None:
 # ── bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def who_is_shown_on_his_node_stays_assumed() -> AbstractContextManager[Any]:
+def a_bound_pod_stays_assumed() -> AbstractContextManager[Any]:
     confirm = Ledger.confirm
 
     def keep(self: Ledger, pod: Pod, node: NodeName) -> None:
@@ -139,22 +138,22 @@ def who_is_shown_on_his_node_stays_assumed() -> AbstractContextManager[Any]:
     return patch.object(Ledger, "confirm", keep)
 
 
-def promises_of_volumes_are_for_ever() -> AbstractContextManager[Any]:
+def volume_reservations_are_never_dropped() -> AbstractContextManager[Any]:
     return patch.object(VolumeReservations, "drop", lambda *_: None)
 
 
-def nobody_is_tried() -> AbstractContextManager[Any]:
+def no_pod_is_attempted() -> AbstractContextManager[Any]:
     return patch.object(SchedulingQueue, "can_pop", property(lambda _: False))
 
 
-def every_bind_is_given_up() -> AbstractContextManager[Any]:
+def every_bind_is_refused() -> AbstractContextManager[Any]:
     async def give_up(_: Binder, bind: Bind) -> BindRefused:
         return BindRefused(bind.uid, "not in the mood")
 
     return patch.object(Binder, "_bind_until_answered", give_up)
 
 
-def a_namespace_is_what_it_first_was() -> AbstractContextManager[Any]:
+def namespace_updates_are_ignored() -> AbstractContextManager[Any]:
     put = ClusterCache.put_namespace
 
     def put_once(self: ClusterCache, namespace: Namespace) -> Any:
@@ -163,7 +162,7 @@ def a_namespace_is_what_it_first_was() -> AbstractContextManager[Any]:
     return patch.object(ClusterCache, "put_namespace", put_once)
 
 
-def a_bind_is_told_twice() -> AbstractContextManager[Any]:
+def a_bind_is_recorded_twice() -> AbstractContextManager[Any]:
     say = Reporter.record_event
 
     def repeat(self: Reporter, words: EventContent) -> None:
@@ -173,7 +172,7 @@ def a_bind_is_told_twice() -> AbstractContextManager[Any]:
     return patch.object(Reporter, "record_event", repeat)
 
 
-def a_pod_that_waits_is_overlooked() -> AbstractContextManager[Any]:
+def pending_pods_are_overlooked() -> AbstractContextManager[Any]:
     updated = PodEvents.updated
 
     def only_placed(self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool) -> None:
@@ -199,12 +198,12 @@ def only_the_first_condition_of_a_pod_is_written() -> AbstractContextManager[Any
     return patch.object(Reporter, "set_condition", once)
 
 
-def gates_are_not_read() -> AbstractContextManager[Any]:
-    def seen(obj: Any) -> PodUpdated:
+def scheduling_gates_are_not_decoded() -> AbstractContextManager[Any]:
+    def decode(obj: Any) -> PodUpdated:
         found = core_objects.decode_pod(obj)
         return PodUpdated(replace(found, pod=replace(found.pod, gates=())))
 
-    return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=seen))
+    return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=decode))
 
 
 def policies_are_never_compiled() -> AbstractContextManager[Any]:
@@ -214,7 +213,7 @@ def policies_are_never_compiled() -> AbstractContextManager[Any]:
     return patch.object(PolicyFeed, "run", rest)
 
 
-def nodes_are_never_read() -> AbstractContextManager[Any]:
+def nodes_are_never_listed() -> AbstractContextManager[Any]:
     read = Reflector._list
 
     async def wait(self: Reflector[Any], page_size: int) -> None:
@@ -225,11 +224,11 @@ def nodes_are_never_read() -> AbstractContextManager[Any]:
     return patch.object(Reflector, "_list", wait)
 
 
-def samples_wake_nobody_who_waits_for_them() -> AbstractContextManager[Any]:
+def samples_requeue_no_waiting_pod() -> AbstractContextManager[Any]:
     return patch.object(diagnosis, "_OUTAGE_REQUEUE_EVENTS", frozenset())
 
 
-def who_was_asked_in_vain_is_asked_no_more() -> AbstractContextManager[Any]:
+def a_failed_metric_poll_is_not_retried() -> AbstractContextManager[Any]:
     wait_s = PollingSource._wait_s
 
     def wait(self: PollingSource[Any], asked: Any) -> float:
@@ -238,26 +237,52 @@ def who_was_asked_in_vain_is_asked_no_more() -> AbstractContextManager[Any]:
     return patch.object(PollingSource, "_wait_s", wait)
 
 
-TOLD = (
-    Told(who_is_shown_on_his_node_stays_assumed, one_is_bound, r"is still assumed on"),
-    Told(promises_of_volumes_are_for_ever, two_claims_and_two_disks, r"is still promised to a pod"),
-    Told(nobody_is_tried, one_is_bound, r"pods are active"),
-    Told(nobody_is_tried, one_is_bound, r"waits and the oracle finds"),
-    Told(nobody_is_tried, a_pair_fits, r"gang .*: .* wait and the oracle finds"),
-    Told(every_bind_is_given_up, one_is_bound, r"pods are backoff"),
-    Told(a_namespace_is_what_it_first_was, a_namespace_is_relabelled, r"namespaces are .*, should be"),
-    Told(gangs_are_placed_in_part, a_pair_fits_in_part, r"has .* placed, and nothing befell it"),
-    Told(a_bind_is_told_twice, one_is_bound, r" and was said to be scheduled: "),
-    Told(a_pod_that_waits_is_overlooked, one_waits, r"waits and the scheduler does not know it"),
-    Told(conditions_are_not_written, one_waits, r"waits and its PodScheduled is"),
-    Told(gates_are_not_read, one_is_gated, r"is gated and says"),
-    Told(
-        only_the_first_condition_of_a_pod_is_written, one_waits, r"shows .*, what was said last is"
+SCENARIO_BUGS = (
+    ScenarioBug(a_bound_pod_stays_assumed, a_pod_is_bound, (r"is still assumed on",)),
+    ScenarioBug(
+        volume_reservations_are_never_dropped,
+        two_claims_and_two_disks,
+        (r"is still reserved for a pod",),
     ),
-    Told(a_restart_forgets_what_its_states_were_fed, runs_end_and_the_leader_dies, r"was kept with .* runs and is held with"),
-    Told(a_restart_forgets_what_its_states_were_fed, runs_end_and_the_leader_dies, r"was kept with .* runs and has"),
-    Told(policies_are_never_compiled, runs_end_and_the_leader_dies, r"the policy with a state does not run yet"),
-    Told(samples_wake_nobody_who_waits_for_them, one_waits_for_a_metric, r"waits and the oracle finds"),
-    Told(who_was_asked_in_vain_is_asked_no_more, one_waits_for_a_metric, r"is answered and not known"),
-    Told(nodes_are_never_read, one_is_bound, r"the leader has not read the cluster"),
-)  # fmt: skip
+    ScenarioBug(
+        no_pod_is_attempted,
+        a_pod_is_bound,
+        (
+            r"pods are active",
+            r"is pending and the reference finds",
+        ),
+    ),
+    ScenarioBug(no_pod_is_attempted, a_gang_fits, (r"gang .*: .* are pending and the reference finds",)),
+    ScenarioBug(every_bind_is_refused, a_pod_is_bound, (r"pods are backoff",)),
+    ScenarioBug(namespace_updates_are_ignored, a_namespace_is_relabelled, (r"namespaces are .*, should be",)),
+    ScenarioBug(
+        gangs_are_placed_partially, a_gang_fits_partially, (r"has .* placed, and nothing disturbed it",)
+    ),
+    ScenarioBug(a_bind_is_recorded_twice, a_pod_is_bound, (r"is on .* and has events: ",)),
+    ScenarioBug(pending_pods_are_overlooked, a_pod_waits, (r"is pending and unknown to the scheduler",)),
+    ScenarioBug(conditions_are_not_written, a_pod_waits, (r"is pending and its PodScheduled is",)),
+    ScenarioBug(scheduling_gates_are_not_decoded, a_pod_is_gated, (r"is gated and its reason is",)),
+    ScenarioBug(
+        only_the_first_condition_of_a_pod_is_written, a_pod_waits, (r"shows .*, the last report is",)
+    ),
+    ScenarioBug(
+        a_restart_forgets_the_policy_state,
+        pods_finish_and_the_leader_is_killed,
+        (
+            r"was stored with .* runs and is in memory with",
+            r"was stored with .* runs and has",
+        ),
+    ),
+    ScenarioBug(
+        policies_are_never_compiled,
+        pods_finish_and_the_leader_is_killed,
+        (r"the policy with a state does not run yet",),
+    ),
+    ScenarioBug(
+        samples_requeue_no_waiting_pod, a_pod_waits_for_a_metric, (r"is pending and the reference finds",)
+    ),
+    ScenarioBug(
+        a_failed_metric_poll_is_not_retried, a_pod_waits_for_a_metric, (r"has a sample and is unknown",)
+    ),
+    ScenarioBug(nodes_are_never_listed, a_pod_is_bound, (r"the leader is not synced",)),
+)

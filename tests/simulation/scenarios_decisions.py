@@ -1,4 +1,4 @@
-"""Stories of a few decisions, and of who has to go for them."""
+"""Scenarios of single decisions and of preemption."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,60 +19,59 @@ from policysched.scheduler.commands import Bind, Victim
 from policysched.scheduler.gangs import placement
 from policysched.scheduler.preemption import candidates
 from policysched.scheduler.preemption.candidates import Candidate
-from tests.simulation.bugs import what_a_policy_says_of_victims_is_not_looked_at
-from tests.simulation.stories import Told
-from tests.simulation.stories_liveness import one_is_bound, one_waits
-from tests.simulation.story import BETA, GAMMA, Story
+from tests.simulation.bugs import the_victims_condition_of_a_policy_is_ignored
+from tests.simulation.scenario import BETA, GAMMA, Scenario, ScenarioBug
+from tests.simulation.scenarios_liveness import a_pod_is_bound, a_pod_waits
 
-# ── stories ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── scenarios ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def two_nodes_are_to_be_had(world: Story) -> None:
+async def two_nodes_are_feasible(world: Scenario) -> None:
     world.policies(beta=BETA)
     for name, cpu in (("a", "8"), ("b", "4")):
         world.node(name, cpu=cpu)
     world.start("leader")
     world.pod("web", cpu="1")
-    await world.look()
+    await world.check_at_rest()
 
 
-async def two_have_to_go(world: Story) -> None:
-    await _full(world, "beta")
+async def two_pods_are_preempted(world: Scenario) -> None:
+    await _fill_node(world, "beta")
     world.pod("urgent", cpu="2", urgent=True)
-    await world.look()
+    await world.check_at_rest()
 
 
-async def those_of_another_are_there(world: Story) -> None:
-    await _full(world, "delta")
+async def pods_of_another_policy_fill_the_node(world: Scenario) -> None:
+    await _fill_node(world, "delta")
     world.pod("urgent", cpu="2", urgent=True)
     await asyncio.sleep(20.0)
 
 
-async def _full(world: Story, scheduler: str) -> None:
+async def _fill_node(world: Scenario, scheduler: str) -> None:
     world.policies(beta=BETA, delta=BETA.replace("policy beta", "policy delta"))
     world.node("a", cpu="2")
     world.start("leader")
     for name in ("one", "two"):
         world.pod(name, cpu="1", scheduler=scheduler)
-    await world.until(lambda: all(world.where().values()), "the node to be full")
+    await world.until(lambda: all(world.nodes_by_pod().values()), "the node to be full")
 
 
-async def a_pair_is_as_important_as_who_is_there(world: Story) -> None:
-    await _a_pair_and_full_nodes(world, GAMMA, urgent=False)
+async def a_gang_has_the_priority_of_the_running_pods(world: Scenario) -> None:
+    await _create_gang_and_full_nodes(world, GAMMA, urgent=False)
 
 
-async def an_urgent_pair_finds_a_place_in_each_zone(world: Story) -> None:
+async def an_urgent_gang_fits_across_zones(world: Scenario) -> None:
     together = 'min = least\n  topology = "topology.kubernetes.io/zone"'
-    await _a_pair_and_full_nodes(world, GAMMA.replace("min = least", together), urgent=True)
+    await _create_gang_and_full_nodes(world, GAMMA.replace("min = least", together), urgent=True)
 
 
-async def _a_pair_and_full_nodes(world: Story, policy: str, *, urgent: bool) -> None:
+async def _create_gang_and_full_nodes(world: Scenario, policy: str, *, urgent: bool) -> None:
     world.policies(gamma=policy)
     world.start("leader")
     for name in ("a", "b"):
         world.node(name, cpu="1", zone=f"zone-{name}")
         world.pod(f"on-{name}", cpu="1", scheduler="gamma")
-    await world.until(lambda: all(world.where().values()), "the nodes to be full")
+    await world.until(lambda: all(world.nodes_by_pod().values()), "the nodes to be full")
     for name in ("one", "two"):
         labels = {"group": "pair", "least": "2"}
         world.pod(name, cpu="1", scheduler="gamma", labels=labels, urgent=urgent)
@@ -93,21 +92,21 @@ def _each_verdict(change: Callable[[Verdict], None]) -> AbstractContextManager[A
     return patch.object(Evaluator, "evaluate", changed)
 
 
-def the_plan_refuses_everybody() -> AbstractContextManager[Any]:
+def the_plan_refuses_every_pod() -> AbstractContextManager[Any]:
     def refuse(verdict: Verdict) -> None:
         verdict.pod_refusal, verdict.selected = "nobody comes in", None
 
     return _each_verdict(refuse)
 
 
-def the_plan_takes_the_second_best() -> AbstractContextManager[Any]:
+def the_plan_selects_the_second_best_node() -> AbstractContextManager[Any]:
     def take(verdict: Verdict) -> None:
         verdict.selected = NodeName("b")
 
     return _each_verdict(take)
 
 
-def the_plan_adds_up_wrong() -> AbstractContextManager[Any]:
+def the_plan_adds_one_to_the_score() -> AbstractContextManager[Any]:
     def add(verdict: Verdict) -> None:
         verdict.score += 1
 
@@ -128,7 +127,7 @@ def the_plan_counts_a_reason_twice() -> AbstractContextManager[Any]:
     )
 
 
-def only_the_first_who_has_to_go_does() -> AbstractContextManager[Any]:
+def only_the_first_victim_is_evicted() -> AbstractContextManager[Any]:
     honest = candidates._candidate
 
     def candidate(node: Any, in_order: Any, victims: Any, violations: int, cluster: Any) -> Candidate:
@@ -137,18 +136,18 @@ def only_the_first_who_has_to_go_does() -> AbstractContextManager[Any]:
     return patch.object(candidates, "_candidate", candidate)
 
 
-def anybody_may_have_to_go() -> AbstractContextManager[Any]:
+def any_pod_can_be_a_victim() -> AbstractContextManager[Any]:
     stack = ExitStack()
     stack.enter_context(patch.object(CompiledVictims, "predicate", lambda *_: lambda _: True))
     stack.enter_context(patch.object(Ledger, "lowest_priority", -1))
     return stack
 
 
-def room_for_a_gang_is_made_anywhere() -> AbstractContextManager[Any]:
+def gang_preemption_ignores_topology() -> AbstractContextManager[Any]:
     return patch.object(placement, "preemption_domains", lambda *_: [None])
 
 
-def who_makes_room_is_marked_to_end() -> AbstractContextManager[Any]:
+def the_preemptor_is_marked_as_a_victim() -> AbstractContextManager[Any]:
     nominate = Evictor._nominate
 
     async def mark(self: Evictor, uid: str, namespace: str, name: str, node: str | None) -> None:
@@ -159,7 +158,7 @@ def who_makes_room_is_marked_to_end() -> AbstractContextManager[Any]:
     return patch.object(Evictor, "_nominate", mark)
 
 
-def a_bind_names_no_node_that_there_is() -> AbstractContextManager[Any]:
+def a_bind_names_an_unknown_node() -> AbstractContextManager[Any]:
     def body(bind: Bind) -> bytes:
         metadata = {"name": bind.name, "uid": bind.uid}
         return orjson.dumps({"metadata": metadata, "target": {"kind": "Node", "name": "nowhere"}})
@@ -167,16 +166,48 @@ def a_bind_names_no_node_that_there_is() -> AbstractContextManager[Any]:
     return patch.object(binding, "binding_body", body)
 
 
-TOLD = (
-    Told(the_plan_refuses_everybody, two_nodes_are_to_be_had, r"the plan refuses it with .*, the oracle"),
-    Told(the_plan_takes_the_second_best, two_nodes_are_to_be_had, r"the plan chose .*, the oracle"),
-    Told(the_plan_adds_up_wrong, two_nodes_are_to_be_had, r"the plan's total is .*, the oracle's"),
-    Told(the_plan_counts_a_node_twice, two_nodes_are_to_be_had, r"the plan finds .* nodes, the oracle"),
-    Told(the_plan_counts_a_reason_twice, one_waits, r"the plan counts .*, the oracle"),
-    Told(only_the_first_who_has_to_go_does, two_have_to_go, r"and does not fit there without them"),
-    Told(what_a_policy_says_of_victims_is_not_looked_at, those_of_another_are_there, r" and is of"),
-    Told(anybody_may_have_to_go, a_pair_is_as_important_as_who_is_there, r"is to go for .* and must not be"),
-    Told(room_for_a_gang_is_made_anywhere, an_urgent_pair_finds_a_place_in_each_zone, r"is to keep together in .*, and gets"),
-    Told(who_makes_room_is_marked_to_end, two_have_to_go, r" was evicted, and we decided nothing of the kind"),
-    Told(a_bind_names_no_node_that_there_is, one_is_bound, r"a pod is bound to .*, which never was"),
-)  # fmt: skip
+SCENARIO_BUGS = (
+    ScenarioBug(
+        the_plan_refuses_every_pod, two_nodes_are_feasible, (r"the plan refuses it with .*, the reference",)
+    ),
+    ScenarioBug(
+        the_plan_selects_the_second_best_node,
+        two_nodes_are_feasible,
+        (r"the plan selects .*, the reference",),
+    ),
+    ScenarioBug(
+        the_plan_adds_one_to_the_score, two_nodes_are_feasible, (r"the plan's score is .*, the reference's",)
+    ),
+    ScenarioBug(
+        the_plan_counts_a_node_twice, two_nodes_are_feasible, (r"the plan finds .* nodes, the reference",)
+    ),
+    ScenarioBug(the_plan_counts_a_reason_twice, a_pod_waits, (r"the plan counts .*, the reference",)),
+    ScenarioBug(
+        only_the_first_victim_is_evicted,
+        two_pods_are_preempted,
+        (r"and does not fit there without its victims",),
+    ),
+    ScenarioBug(
+        the_victims_condition_of_a_policy_is_ignored,
+        pods_of_another_policy_fill_the_node,
+        (r" and has scheduler ",),
+    ),
+    ScenarioBug(
+        any_pod_can_be_a_victim,
+        a_gang_has_the_priority_of_the_running_pods,
+        (r"and must not be one",),
+    ),
+    ScenarioBug(
+        gang_preemption_ignores_topology,
+        an_urgent_gang_fits_across_zones,
+        (r"has topology .* and gets",),
+    ),
+    ScenarioBug(
+        the_preemptor_is_marked_as_a_victim,
+        two_pods_are_preempted,
+        (r" was evicted without a decision",),
+    ),
+    ScenarioBug(
+        a_bind_names_an_unknown_node, a_pod_is_bound, (r"a pod is bound to .*, which never existed",)
+    ),
+)

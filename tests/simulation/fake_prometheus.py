@@ -1,7 +1,8 @@
-"""A Prometheus for the simulation: series whose values change, nodes left out or told twice, and answers that are none.
+"""A Prometheus for the simulation: changing values, missing and duplicate series, and invalid responses.
 
-Only the wire is pretended: the scheduler's own asker, joins and conversion are at work behind it. Of the two metrics one has a load for
-each node, the other what flows between the pods of a gang, whether they are on nodes or wait.
+Only the transport is replaced: the product's own polling, joins and unit conversion run behind it.
+One metric has a load for each node, the other the traffic between the pods of a gang, pending ones
+included.
 """
 
 import asyncio
@@ -25,13 +26,13 @@ from tests.simulation.fault_profile import FaultProfile
 Series = list[dict[str, Any]]
 
 FLOWS = "flows"
-"""The query for what flows between pods; any other is for the load of nodes."""
+"""The query for the traffic between pods; every other query returns the load of nodes."""
 
 _VALUES = (0.1, 0.35, 0.5, 0.7, 0.95)
 _FLOWS = ("0", "1e6", "3e7", "4e7", "6e7", "1.2e8")
 """Bytes per second."""
 
-_NO_ANSWERS = (
+_INVALID_RESPONSES = (
     b"<html>502</html>",
     b"",
     b'{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}',
@@ -39,28 +40,28 @@ _NO_ANSWERS = (
 
 
 @dataclass(slots=True)
-class PretendPrometheus:
-    """A `Road`. `calm` not empty: it answers well from then on."""
+class FakePrometheus:
+    """Once `recovering` is not empty, every query has a valid response."""
 
     server: ApiServer
-    dice: Random
-    weather: FaultProfile
-    calm: list[bool]
+    random: Random
+    profile: FaultProfile
+    recovering: list[bool]
 
     async def query(self, query: str) -> bytes:
-        await asyncio.sleep(self.dice.uniform(0, self.weather.metric_latency_s))
-        if not self.calm and self.dice.random() < self.weather.metric_outage_share:
-            return self._no_answer()
+        await asyncio.sleep(self.random.uniform(0, self.profile.metric_latency_s))
+        if not self.recovering and self.random.random() < self.profile.metric_outage_share:
+            return self._invalid_response()
         series = self._flows() if query == FLOWS else self._loads()
-        warnings = ["a store is unavailable"] if self.dice.random() < 0.1 else []
+        warnings = ["a store is unavailable"] if self.random.random() < 0.1 else []
         data = {"resultType": "vector", "result": series}
         return orjson.dumps({"status": "success", "data": data, "warnings": warnings})
 
-    def _no_answer(self) -> bytes:
-        drawn = self.dice.randrange(len(_NO_ANSWERS) + 1)
-        if drawn == len(_NO_ANSWERS):
+    def _invalid_response(self) -> bytes:
+        drawn = self.random.randrange(len(_INVALID_RESPONSES) + 1)
+        if drawn == len(_INVALID_RESPONSES):
             raise PollError("unreachable", "the connection was refused")
-        return _NO_ANSWERS[drawn]
+        return _INVALID_RESPONSES[drawn]
 
     # ── loads of nodes ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -71,17 +72,17 @@ class PretendPrometheus:
     def _load(self, node: dict[str, Any]) -> Series:
         name = node["metadata"]["name"]
         metric = {"node": name, "instance": f"{name}:9100"}
-        return self._told(metric, str(self.dice.choice(_VALUES)))
+        return self._told(metric, str(self.random.choice(_VALUES)))
 
     # ── flows between pods ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _flows(self) -> Series:
-        """Most pairs of a gang have some, in one direction or both: how much, their names say."""
+        """Most pairs of a gang have a flow, in one direction or both; their names decide the amount."""
         pairs = (pair for gang in self._gangs() for pair in permutations(gang, 2))
         return [one for pair in pairs if crc32("/".join(pair).encode()) % 3 for one in self._flow(*pair)]
 
     def _gangs(self) -> Iterator[list[str]]:
-        """The names of those of one gang, each with its namespace."""
+        """The `namespace/name` of the members, for each gang."""
         gangs: dict[tuple[str, str], list[str]] = {}
         for pod in LocalClient(self.server).list("pods"):
             metadata = pod["metadata"]
@@ -95,21 +96,21 @@ class PretendPrometheus:
     def _flow(self, one: str, two: str) -> Series:
         (space, pod), (peer_space, peer) = one.split("/"), two.split("/")
         metric = {"namespace": space, "pod": pod, "peer_namespace": peer_space, "peer_pod": peer}
-        drawn = crc32(f"{one} {two}".encode()) if self.calm else self.dice.getrandbits(16)
+        drawn = crc32(f"{one} {two}".encode()) if self.recovering else self.random.getrandbits(16)
         return self._told(metric, _FLOWS[drawn % len(_FLOWS)])
 
     def _told(self, metric: dict[str, str], value: str) -> Series:
-        """Mostly one; none, a twin or no number at times, until it is calm."""
-        one, drawn = {"metric": metric, "value": [0, value]}, self.dice.random()
-        if self.calm or drawn < 0.85:
+        """One series as a rule; sometimes none, a duplicate or NaN, until the faults are over."""
+        one, drawn = {"metric": metric, "value": [0, value]}, self.random.random()
+        if self.recovering or drawn < 0.85:
             return [one]
         if drawn < 0.90:
             return [one, {**one, "value": [0, "0.1"]}]
         return [{**one, "value": [0, "NaN"]}] if drawn < 0.93 else []
 
 
-def sources(road: PretendPrometheus, now_ns: Any, dice: Random) -> SampleSourceRouter:
+def sources(road: FakePrometheus, now_ns: Any, random: Random) -> SampleSourceRouter:
     book = SourcePollStatus("prometheus")
     asker = PrometheusQueryClient(road, now_ns=now_ns)
-    polled = PollingSource(asker, book, now_ns=now_ns, random=dice)
+    polled = PollingSource(asker, book, now_ns=now_ns, random=random)
     return SampleSourceRouter({"prometheus": ConfiguredSource("prometheus", polled, book)})

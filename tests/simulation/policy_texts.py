@@ -1,31 +1,33 @@
-"""The policies that simulated operators write: for each key several that check, and some that do not.
+"""The policies of the simulated clusters: several valid texts for each key, and some invalid ones.
 
-What checks and what does not is said here by whoever wrote them; a test holds the checker to it, so that the checker
-is not its own judge.
+The authors of the texts state which are valid; a test compares that with the policy checker.
 """
 
 from collections.abc import Mapping
 
 EXTENDER = "topology"
-"""As the settings name it."""
+"""The name of the extender in the settings."""
 
 SPARING = 'preemption { victims = victim.scheduler == pod.scheduler and not has victim.labels["keep"] }\n'
-"""Stands in every policy but one: the watchman knows whom nobody may evict."""
+"""In every policy but one; the safety checker knows which pods are protected."""
 SPARING_KEPT = 'preemption { victims = not has victim.labels["keep"] }\n'
 EVICTS_ANYBODY = ("gamma",)
-"""The policy of urgent gangs takes the room of others' pods as well."""
+"""Urgent gangs can preempt pods of other schedulers."""
 
 GANG_TIMEOUT_S = 19.0
-"""Of the policy whose gangs fail for good, less the second that times of creation are rounded by."""
+"""For the policy whose gangs fail, minus the second by which creation times are rounded."""
 
 LOAD_LIMIT, LOAD_HELD_NS = 0.8, 10 * 10**9
-"""Of alpha: above which load it takes no node, and, where it says `recover`, for how long at least after that."""
+"""For alpha: the highest load of a feasible node, and with `recover` the time for which the node
+stays infeasible.
+"""
 WAITS_BELOW_RANK = 3
-"""Of alpha, where it says `then = wait`: pods of a lower rank wait while a node that would do has no sample."""
+"""For alpha with `then = wait`: pods of a lower rank wait while a feasible node has no sample."""
 
 TRAFFIC_LIMIT, TRAFFIC_ASSUMED = 800e6, 300e6
-"""Bits per second: what may flow between a member of a gang and its peers on a node, where the text looks at that, and what is
-taken to flow where the samples lack one of the two."""
+"""Bits per second: the limit for the traffic between a gang member and its peers on a node, and the
+traffic assumed for a pair without samples.
+"""
 
 ALPHA = (
     """\
@@ -211,4 +213,4 @@ BAD: Mapping[str, tuple[str, ...]] = {
 }
 
 SCHEDULERS = ("alpha", "beta", "gamma", "delta", "epsilon")
-"""The policies' names, which pods give as their schedulerName."""
+"""The names of the policies, which are the schedulerNames of their pods."""

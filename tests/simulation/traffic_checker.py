@@ -1,7 +1,8 @@
-"""What must hold of the traffic between members of gangs, where a policy looks at it: none goes where too much flows to its peers.
+"""Invariants of the traffic between gang members: no member is bound to a node where the traffic to
+its peers exceeds the limit.
 
-Counted anew from the samples as they came, and the server's word of who is on the node or the word of those who were just
-sent there: members of the same trial, and those whose binds are not answered yet.
+The traffic is recomputed from the samples and from the members that the server shows on the node or
+whose binds are in flight.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,13 +13,13 @@ from policysched.model.pod_status import ObservedPod
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.scheduler import Scheduler
-from tests.simulation.texts import TRAFFIC_ASSUMED, TRAFFIC_LIMIT
+from tests.simulation.policy_texts import TRAFFIC_ASSUMED, TRAFFIC_LIMIT
 
 METRIC, LABEL = "talk", "group"
 
 
-class TrafficWatch:
-    """Of one life of a replica."""
+class TrafficChecker:
+    """Checks one process of a replica."""
 
     def __init__(
         self, scheduler: Scheduler, local: LocalClient, now_ns: Callable[[], int], fail: Callable[[str], None]
@@ -28,53 +29,55 @@ class TrafficWatch:
         self._sent: dict[PodUid, NodeName] = {}
 
     def decided(self, bind: Bind) -> None:
-        """A pod with claims was decided before, when they were promised: of when and on what a bind says nothing."""
-        seen = self._core.cache.pods[bind.uid]
-        if not seen.pod.claims and not seen.pod.device_claims:
-            self._see_to(bind, seen)
+        """Pods with claims are skipped: they were decided when their claims were reserved, at a
+        time the bind does not have.
+        """
+        observed = self._core.cache.pods[bind.uid]
+        if not observed.pod.claims and not observed.pod.device_claims:
+            self._check(bind, observed)
         self._sent[bind.uid] = bind.node
 
-    def _see_to(self, bind: Bind, seen: ObservedPod) -> None:
+    def _check(self, bind: Bind, observed: ObservedPod) -> None:
         program = self._core.policies.running[bind.policy].program
         samples = self._core.samples.of_policy(bind.policy).get(METRIC)
         metric = program.metrics.get(METRIC)
         if metric is None or samples is None or self._now_ns() - samples.polled_ns > metric.stale_after_ns:
             return
-        flows = [_flow(samples, seen, peer) for peer in self._peers(seen, bind.node)]
+        flows = [_flow(samples, observed, peer) for peer in self._peers(observed, bind.node)]
         known = [one for one in flows if one is not None]
         if len(known) == len(flows) and sum(known) >= TRAFFIC_LIMIT + 1.0:
             self._fail(
-                f"{bind.name} goes to {bind.node}, where {sum(known) / 1e6:.0f} Mbps flow to its peers"
+                f"{bind.name} goes to {bind.node}, with {sum(known) / 1e6:.0f} Mbps of traffic to its peers"
             )
 
-    def _peers(self, seen: ObservedPod, node: NodeName) -> Iterator[ObservedPod]:
-        pod, group = seen.pod, seen.pod.labels.get(LABEL)
+    def _peers(self, observed: ObservedPod, node: NodeName) -> Iterator[ObservedPod]:
+        pod, group = observed.pod, observed.pod.labels.get(LABEL)
         for other in self._core.cache.pods.values():
             alike = (other.pod.scheduler, other.pod.namespace) == (pod.scheduler, pod.namespace)
             if group is None or not alike or other.pod.uid == pod.uid or other.deleting:
                 continue
             if other.pod.labels.get(LABEL) == group and (
-                self._is_on_its_way(other.pod.uid, node) or self._is_there(other, node)
+                self._is_in_flight(other.pod.uid, node) or self._is_on_node(other, node)
             ):
                 yield other
 
-    def _is_on_its_way(self, uid: PodUid, node: NodeName) -> bool:
+    def _is_in_flight(self, uid: PodUid, node: NodeName) -> bool:
         return uid in self._core.binds.in_flight and self._sent.get(uid) == node
 
-    def _is_there(self, seen: ObservedPod, node: NodeName) -> bool:
-        found = self._local.get("pods", seen.pod.namespace, seen.pod.name)
+    def _is_on_node(self, observed: ObservedPod, node: NodeName) -> bool:
+        found = self._local.get("pods", observed.pod.namespace, observed.pod.name)
         return (
             found is not None
-            and found["metadata"]["uid"] == seen.pod.uid
+            and found["metadata"]["uid"] == observed.pod.uid
             and not found["metadata"].get("deletionTimestamp")
-            and found["spec"].get("nodeName") == node == seen.node
+            and found["spec"].get("nodeName") == node == observed.node
             and found["status"].get("phase") not in ("Succeeded", "Failed")
         )
 
 
-def _flow(samples: MetricSamples, seen: ObservedPod, peer: ObservedPod) -> float | None:
-    """None: the samples of the two cannot be used."""
-    one, two = (seen.pod.namespace, seen.pod.name), (peer.pod.namespace, peer.pod.name)
+def _flow(samples: MetricSamples, observed: ObservedPod, peer: ObservedPod) -> float | None:
+    """None when the pair has no usable samples."""
+    one, two = (observed.pod.namespace, observed.pod.name), (peer.pod.namespace, peer.pod.name)
     if two in samples.pairs.get(one, {}):
         return samples.pairs[one][two]
     return 0.0 if one in samples.pairs and two in samples.pairs else TRAFFIC_ASSUMED
