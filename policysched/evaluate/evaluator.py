@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Iterator
 
 import numpy as np
 
-from policysched.builtins.kernels import KERNEL_COLUMNS
+from policysched.builtins import kernels  # the module: kernels import this package
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.pod_claims import uses_devices
 from policysched.cluster.samples import Samples
@@ -368,4 +368,4 @@ def _columns_needed(plan: Plan) -> Iterator[ColumnKind]:
             if expr:
                 yield from columns_read_by(expr, plan.program)
         if isinstance(rule, BuiltinFilter | BuiltinScore):
-            yield from KERNEL_COLUMNS.get(rule.builtin, ())
+            yield from kernels.KERNEL_COLUMNS.get(rule.builtin, ())

@@ -108,7 +108,7 @@ def test_a_filter_that_does_not_refuse_a_pod_as_a_whole_is_noticed(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the others refuse so, it refuses in the same words, or it was never recorded."""
-    monkeypatch.setattr(f"policysched.builtins.kernels.{name}.VolumeBinding.beforehand", lambda *_: None)
+    monkeypatch.setattr(f"policysched.builtins.{name}.kernel.VolumeBindingFilter.prefilter", lambda *_: None)
 
     assert compared("volume").disagreements
 

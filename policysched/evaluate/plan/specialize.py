@@ -7,7 +7,7 @@ A `when` that reads only the pod is evaluated here, and built-ins that skip the 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from policysched.builtins.kernels import FILTER_KERNELS, SCORE_KERNELS
+from policysched.builtins import kernels  # the module: kernels import this package
 from policysched.builtins.registry import BUILTINS
 from policysched.evaluate.kernel import ClusterContext, Dependency
 from policysched.evaluate.plan.lower import LoweredFilter, LoweredScore, Variant
@@ -137,7 +137,7 @@ def _specialize_filter(
         return None
     rule = step.rule
     if isinstance(rule, BuiltinFilter):
-        kernel = FILTER_KERNELS[rule.builtin](activation.context.pod, dict(rule.params), cluster_context)
+        kernel = kernels.FILTER_KERNELS[rule.builtin](activation.context.pod, dict(rule.params), cluster_context)
         if kernel is None:
             return None
         if step.node_when is not None:
@@ -211,7 +211,7 @@ def _specialize_score(
         return None
     rule = step.rule
     if isinstance(rule, BuiltinScore):
-        kernel = SCORE_KERNELS[rule.builtin](activation.context.pod, dict(rule.params), cluster_context)
+        kernel = kernels.SCORE_KERNELS[rule.builtin](activation.context.pod, dict(rule.params), cluster_context)
         if kernel is None:
             return None
         return builtin_score(rule.name, rule.weight, kernel, step.node_when, step.metrics, activation)
