@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,65 @@ from tests.conformance.seed_systems.choices import Choice, choices
 from tests.conformance.seed_systems.comparing import Difference, Tolerance, differences
 
 SEEDS = Path(__file__).parent / "cases" / "seeds"
-CASES = sorted(SEEDS.glob("*.json"))
-FURTHER = sorted((Path(__file__).parent / "cases" / "seeds_further").glob("*.json"))
-"""Of our own, from the descriptions of the systems."""
+FURTHER = Path(__file__).parent / "cases" / "seeds_further"
+"""Cases of this project, written from the descriptions of the systems."""
 POLICIES = Path(data_file("policies"))
 
 
-def test_every_case_is_answered_as_expected_or_its_policys_page_says_why_not() -> None:
+@dataclass(frozen=True)
+class SeedSystem:
+    """`cases`: the number of cases in `seeds`. `page`: of docs/seeds, which lists the differences by choice."""
+
+    seeds: str
+    further: str
+    page: str
+    cases: int
+
+
+SYSTEMS = (
+    SeedSystem("annotators.json", "annotators.json", "annotators.md", 4),
+    SeedSystem("congestion_foo.json", "foo.json", "congestion.md", 6),
+    SeedSystem("extension_article.json", "article.json", "kube-1-17.md", 21),
+    SeedSystem("kuberl.json", "kuberl.json", "kube-rl.md", 7),
+    SeedSystem("networktraffic.json", "network.json", "network-traffic.md", 10),
+    SeedSystem("nthu_lab.json", "lab.json", "nthu-lab.md", 8),
+    SeedSystem("pigeon.json", "pigeon.json", "pigeon.md", 12),
+    SeedSystem("riya.json", "riya.json", "riya.md", 21),
+    SeedSystem("safe.json", "safe.json", "safe.md", 21),
+    SeedSystem("stupid_scheduler.json", "stupid.json", "stupid.md", 6),
+    SeedSystem("yoda.json", "yoda.json", "yoda.md", 10),
+)
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.page.removesuffix(".md"))
+def test_every_case_is_answered_as_expected_or_its_page_lists_the_difference(system: SeedSystem) -> None:
     known = choices()
 
-    found = [one for path in CASES for one in seeds.outcomes(path, known)]
-    further = [one for path in FURTHER for one in seeds.outcomes(path, known)]
+    outcomes = seeds.outcomes(SEEDS / system.seeds, known)
+    further = seeds.outcomes(FURTHER / system.further, known)
 
-    unlisted = [(one.case, str(difference)) for one in [*found, *further] for difference in one.unlisted]
-    used = {choice for one in [*found, *further] for _, choice in one.listed}
+    unlisted = [
+        (outcome.case, str(difference))
+        for outcome in [*outcomes, *further]
+        for difference in outcome.unlisted
+    ]
+    used = {choice for outcome in [*outcomes, *further] for _, choice in outcome.listed}
     assert unlisted == []
-    assert used == set(known), "a page explains a difference that is none"
-    assert len(found) == 126
+    assert used == {choice for choice in known if choice.page == system.page}, (
+        "a page lists a difference that no case shows, or that of another system"
+    )
+    assert len(outcomes) == system.cases
+    assert further
+
+
+def test_every_file_of_cases_and_every_page_with_differences_belongs_to_one_system() -> None:
+    def names(folder: Path) -> list[str]:
+        return sorted(path.name for path in folder.glob("*.json"))
+
+    assert names(SEEDS) == sorted(system.seeds for system in SYSTEMS)
+    assert names(FURTHER) == sorted(system.further for system in SYSTEMS)
+    assert {choice.page for choice in choices()} <= {system.page for system in SYSTEMS}
+    assert sum(system.cases for system in SYSTEMS) == 126
 
 
 def test_a_difference_that_nobody_lists_is_told_and_fails(
