@@ -190,7 +190,9 @@ BUGS = {
     "devices are accessible by node name only": Bug(
         9_500_031, AccessibleNodes, "includes", lambda accessible, node: accessible.node == node.name
     ),
-    "allocated claims are usable on every node": Bug(9_500_031, DeviceAllocation, "usable_on", lambda *_: True),
+    "allocated claims are usable on every node": Bug(
+        9_500_031, DeviceAllocation, "usable_on", lambda *_: True
+    ),
     "prioritized alternatives are not scored": Bug(
         9_500_093, kernels.SCORE_KERNELS, "dynamic_resources", lambda *_: None
     ),

@@ -79,7 +79,7 @@ def test_every_file_of_cases_and_every_page_with_differences_belongs_to_one_syst
     assert sum(system.cases for system in SYSTEMS) == 126
 
 
-def test_a_difference_that_nobody_lists_is_told_and_fails(
+def test_an_unlisted_difference_is_printed_and_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document: dict[str, Any] = json.loads((SEEDS / "networktraffic.json").read_text())
@@ -95,7 +95,7 @@ def test_a_difference_that_nobody_lists_is_told_and_fails(
     assert out.splitlines()[-1] == "0 of 1 cases as expected, 0 differ by choice (listed)"
 
 
-def test_what_cannot_be_read_is_told_at_its_place_and_the_others_are_answered(
+def test_an_unreadable_file_or_case_is_named_and_the_others_are_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document: dict[str, Any] = json.loads((SEEDS / "networktraffic.json").read_text())
@@ -124,7 +124,7 @@ def test_what_cannot_be_read_is_told_at_its_place_and_the_others_are_answered(
     ]
 
 
-def test_the_count_of_what_is_not_listed_comes_before_the_last_line(tmp_path: Path) -> None:
+def test_the_count_of_unlisted_differences_precedes_the_last_line(tmp_path: Path) -> None:
     document: dict[str, Any] = json.loads((SEEDS / "networktraffic.json").read_text())
     document["cases"][0]["expected"] = {"normalized": {"n1": 31}}
     path = tmp_path / "cases.json"
@@ -158,7 +158,7 @@ def test_a_policy_with_another_formula_is_noticed(
     assert "DIFFERS nt-log" in capsys.readouterr().out
 
 
-def test_a_choice_covers_what_its_patterns_match(tmp_path: Path) -> None:
+def test_a_choice_covers_the_cases_and_keys_that_its_patterns_match(tmp_path: Path) -> None:
     (tmp_path / "some.md").write_text(
         "# Some\n\n| `x` | `y` | not in the section |\n\n## Where it differs\n\n| case | key | why |\n|---|---|---|\n"
         "| `a-*` | `log` | it has events |\n\n## After\n\n| `z` | `z` | z |\n"
@@ -174,7 +174,7 @@ def test_a_choice_covers_what_its_patterns_match(tmp_path: Path) -> None:
     )
 
 
-def test_what_the_original_does_is_compared_only_where_it_was_answered() -> None:
+def test_behaviour_of_the_original_is_compared_only_where_it_is_answered() -> None:
     expected = {"seed": "panics", "recommended": {"a": 100}}
 
     assert differences(expected, {"recommended": {"a": 100}}, Tolerance()) == []
@@ -199,11 +199,11 @@ def test_what_the_original_does_is_compared_only_where_it_was_answered() -> None
         (None, 0, False),
     ],
 )
-def test_floats_may_be_off_a_little_and_nothing_else(expected: Any, found: Any, equal: bool) -> None:
+def test_only_floats_have_a_tolerance(expected: Any, found: Any, equal: bool) -> None:
     assert (differences({"x": expected}, {"x": found}, Tolerance(absolute=0.001)) == []) is equal
 
 
-def test_every_shipped_policy_has_tests_that_pass_and_bring_about_every_outcome() -> None:
+def test_every_shipped_policy_has_passing_tests_that_cover_every_outcome() -> None:
     found = run("test", str(POLICIES), "--threshold", "100")
 
     tested = {path.name.removesuffix("_test.yaml") for path in POLICIES.glob("*_test.yaml")}

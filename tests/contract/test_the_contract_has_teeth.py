@@ -94,7 +94,7 @@ def deletes_bound_pods_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             never_finds_a_version_stale,
-            test_binding.test_a_condition_that_names_the_version_from_before_the_bind_answers_409,
+            test_binding.test_a_condition_with_the_version_before_the_bind_answers_409,
         ),
         (
             forgets_what_came_between,
