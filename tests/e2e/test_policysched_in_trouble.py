@@ -53,7 +53,7 @@ def test_no_pod_is_lost_when_the_api_server_hangs_in_a_burst(deployed: Deployed)
         in_the_middle(deployed, created)
 
         deployed.control_plane.pause_apiserver()
-        scheduler.heard("cannot be reached")
+        scheduler.heard("is unreachable")
         deployed.control_plane.resume_apiserver()
 
         deployed.all_bound(BURST)

@@ -225,13 +225,13 @@ def test_the_process_survives_an_api_server_that_restarts_without_its_state(clus
         cluster.bound("before19")
 
         cluster.stop()
-        wait_for(lambda: scheduler.said("cannot be reached"), "it to be said")
+        wait_for(lambda: scheduler.said("is unreachable or does not answer"), "it to be said")
         cluster.start()
         cluster.run_pod("after")
 
         assert cluster.bound("after")
         wait_for(lambda: scheduler.said("answers again"), "it to be said")
-        assert len(scheduler.said("cannot be reached")) == 1
+        assert len(scheduler.said("is unreachable or does not answer")) == 1
 
 
 def test_when_the_leader_is_stopped_the_standby_takes_over(cluster: Cluster) -> None:
