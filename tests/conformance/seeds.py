@@ -1,9 +1,10 @@
-"""Cases of the seed systems, answered by the policies that stand in for them.
+"""Compares the policies that replace the seed systems with recorded cases of those systems.
 
     python tests/conformance/seeds.py tests/conformance/cases/seeds/*.json
 
-A line a case: `ok`, `choice` (it differs, and the policy's page in docs/seeds says why) or `DIFFERS`; last how many. Exit
-1 where something differs that no page lists, 2 where a file or a case in it cannot be read; the others are answered all the same.
+Prints one line per case: `ok`, `choice` (it differs, and the policy's page in docs/seeds says why) or
+`DIFFERS`; the last line counts them. Exits 1 if a difference is not listed on a page, 2 if a file or case
+cannot be read; the other cases are compared all the same.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from tests.conformance.seed_systems.worlds import Refused
 Json = dict[str, Any]
 
 
-_UNFORESEEN = (
+_UNEXPECTED = (
     Refused,
     LookupError,
     TypeError,
@@ -37,7 +38,7 @@ _UNFORESEEN = (
     AssertionError,
     Malformed,
 )
-"""What a case of a shape that nobody foresaw may raise: it is a difference, and the other cases go on."""
+"""Raised by a case of an unexpected shape: counts as a difference, and the other cases are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +57,36 @@ class Outcome:
 def judge(system: str, case: Json, known: Sequence[Choice]) -> Outcome:
     try:
         found = differences(case["expected"], answer(system, case), Tolerance.of(case.get("tolerance") or {}))
-    except _UNFORESEEN as error:
+    except _UNEXPECTED as error:
         found = [Difference("", case["expected"], f"{type(error).__name__}: {error}")]
     listed, unlisted = [], []
-    for one in found:
-        why = next((choice for choice in known if choice.covers(case["id"], one.key)), None)
-        if why is None:
-            unlisted.append(one)
+    for difference in found:
+        choice = next((choice for choice in known if choice.covers(case["id"], difference.key)), None)
+        if choice is None:
+            unlisted.append(difference)
         else:
-            listed.append((one, why))
+            listed.append((difference, choice))
     return Outcome(case["id"], tuple(listed), tuple(unlisted))
 
 
 class Unreadable(Exception):
-    """A file or a case that is none. The text says where, and what is wrong."""
+    """A file or case cannot be read. The message says where and why."""
 
 
 def outcomes(path: Path, known: Sequence[Choice]) -> list[Outcome]:
     """Raises Unreadable."""
-    found = []
-    for one in _cases(path):
-        if isinstance(one, Unreadable):
-            raise one
-        found.append(judge(*one, known))
-    return found
+    judged = []
+    for case in _cases(path):
+        if isinstance(case, Unreadable):
+            raise case
+        judged.append(judge(*case, known))
+    return judged
 
 
 def _cases(path: Path) -> Iterator[tuple[str, Json] | Unreadable]:
-    """Each case with its system; in the place of a case that is none, what is wrong with it. Raises Unreadable: nothing in the file
-    can be told from anything else."""
+    """Each case with its system, or Unreadable for a malformed case. Raises Unreadable for a malformed
+    file.
+    """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -109,7 +111,7 @@ def _cases(path: Path) -> Iterator[tuple[str, Json] | Unreadable]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Cases of the seed systems, answered by our policies.")
+    parser = argparse.ArgumentParser(description="Compare policies with recorded cases of the seed systems.")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.json")
     files: list[Path] = parser.parse_args(arguments).files
     known = choices()
@@ -121,9 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     wrong += 1
                     print(case, file=sys.stderr)
                     continue
-                one = judge(*case, known)
-                counts[one.word] += 1
-                _tell(one)
+                outcome = judge(*case, known)
+                counts[outcome.word] += 1
+                _print_outcome(outcome)
         except Unreadable as error:
             wrong += 1
             print(error, file=sys.stderr)
@@ -135,11 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 2 if wrong else int(counts["DIFFERS"] > 0)
 
 
-def _tell(one: Outcome) -> None:
-    print(f"{one.word:7} {one.case}")
-    for difference, why in one.listed:
-        print(f"          {difference} (docs/seeds/{why.page}: {why.why})")
-    for difference in one.unlisted:
+def _print_outcome(outcome: Outcome) -> None:
+    print(f"{outcome.word:7} {outcome.case}")
+    for difference, choice in outcome.listed:
+        print(f"          {difference} (docs/seeds/{choice.page}: {choice.why})")
+    for difference in outcome.unlisted:
         print(f"          {difference}")
 
 

@@ -47,7 +47,7 @@ def small_case(**expected: Any) -> dict[str, Any]:
     ("name", "pods", "scored", "messages"),
     [("default", 660, 364, 150), ("wide", 300, 160, 61), ("volume", 138, 35, 73)],
 )
-def test_every_recorded_pod_agrees_whole(name: str, pods: int, scored: int, messages: int) -> None:
+def test_every_recorded_pod_agrees_in_all_aspects(name: str, pods: int, scored: int, messages: int) -> None:
     found = compared(name)
 
     assert found.disagreements == [], report(name, found, verbose=False)
@@ -63,7 +63,7 @@ def test_every_recorded_pod_agrees_whole(name: str, pods: int, scored: int, mess
     assert found.agree == found.asked
 
 
-def test_who_is_evicted_and_what_is_said_of_it_agree_with_the_recordings() -> None:
+def test_victims_and_preemption_messages_agree_with_the_recordings() -> None:
     found = compared("preempt")
 
     assert found.disagreements == [], report("preempt", found, verbose=True)
@@ -104,11 +104,9 @@ def test_a_filter_that_refuses_nothing_is_noticed(name: str, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", ["volume_binding"])
-def test_a_filter_that_does_not_refuse_a_pod_as_a_whole_is_noticed(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_filter_without_its_prefilter_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the others refuse so, it refuses in the same words, or it was never recorded."""
-    monkeypatch.setattr(f"policysched.builtins.kernels.{name}.VolumeBinding.beforehand", lambda *_: None)
+    monkeypatch.setattr(f"policysched.builtins.{name}.kernel.VolumeBindingFilter.prefilter", lambda *_: None)
 
     assert compared("volume").disagreements
 
@@ -131,7 +129,7 @@ def test_a_score_that_is_one_point_off_is_noticed(name: str, monkeypatch: pytest
 # ── the command ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_last_line_says_how_many_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_line_counts_the_pods_that_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, small_case(), small_case(finalScores={"a": 1}))
 
     status = main([str(path)])
@@ -151,7 +149,9 @@ def test_files_that_agree_exit_with_0(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.splitlines()[-1] == "1 of 1 pods agree on everything but wording"
 
 
-def test_other_words_are_shown_and_do_not_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_message_is_shown_and_does_not_count_as_disagreement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     case = small_case(
         nodeName=None, feasible=[], message="0/1 nodes are available: 1 no.", reason="Unschedulable"
     )
@@ -181,7 +181,7 @@ def test_a_pod_that_is_not_covered_or_cannot_be_read_counts_as_disagreeing(
     assert printed.endswith("0 of 3 pods agree on everything but wording\n")
 
 
-def test_only_a_pod_that_waits_by_its_recording_is_not_counted(
+def test_only_a_pod_recorded_as_waiting_is_not_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     waiting = small_case(nodeName=None, waits=True)
@@ -209,7 +209,7 @@ def test_every_disagreement_is_printed_in_full_when_asked(
     assert "and 30 more: --verbose" in short
 
 
-def test_a_file_that_is_no_recording_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_recordings_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "cases.jsonl"
     path.write_text("{not json\n", encoding="utf-8")
 
@@ -237,7 +237,7 @@ def test_a_bad_line_is_named_by_its_number_and_the_others_are_compared(
     assert told.out.endswith("2 of 2 pods agree on everything but wording\n")
 
 
-def test_what_a_case_says_may_stand_in_any_order_and_what_it_need_not_say_be_absent() -> None:
+def test_keys_of_a_case_have_any_order_and_optional_keys_may_be_absent() -> None:
     pods = [{**pod_manifest(name, cpu="4")} for name in ("first", "second")]
     pods[0]["spec"] = {**pods[0]["spec"], "tolerations": None, "affinity": None, "priorityClassName": None}
     pods[1]["spec"] = {**pods[1]["spec"], "priorityClassName": "system-node-critical"}
@@ -286,17 +286,17 @@ def test_reasons_are_sorted_as_texts_and_end_with_a_period() -> None:
     assert message == expected
 
 
-def test_a_cluster_without_nodes_has_its_own_words() -> None:
+def test_a_cluster_without_nodes_has_its_own_message() -> None:
     assert unavailable_message(0, {}) == "no nodes available to schedule pods"
 
 
-def test_what_was_tried_afterwards_stands_behind_the_reasons() -> None:
+def test_the_preemption_message_follows_the_reasons() -> None:
     message = unavailable_message(1, {"Too many pods": 1}, "preemption: not helpful.")
 
     assert message == "0/1 nodes are available: 1 Too many pods. preemption: not helpful."
 
 
-def test_a_note_is_cut_at_1024_bytes_and_never_inside_a_character() -> None:
+def test_an_event_note_is_cut_at_1024_bytes_between_characters() -> None:
     short, long, wide = "a" * 1024, "a" * 1025, "…" * 1000
 
     assert truncate_note(short) == short

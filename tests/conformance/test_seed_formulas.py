@@ -95,7 +95,7 @@ def riya_pods(draw: st.DrawFn) -> list[Json]:
 
 @settings(_FEW, max_examples=25)
 @given(pods=riya_pods())
-def test_riyas_gate_counts_who_is_there(pods: list[Json]) -> None:
+def test_riya_gates_on_the_pods_that_are_present(pods: list[Json]) -> None:
     wanted = formulas.riya_gate(pods)
     ours = {pod["metadata"]["name"] for pod in pods if pod["spec"]["schedulerName"] == "riya-scheduler"}
 
@@ -108,7 +108,7 @@ def test_riyas_gate_counts_who_is_there(pods: list[Json]) -> None:
 
 @_FEW
 @given(pods=riya_pods())
-def test_riyas_queue_goes_by_priority_then_by_qos_then_by_age(pods: list[Json]) -> None:
+def test_riya_orders_the_queue_by_priority_then_qos_then_age(pods: list[Json]) -> None:
     # Nobody is gated, and all are ours.
     waiting = [
         {
@@ -135,7 +135,7 @@ def test_riyas_queue_goes_by_priority_then_by_qos_then_by_age(pods: list[Json]) 
         st.sampled_from((0, 0, 1, 5, 7.9, 999, 140_000, 12_541_068_340, 1e12)), min_size=2, max_size=6
     )
 )
-def test_network_traffic_is_a_hundred_less_its_share_of_the_most(values: list[float]) -> None:
+def test_network_traffic_scores_a_hundred_minus_the_share_of_the_maximum(values: list[float]) -> None:
     samples = {f"n{index}": value for index, value in enumerate(values)}
 
     assert_answered(
@@ -156,7 +156,7 @@ def test_network_traffic_is_a_hundred_less_its_share_of_the_most(values: list[fl
         max_size=6,
     ),
 )
-def test_congestion_is_in_tenths_of_the_most(most: int, factors: list[str | None]) -> None:
+def test_congestion_scores_tenths_of_the_maximum(most: int, factors: list[str | None]) -> None:
     nodes = [
         worlds.node_with(f"n{index}", annotations={} if one is None else {"congestion-factor": one})
         for index, one in enumerate(factors)
@@ -296,7 +296,7 @@ PIGEON_DEMANDS = st.tuples(
     count=st.integers(1, 5),
     demand=PIGEON_DEMANDS,
 )
-def test_pigeon_places_the_pod_in_thought(
+def test_pigeon_scores_nodes_with_the_pod_added(
     nodes: dict[str, Json], objective: str, prime: int, count: int, demand: tuple[int, ...]
 ) -> None:
     prime = 0 if objective == "A_BINPACK" else min(prime, count - 1)
@@ -316,7 +316,7 @@ def test_pigeon_places_the_pod_in_thought(
 @given(
     nodes=pigeon_nodes(), count=st.integers(1, 5), demands=st.lists(PIGEON_DEMANDS, min_size=2, max_size=4)
 )
-def test_pigeon_packs_as_the_pods_vary_that_it_has_placed(
+def test_pigeon_packs_by_the_variance_of_the_placed_pods(
     nodes: dict[str, Json], count: int, demands: list[tuple[int, ...]]
 ) -> None:
     """Each pod goes to the first node that can hold it, if any can."""
@@ -409,7 +409,7 @@ AMOUNT = st.integers(0, 12)
     wanted=st.tuples(AMOUNT, AMOUNT, AMOUNT, AMOUNT),
     pods=st.integers(1, 3),
 )
-def test_resources_fit_where_what_is_left_is_enough(
+def test_resources_fit_where_enough_is_free(
     there: tuple[int, ...], used: tuple[int, ...], wanted: tuple[int, ...], pods: int
 ) -> None:
     names = ("cpu", "memory", "example.com/aaa", "ephemeral-storage")
@@ -430,7 +430,7 @@ def test_resources_fit_where_what_is_left_is_enough(
     weights=st.lists(st.integers(0, 9), min_size=1, max_size=4),
     has=st.lists(st.sets(st.integers(0, 3)), min_size=2, max_size=4),
 )
-def test_node_affinity_adds_up_and_is_a_share_of_the_most(weights: list[int], has: list[set[int]]) -> None:
+def test_node_affinity_is_a_share_of_the_greatest_sum(weights: list[int], has: list[set[int]]) -> None:
     preferred = [
         {
             "weight": weight,
@@ -460,7 +460,7 @@ def test_node_affinity_adds_up_and_is_a_share_of_the_most(weights: list[int], ha
 
 @_FEW
 @given(numbers=st.lists(st.integers(1, 10**12), min_size=1, max_size=6))
-def test_the_lab_goes_from_the_least_to_the_greatest(numbers: list[int]) -> None:
+def test_the_lab_normalizes_from_the_minimum_to_the_maximum(numbers: list[int]) -> None:
     wanted = formulas.min_max({str(index): number for index, number in enumerate(numbers)})
 
     assert_answered("NTHU-Scheduler-Plugin lab", {"scores": numbers}, {"normalized": list(wanted.values())})
@@ -470,7 +470,7 @@ def test_the_lab_goes_from_the_least_to_the_greatest(numbers: list[int]) -> None
 @given(
     rewards=st.lists(st.sampled_from((0, 0.5, 1)), min_size=1, max_size=8), start=st.sampled_from((1.0, 0.37))
 )
-def test_rewards_move_a_value_a_tenth_of_the_way(rewards: list[float], start: float) -> None:
+def test_a_reward_moves_a_value_by_a_tenth_of_the_distance(rewards: list[float], start: float) -> None:
     values, value = [], start
     for reward in rewards:
         value = 0.9 * value + 0.1 * reward
@@ -489,16 +489,16 @@ def test_rewards_move_a_value_a_tenth_of_the_way(rewards: list[float], start: fl
 @pytest.mark.parametrize(
     ("policy", "right", "wrong", "test"),
     [
-        ("riya", "members >= minimum", "members > minimum", test_riyas_gate_counts_who_is_there),
-        ("riya", "pod.qos desc", "pod.qos", test_riyas_queue_goes_by_priority_then_by_qos_then_by_age),
+        ("riya", "members >= minimum", "members > minimum", test_riya_gates_on_the_pods_that_are_present),
+        ("riya", "pod.qos desc", "pod.qos", test_riya_orders_the_queue_by_priority_then_qos_then_age),
         ("safe", "sqrt(cpu_deviation)", "cpu_deviation", test_safe_is_the_risk_of_a_beta_distribution),
-        ("congestion", "+ 0.5)", "+ 0.1)", test_congestion_is_in_tenths_of_the_most),
-        ("pigeon", "else 1 - sqrt(mean of", "else 1 - (mean of", test_pigeon_places_the_pod_in_thought),
+        ("congestion", "+ 0.5)", "+ 0.1)", test_congestion_scores_tenths_of_the_maximum),
+        ("pigeon", "else 1 - sqrt(mean of", "else 1 - (mean of", test_pigeon_scores_nodes_with_the_pod_added),
         ("yoda", "+ 2 * really_free", "+ really_free", test_yoda_sums_up_cards),
-        ("kube-rl", "keep = 90%", "keep = 80%", test_rewards_move_a_value_a_tenth_of_the_way),
+        ("kube-rl", "keep = 90%", "keep = 80%", test_a_reward_moves_a_value_by_a_tenth_of_the_distance),
     ],
 )
-def test_a_policy_with_another_formula_is_found_out(
+def test_a_policy_with_another_formula_fails_its_test(
     policy: str, right: str, wrong: str, test: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: one place of the policy's text says something else."""
@@ -516,7 +516,7 @@ def test_a_policy_with_another_formula_is_found_out(
         worlds._checked.cache_clear()
 
 
-def test_the_formulas_answer_the_cases_that_are_written_down() -> None:
+def test_the_formulas_answer_the_recorded_cases() -> None:
     """Or they would only agree with the policies."""
     cases = {
         one["id"]: one

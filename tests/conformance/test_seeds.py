@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +18,68 @@ from tests.conformance.seed_systems.choices import Choice, choices
 from tests.conformance.seed_systems.comparing import Difference, Tolerance, differences
 
 SEEDS = Path(__file__).parent / "cases" / "seeds"
-CASES = sorted(SEEDS.glob("*.json"))
-FURTHER = sorted((Path(__file__).parent / "cases" / "seeds_further").glob("*.json"))
-"""Of our own, from the descriptions of the systems."""
+FURTHER = Path(__file__).parent / "cases" / "seeds_further"
+"""Cases of this project, written from the descriptions of the systems."""
 POLICIES = Path(data_file("policies"))
 
 
-def test_every_case_is_answered_as_expected_or_its_policys_page_says_why_not() -> None:
+@dataclass(frozen=True)
+class SeedSystem:
+    """`cases`: the number of cases in `seeds`. `page`: of docs/seeds, which lists the differences by choice."""
+
+    seeds: str
+    further: str
+    page: str
+    cases: int
+
+
+SYSTEMS = (
+    SeedSystem("annotators.json", "annotators.json", "annotators.md", 4),
+    SeedSystem("congestion_foo.json", "foo.json", "congestion.md", 6),
+    SeedSystem("extension_article.json", "article.json", "kube-1-17.md", 21),
+    SeedSystem("kuberl.json", "kuberl.json", "kube-rl.md", 7),
+    SeedSystem("networktraffic.json", "network.json", "network-traffic.md", 10),
+    SeedSystem("nthu_lab.json", "lab.json", "nthu-lab.md", 8),
+    SeedSystem("pigeon.json", "pigeon.json", "pigeon.md", 12),
+    SeedSystem("riya.json", "riya.json", "riya.md", 21),
+    SeedSystem("safe.json", "safe.json", "safe.md", 21),
+    SeedSystem("stupid_scheduler.json", "stupid.json", "stupid.md", 6),
+    SeedSystem("yoda.json", "yoda.json", "yoda.md", 10),
+)
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.page.removesuffix(".md"))
+def test_every_case_is_answered_as_expected_or_its_page_lists_the_difference(system: SeedSystem) -> None:
     known = choices()
 
-    found = [one for path in CASES for one in seeds.outcomes(path, known)]
-    further = [one for path in FURTHER for one in seeds.outcomes(path, known)]
+    outcomes = seeds.outcomes(SEEDS / system.seeds, known)
+    further = seeds.outcomes(FURTHER / system.further, known)
 
-    unlisted = [(one.case, str(difference)) for one in [*found, *further] for difference in one.unlisted]
-    used = {choice for one in [*found, *further] for _, choice in one.listed}
+    unlisted = [
+        (outcome.case, str(difference))
+        for outcome in [*outcomes, *further]
+        for difference in outcome.unlisted
+    ]
+    used = {choice for outcome in [*outcomes, *further] for _, choice in outcome.listed}
     assert unlisted == []
-    assert used == set(known), "a page explains a difference that is none"
-    assert len(found) == 126
+    assert used == {choice for choice in known if choice.page == system.page}, (
+        "a page lists a difference that no case shows, or that of another system"
+    )
+    assert len(outcomes) == system.cases
+    assert further
 
 
-def test_a_difference_that_nobody_lists_is_told_and_fails(
+def test_every_file_of_cases_and_every_page_with_differences_belongs_to_one_system() -> None:
+    def names(folder: Path) -> list[str]:
+        return sorted(path.name for path in folder.glob("*.json"))
+
+    assert names(SEEDS) == sorted(system.seeds for system in SYSTEMS)
+    assert names(FURTHER) == sorted(system.further for system in SYSTEMS)
+    assert {choice.page for choice in choices()} <= {system.page for system in SYSTEMS}
+    assert sum(system.cases for system in SYSTEMS) == 126
+
+
+def test_an_unlisted_difference_is_printed_and_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document: dict[str, Any] = json.loads((SEEDS / "networktraffic.json").read_text())
@@ -52,7 +95,7 @@ def test_a_difference_that_nobody_lists_is_told_and_fails(
     assert out.splitlines()[-1] == "0 of 1 cases as expected, 0 differ by choice (listed)"
 
 
-def test_what_cannot_be_read_is_told_at_its_place_and_the_others_are_answered(
+def test_an_unreadable_file_or_case_is_named_and_the_others_are_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document: dict[str, Any] = json.loads((SEEDS / "networktraffic.json").read_text())
@@ -81,7 +124,7 @@ def test_what_cannot_be_read_is_told_at_its_place_and_the_others_are_answered(
     ]
 
 
-def test_the_count_of_what_is_not_listed_comes_before_the_last_line(tmp_path: Path) -> None:
+def test_the_count_of_unlisted_differences_precedes_the_last_line(tmp_path: Path) -> None:
     document: dict[str, Any] = json.loads((SEEDS / "networktraffic.json").read_text())
     document["cases"][0]["expected"] = {"normalized": {"n1": 31}}
     path = tmp_path / "cases.json"
@@ -115,7 +158,7 @@ def test_a_policy_with_another_formula_is_noticed(
     assert "DIFFERS nt-log" in capsys.readouterr().out
 
 
-def test_a_choice_covers_what_its_patterns_match(tmp_path: Path) -> None:
+def test_a_choice_covers_the_cases_and_keys_that_its_patterns_match(tmp_path: Path) -> None:
     (tmp_path / "some.md").write_text(
         "# Some\n\n| `x` | `y` | not in the section |\n\n## Where it differs\n\n| case | key | why |\n|---|---|---|\n"
         "| `a-*` | `log` | it has events |\n\n## After\n\n| `z` | `z` | z |\n"
@@ -131,7 +174,7 @@ def test_a_choice_covers_what_its_patterns_match(tmp_path: Path) -> None:
     )
 
 
-def test_what_the_original_does_is_compared_only_where_it_was_answered() -> None:
+def test_behaviour_of_the_original_is_compared_only_where_it_is_answered() -> None:
     expected = {"seed": "panics", "recommended": {"a": 100}}
 
     assert differences(expected, {"recommended": {"a": 100}}, Tolerance()) == []
@@ -156,11 +199,11 @@ def test_what_the_original_does_is_compared_only_where_it_was_answered() -> None
         (None, 0, False),
     ],
 )
-def test_floats_may_be_off_a_little_and_nothing_else(expected: Any, found: Any, equal: bool) -> None:
+def test_only_floats_have_a_tolerance(expected: Any, found: Any, equal: bool) -> None:
     assert (differences({"x": expected}, {"x": found}, Tolerance(absolute=0.001)) == []) is equal
 
 
-def test_every_shipped_policy_has_tests_that_pass_and_bring_about_every_outcome() -> None:
+def test_every_shipped_policy_has_passing_tests_that_cover_every_outcome() -> None:
     found = run("test", str(POLICIES), "--threshold", "100")
 
     tested = {path.name.removesuffix("_test.yaml") for path in POLICIES.glob("*_test.yaml")}

@@ -69,7 +69,7 @@ def test_a_bind_of_a_gated_pod_is_refused_until_the_gate_is_gone(api: Api) -> No
     assert "has non-empty .spec.schedulingGates" in gated.json["message"]
 
 
-def test_a_condition_that_names_the_version_from_before_the_bind_answers_409(api: Api) -> None:
+def test_a_condition_with_the_version_before_the_bind_answers_409(api: Api) -> None:
     pods = pods_of(api)
     created = api.post(pods, pod("web")).ok().json["metadata"]
     words = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "observedGeneration": 1}
@@ -104,7 +104,7 @@ def test_a_bind_for_another_uid_answers_409(api: Api) -> None:
     assert "nodeName" not in api.get(f"{pods}/web").json["spec"]
 
 
-def test_a_bind_of_a_pod_that_is_gone_answers_404(api: Api) -> None:
+def test_a_bind_of_a_deleted_pod_answers_404(api: Api) -> None:
     pods = pods_of(api)
     uid = api.post(pods, pod("web")).ok().json["metadata"]["uid"]
     api.delete(f"{pods}/web").ok()
@@ -125,7 +125,7 @@ def test_the_server_checks_neither_capacity_nor_that_the_node_exists(api: Api) -
     assert (too_big.status, nowhere.status) == (201, 201)
 
 
-def test_annotations_of_a_binding_are_put_on_the_pod(api: Api) -> None:
+def test_annotations_of_a_binding_are_copied_to_the_pod(api: Api) -> None:
     pods = pods_of(api)
     web = pod("web")
     web["metadata"]["annotations"] = {"kept": "yes"}
@@ -138,7 +138,7 @@ def test_annotations_of_a_binding_are_put_on_the_pod(api: Api) -> None:
     assert api.get(f"{pods}/web").json["metadata"]["annotations"] == {"kept": "yes", "policy": "abc"}
 
 
-def test_a_name_in_the_binding_that_is_not_the_urls_is_refused(api: Api) -> None:
+def test_a_binding_with_another_name_than_the_url_is_refused(api: Api) -> None:
     pods = pods_of(api)
     api.post(pods, pod("web")).ok()
 

@@ -17,7 +17,7 @@ def bound_pod(api: Api, pods: str, name: str) -> None:
     api.get(f"{pods}/{name}", resourceVersion=at_least).ok()
 
 
-def test_a_pod_without_a_node_is_gone_at_once(api: Api) -> None:
+def test_a_pod_without_a_node_is_deleted_at_once(api: Api) -> None:
     pods = pods_of(api)
     api.post(pods, pod("web")).ok()
 
@@ -92,7 +92,7 @@ def test_a_deleted_config_map_answers_with_a_status_that_names_it(api: Api) -> N
     assert answer["details"] == {"name": "a", "kind": "configmaps", "uid": uid}
 
 
-def test_a_deletion_of_a_collection_takes_what_the_selector_chooses(api: Api) -> None:
+def test_a_deletion_of_a_collection_deletes_the_selected_objects(api: Api) -> None:
     maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
     for name, color in (("a", "red"), ("b", "red"), ("c", "blue")):
         api.post(maps, {"metadata": {"name": name, "labels": {"color": color}}}).ok()
@@ -120,7 +120,7 @@ def test_an_eviction_answers_201_and_deletes_the_pod(api: Api) -> None:
     assert api.get(f"{pods}/waiting").status == 404
 
 
-def test_a_victim_of_preemption_is_marked_and_ends_in_its_own_time(api: Api) -> None:
+def test_a_victim_of_preemption_is_marked_and_ends_after_its_grace_period(api: Api) -> None:
     pods = pods_of(api)
     bound_pod(api, pods, "victim")
     uid = api.get(f"{pods}/victim").json["metadata"]["uid"]
@@ -139,7 +139,7 @@ def test_a_victim_of_preemption_is_marked_and_ends_in_its_own_time(api: Api) -> 
     assert seen["metadata"]["deletionGracePeriodSeconds"] == 30
 
 
-def test_a_mark_for_another_uid_changes_nothing(api: Api) -> None:
+def test_a_disruption_condition_for_another_uid_changes_nothing(api: Api) -> None:
     pods = pods_of(api)
     bound_pod(api, pods, "victim")
 
@@ -154,7 +154,7 @@ def test_a_mark_for_another_uid_changes_nothing(api: Api) -> None:
     assert "nominatedNodeName" not in api.get(f"{pods}/victim").json["status"]
 
 
-def test_a_nomination_is_set_and_taken_away_by_a_patch_of_the_status(api: Api) -> None:
+def test_a_patch_of_the_status_sets_and_clears_the_nomination(api: Api) -> None:
     pods = pods_of(api)
     api.post(pods, pod("waiting")).ok()
     uid = api.get(f"{pods}/waiting").json["metadata"]["uid"]
@@ -168,7 +168,7 @@ def test_a_nomination_is_set_and_taken_away_by_a_patch_of_the_status(api: Api) -
     assert [nominate("n1"), nominate("n2"), nominate(None)] == ["n1", "n2", None]
 
 
-def test_a_namespace_that_is_being_deleted_takes_nothing_new(api: Api) -> None:
+def test_nothing_is_created_in_a_terminating_namespace(api: Api) -> None:
     namespace = api.namespace()
     maps = f"/api/v1/namespaces/{namespace}/configmaps"
 

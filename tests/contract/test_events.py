@@ -57,9 +57,7 @@ def test_a_new_event_without_a_required_field_is_refused(api: Api, field: str) -
         ),
     ],
 )
-def test_a_new_event_that_says_too_much_or_the_wrong_thing_is_refused(
-    api: Api, changes: Json, complaint: str
-) -> None:
+def test_a_new_event_with_an_invalid_field_is_refused(api: Api, changes: Json, complaint: str) -> None:
     answer = create(api, NEW_KIND, **changes)
 
     assert answer.status == 422
@@ -86,7 +84,7 @@ def test_a_new_event_may_be_about_another_namespace_but_not_about_none(api: Api)
     )
 
 
-def test_an_old_event_needs_little_but_to_lie_where_its_object_does(api: Api) -> None:
+def test_a_core_v1_event_must_be_in_the_namespace_of_its_object(api: Api) -> None:
     namespace = api.namespace()
     at_home = {
         "metadata": {"name": "a"},
@@ -106,14 +104,14 @@ def test_an_old_event_needs_little_but_to_lie_where_its_object_does(api: Api) ->
     )
 
 
-def test_events_about_nodes_lie_in_the_default_namespace(api: Api) -> None:
+def test_events_about_nodes_are_in_the_default_namespace(api: Api) -> None:
     about_a_node = {"metadata": {"generateName": "n"}, "involvedObject": {"kind": "Node", "name": "a"}}
 
     assert api.post(OLD.format("default"), about_a_node).status == 201
     assert api.post(OLD.format(api.namespace()), about_a_node).status == 422
 
 
-def test_a_time_that_an_event_has_not_got_is_null_in_both_versions(api: Api) -> None:
+def test_an_absent_event_time_is_null_in_both_versions(api: Api) -> None:
     """kubectl's `--sort-by=.lastTimestamp` shows nothing where the field is nowhere."""
     namespace = create(api, NEW_KIND).json["metadata"]["namespace"]
 

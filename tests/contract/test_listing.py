@@ -39,13 +39,13 @@ def test_the_first_page_says_how_many_remain(api: Api) -> None:
     assert (page.names, page.json["metadata"]["remainingItemCount"]) == (["a"], 2)
 
 
-def test_a_continue_token_that_is_none_is_refused(api: Api) -> None:
+def test_an_invalid_continue_token_is_refused(api: Api) -> None:
     answer = api.get("/api/v1/pods", limit="1", **{"continue": "nonsense"})
 
     assert answer.status == 400
 
 
-def test_items_of_a_list_carry_no_kind_of_their_own(api: Api) -> None:
+def test_list_items_carry_no_kind(api: Api) -> None:
     maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
     fill(api, maps, "a")
 
@@ -90,7 +90,7 @@ def test_a_list_not_older_than_a_version_of_the_future_is_refused_with_504(api: 
         ("size>3", ["c"]),
     ],
 )
-def test_label_selectors_choose(api: Api, selector: str, expected: list[str]) -> None:
+def test_label_selectors_select(api: Api, selector: str, expected: list[str]) -> None:
     maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
     labels: dict[str, Json] = {
         "a": {"app": "web", "tier": "front", "mine": ""},
@@ -106,13 +106,13 @@ def test_label_selectors_choose(api: Api, selector: str, expected: list[str]) ->
     assert listed.names == expected
 
 
-def test_a_label_selector_that_cannot_be_read_is_refused(api: Api) -> None:
+def test_an_invalid_label_selector_is_refused(api: Api) -> None:
     answer = api.get("/api/v1/pods", labelSelector="app in web")
 
     assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
 
 
-def test_field_selectors_choose_pods_by_node_name_scheduler_and_phase(api: Api) -> None:
+def test_field_selectors_select_pods_by_node_name_scheduler_and_phase(api: Api) -> None:
     pods = f"/api/v1/namespaces/{api.namespace()}/pods"
     api.post(pods, pod("bound", schedulerName="ours")).ok()
     api.post(pods, pod("waiting", schedulerName="ours")).ok()
@@ -132,14 +132,14 @@ def test_field_selectors_choose_pods_by_node_name_scheduler_and_phase(api: Api) 
     )
 
 
-def test_a_field_selector_on_a_field_that_cannot_be_selected_is_refused(api: Api) -> None:
+def test_a_field_selector_on_an_unsupported_field_is_refused(api: Api) -> None:
     answer = api.get("/api/v1/pods", fieldSelector="spec.containers=1")
 
     assert answer.status == 400
     assert "field label not supported: spec.containers" in answer.json["message"]
 
 
-def test_a_field_selector_chooses_nodes_that_are_unschedulable(api: Api) -> None:
+def test_a_field_selector_selects_unschedulable_nodes(api: Api) -> None:
     api.post("/api/v1/nodes", node("open")).ok()
     closed = node("closed")
     api.post("/api/v1/nodes", {**closed, "spec": {"unschedulable": True}}).ok()

@@ -18,7 +18,7 @@ def test_an_event_is_the_same_object_in_both_versions(api: Api) -> None:
     assert new["regarding"]["name"] == "web"
 
 
-def test_events_are_chosen_by_what_they_are_about(api: Api) -> None:
+def test_events_are_selected_by_their_regarding_object(api: Api) -> None:
     namespace = api.namespace()
     events = f"/api/v1/namespaces/{namespace}/events"
     api.post(events, event("e1", namespace, "web")).ok()
@@ -65,7 +65,7 @@ def test_a_deployment_with_fields_of_the_wrong_type_answers_400(api: Api) -> Non
     assert [(one.status, one.json["reason"]) for one in answers] == [(400, "BadRequest")] * 2
 
 
-def test_a_deployment_must_choose_its_own_pods_and_goes_on_choosing_them(api: Api) -> None:
+def test_a_deployment_must_select_its_own_pods_and_keeps_its_selector(api: Api) -> None:
     deployments = f"/apis/apps/v1/namespaces/{api.namespace()}/deployments"
     wrong = deployment("wrong")
     wrong["spec"]["selector"] = {"matchLabels": {"app": "other"}}
@@ -94,7 +94,7 @@ def test_a_job_labels_its_pods_with_its_uid(api: Api) -> None:
     ) == (1, 1, 6)
 
 
-def test_a_job_whose_pods_would_restart_for_ever_is_refused(api: Api) -> None:
+def test_a_job_with_restart_policy_always_is_refused(api: Api) -> None:
     jobs = f"/apis/batch/v1/namespaces/{api.namespace()}/jobs"
 
     answer = api.post(jobs, {"metadata": {"name": "train"}, "spec": {"template": {"spec": pod("x")["spec"]}}})
@@ -121,7 +121,7 @@ def test_discovery_names_the_resources_and_their_subresources(api: Api) -> None:
     assert {"apps", "batch", "coordination.k8s.io", "events.k8s.io", "scheduling.k8s.io"} <= groups
 
 
-def test_a_resource_that_is_not_there_answers_404(api: Api) -> None:
+def test_an_unknown_resource_answers_404(api: Api) -> None:
     answer = api.get("/apis/example.com/v1/things")
 
     assert answer.status == 404
@@ -172,7 +172,7 @@ def test_a_replication_controller_selects_the_labels_of_its_template(api: Api) -
     assert "`selector` does not match template `labels`" in refused.json["message"]
 
 
-def test_roles_and_their_bindings_are_kept_as_they_are_written(api: Api) -> None:
+def test_roles_and_their_bindings_are_stored_as_written(api: Api) -> None:
     namespace = api.namespace()
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     rules = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]

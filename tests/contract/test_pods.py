@@ -68,7 +68,7 @@ def test_a_pods_quality_of_service_follows_from_its_resources(
     assert created.json["status"]["qosClass"] == expected
 
 
-def test_limits_become_the_requests_that_were_not_given(api: Api) -> None:
+def test_limits_become_the_default_requests(api: Api) -> None:
     body = pod("web", containers=[container(requests={"cpu": "1"}, limits={"cpu": "2", "memory": "1Gi"})])
 
     created = api.post(pods_of(api), body).ok().json
@@ -104,7 +104,7 @@ def test_a_priority_class_gives_its_value_and_an_unknown_one_is_refused(api: Api
     assert contradicted.status == 403
 
 
-def test_a_priority_class_keeps_its_value_and_leaves_the_systems_names_alone(api: Api) -> None:
+def test_a_priority_class_keeps_its_value_and_may_not_use_a_system_name(api: Api) -> None:
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     name = (
         api.post(classes, {"metadata": {"generateName": "contract-"}, "value": 10})
@@ -119,7 +119,7 @@ def test_a_priority_class_keeps_its_value_and_leaves_the_systems_names_alone(api
     assert (changed.status, system.status, huge.status) == (422, 422, 422)
 
 
-def test_a_gated_pod_says_so_in_its_condition(api: Api) -> None:
+def test_a_gated_pod_has_the_condition_scheduling_gated(api: Api) -> None:
     created = api.post(pods_of(api), pod("web", schedulingGates=[{"name": "example.com/quota"}])).ok().json
 
     (condition,) = created["status"]["conditions"]
@@ -130,7 +130,7 @@ def test_a_gated_pod_says_so_in_its_condition(api: Api) -> None:
     )
 
 
-def test_gates_may_go_and_not_come(api: Api) -> None:
+def test_gates_can_be_removed_and_not_added(api: Api) -> None:
     pods = pods_of(api)
     api.post(pods, pod("web", schedulingGates=[{"name": "example.com/a"}, {"name": "example.com/b"}])).ok()
 
@@ -162,7 +162,7 @@ def test_most_of_a_pods_spec_may_not_change(api: Api, patch: dict[str, object]) 
     assert api.get(f"{pods}/web").json == before
 
 
-def test_a_toleration_that_was_given_may_not_be_taken_away(api: Api) -> None:
+def test_a_toleration_cannot_be_removed(api: Api) -> None:
     pods = pods_of(api)
     created = api.post(pods, pod("web", tolerations=[{"key": "gpu", "operator": "Exists"}])).ok().json
     fewer = [toleration for toleration in created["spec"]["tolerations"] if toleration["key"] != "gpu"]
@@ -172,7 +172,7 @@ def test_a_toleration_that_was_given_may_not_be_taken_away(api: Api) -> None:
     assert (len(fewer), answer.status) == (2, 422)
 
 
-def test_the_default_tolerations_come_back_when_they_are_taken_away(api: Api) -> None:
+def test_removed_default_tolerations_are_restored(api: Api) -> None:
     pods = pods_of(api)
     before = api.post(pods, pod("web")).ok().json
 
@@ -181,7 +181,7 @@ def test_the_default_tolerations_come_back_when_they_are_taken_away(api: Api) ->
     assert patched.json["spec"]["tolerations"] == before["spec"]["tolerations"]
 
 
-def test_an_image_may_change_and_a_toleration_be_added(api: Api) -> None:
+def test_an_image_can_change_and_a_toleration_can_be_added(api: Api) -> None:
     pods = pods_of(api)
     created = api.post(pods, pod("web")).ok().json
     tolerations = [*created["spec"]["tolerations"], {"key": "gpu", "operator": "Exists"}]
@@ -211,7 +211,7 @@ def test_an_image_may_change_and_a_toleration_be_added(api: Api) -> None:
         ({"nodeName": "n1", "schedulingGates": [{"name": "a.b/c"}]}, "spec.nodeName"),
     ],
 )
-def test_a_pod_that_makes_no_sense_is_refused_at_its_field(
+def test_an_invalid_pod_is_refused_with_the_field_named(
     api: Api, spec: dict[str, object], field: str
 ) -> None:
     answer = api.post(pods_of(api), pod("web", **spec))
@@ -237,14 +237,14 @@ def test_a_field_of_the_wrong_type_answers_400(api: Api, spec: dict[str, object]
     assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
 
 
-def test_a_quantity_that_cannot_be_read_answers_400(api: Api) -> None:
+def test_an_invalid_quantity_answers_400(api: Api) -> None:
     answer = api.post(pods_of(api), pod("web", containers=[container(requests={"cpu": "lots"})]))
 
     assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
     assert "quantities must match the regular expression" in answer.json["message"]
 
 
-def test_a_status_that_comes_with_a_new_pod_is_not_kept(api: Api) -> None:
+def test_the_status_of_a_created_pod_is_dropped(api: Api) -> None:
     body = {**pod("web"), "status": {"phase": "Running", "podIP": "10.1.1.1"}}
 
     created = api.post(pods_of(api), body).ok().json

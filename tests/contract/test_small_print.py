@@ -4,7 +4,7 @@ from tests.contract.manifests import pod
 from tests.contract.transports import STRATEGIC, Api
 
 
-def test_a_pod_that_goes_at_once_is_seen_marked_for_deletion_first(api: Api) -> None:
+def test_a_watch_shows_an_immediate_deletion_as_modified_first(api: Api) -> None:
     pods = f"/api/v1/namespaces/{api.namespace()}/pods"
     api.post(pods, pod("web")).ok()
     version = api.get(pods).ok().version
@@ -19,7 +19,7 @@ def test_a_pod_that_goes_at_once_is_seen_marked_for_deletion_first(api: Api) -> 
         assert seen["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
-def test_a_terminating_pod_that_is_made_to_go_is_seen_with_its_new_grace_period_first(api: Api) -> None:
+def test_a_watch_shows_the_new_grace_period_of_a_forced_deletion_first(api: Api) -> None:
     pods = f"/api/v1/namespaces/{api.namespace()}/pods"
     api.post(pods, pod("web", nodeName="a")).ok()
     version = api.delete(f"{pods}/web").ok().version
@@ -32,7 +32,7 @@ def test_a_terminating_pod_that_is_made_to_go_is_seen_with_its_new_grace_period_
     assert [event["object"]["metadata"]["deletionGracePeriodSeconds"] for event in events] == [0, 0]
 
 
-def test_a_watch_from_nowhere_that_takes_bookmarks_is_told_where_the_first_state_ends(api: Api) -> None:
+def test_a_watch_without_a_version_gets_a_bookmark_after_the_initial_state(api: Api) -> None:
     pods = f"/api/v1/namespaces/{api.namespace()}/pods"
     at_least = api.post(pods, pod("web")).ok().version
     api.get(f"{pods}/web", resourceVersion=at_least).ok()  # the first state is that of the watch cache
@@ -45,7 +45,7 @@ def test_a_watch_from_nowhere_that_takes_bookmarks_is_told_where_the_first_state
     assert second["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
-def test_a_patch_cannot_be_made_to_depend_on_the_uid(api: Api) -> None:
+def test_a_patch_ignores_a_uid_precondition(api: Api) -> None:
     pods = f"/api/v1/namespaces/{api.namespace()}/pods"
     api.post(pods, pod("web")).ok()
     patch = {"metadata": {"uid": "another"}, "status": {"nominatedNodeName": "a"}}
@@ -59,7 +59,7 @@ def test_a_patch_cannot_be_made_to_depend_on_the_uid(api: Api) -> None:
     assert "nominatedNodeName" not in api.get(f"{pods}/web").ok().json["status"]
 
 
-def test_a_deletion_that_names_another_uid_says_which_two_do_not_match(api: Api) -> None:
+def test_a_deletion_with_another_uid_names_both_uids(api: Api) -> None:
     pods = f"/api/v1/namespaces/{api.namespace()}/pods"
     uid = api.post(pods, pod("web")).ok().json["metadata"]["uid"]
 

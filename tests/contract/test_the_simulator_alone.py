@@ -9,7 +9,7 @@ from tests.contract.manifests import config_map, event, pod
 from tests.contract.transports import Api
 
 
-def test_the_next_page_of_a_list_whose_version_is_forgotten_answers_410_and_how_to_go_on(
+def test_a_page_of_a_compacted_version_answers_410_with_a_token_to_continue(
     memory_api: Api,
 ) -> None:
     maps = f"/api/v1/namespaces/{memory_api.namespace()}/configmaps"
@@ -59,7 +59,7 @@ def test_the_same_requests_give_the_same_bytes() -> None:
     assert run(1) != run(2)
 
 
-def test_a_kind_is_served_once_it_has_a_row() -> None:
+def test_a_kind_is_served_once_it_is_registered() -> None:
     rows = (ResourceKind("gadgets", "Gadget", "example.com"),)
     server = ApiServer(now=lambda: 0.0, extra_kinds=rows)
     path = "/apis/example.com/v1/namespaces/default/gadgets"
@@ -74,7 +74,7 @@ def test_a_kind_is_served_once_it_has_a_row() -> None:
     assert (made.status, orjson.loads(found.body)["anything"]) == (201, {"goes": 1})
 
 
-def test_an_event_line_is_made_once_for_all_watchers() -> None:
+def test_an_event_is_encoded_once_for_all_watchers() -> None:
     server = ApiServer(now=lambda: 0.0)
     watches = [server.handle(ServerRequest("GET", "/api/v1/events", {"watch": "true"})) for _ in range(3)]
     body = orjson.dumps(event("e1", "default", "web"))
@@ -97,7 +97,7 @@ def test_a_closed_watch_is_forgotten() -> None:
     assert watches[1].ended
 
 
-def test_a_server_that_forgot_everything_sends_who_watched_before_back_to_the_list() -> None:
+def test_a_server_that_lost_its_state_makes_watchers_list_again() -> None:
     before = ApiServer(now=lambda: 0.0, first_version=1_000)
     after = ApiServer(now=lambda: 0.0, first_version=2_000)
 

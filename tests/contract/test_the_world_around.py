@@ -65,7 +65,7 @@ def test_a_bound_pod_runs_after_its_start_and_an_unbound_one_never() -> None:
     assert in_a_world(story) == [("Pending", "Pending"), ("Running", "Pending")]
 
 
-def test_a_pod_that_is_told_how_long_to_run_ends_though_it_is_changed_meanwhile() -> None:
+def test_a_pod_with_a_run_time_ends_although_it_is_changed_meanwhile() -> None:
     async def story(server: ApiServer, local: LocalClient) -> list[str]:
         for name, code in (("good", "0"), ("bad", "3")):
             body = pod(name, restartPolicy="Never")
@@ -83,7 +83,7 @@ def test_a_pod_that_is_told_how_long_to_run_ends_though_it_is_changed_meanwhile(
     assert in_a_world(story) == ["Running", "Running", "Succeeded", "Failed"]
 
 
-def test_a_deleted_pod_is_there_until_its_kubelet_has_stopped_it() -> None:
+def test_a_deleted_pod_stays_until_its_kubelet_has_stopped_it() -> None:
     async def story(server: ApiServer, local: LocalClient) -> list[str]:
         local.create("pods", "default", pod("web"))
         bind(server, "web")
@@ -99,7 +99,7 @@ def test_a_deleted_pod_is_there_until_its_kubelet_has_stopped_it() -> None:
     assert in_a_world(story) == ["Running", "gone"]
 
 
-def test_a_pod_on_a_node_that_comes_later_starts_then_and_goes_with_it() -> None:
+def test_a_pod_starts_when_its_node_is_created_and_is_deleted_with_it() -> None:
     async def story(server: ApiServer, local: LocalClient) -> list[str]:
         local.create("pods", "default", pod("web"))
         bind(server, "web", to="late")
@@ -115,7 +115,7 @@ def test_a_pod_on_a_node_that_comes_later_starts_then_and_goes_with_it() -> None
     assert in_a_world(story) == ["Pending", "Running", "gone"]
 
 
-def test_a_node_that_nobody_reported_on_becomes_ready_with_its_hostname() -> None:
+def test_a_node_without_status_becomes_ready_with_its_hostname() -> None:
     async def story(_: ApiServer, local: LocalClient) -> tuple[Any, Any]:
         local.create("nodes", "", node("mine", cpu="7"))
         await asyncio.sleep(1)
@@ -130,7 +130,7 @@ def test_a_node_that_nobody_reported_on_becomes_ready_with_its_hostname() -> Non
     assert in_a_world(story) == ("True", ("mine", "7"))
 
 
-def test_a_rolling_update_never_has_fewer_ready_nor_more_in_all_than_it_may() -> None:
+def test_a_rolling_update_keeps_max_unavailable_and_max_surge() -> None:
     async def story(server: ApiServer, local: LocalClient) -> tuple[int, int, set[str]]:
         body = deployment("web", replicas=8)
         body["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 2, "maxUnavailable": 1}}
@@ -157,7 +157,7 @@ def test_a_rolling_update_never_has_fewer_ready_nor_more_in_all_than_it_may() ->
     assert in_a_world(story) == (7, 10, {"app:2"})
 
 
-def test_a_job_makes_a_new_pod_for_one_that_failed_until_its_backoff_limit() -> None:
+def test_a_job_replaces_failed_pods_until_its_backoff_limit() -> None:
     async def story(server: ApiServer, local: LocalClient) -> tuple[dict[str, str], int]:
         template = pod("x", restartPolicy="Never")
         template["metadata"] = {"annotations": {RUN_SECONDS: "1", EXIT_CODE: "1"}}
@@ -187,7 +187,7 @@ def test_an_indexed_job_gives_each_index_one_pod() -> None:
     assert in_a_world(story) == ["0", "1", "2"]
 
 
-def test_what_is_owned_goes_with_its_owner_and_a_namespace_with_all_in_it() -> None:
+def test_owned_objects_are_deleted_with_their_owner_and_objects_with_their_namespace() -> None:
     async def story(_: ApiServer, local: LocalClient) -> tuple[int, int, bool]:
         made = local.create("deployments", "default", deployment("web", replicas=3))
         there = local.create("namespaces", "", {"metadata": {"name": "there"}})

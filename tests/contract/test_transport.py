@@ -31,7 +31,7 @@ def names(server: ApiServer) -> list[str]:
     return [key[1] for key in server.store.collection("configmaps").keys]
 
 
-def test_hours_pass_in_no_time_and_timers_fire_in_their_order() -> None:
+def test_virtual_hours_pass_at_once_and_timers_fire_in_order() -> None:
     async def main() -> list[tuple[float, str]]:
         loop, fired = asyncio.get_running_loop(), []
         for name, at_s in (("late", 7200.0), ("early", 0.5), ("middle", 60.25)):
@@ -42,7 +42,7 @@ def test_hours_pass_in_no_time_and_timers_fire_in_their_order() -> None:
     assert run_virtual(main()) == [(0.5, "early"), (60.25, "middle"), (7200.0, "late")]
 
 
-def test_waiting_for_what_never_comes_is_an_exception() -> None:
+def test_waiting_for_a_future_that_never_completes_raises() -> None:
     async def main() -> None:
         await asyncio.Event().wait()
 
@@ -50,7 +50,7 @@ def test_waiting_for_what_never_comes_is_an_exception() -> None:
         run_virtual(main())
 
 
-def test_an_executor_runs_here_and_now() -> None:
+def test_an_executor_runs_synchronously() -> None:
     async def main() -> tuple[int, str]:
         loop = asyncio.get_running_loop()
         good = await loop.run_in_executor(None, max, 3, 4)
@@ -77,7 +77,7 @@ def test_a_request_lost_before_the_server_changes_nothing() -> None:
     assert run_virtual(main()) == ([], 1010.0)
 
 
-def test_a_request_lost_after_the_server_has_acted_all_the_same() -> None:
+def test_a_request_whose_response_is_lost_still_takes_effect() -> None:
     async def main() -> list[str]:
         server, transport, _ = road(FaultRates(lost_after_share=1.0))
         with pytest.raises(TransportError):
@@ -87,7 +87,7 @@ def test_a_request_lost_after_the_server_has_acted_all_the_same() -> None:
     assert run_virtual(main()) == ["a"]
 
 
-def test_a_late_request_acts_after_the_client_gave_up_and_within_its_life() -> None:
+def test_a_late_request_takes_effect_after_the_client_timeout_within_its_lifetime() -> None:
     async def lands_at(seed: int, **params: str) -> float:
         loop = asyncio.get_running_loop()
         server, transport, _ = road(FaultRates(late_share=1.0), seed)
@@ -153,7 +153,7 @@ def test_a_cut_watch_breaks_with_an_error_between_lines_or_within_one() -> None:
     assert not torn.endswith(b"\n")
 
 
-def test_pieces_of_a_watch_may_be_torn_anywhere_and_still_add_up() -> None:
+def test_a_watch_is_decoded_from_chunks_split_anywhere() -> None:
     async def main() -> tuple[int, list[str]]:
         server, transport, _ = road(FaultRates(split_share=1.0))
         for name in ("a", "b"):
@@ -169,7 +169,7 @@ def test_pieces_of_a_watch_may_be_torn_anywhere_and_still_add_up() -> None:
     assert run_virtual(main()) == (2, ["a", "b"])
 
 
-def test_a_server_that_is_down_refuses_and_breaks_what_is_open() -> None:
+def test_a_server_that_is_down_refuses_requests_and_breaks_open_watches() -> None:
     async def main() -> tuple[list[bool], int]:
         _, transport, _ = road(FaultRates())
         refused = []
@@ -191,7 +191,7 @@ def test_a_server_that_is_down_refuses_and_breaks_what_is_open() -> None:
     assert run_virtual(main()) == ([True, True, False], 201)
 
 
-def test_the_same_seed_has_the_same_fates_and_a_calm_has_none() -> None:
+def test_the_same_seed_draws_the_same_faults_and_a_fault_free_profile_none() -> None:
     climate = FaultRates(
         latency_spread_s=0.5, lost_before_share=0.2, lost_after_share=0.2, late_share=0.2, duplicate_share=0.3
     )
@@ -227,7 +227,7 @@ def test_without_faults_a_request_is_answered_at_once() -> None:
     assert run_virtual(main()) == (201, 0.0)
 
 
-def test_what_is_due_at_one_moment_happens_in_the_order_in_which_it_was_set() -> None:
+def test_timers_due_at_the_same_time_fire_in_the_order_they_were_set() -> None:
     came: list[int] = []
 
     async def scenario() -> None:

@@ -50,7 +50,7 @@ def test_a_watch_from_a_version_that_is_too_old_ends_with_410(api: Api) -> None:
     assert ended
 
 
-def test_a_bookmark_has_a_version_to_go_on_from(api: Api) -> None:
+def test_a_watch_continues_from_the_version_of_a_bookmark(api: Api) -> None:
     maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
     version = api.get(maps).version
 
@@ -87,7 +87,7 @@ def test_a_watch_that_asks_for_no_bookmarks_gets_none(api: Api) -> None:
     assert ended
 
 
-def test_a_watch_without_a_version_begins_with_what_is_there(api: Api) -> None:
+def test_a_watch_without_a_version_begins_with_the_existing_objects(api: Api) -> None:
     maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
     api.post(maps, config_map("a")).ok()
     api.post(maps, config_map("b")).ok()
@@ -101,7 +101,7 @@ def test_a_watch_without_a_version_begins_with_what_is_there(api: Api) -> None:
     }
 
 
-def test_initial_events_end_with_a_bookmark_that_says_so(api: Api) -> None:
+def test_initial_events_end_with_an_annotated_bookmark(api: Api) -> None:
     maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
     api.post(maps, config_map("a")).ok()
 

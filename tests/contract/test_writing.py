@@ -8,7 +8,7 @@ def maps_of(api: Api) -> str:
     return f"/api/v1/namespaces/{api.namespace()}/configmaps"
 
 
-def test_a_created_object_is_what_a_get_gives(api: Api) -> None:
+def test_a_get_returns_the_created_object(api: Api) -> None:
     maps = maps_of(api)
 
     created = api.post(maps, config_map("a", key="value"))
@@ -29,7 +29,7 @@ def test_a_second_object_of_a_name_is_refused_with_409(api: Api) -> None:
     assert answer.json["message"] == 'configmaps "a" already exists'
 
 
-def test_a_generated_name_begins_as_asked_and_is_new_each_time(api: Api) -> None:
+def test_a_generated_name_has_the_prefix_and_is_unique(api: Api) -> None:
     maps = maps_of(api)
     body = {"metadata": {"generateName": "made-"}}
 
@@ -45,7 +45,7 @@ def test_nothing_is_created_in_a_namespace_that_does_not_exist(api: Api) -> None
     assert (answer.status, answer.json["message"]) == (404, 'namespaces "nowhere" not found')
 
 
-def test_a_name_that_is_none_is_refused_with_422(api: Api) -> None:
+def test_an_invalid_name_is_refused_with_422(api: Api) -> None:
     answer = api.post(maps_of(api), config_map("Not_A_Name"))
 
     assert (answer.status, answer.json["reason"]) == (422, "Invalid")
@@ -74,7 +74,7 @@ def test_a_replace_with_a_stale_version_answers_409_and_changes_nothing(api: Api
     assert api.get(f"{maps}/a").json["data"] == {"key": "2"}
 
 
-def test_a_replace_without_a_version_wins_over_what_was_there(api: Api) -> None:
+def test_a_replace_without_a_version_overwrites(api: Api) -> None:
     maps = maps_of(api)
     first = api.post(maps, config_map("a", key="1")).ok().json
 
@@ -96,7 +96,7 @@ def test_a_replace_under_another_uid_answers_409(api: Api) -> None:
     assert (answer.status, answer.json["reason"]) == (409, "Conflict")
 
 
-def test_a_replace_of_what_is_not_there_answers_404(api: Api) -> None:
+def test_a_replace_of_a_missing_object_answers_404(api: Api) -> None:
     answer = api.put(f"{maps_of(api)}/a", config_map("a"))
 
     assert answer.status == 404
@@ -113,7 +113,7 @@ def test_a_lease_with_a_stale_version_answers_409(api: Api) -> None:
     assert api.get(f"{leases}/scheduler").json["spec"]["holderIdentity"] == "b"
 
 
-def test_a_lease_that_is_gone_is_not_made_anew_by_a_replace_that_names_its_uid(api: Api) -> None:
+def test_a_replace_with_a_uid_does_not_recreate_a_deleted_lease(api: Api) -> None:
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{api.namespace()}/leases"
     mine = api.post(leases, lease("scheduler", "a")).ok().json
     api.delete(f"{leases}/scheduler").ok()
@@ -134,7 +134,7 @@ def test_a_lease_is_not_replaced_without_a_version(api: Api) -> None:
     assert "metadata.resourceVersion" in answer.json["message"]
 
 
-def test_a_merge_patch_keeps_what_it_does_not_name(api: Api) -> None:
+def test_a_merge_patch_keeps_the_keys_it_does_not_name(api: Api) -> None:
     maps = maps_of(api)
     body = config_map("a", kept="yes", gone="soon", changed="1")
     body["metadata"]["annotations"] = {"note.example.com/of-nobody-here": "stays"}
@@ -156,7 +156,7 @@ def test_a_merge_patch_with_a_stale_version_answers_409(api: Api) -> None:
     assert (answer.status, answer.json["reason"]) == (409, "Conflict")
 
 
-def test_a_json_patch_does_its_operations_in_order(api: Api) -> None:
+def test_a_json_patch_applies_its_operations_in_order(api: Api) -> None:
     maps = maps_of(api)
     api.post(maps, config_map("a", one="1", two="2")).ok()
     operations = [
@@ -230,7 +230,7 @@ def test_a_strategic_patch_merges_conditions_by_type(api: Api) -> None:
     assert conditions == {"PodScheduled": "True", "example.com/Other": "True"}
 
 
-def test_a_patch_of_a_type_that_nobody_knows_answers_415(api: Api) -> None:
+def test_a_patch_of_an_unknown_type_answers_415(api: Api) -> None:
     maps = maps_of(api)
     api.post(maps, config_map("a")).ok()
 

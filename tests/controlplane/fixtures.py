@@ -4,7 +4,7 @@
 started too. One is started per test process (each pytest-xdist worker has its own: they share no nodes, and a start costs
 three seconds) and put back to empty after each test. A test that uses one is marked `control_plane` by that.
 
-Where a program is missing the test is skipped with the reason; `POLICYSCHED_REQUIRE=control-plane` makes that a failure.
+A missing program skips the test with the reason; `POLICYSCHED_REQUIRE=control-plane` makes it a failure.
 """
 
 import os
@@ -22,7 +22,7 @@ USED = pytest.StashKey[ControlPlane]()
 
 @pytest.fixture(scope="session")
 def control_plane_programs(request: pytest.FixtureRequest) -> Programs:
-    """The programs, built now if need be: that takes minutes, so its progress is shown past pytest's capturing."""
+    """The programs. A build takes minutes, so its progress bypasses pytest's capture."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         return find_programs()
@@ -30,7 +30,7 @@ def control_plane_programs(request: pytest.FixtureRequest) -> Programs:
 
 @pytest.fixture(scope="session")
 def control_plane_of_the_session(control_plane_programs: Programs) -> Iterator[ControlPlane]:
-    """Do not use it in a test: what one test leaves in it the next one finds."""
+    """Not for tests: it is not reset between them."""
     _need(control_plane_programs, "etcd", "kube-apiserver")
     with ControlPlane(control_plane_programs) as running:
         yield running
@@ -48,7 +48,7 @@ def control_plane(
 
 @pytest.fixture
 def whole_control_plane(control_plane_programs: Programs, control_plane: ControlPlane) -> ControlPlane:
-    """The same, with `start_scheduler` and `start_controller_manager` to be had."""
+    """The same, where `start_scheduler` and `start_controller_manager` are available."""
     _need(control_plane_programs, "kube-scheduler", "kube-controller-manager")
     return control_plane
 
@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test shows the end of each program's log."""
+    """Attach the end of each program's log to a failed test."""
     report = yield
     control_plane = item.stash.get(USED, None)
     if report.failed and control_plane is not None:

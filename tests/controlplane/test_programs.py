@@ -33,7 +33,7 @@ def put_in_cache(bare: dict[str, str], go_version: str) -> Path:
     return script(folder / "controlplane", "exit 0")
 
 
-def test_without_go_and_cache_every_program_is_missing_and_says_why(bare: dict[str, str]) -> None:
+def test_without_go_and_cache_every_program_is_missing_with_a_reason(bare: dict[str, str]) -> None:
     programs = find_programs(bare)
 
     reason = programs.missing("etcd", "kube-scheduler")
@@ -43,7 +43,7 @@ def test_without_go_and_cache_every_program_is_missing_and_says_why(bare: dict[s
         programs["kube-apiserver"]
 
 
-def test_without_go_a_binary_that_any_go_built_from_these_sources_will_do(bare: dict[str, str]) -> None:
+def test_without_go_a_cached_binary_of_any_go_version_is_used(bare: dict[str, str]) -> None:
     binary = put_in_cache(bare, "go1.99.0")
 
     programs = find_programs(bare)
@@ -52,7 +52,7 @@ def test_without_go_a_binary_that_any_go_built_from_these_sources_will_do(bare: 
     assert programs["kube-scheduler"].kubernetes_version == build.kubernetes_version()
 
 
-def test_a_binary_of_another_go_is_not_taken_where_go_can_build_one(
+def test_a_binary_of_another_go_version_is_not_used_where_go_can_build_one(
     bare: dict[str, str], tmp_path: Path
 ) -> None:
     put_in_cache(bare, "go1.99.0")
@@ -61,9 +61,7 @@ def test_a_binary_of_another_go_is_not_taken_where_go_can_build_one(
     assert build.cached_binary(bare) is None
 
 
-def test_envtest_programs_come_first_and_the_others_from_the_cache(
-    bare: dict[str, str], tmp_path: Path
-) -> None:
+def test_envtest_programs_take_precedence_over_the_cache(bare: dict[str, str], tmp_path: Path) -> None:
     assets = tmp_path / "assets"
     script(assets / "etcd", "exit 0")
     script(assets / "kube-apiserver", "echo Kubernetes v1.30.1")
@@ -88,7 +86,7 @@ def test_envtest_programs_alone_are_enough_for_an_api_server(bare: dict[str, str
     assert programs.missing("etcd", "kube-scheduler") is not None
 
 
-def test_a_build_that_fails_says_what_go_said_and_leaves_nothing(
+def test_a_failed_build_shows_the_output_of_go_and_leaves_nothing(
     bare: dict[str, str], tmp_path: Path
 ) -> None:
     script(
@@ -104,7 +102,7 @@ def test_a_build_that_fails_says_what_go_said_and_leaves_nothing(
     assert [path.suffix for path in left.iterdir()] == [".lock"]
 
 
-def test_a_build_appears_whole_and_is_found_afterwards(bare: dict[str, str], tmp_path: Path) -> None:
+def test_a_build_is_atomic_and_is_found_afterwards(bare: dict[str, str], tmp_path: Path) -> None:
     write = 'while [ "$1" != -o ]; do shift; done; echo built > "$2"'
     script(tmp_path / "bin" / "go", f'test "$1" = env && echo go1.98.0 && exit 0\n{write}')
     bare["PATH"] += os.pathsep + os.environ["PATH"]
@@ -116,10 +114,10 @@ def test_a_build_appears_whole_and_is_found_afterwards(bare: dict[str, str], tmp
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("", "1 skipped"), ("docs,control-plane", "1 error")])
-def test_what_is_missing_skips_a_test_unless_it_is_required(
+def test_a_missing_program_skips_a_test_unless_it_is_required(
     bare: dict[str, str], required: str, outcome: str
 ) -> None:
-    test = "tests/e2e/test_control_plane.py::test_nobody_is_let_in_without_credentials"
+    test = "tests/e2e/test_control_plane.py::test_a_request_without_credentials_is_refused"
 
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test],

@@ -73,7 +73,7 @@ def add_nodes(control_plane: ControlPlane, *names: str, ssd: str = "") -> None:
 
 
 @pytest.mark.parametrize("whole_nodes", [False, True])
-def test_it_asks_policysched_extender_and_does_what_that_policy_says(
+def test_policysched_calls_policysched_extender_and_follows_its_policy(
     deployed: Deployed, control_plane: ControlPlane, tmp_path: Path, *, whole_nodes: bool
 ) -> None:
     add_nodes(control_plane, "a", "b", "c", "d", ssd="c")
@@ -93,7 +93,7 @@ def test_it_asks_policysched_extender_and_does_what_that_policy_says(
         )
 
 
-def test_an_extender_of_2019_is_understood(deployed: Deployed, control_plane: ControlPlane) -> None:
+def test_an_extender_of_2019_is_supported(deployed: Deployed, control_plane: ControlPlane) -> None:
     add_nodes(control_plane, "a", "b", "c")
 
     def answer(verb: str, body: dict[str, Any]) -> Any:
@@ -117,7 +117,7 @@ def test_an_extender_of_2019_is_understood(deployed: Deployed, control_plane: Co
         )
 
 
-def test_other_pods_go_on_while_an_extender_is_slow_panics_or_talks_nonsense(
+def test_other_pods_are_scheduled_while_an_extender_is_slow_crashes_or_is_malformed(
     deployed: Deployed, control_plane: ControlPlane
 ) -> None:
     add_nodes(control_plane, "a")
@@ -159,7 +159,9 @@ def test_other_pods_go_on_while_an_extender_is_slow_panics_or_talks_nonsense(
         assert deployed.bound("web") == "a"
 
 
-def test_one_that_may_be_left_out_is(deployed: Deployed, control_plane: ControlPlane) -> None:
+def test_an_ignorable_extender_is_ignored_when_it_fails(
+    deployed: Deployed, control_plane: ControlPlane
+) -> None:
     add_nodes(control_plane, "a")
     deployed.put_policies(main=ASKING)
     with deployed.running(settings=asking("http://127.0.0.1:1", ignorable=True)) as scheduler:
@@ -169,7 +171,7 @@ def test_one_that_may_be_left_out_is(deployed: Deployed, control_plane: ControlP
         assert scheduler.said("skipped an ignorable extender that failed")
 
 
-def test_a_policy_that_asks_whom_the_settings_do_not_name_does_not_take_over(
+def test_a_policy_that_calls_an_unknown_extender_is_not_activated(
     deployed: Deployed, control_plane: ControlPlane
 ) -> None:
     add_nodes(control_plane, "a")

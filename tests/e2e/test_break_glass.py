@@ -23,7 +23,7 @@ SOON_EXPIRED = {
 }
 
 
-def test_kube_scheduler_takes_over_from_a_dead_policysched_and_gives_back(
+def test_kube_scheduler_takes_over_from_a_dead_policysched_and_back(
     whole_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     deployed = Deployed(whole_control_plane, tmp_path)
@@ -64,7 +64,7 @@ def test_kube_scheduler_takes_over_from_a_dead_policysched_and_gives_back(
     assert "forbidden" not in stock.log_path.read_text()
 
 
-def test_the_stock_scheduler_sleeps_and_answers_to_every_policy_that_is_shipped() -> None:
+def test_the_stock_scheduler_is_a_standby_for_every_shipped_policy() -> None:
     shipped = {one["kind"]: one for one in manifests(DEPLOY / "break-glass")}
     config = yaml.safe_load(shipped["ConfigMap"]["data"]["config.yaml"])
     policies = next(one for one in manifests() if one["metadata"]["name"] == "policies")

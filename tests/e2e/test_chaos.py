@@ -1,9 +1,10 @@
-"""A bad road to a real API server: whatever it does, what must hold holds, and what is planted is noticed."""
+"""Faults between policysched and a real API server: safety holds, and planted bugs are caught."""
 
 import asyncio
 import os
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -12,8 +13,8 @@ from tests.controlplane.api import Json
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.chaos.bugs import BUGS
 from tests.e2e.chaos.fair_clock import FairClock, Share, share_of
-from tests.e2e.chaos.fault_profile import Fault, climate
-from tests.e2e.chaos.safety_checker import Broken, Watchman
+from tests.e2e.chaos.fault_profile import Fault, profile_of
+from tests.e2e.chaos.safety_checker import Broken, SafetyChecker
 from tests.e2e.chaos.seed import PATIENCE_S, Result, run_seeds
 from tests.e2e.chaos.workload import Admin, plan
 
@@ -23,50 +24,55 @@ SEEDS_TO_FIND_A_BUG = 25
 PATIENCE_WITH_A_BUG_S = 15.0
 
 
-def run(control_plane: ControlPlane, seeds: range, bug: str = "", until: str = "") -> list[Result]:
-    """All of them, or until what the watchman says matches."""
+def run(control_plane: ControlPlane, seeds: Sequence[int], bug: str = "", until: str = "") -> list[Result]:
+    """Run all seeds, or stop when the checker's message matches `until`."""
 
-    async def every() -> list[Result]:
-        found, patience_s = [], PATIENCE_WITH_A_BUG_S if bug else PATIENCE_S
-        async for one in run_seeds(control_plane, seeds, at_once=AT_ONCE, bug=bug, patience_s=patience_s):
-            found.append(one)
-            if until and re.search(until, one.broken):
+    async def run_until_match() -> list[Result]:
+        results, patience_s = [], PATIENCE_WITH_A_BUG_S if bug else PATIENCE_S
+        async for result in run_seeds(control_plane, seeds, at_once=AT_ONCE, bug=bug, patience_s=patience_s):
+            results.append(result)
+            if until and re.search(until, result.broken):
                 break
-        return found
+        return results
 
-    return asyncio.run(every())
+    return asyncio.run(run_until_match())
 
 
-def test_over_a_bad_road_no_node_overflows_no_gang_is_halved_and_no_pod_is_forgotten(
+def test_under_faults_no_node_overflows_no_gang_is_split_and_no_pod_is_forgotten(
     control_plane: ControlPlane,
 ) -> None:
     results = run(control_plane, SEEDS)
 
-    assert [(one.seed, one.broken) for one in results if one.broken] == []
-    met = sum((one.met for one in results), start=Counter[Fault]())
-    assert all(met[fault] > 0 for fault in Fault), f"the road was too good: {met}"
+    assert [(result.seed, result.broken) for result in results if result.broken] == []
+    injected = sum((result.injected for result in results), start=Counter[Fault]())
+    assert all(injected[fault] > 0 for fault in Fault), f"too few faults: {injected}"
 
 
 @pytest.mark.parametrize("bug", list(BUGS))
 def test_a_planted_bug_is_noticed(control_plane: ControlPlane, bug: str) -> None:
-    results = run(control_plane, range(SEEDS_TO_FIND_A_BUG), bug, until=BUGS[bug].noticed)
+    first, noticed = BUGS[bug].seeds, BUGS[bug].noticed
+    others = [seed for seed in range(SEEDS_TO_FIND_A_BUG) if seed not in first]
 
-    assert re.search(BUGS[bug].noticed, results[-1].broken), [one.broken for one in results]
+    results = run(control_plane, first, bug, until=noticed)
+    if not re.search(noticed, results[-1].broken):  # faults interleave differently each time
+        results += run(control_plane, others, bug, until=noticed)
+
+    assert re.search(noticed, results[-1].broken), [result.broken for result in results]
 
 
-def test_a_pod_that_is_on_another_node_than_before_is_noticed() -> None:
-    """No bug of ours could show it here, for the API server refuses a second binding: so the watchman is told of one."""
+def test_a_pod_that_moves_to_another_node_is_noticed() -> None:
+    """The API server refuses a second binding, so the change is passed to the checker directly."""
     planned = plan(0)
-    watchman = Watchman(cast("Admin", None), planned)
+    checker = SafetyChecker(cast("Admin", None), planned)
     first, second, *_ = planned.nodes
 
-    watchman._take(_shown("web", first))
+    checker._check(_modified("web", first))
 
     with pytest.raises(Broken, match=f"web was on {first} and is on {second}"):
-        watchman._take(_shown("web", second))
+        checker._check(_modified("web", second))
 
 
-def test_the_clock_goes_as_slowly_as_the_slowest_of_the_processes() -> None:
+def test_the_clock_is_as_slow_as_the_slowest_process() -> None:
     clock = FairClock((1, 2, 3))
     before = {1: Share(5.0, 5.0), 2: Share(8.0, 0.0), 3: None}
     after = {1: Share(5.5, 9.5), 2: Share(8.2, 0.2), 3: Share(1.0, 1.0)}
@@ -76,7 +82,7 @@ def test_the_clock_goes_as_slowly_as_the_slowest_of_the_processes() -> None:
     assert clock.now_s == pytest.approx(0.5), "the first waited nine times as long as it ran"
 
 
-def test_the_clock_goes_as_any_other_where_nobody_waits() -> None:
+def test_the_clock_follows_wall_time_when_no_process_waits() -> None:
     clock = FairClock((1, 2))
     idle = {1: Share(5.0, 5.0), 2: Share(8.0, 0.0)}
 
@@ -85,20 +91,20 @@ def test_the_clock_goes_as_any_other_where_nobody_waits() -> None:
     assert clock.now_s == 5.0
 
 
-def test_the_kernel_counts_for_processes_that_are_there() -> None:
-    ours = share_of(os.getpid())
+def test_the_kernel_reports_the_share_of_a_live_process() -> None:
+    share = share_of(os.getpid())
 
-    assert ours is not None and ours.ran_s > 0.0
+    assert share is not None and share.ran_s > 0.0
     assert share_of(2**30) is None
 
 
-def _shown(name: str, node: str) -> Json:
-    """A change as the server's watch has it."""
+def _modified(name: str, node: str) -> Json:
+    """A watch event of the server."""
     containers = [{"resources": {"requests": {"cpu": "100m"}}}]
     spec = {"nodeName": node, "containers": containers}
     return {"type": "MODIFIED", "object": {"metadata": {"name": name, "uid": name}, "spec": spec}}
 
 
-def test_a_seed_has_the_same_climate_each_time() -> None:
-    assert [climate(seed) for seed in SEEDS] == [climate(seed) for seed in SEEDS]
-    assert len({repr(climate(seed)) for seed in SEEDS}) > len(SEEDS) // 2
+def test_a_seed_has_the_same_fault_profile_each_time() -> None:
+    assert [profile_of(seed) for seed in SEEDS] == [profile_of(seed) for seed in SEEDS]
+    assert len({repr(profile_of(seed)) for seed in SEEDS}) > len(SEEDS) // 2

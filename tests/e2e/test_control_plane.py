@@ -29,7 +29,7 @@ def kubectl(kubeconfig: Path, *arguments: str, stdin: str = "") -> str:
     return done.stdout
 
 
-def test_the_api_server_tells_the_version_that_was_found(control_plane: ControlPlane) -> None:
+def test_the_api_server_reports_the_version_that_was_found(control_plane: ControlPlane) -> None:
     found = control_plane.programs["kube-apiserver"].kubernetes_version
 
     version = control_plane.api.get("/version")
@@ -89,7 +89,7 @@ def test_a_restarted_api_server_has_the_objects_it_had(control_plane: ControlPla
     assert control_plane.api.get(f"{PODS}/web")["metadata"]["uid"] == uid
 
 
-def test_what_happened_before_history_was_forgotten_cannot_be_watched_or_paged_through(
+def test_watches_and_pages_before_a_compaction_are_refused(
     control_plane: ControlPlane,
 ) -> None:
     for name in ("a", "b"):
@@ -150,7 +150,7 @@ def test_a_service_account_may_do_what_rbac_grants_it_and_nothing_else(control_p
         kubectl(kubeconfig, "get", "secrets", "-n", "team")
 
 
-def test_a_client_that_does_not_know_the_authority_is_refused_by_its_own_tls(
+def test_a_client_without_the_certificate_authority_fails_its_own_tls_handshake(
     control_plane: ControlPlane,
 ) -> None:
     stranger = json.loads(control_plane.kubeconfig_path.read_text())
@@ -162,7 +162,7 @@ def test_a_client_that_does_not_know_the_authority_is_refused_by_its_own_tls(
         kubectl(path, "get", "pods")
 
 
-def test_nobody_is_let_in_without_credentials(control_plane: ControlPlane) -> None:
+def test_a_request_without_credentials_is_refused(control_plane: ControlPlane) -> None:
     anonymous = control_plane.api_as(None)
 
     with pytest.raises(ApiError) as refusal:
@@ -187,7 +187,7 @@ def test_a_reset_leaves_nothing_of_a_test_behind(whole_control_plane: ControlPla
     assert not scheduler.running
 
 
-def test_a_control_plane_whose_owner_is_killed_does_not_outlive_it(tmp_path: Path) -> None:
+def test_a_control_plane_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with subprocess.Popen([sys.executable, "-c", OWNER, data], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None

@@ -285,7 +285,7 @@ def pending_words(pod: dict[str, Any]) -> EventContent:
     return failed(pod, "said twice")
 
 
-def test_the_shipped_policy_is_the_one_among_the_policies() -> None:
+def test_the_deployed_policy_equals_the_shipped_one() -> None:
     (config,) = [
         one for one in manifests() if one["kind"] == "ConfigMap" and one["metadata"]["name"] == "policies"
     ]
@@ -311,7 +311,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.stop()
 
 
-def test_the_manifests_apply_to_the_sandbox_and_apply_again(cluster: Cluster) -> None:
+def test_the_manifests_apply_twice_to_the_sandbox(cluster: Cluster) -> None:
     cluster.kubectl("apply", "-k", str(DEPLOY), "--dry-run=client")
     cluster.kubectl("apply", "-k", str(DEPLOY))
     kept = '{"data":{"kube-default.policy":"kept"}}'
@@ -326,7 +326,7 @@ def test_the_manifests_apply_to_the_sandbox_and_apply_again(cluster: Cluster) ->
     assert cluster.get(path)["data"] == {"kube-default.policy": "kept"}
 
 
-def test_with_the_shipped_account_alone_it_binds_reports_and_reloads(
+def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     """On a real API server with RBAC: the ServiceAccount, the roles and the objects of deploy/, and nothing more."""

@@ -220,7 +220,7 @@ def cases() -> Iterator[tuple[str, Json, str | None]]:
             yield f"{name}-{node}", spec, node
 
 
-def test_both_give_the_same_devices_and_refuse_in_the_same_words(
+def test_both_schedulers_allocate_the_same_devices_and_give_the_same_reasons(
     whole_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     put_world(whole_control_plane)
@@ -351,7 +351,7 @@ def cases_of_resources() -> Iterator[tuple[str, Json, str]]:
             yield f"{name}-{node}", spec, node
 
 
-def test_both_make_the_same_claims_for_extended_resources(
+def test_both_schedulers_create_the_same_claims_for_extended_resources(
     whole_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     put_world(whole_control_plane)
@@ -448,7 +448,7 @@ def given_anew(claim: Json) -> bool:
     return "devices" not in claim.get("status", {})
 
 
-def test_both_wait_for_devices_that_have_to_be_bound(
+def test_both_schedulers_wait_for_device_binding_conditions(
     whole_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     offer_slow(whole_control_plane)
@@ -495,7 +495,7 @@ def devices_of(deployed: Deployed) -> list[str]:
     ]
 
 
-def test_pods_from_a_template_get_a_device_each_and_give_it_back_when_they_end(
+def test_each_pod_of_a_template_gets_a_device_and_releases_it_when_it_ends(
     whole_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     deployed = Deployed(whole_control_plane, tmp_path)
@@ -537,7 +537,7 @@ def test_pods_share_a_claim_where_its_devices_are(whole_control_plane: ControlPl
     assert sorted(one["name"] for one in held["reservedFor"]) == [f"p{number}" for number in range(6)]
 
 
-def test_a_claim_that_nobody_uses_gives_up_a_node_that_is_full(
+def test_an_unused_claim_is_deallocated_from_a_full_node(
     whole_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     deployed = Deployed(whole_control_plane, tmp_path)

@@ -19,7 +19,7 @@ def claims(world: World) -> list[Json]:
     return list(world.local.list("resourceclaims", "default"))
 
 
-def test_a_claim_is_made_for_its_pod_and_ends_with_it() -> None:
+def test_a_claim_is_created_for_its_pod_and_deleted_with_it() -> None:
     async def scenario() -> None:
         world = World()
         world.local.create("deviceclasses", "", class_manifest())
@@ -47,7 +47,7 @@ def test_a_claim_is_made_for_its_pod_and_ends_with_it() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_claim_of_its_own_gives_its_devices_back_when_its_last_pod_is_done() -> None:
+def test_a_shared_claim_releases_its_devices_after_its_last_pod() -> None:
     async def scenario() -> None:
         world = World()
         async with running(Controllers(world.server).run()):

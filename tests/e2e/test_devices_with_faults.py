@@ -184,7 +184,7 @@ def played(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_device_is_in_two_claims_and_none_is_left_idle(seed: int) -> None:
+def test_no_device_is_allocated_twice_or_left_idle(seed: int) -> None:
     assert played(seed) == []
 
 

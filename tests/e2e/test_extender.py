@@ -33,7 +33,7 @@ def extending(whole_control_plane: ControlPlane, tmp_path: Path) -> Extending:
 
 
 @pytest.mark.parametrize("names_alone", [True, False])
-def test_pods_land_where_the_policys_scores_say(extending: Extending, *, names_alone: bool) -> None:
+def test_pods_are_placed_by_the_scores_of_the_policy(extending: Extending, *, names_alone: bool) -> None:
     for name in ("a", "b", "c", "d"):
         extending.control_plane.add_node(ready_node(name, labels={"disk": "ssd" if name == "c" else "tape"}))
     extending.put_policies(main=FAST_FIRST)
@@ -53,7 +53,7 @@ def test_pods_land_where_the_policys_scores_say(extending: Extending, *, names_a
 
 
 @pytest.mark.parametrize("names_alone", [True, False])
-def test_a_refusals_reason_stands_in_the_pods_event(extending: Extending, *, names_alone: bool) -> None:
+def test_the_reason_of_a_rejection_is_in_the_pods_event(extending: Extending, *, names_alone: bool) -> None:
     for name in ("a", "b"):
         extending.control_plane.add_node(ready_node(name, labels={"rack": "r17"}))
     extending.control_plane.add_node(ready_node("c", cpu="1"))
@@ -87,7 +87,7 @@ def test_an_edit_of_the_policy_changes_the_next_answer(extending: Extending) -> 
         assert extending.bound("second") == "a"
 
 
-def test_without_an_answer_it_is_kube_schedulers_configuration_that_decides(extending: Extending) -> None:
+def test_without_a_response_the_kube_scheduler_configuration_decides(extending: Extending) -> None:
     extending.control_plane.add_node(ready_node("a"))
     dead = extending.start_kube_scheduler("racks", ignorable=False)
     extending.create("needed")
@@ -99,7 +99,7 @@ def test_without_an_answer_it_is_kube_schedulers_configuration_that_decides(exte
     assert extending.bound("needed") == "a"
 
 
-def test_a_policy_that_there_is_none_of_is_named_in_the_pods_event(extending: Extending) -> None:
+def test_an_unknown_policy_is_named_in_the_pods_event(extending: Extending) -> None:
     extending.control_plane.add_node(ready_node("a"))
     extending.put_policies(main=NOT_R17)
     with extending.running(ready="racks"):
@@ -110,7 +110,7 @@ def test_a_policy_that_there_is_none_of_is_named_in_the_pods_event(extending: Ex
         extending.note("web", "FailedScheduling", containing="unknown policy `shelves` (active: racks)")
 
 
-def test_whom_the_policy_protects_is_not_evicted(extending: Extending) -> None:
+def test_a_pod_that_the_policy_protects_is_not_evicted(extending: Extending) -> None:
     extending.control_plane.add_node(ready_node("a", cpu="2"))
     extending.control_plane.add_node(ready_node("b", cpu="2"))
     clause = 'preemption { victims = not has victim.labels["keep"] }\n'
@@ -130,7 +130,7 @@ def test_whom_the_policy_protects_is_not_evicted(extending: Extending) -> None:
         assert extending.node_of("kept") == homes["kept"]
 
 
-def test_they_know_each_other_by_certificates(extending: Extending, tmp_path: Path) -> None:
+def test_client_and_server_authenticate_by_certificates(extending: Extending, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     serving, client = authority.serving(), authority.client("kube-scheduler")
     for name in ("a", "b"):
@@ -162,7 +162,7 @@ def audited(control_plane_programs: Programs, whole_control_plane: ControlPlane)
         yield running
 
 
-def test_it_binds_where_it_is_asked_to_and_needs_exactly_the_shipped_permissions(
+def test_the_extender_binds_and_needs_exactly_the_shipped_permissions(
     audited: ControlPlane, tmp_path: Path
 ) -> None:
     extending = Extending(audited, tmp_path, binds=True)

@@ -86,7 +86,7 @@ def trouble(scheduler: Running) -> Any:
     return scheduler.json("/policy")["policies"][0]["metrics"]["used"]["trouble"]
 
 
-def test_usage_decides_once_the_role_is_applied_and_its_lack_is_said_before(
+def test_usage_decides_once_the_role_is_applied_and_its_lack_is_reported(
     usage: ControlPlane, tmp_path: Path
 ) -> None:
     deployed = Deployed(usage, tmp_path)

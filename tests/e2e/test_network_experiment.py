@@ -100,7 +100,7 @@ def experiment(whole_control_plane: ControlPlane, monitoring: Monitoring, tmp_pa
     return deployed
 
 
-def test_a_deployment_goes_to_the_quiet_node_and_follows_the_traffic(
+def test_a_deployment_is_placed_on_the_quiet_node_and_follows_the_traffic(
     experiment: Deployed, monitoring: Monitoring
 ) -> None:
     experiment.put_policies(main=PATIENT)
@@ -127,7 +127,7 @@ def test_a_deployment_goes_to_the_quiet_node_and_follows_the_traffic(
         wait_for(lambda: metric_of(scheduler)["last_good"]["nodes"] == 2, "a poll that knows both")
 
 
-def test_while_prometheus_hangs_pods_wait_or_go_on_as_the_policy_says(
+def test_while_prometheus_hangs_the_policy_decides_whether_pods_wait(
     experiment: Deployed, monitoring: Monitoring
 ) -> None:
     experiment.put_policies(main=PATIENT)
@@ -158,7 +158,7 @@ def test_while_prometheus_hangs_pods_wait_or_go_on_as_the_policy_says(
         assert experiment.bound("again") == "b"
 
 
-def test_a_server_that_answers_nonsense_stops_nothing(
+def test_malformed_responses_do_not_stop_the_scheduler(
     whole_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     deployed = Deployed(whole_control_plane, tmp_path)

@@ -43,7 +43,7 @@ def test_every_permission_is_used_and_none_is_missing(audited: ControlPlane, tmp
     assert [str(one) for one in sorted(used) if not any(rule.allows(one) for rule in rules)] == []
 
 
-def test_where_preemption_is_left_out_nobody_is_evicted_nor_marked_for_it(
+def test_without_the_preemption_permissions_no_pod_is_evicted_or_marked(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     deployed = Deployed(control_plane, tmp_path)

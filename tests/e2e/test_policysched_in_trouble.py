@@ -37,7 +37,7 @@ def deployed(control_plane: ControlPlane, tmp_path: Path) -> Deployed:
     return made
 
 
-def test_an_api_server_that_is_killed_and_comes_back_in_a_burst_costs_no_pod(deployed: Deployed) -> None:
+def test_no_pod_is_lost_when_the_api_server_is_killed_and_restarted_in_a_burst(deployed: Deployed) -> None:
     with deployed.running() as scheduler, history(deployed) as seen, burst(deployed) as created:
         in_the_middle(deployed, created)
 
@@ -48,12 +48,12 @@ def test_an_api_server_that_is_killed_and_comes_back_in_a_burst_costs_no_pod(dep
     seen.check(deployed)
 
 
-def test_an_api_server_that_hangs_in_a_burst_costs_no_pod(deployed: Deployed) -> None:
+def test_no_pod_is_lost_when_the_api_server_hangs_in_a_burst(deployed: Deployed) -> None:
     with deployed.running() as scheduler, history(deployed) as seen, burst(deployed) as created:
         in_the_middle(deployed, created)
 
         deployed.control_plane.pause_apiserver()
-        scheduler.heard("cannot be reached")
+        scheduler.heard("is unreachable")
         deployed.control_plane.resume_apiserver()
 
         deployed.all_bound(BURST)
@@ -62,7 +62,7 @@ def test_an_api_server_that_hangs_in_a_burst_costs_no_pod(deployed: Deployed) ->
     seen.check(deployed)
 
 
-def test_a_forgotten_history_is_read_anew(deployed: Deployed) -> None:
+def test_a_compacted_history_is_listed_again(deployed: Deployed) -> None:
     with deployed.running() as scheduler:
         deployed.create("before")
         deployed.bound("before")
@@ -74,7 +74,7 @@ def test_a_forgotten_history_is_read_anew(deployed: Deployed) -> None:
         assert scheduler.process.poll() is None
 
 
-def test_when_the_leader_is_killed_in_a_burst_the_other_takes_over_and_no_pod_is_lost(
+def test_no_pod_is_lost_when_the_leader_is_killed_in_a_burst(
     deployed: Deployed,
 ) -> None:
     lease = lease_that_is_told_of()
@@ -95,7 +95,7 @@ def test_when_the_leader_is_killed_in_a_burst_the_other_takes_over_and_no_pod_is
     seen.check(deployed)
 
 
-def test_a_token_that_is_rotated_is_used_from_then_on(deployed: Deployed, tmp_path: Path) -> None:
+def test_a_rotated_token_is_used(deployed: Deployed, tmp_path: Path) -> None:
     """The first token dies with the Secret that it is bound to; the file has another by then."""
     first, token_file = bound_token(deployed, "first"), tmp_path / "token"
     token_file.write_text(first)

@@ -24,7 +24,7 @@ def whole(whole_control_plane: ControlPlane, deployed: Deployed) -> Deployed:
     return deployed
 
 
-def test_pods_of_jobs_and_deployments_are_bound_and_nobody_elses(whole: Deployed) -> None:
+def test_only_pods_of_this_scheduler_are_bound(whole: Deployed) -> None:
     for name in ("a", "b"):
         whole.control_plane.add_node(ready_node(name))
     whole.put_policies(main=PLAIN)
@@ -48,7 +48,7 @@ def test_pods_of_jobs_and_deployments_are_bound_and_nobody_elses(whole: Deployed
     assert said["reportingController"] == "test"
 
 
-def test_what_cannot_be_placed_is_told_so_in_kube_schedulers_words(whole: Deployed) -> None:
+def test_an_unschedulable_pod_gets_the_message_of_kube_scheduler(whole: Deployed) -> None:
     taint = {"key": "team", "value": "ml", "effect": "NoSchedule"}
     whole.control_plane.add_node(ready_node("a", cpu="2"))
     whole.control_plane.add_node(ready_node("b", cpu="2", memory="1Gi", labels={"disk": "ssd"}))
@@ -84,7 +84,7 @@ def test_what_cannot_be_placed_is_told_so_in_kube_schedulers_words(whole: Deploy
         assert ours[1]["message"] == theirs[1]["message"]
 
 
-def test_a_gang_is_placed_whole_or_not_at_all(deployed: Deployed) -> None:
+def test_a_gang_is_bound_completely_or_not_at_all(deployed: Deployed) -> None:
     for name in ("a", "b"):
         deployed.control_plane.add_node(ready_node(name, cpu="2"))
     deployed.kubectl("apply", "-f", "-", stdin=config_map_of("gang-batch"))
@@ -125,7 +125,7 @@ def test_kubectl_edit_changes_the_next_decision(deployed: Deployed) -> None:
         assert deployed.bound("second") == "a"
 
 
-def test_a_bad_policy_is_refused_by_an_event_and_the_old_one_decides(deployed: Deployed) -> None:
+def test_a_rejected_policy_is_reported_by_an_event_and_the_old_one_stays_active(deployed: Deployed) -> None:
     for name in ("a", "b"):
         deployed.control_plane.add_node(ready_node(name))
     deployed.put_policies(main=NOT_ON_A)
@@ -147,7 +147,7 @@ def test_a_bad_policy_is_refused_by_an_event_and_the_old_one_decides(deployed: D
         assert scheduler.state_of("test") == "active"
 
 
-def test_a_configmap_deleted_and_restored_leaves_no_pod_behind(deployed: Deployed) -> None:
+def test_every_pod_is_bound_after_the_configmap_is_deleted_and_restored(deployed: Deployed) -> None:
     for name in ("a", "b"):
         deployed.control_plane.add_node(ready_node(name))
     deployed.put_policies(main=NOT_ON_A)

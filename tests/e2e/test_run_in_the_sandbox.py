@@ -23,7 +23,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.stop()
 
 
-def test_pods_are_bound_and_the_others_told_why_not(cluster: Cluster) -> None:
+def test_pods_are_bound_and_unschedulable_pods_get_a_reason(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
     with cluster.scheduler() as scheduler:
         cluster.run_pod("web")
@@ -54,7 +54,7 @@ def _condition(cluster: Cluster, pod: str) -> str:
     return said[0]["message"] if said else ""
 
 
-def test_a_pod_of_higher_priority_gets_the_room_of_a_lower_one(cluster: Cluster) -> None:
+def test_a_pod_of_higher_priority_preempts_a_lower_one(cluster: Cluster) -> None:
     cluster.put_policies(main="policy test version 1\ninclude kube_default\npreemption { victims = own }\n")
     urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps({**urgent, "metadata": {"name": "urgent"}}))
@@ -80,7 +80,7 @@ def test_a_pod_of_higher_priority_gets_the_room_of_a_lower_one(cluster: Cluster)
         wait_for(lambda: evicted in scheduler.get("/metrics"), "the eviction to be answered and counted")
 
 
-def test_what_it_says_of_itself_fits_the_schemas(cluster: Cluster) -> None:
+def test_status_outputs_match_their_schemas(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN, broken="policy other version 1\nfilter x require y\n")
     with cluster.scheduler() as scheduler:
         cluster.run_pod("web")
@@ -100,7 +100,7 @@ def test_what_it_says_of_itself_fits_the_schemas(cluster: Cluster) -> None:
             scheduler.get("/decisions?limit=many")
 
 
-def test_an_edit_changes_the_next_decision_and_a_bad_one_changes_nothing(cluster: Cluster) -> None:
+def test_an_edit_changes_the_next_decision_and_a_rejected_edit_does_not(cluster: Cluster) -> None:
     cluster.put_policies(main=NOT_ON_NODE_1)
     with cluster.scheduler() as scheduler:
         cluster.run_pod("first")
@@ -124,7 +124,7 @@ def test_an_edit_changes_the_next_decision_and_a_bad_one_changes_nothing(cluster
         assert scheduler.state_of("test") == "active"
 
 
-def test_an_edit_wakes_the_pods_that_it_could_help(cluster: Cluster) -> None:
+def test_an_edit_requeues_the_pods_that_it_may_make_schedulable(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN + 'filter closed reject node.name != "" else "closed for today"\n')
     with cluster.scheduler():
         cluster.run_pod("patient")
@@ -164,7 +164,7 @@ def test_a_restart_with_a_broken_policy_runs_the_last_known_good_one(cluster: Cl
         assert after.state_of("test") == "last_known_good"
 
 
-def test_with_nothing_to_run_it_ends_and_says_so(cluster: Cluster) -> None:
+def test_without_a_policy_the_process_exits_with_a_message(cluster: Cluster) -> None:
     cluster.put_policies(main=BROKEN)
 
     with cluster.scheduler() as scheduler:
@@ -173,7 +173,7 @@ def test_with_nothing_to_run_it_ends_and_says_so(cluster: Cluster) -> None:
         assert scheduler.said("no policy to run")
 
 
-def test_a_signal_that_comes_while_it_ends_takes_no_exit_code_away(cluster: Cluster) -> None:
+def test_a_signal_during_shutdown_keeps_the_exit_code(cluster: Cluster) -> None:
     cluster.put_policies(main=BROKEN)
 
     with cluster.scheduler() as scheduler:
@@ -193,7 +193,7 @@ def hangups_heard() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hangups_heard")
-def test_a_terminal_that_closes_ends_it_in_good_order(cluster: Cluster) -> None:
+def test_a_hangup_shuts_the_process_down_gracefully(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
 
     with cluster.scheduler() as scheduler:
@@ -204,7 +204,7 @@ def test_a_terminal_that_closes_ends_it_in_good_order(cluster: Cluster) -> None:
         assert [line["signal"] for line in scheduler.said("stopping")] == ["SIGHUP"]
 
 
-def test_the_configmap_deleted_the_policy_runs_on(cluster: Cluster) -> None:
+def test_a_deleted_configmap_leaves_the_active_policy_running(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
     with cluster.scheduler() as scheduler:
         wait_for(lambda: scheduler.state_of("test") == "active", "the policy")
@@ -217,7 +217,7 @@ def test_the_configmap_deleted_the_policy_runs_on(cluster: Cluster) -> None:
         assert cluster.bound("web")
 
 
-def test_it_survives_an_api_server_that_restarts_without_its_memory(cluster: Cluster) -> None:
+def test_the_process_survives_an_api_server_that_restarts_without_its_state(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
     with cluster.scheduler() as scheduler:
         for number in range(20):
@@ -225,16 +225,16 @@ def test_it_survives_an_api_server_that_restarts_without_its_memory(cluster: Clu
         cluster.bound("before19")
 
         cluster.stop()
-        wait_for(lambda: scheduler.said("cannot be reached"), "it to be said")
+        wait_for(lambda: scheduler.said("is unreachable or does not answer"), "it to be said")
         cluster.start()
         cluster.run_pod("after")
 
         assert cluster.bound("after")
         wait_for(lambda: scheduler.said("answers again"), "it to be said")
-        assert len(scheduler.said("cannot be reached")) == 1
+        assert len(scheduler.said("is unreachable or does not answer")) == 1
 
 
-def test_of_two_one_leads_and_when_it_is_stopped_the_other_goes_on(cluster: Cluster) -> None:
+def test_when_the_leader_is_stopped_the_standby_takes_over(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
     with cluster.scheduler(elect=True) as one:
         wait_for(lambda: one.said("acquired the lease; leading"), "the first to lead")
@@ -255,7 +255,7 @@ def test_of_two_one_leads_and_when_it_is_stopped_the_other_goes_on(cluster: Clus
             assert two.said("acquired the lease; leading")[0]["first_decision_in_s"] == 0.0
 
 
-def test_samples_from_a_file_decide_and_a_metric_without_a_source_is_named(
+def test_samples_from_a_file_are_used_and_a_metric_without_a_source_is_named(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     metric = 'metric {name}: ratio {{ query = "x"\n unit = "1"\n join = node\n every = 1s\n stale = 60s }}\n'
@@ -305,7 +305,7 @@ def _lands_on(cluster: Cluster, node: str) -> bool:
         (["sandbox", "--nodes", "many"], "many: "),
     ],
 )
-def test_what_cannot_run_says_so_in_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
+def test_invalid_arguments_are_reported_in_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("")
     (tmp_path / "torn").write_text("clusters: [\n")
     (tmp_path / "bad").write_text("policies: a/b\nreporting:\n  writers: none\n")
@@ -322,7 +322,7 @@ def test_what_cannot_run_says_so_in_one_line(arguments: list[str], words: str, t
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_address_that_is_taken_is_said_in_one_line(cluster: Cluster) -> None:
+def test_an_address_in_use_is_reported_in_one_line(cluster: Cluster) -> None:
     with cluster.scheduler("--http", f"127.0.0.1:{cluster.port}") as scheduler:
         assert scheduler.process.wait(timeout=PATIENCE_S) == 2
 

@@ -81,7 +81,7 @@ def who(kubeconfig: Path) -> str:
     return asyncio.run(ask())
 
 
-def test_a_proxy_of_the_kubeconfig_is_taken_and_tls_is_verified_through_it(
+def test_a_proxy_of_the_kubeconfig_is_used_and_tls_is_verified_through_it(
     control_plane: ControlPlane, proxy: ConnectProxy, written: Callable[[Change], Path]
 ) -> None:
     assert who(written(cluster(proxy_url=proxy.url))) == "admin"
@@ -96,7 +96,7 @@ def _distrust(config: dict[str, Any], proxy_url: str) -> None:
     cluster(proxy_url=proxy_url)(config)
 
 
-def test_a_proxy_of_the_environment_is_taken_unless_no_proxy_names_the_server(
+def test_a_proxy_of_the_environment_is_used_unless_no_proxy_names_the_server(
     control_plane: ControlPlane,
     proxy: ConnectProxy,
     written: Callable[[Change], Path],
@@ -116,7 +116,7 @@ def test_a_proxy_of_the_environment_is_taken_unless_no_proxy_names_the_server(
     assert proxy.asked == []
 
 
-def test_a_proxy_of_the_environment_is_never_taken_to_this_machine_itself(
+def test_a_proxy_of_the_environment_is_never_used_for_localhost(
     proxy: ConnectProxy, written: Callable[[Change], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", proxy.url)
@@ -136,7 +136,7 @@ def test_the_certificate_is_verified_by_the_name_that_the_kubeconfig_gives(
         who(written(cluster(tls_server_name="somebody.else")))
 
 
-def test_client_certificates_are_taken_from_files_and_from_the_kubeconfig_itself(
+def test_client_certificates_are_read_from_files_and_inline(
     control_plane: ControlPlane, written: Callable[[Change], Path]
 ) -> None:
     admin = control_plane.admin
@@ -147,7 +147,7 @@ def test_client_certificates_are_taken_from_files_and_from_the_kubeconfig_itself
 
 
 @pytest.mark.parametrize("kind", ["token", "certificate"])
-def test_an_exec_plugin_gives_a_token_or_a_certificate(
+def test_an_exec_plugin_provides_a_token_or_a_certificate(
     kind: str, control_plane: ControlPlane, written: Callable[[Change], Path], tmp_path: Path
 ) -> None:
     admin = control_plane.admin

@@ -28,7 +28,7 @@ def wait_until_bound(deployed: Deployed, claim: str) -> None:
     )
 
 
-def test_a_claim_that_waits_is_bound_to_a_volume_of_the_node_and_then_the_pod_is(
+def test_a_wait_for_first_consumer_claim_is_bound_before_its_pod(
     whole_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     deployed = deployed_with_volumes(whole_control_plane, tmp_path, "a", "b")
@@ -49,7 +49,7 @@ def test_a_claim_that_waits_is_bound_to_a_volume_of_the_node_and_then_the_pod_is
     wait_until_bound(deployed, "data")
 
 
-def test_a_volume_is_made_for_a_claim_once_its_pod_has_a_node(
+def test_a_volume_is_provisioned_for_a_claim_once_its_pod_has_a_node(
     whole_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     deployed = deployed_with_volumes(whole_control_plane, tmp_path, "a")
@@ -66,7 +66,7 @@ def test_a_volume_is_made_for_a_claim_once_its_pod_has_a_node(
     wait_until_bound(deployed, "data")
 
 
-def test_the_claim_of_an_ephemeral_volume_is_waited_for_and_bound(
+def test_a_pod_waits_for_the_claim_of_its_ephemeral_volume(
     whole_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     deployed = deployed_with_volumes(whole_control_plane, tmp_path, "a")
@@ -81,7 +81,7 @@ def test_the_claim_of_an_ephemeral_volume_is_waited_for_and_bound(
     wait_until_bound(deployed, "web-scratch")
 
 
-def test_a_pod_whose_immediate_claim_is_unbound_is_told_so_and_goes_once_it_is_bound(
+def test_a_pod_with_an_unbound_immediate_claim_waits_until_it_is_bound(
     whole_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     deployed = deployed_with_volumes(whole_control_plane, tmp_path, "a", "b")
@@ -115,7 +115,7 @@ def test_two_pods_do_not_get_one_volume(whole_control_plane: ControlPlane, tmp_p
     assert held == {"data-a", "data-b"}
 
 
-def test_who_comes_after_a_kill_goes_on_from_what_was_written(
+def test_a_new_process_continues_from_the_claims_that_a_killed_one_wrote(
     whole_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     """The PV controller starts only after the first policysched is dead, so that one dies while it waits."""

@@ -40,7 +40,7 @@ def row(cluster: Cluster, *what: str) -> list[str]:
     return cluster.kubectl("get", *what, "--no-headers").split()[:-1]
 
 
-def test_a_claim_without_a_class_gets_a_volume_made_where_its_pod_goes(cluster: Cluster) -> None:
+def test_a_claim_without_a_class_gets_a_volume_on_the_node_of_its_pod(cluster: Cluster) -> None:
     unclassed = claim("data")
     del unclassed["spec"]["storageClassName"]
     cluster.put_policies(main=PLAIN)
@@ -64,7 +64,7 @@ def test_a_claim_without_a_class_gets_a_volume_made_where_its_pod_goes(cluster: 
     wait_for(lambda: not cluster.get("/api/v1/persistentvolumes")["items"], "the volume to go with its claim")
 
 
-def test_a_volume_made_by_hand_is_bound_and_released(cluster: Cluster) -> None:
+def test_a_static_volume_is_bound_and_released(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
     create(cluster, storage_class("local"), local_volume("on-1", node="node-1"), claim("data"))
 

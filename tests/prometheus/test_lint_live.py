@@ -33,7 +33,7 @@ class Lint:
         return run("lint", str(path), "--config", str(settings), "--live", "--output-format", "concise")
 
 
-def test_what_the_server_answers_to_a_metrics_query_is_told_before_it_runs(lint: Lint) -> None:
+def test_lint_live_reports_the_result_of_a_metrics_query(lint: Lint) -> None:
     assert lint(LONG_RATE, f'  sampled_at = "{SAMPLED_AT}"\n').out == ""
     assert "PS903" in lint("node_netwrok_receive_bytes_total").out
     assert "the query returns no series" in lint("node_netwrok_receive_bytes_total").out

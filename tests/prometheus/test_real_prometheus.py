@@ -77,7 +77,7 @@ def polling(
     asyncio.run(scenario())
 
 
-def test_real_traffic_is_seen_on_the_node_that_has_it_and_follows_it(monitoring: Monitoring) -> None:
+def test_real_traffic_is_measured_on_its_node_and_follows_it(monitoring: Monitoring) -> None:
     monitoring.send("a", bytes_per_s=BUSY_BYTES_PER_S)
 
     async def deed(seen: Seen) -> None:
@@ -95,7 +95,7 @@ def test_real_traffic_is_seen_on_the_node_that_has_it_and_follows_it(monitoring:
     polling(monitoring, deed)
 
 
-def test_a_prometheus_that_hangs_stops_and_comes_back_is_three_kinds_of_news(monitoring: Monitoring) -> None:
+def test_a_prometheus_that_hangs_stops_and_returns_is_reported_each_time(monitoring: Monitoring) -> None:
     async def deed(seen: Seen) -> None:
         await seen.until(lambda: len(seen.fresh()) == 2, "samples of both")
 
@@ -126,7 +126,7 @@ def test_a_prometheus_that_hangs_stops_and_comes_back_is_three_kinds_of_news(mon
         ("up[5m]", "wrong_type"),
     ],
 )
-def test_a_query_that_prometheus_does_not_take_is_told_from_one_of_another_type(
+def test_a_rejected_query_is_distinguished_from_one_of_another_type(
     monitoring: Monitoring, query: str, kind: str
 ) -> None:
     async def deed(seen: Seen) -> None:
@@ -136,7 +136,7 @@ def test_a_query_that_prometheus_does_not_take_is_told_from_one_of_another_type(
     polling(monitoring, deed, query)
 
 
-def test_nodes_with_two_series_each_are_left_out_and_counted(monitoring: Monitoring) -> None:
+def test_nodes_with_two_series_are_excluded_and_counted(monitoring: Monitoring) -> None:
     async def deed(seen: Seen) -> None:
         def twins() -> bool:
             return any(poll.duplicated == 2 and poll.nodes == 0 for poll in seen.book.last_good.values())
@@ -147,7 +147,7 @@ def test_nodes_with_two_series_each_are_left_out_and_counted(monitoring: Monitor
     polling(monitoring, deed, both)
 
 
-def test_a_dead_exporters_last_rate_lingers_and_sampled_at_sees_through_it(monitoring: Monitoring) -> None:
+def test_sampled_at_detects_the_stale_rate_of_a_dead_exporter(monitoring: Monitoring) -> None:
     async def deed(seen: Seen) -> None:
         await seen.until(lambda: set(seen.fresh()) == {"a", "b"}, "samples of both")
         monitoring.exporters["a"].kill()
@@ -161,7 +161,7 @@ def test_a_dead_exporters_last_rate_lingers_and_sampled_at_sees_through_it(monit
     }, "the plain query still has it"
 
 
-def test_real_counters_between_pods_become_pairs_and_outlive_their_exporter(monitoring: Monitoring) -> None:
+def test_counters_between_pods_become_pairs_and_outlive_their_exporter(monitoring: Monitoring) -> None:
     """Two hosts count the same flows at their ends, as exporters on nodes do; then a host and its pods are gone."""
     one, two = ("shop", "db-0"), ("shop", "db-1")
     query = "max by (source, destination) (rate(pod_flow_bytes_total[15s]))"
@@ -197,7 +197,7 @@ def test_real_counters_between_pods_become_pairs_and_outlive_their_exporter(moni
 # ── the fixture itself ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_machine_without_the_programs_says_which_and_how_they_are_had() -> None:
+def test_missing_programs_are_named_with_how_to_install_them() -> None:
     found = find_programs(path="/nowhere")
 
     assert found == Missing(
@@ -206,7 +206,7 @@ def test_a_machine_without_the_programs_says_which_and_how_they_are_had() -> Non
     )
 
 
-def test_what_is_missing_skips_unless_it_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_skips_the_tests_unless_it_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLICYSCHED_REQUIRE", "control-plane")
     with pytest.raises(pytest.skip.Exception, match="it is not here"):
         left_out(Missing("it is not here"))

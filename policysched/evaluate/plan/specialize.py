@@ -137,7 +137,9 @@ def _specialize_filter(
         return None
     rule = step.rule
     if isinstance(rule, BuiltinFilter):
-        kernel = kernels.FILTER_KERNELS[rule.builtin](activation.context.pod, dict(rule.params), cluster_context)
+        kernel = kernels.FILTER_KERNELS[rule.builtin](
+            activation.context.pod, dict(rule.params), cluster_context
+        )
         if kernel is None:
             return None
         if step.node_when is not None:
@@ -211,7 +213,9 @@ def _specialize_score(
         return None
     rule = step.rule
     if isinstance(rule, BuiltinScore):
-        kernel = kernels.SCORE_KERNELS[rule.builtin](activation.context.pod, dict(rule.params), cluster_context)
+        kernel = kernels.SCORE_KERNELS[rule.builtin](
+            activation.context.pod, dict(rule.params), cluster_context
+        )
         if kernel is None:
             return None
         return builtin_score(rule.name, rule.weight, kernel, step.node_when, step.metrics, activation)

@@ -10,13 +10,15 @@ from tests.conformance.live.draw import Drawn, draw
 from tests.conformance.live.record import Recorder
 
 SHOWN = 6
-"""Disagreements of a cluster in a summary; the command shows all."""
+"""Disagreements per cluster in a summary; the command shows all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """`case` is the cluster with what kube-scheduler decided, in the form of the recorded ones. `at_first` is how it differed from
-    a kube-scheduler that had seen other clusters before, where one that starts on this cluster agrees."""
+    """`case`: the cluster with the decisions of kube-scheduler, in the format of the recorded cases.
+    `at_first`: differences from a kube-scheduler that had run on other clusters before, if one freshly
+    started on this cluster agrees.
+    """
 
     seed: int
     pods: int
@@ -32,16 +34,17 @@ class Checked:
 
     @property
     def aspects(self) -> str:
-        return ", ".join(sorted({one.aspect for one in self.differences}))
+        return ", ".join(sorted({difference.aspect for difference in self.differences}))
 
     def __str__(self) -> str:
-        said = "\n".join(f"  {one}" for one in self.differences)
-        return f"seed {self.seed}:\n{said}\n  again: {self.again}"
+        differences = "\n".join(f"  {difference}" for difference in self.differences)
+        return f"seed {self.seed}:\n{differences}\n  again: {self.again}"
 
 
 def check(recorder: Recorder, program: Program, seed: int, drawn: Drawn = Drawn.ALL) -> Checked:
-    """Where they differ kube-scheduler is asked once more, by a process that starts on this very cluster: its decision
-    counts, for what it was told of a moment before may not have reached the other. That it was so is kept, to be looked at."""
+    """A difference is checked again with a kube-scheduler freshly started on this cluster: the running
+    one may not have received the latest objects yet. The first difference is kept in `at_first`.
+    """
     case = recorder.record(draw(seed, drawn))
     differences, at_first = compare_case(case, program), list[Disagreement]()
     if differences:
@@ -52,20 +55,20 @@ def check(recorder: Recorder, program: Program, seed: int, drawn: Drawn = Drawn.
 
 
 def compare_case(case: dict[str, Any], program: Program) -> list[Disagreement]:
-    found = compare([case], program)
-    assert not found.waiting, "no drawn pod waits for others"
-    return found.disagreements
+    compared = compare([case], program)
+    assert not compared.waiting, "no drawn pod waits for others"
+    return compared.disagreements
 
 
 def summary(checked: Iterable[Checked]) -> str:
-    """Of clusters that differ. All of them stand in the first line, which is what a report that is cut off still shows."""
-    wrong = [one for one in checked if one.differences]
-    if not wrong:
+    """Summary of the clusters that differ. The first line names all seeds, in case the report is truncated."""
+    differing = [cluster for cluster in checked if cluster.differences]
+    if not differing:
         return ""
-    seeds = ", ".join(f"{one.seed} ({one.aspects})" for one in wrong)
-    lines = [f"seeds {seeds} differ from kube-scheduler: {wrong[0].again}"]
-    for one in wrong:
-        lines += [f"  {one.seed} {said}" for said in one.differences[:SHOWN]]
-        if len(one.differences) > SHOWN:
-            lines.append(f"  {one.seed} and {len(one.differences) - SHOWN} more")
+    seeds = ", ".join(f"{cluster.seed} ({cluster.aspects})" for cluster in differing)
+    lines = [f"seeds {seeds} differ from kube-scheduler: {differing[0].again}"]
+    for cluster in differing:
+        lines += [f"  {cluster.seed} {difference}" for difference in cluster.differences[:SHOWN]]
+        if len(cluster.differences) > SHOWN:
+            lines.append(f"  {cluster.seed} and {len(cluster.differences) - SHOWN} more")
     return "\n".join(lines)

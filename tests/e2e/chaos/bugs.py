@@ -1,4 +1,4 @@
-"""Bugs planted into policysched as it starts, by patching one thing each. The watchman must notice every one of them.
+"""Bugs planted into policysched at its start, each by one patch. The safety checker must catch all of them.
 
 python -c "from tests.e2e.chaos.bugs import run_with; run_with('never_repeat')" run --config ...
 """
@@ -9,60 +9,59 @@ from dataclasses import dataclass
 from typing import Any
 
 from policysched.cli import main
-from tests.e2e.chaos.fault_profile import ANSWERS_ARE_LOST, Climate
+from tests.e2e.chaos.fault_profile import LOST_ANSWERS, FaultProfile
 
 
 def withdraw_on_unknown() -> None:
-    """A bind without an answer counts as refused: its room is given away while the request may still be carried out."""
+    """A bind without an answer counts as refused: its resources are freed while the request may still succeed."""
     from policysched.kube.client.api import ApiStatusError, Conflict, NotFound
     from policysched.kube.write import bind
     from policysched.scheduler.commands import Bind
     from policysched.scheduler.events import BindConfirmed, BindRefused
 
-    async def attempt(self: bind.Binder, one: Bind) -> bind.BindOutcome:
-        path = f"/api/v1/namespaces/{one.namespace}/pods/{one.name}/binding"
+    async def attempt(self: bind.Binder, command: Bind) -> bind.BindOutcome:
+        path = f"/api/v1/namespaces/{command.namespace}/pods/{command.name}/binding"
         try:
             await self._api.post_discarding_response(
-                path, bind.binding_body(one), params={"timeout": "5s"}, timeout_s=7.0
+                path, bind.binding_body(command), params={"timeout": "5s"}, timeout_s=7.0
             )
         except (Conflict, NotFound) as error:
-            return await self._read_bind_outcome(one, error)
+            return await self._read_bind_outcome(command, error)
         except (*bind.RETRYABLE_ERRORS, ApiStatusError) as error:
-            return BindRefused(one.uid, str(error))
-        return BindConfirmed(one.uid, one.node)
+            return BindRefused(command.uid, str(error))
+        return BindConfirmed(command.uid, command.node)
 
-    setattr(bind.Binder, "_bind_until_answered", attempt)  # noqa: B010 (mypy minds the name of its parameter)
+    _replace(bind.Binder, "_bind_until_answered", attempt)
 
 
 def never_repeat() -> None:
-    """A bind without an answer is not sent again: its pod is promised a place for ever."""
+    """A bind without an answer is not retried: its pod stays assumed for ever."""
     from policysched.kube.client.backoff import Backoff
     from policysched.kube.write import bind
 
-    class ForEver(Backoff):
-        def failed(self, error: BaseException | None = None) -> float:
-            del error
-            return 1e6
+    class EndlessBackoff(Backoff):
+        """Created here, so that only binds use it."""
 
-    setattr(bind, "Backoff", ForEver)  # noqa: B010 (it is not the module's to give away)
+    _replace(EndlessBackoff, "next_delay_s", lambda *_: 1e6)
+    _replace(bind, "Backoff", EndlessBackoff)
 
 
 def gangs_one_by_one() -> None:
-    """Members of a gang are placed like any other pod."""
+    """Members of a gang are scheduled like any other pod."""
     from policysched.evaluate.plan.plan import Plan
 
-    Plan.gang = lambda *_: None  # type: ignore[method-assign]
+    _replace(Plan, "gang", lambda *_: None)
 
 
 def gangs_are_never_complete() -> None:
-    """There are never members enough."""
+    """A gang never has enough members."""
     from policysched.scheduler.queue.gangs import QueuedGang
 
-    QueuedGang.needed_count = property(lambda _: 99)  # type: ignore[assignment, method-assign]
+    _replace(QueuedGang, "needed_count", property(lambda _: 99))
 
 
 def deaf_after_a_cut() -> None:
-    """A watch of pods that ended is not taken up again."""
+    """A watch of pods that ended is not restarted."""
     from policysched.kube.watch.reflector import Reflector
 
     watch = Reflector._watch
@@ -74,36 +73,48 @@ def deaf_after_a_cut() -> None:
             if self.kind == "Pod":
                 await asyncio.Event().wait()
 
-    Reflector._watch = once  # type: ignore[method-assign]
+    _replace(Reflector, "_watch", once)
 
 
 def deaf_to_selectors() -> None:
-    """What a pod's nodeSelector asks of nodes is not looked at: the nodes of the seeds beside it are as good as its own."""
+    """A pod's nodeSelector is ignored, so that it may be bound to a node of another seed."""
     from policysched.builtins import kernels
 
+    assert "node_affinity" in kernels.FILTER_KERNELS
     kernels.FILTER_KERNELS["node_affinity"] = lambda *_: None  # type: ignore[index]
+
+
+def _replace(holder: Any, name: str, replacement: Any) -> None:
+    """Set an attribute that exists: a bug planted under an old name would change nothing."""
+    assert hasattr(holder, name), f"{holder} has no {name}"
+    setattr(holder, name, replacement)
 
 
 @dataclass(frozen=True)
 class Bug:
-    """`noticed` are words of what the watchman says of it. `climate`: one in which it soon shows; else each seed's own."""
+    """`noticed`: a pattern for the checker's message. `seeds`: the first to try, because they usually
+    show the bug. `profile`: faults that show it soon; None: each seed's own.
+    """
 
     plant: Callable[[], None]
     noticed: str
-    climate: Climate | None = None
+    seeds: tuple[int, ...]
+    profile: FaultProfile | None = None
 
 
 BUGS: dict[str, Bug] = {
-    "withdraw_on_unknown": Bug(withdraw_on_unknown, "and holds", ANSWERS_ARE_LOST),
-    "never_repeat": Bug(never_repeat, "waits, though there is|are bound"),
-    "gangs_one_by_one": Bug(gangs_one_by_one, r"\d of the \d of .* are bound"),
-    "gangs_are_never_complete": Bug(gangs_are_never_complete, r"\d times \d+m\) waits, though there is"),
-    "deaf_after_a_cut": Bug(deaf_after_a_cut, r"\(\d+m\) waits, though there is"),
-    "deaf_to_selectors": Bug(deaf_to_selectors, "which its nodeSelector forbids"),
+    "withdraw_on_unknown": Bug(withdraw_on_unknown, "and holds", (15,), LOST_ANSWERS),
+    "never_repeat": Bug(never_repeat, "waits, though there is|are bound", (17,)),
+    "gangs_one_by_one": Bug(gangs_one_by_one, r"\d of the \d of .* are bound", (1, 3)),
+    "gangs_are_never_complete": Bug(
+        gangs_are_never_complete, r"\d times \d+m\) waits, though there is", (0,)
+    ),
+    "deaf_after_a_cut": Bug(deaf_after_a_cut, r"\(\d+m\) waits, though there is", (1,)),
+    "deaf_to_selectors": Bug(deaf_to_selectors, "which its nodeSelector forbids", (2, 6)),
 }
 
 
 def run_with(name: str) -> None:
-    """`policysched` with the arguments of this process, and with that bug."""
+    """Run `policysched` with the arguments of this process and a planted bug."""
     BUGS[name].plant()
     main()

@@ -1,4 +1,4 @@
-"""A seed's climate: how often each fault comes, drawn once; and the dice that decide of each request."""
+"""The faults of a seed: the probability of each, drawn once, and the draw for each request."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -6,7 +6,7 @@ from random import Random
 
 
 class Fault(Enum):
-    """What befalls one request. The names say what the server saw of it."""
+    """What happens to one request, as seen by the server."""
 
     NONE = "none"
     LOST_BEFORE = "the connection breaks before the server has it"
@@ -24,9 +24,10 @@ WATCHES = (Fault.LOST_BEFORE, Fault.SERVER_FAULT, Fault.THROTTLED, Fault.TOO_OLD
 
 
 @dataclass(frozen=True)
-class Climate:
-    """Probabilities a request; seconds for what waits. `watch_lives_s`: a watch is cut after at most this long;
-    `watch_lags_s`: its news come at most so late."""
+class FaultProfile:
+    """Probabilities per request, delays in seconds. `watch_lives_s`: a watch is cut after at most this
+    time; `watch_lags_s`: the most by which its events are delayed.
+    """
 
     write_faults: dict[Fault, float]
     read_faults: dict[Fault, float]
@@ -37,7 +38,7 @@ class Climate:
     watch_lags_s: float
 
 
-ANSWERS_ARE_LOST = Climate(
+LOST_ANSWERS = FaultProfile(
     write_faults={Fault.LOST_AFTER: 0.35, Fault.LATE: 0.35},
     read_faults={},
     watch_faults={},
@@ -46,23 +47,24 @@ ANSWERS_ARE_LOST = Climate(
     watch_lives_s=10.0,
     watch_lags_s=0.6,
 )
-"""Where a scheduler that takes silence for a refusal soon goes wrong."""
+"""Soon breaks a scheduler that takes a missing answer for a refusal."""
 
 
-def climate(seed: int) -> Climate:
-    """Each fault is absent in about half of the climates, so that each is also seen alone. Each fourth is the one in which
-    answers are lost."""
+def profile_of(seed: int) -> FaultProfile:
+    """Each fault is absent from about half of the profiles, so that each also occurs alone. Every fourth
+    profile is `LOST_ANSWERS`.
+    """
     if seed % 4 == 3:
-        return ANSWERS_ARE_LOST
+        return LOST_ANSWERS
     dice = Random(f"climate {seed}")
 
-    def some(faults: tuple[Fault, ...], most: float) -> dict[Fault, float]:
+    def probabilities(faults: tuple[Fault, ...], most: float) -> dict[Fault, float]:
         return {fault: dice.uniform(0, most) if dice.random() < 0.5 else 0.0 for fault in faults}
 
-    return Climate(
-        write_faults=some(WRITES, 0.25),
-        read_faults=some(READS, 0.2),
-        watch_faults=some(WATCHES, 0.2),
+    return FaultProfile(
+        write_faults=probabilities(WRITES, 0.25),
+        read_faults=probabilities(READS, 0.2),
+        watch_faults=probabilities(WATCHES, 0.2),
         delay_s=dice.choice((0.0, 0.02, 0.2)),
         late_s=dice.choice((0.2, 1.0, 2.0)),
         watch_lives_s=dice.choice((0.3, 1.0, 10.0)),
@@ -71,9 +73,9 @@ def climate(seed: int) -> Climate:
 
 
 def draw(dice: Random, faults: dict[Fault, float]) -> Fault:
-    at = dice.random()
+    remaining = dice.random()
     for fault, probability in faults.items():
-        at -= probability
-        if at < 0:
+        remaining -= probability
+        if remaining < 0:
             return fault
     return Fault.NONE

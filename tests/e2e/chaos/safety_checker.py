@@ -1,6 +1,7 @@
-"""What must hold of the API server's objects: at each change of a pod, and once the road is good again.
+"""Safety of the API server's objects: at each change of a pod, and after the last fault.
 
-It shares no code with policysched: it counts thousandths of a core by itself, from the server's own watch."""
+Shares no code with policysched: it counts thousandths of a core from the server's own watch.
+"""
 
 import asyncio
 from collections import Counter
@@ -15,8 +16,8 @@ from tests.e2e.chaos.workload import Admin, Plan
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A pod as the server has it."""
+class PodState:
+    """A pod as stored in the server."""
 
     name: str
     node: str
@@ -25,20 +26,20 @@ class Seen:
 
 
 class Broken(Exception):
-    """Something that must hold does not: the sentence says what."""
+    """A check failed; the message says which."""
 
 
-class Watchman:
-    """`follow` runs beside everything else and raises `Broken` at the change that breaks something."""
+class SafetyChecker:
+    """`follow` runs concurrently and raises `Broken` at the change that violates a property."""
 
     def __init__(self, admin: Admin, planned: Plan) -> None:
         self._admin = admin
         self._planned = planned
-        self._pods: dict[str, Seen] = {}
+        self._pods: dict[str, PodState] = {}
         self._bound_to: dict[str, str] = {}
 
     async def follow(self) -> None:
-        """Until cancelled."""
+        """Check each change until cancelled."""
         version = (await self._admin.pods())["metadata"]["resourceVersion"]
         path = f"{self._admin.namespace}/pods?watch=1&resourceVersion={version}&timeoutSeconds=3600"
         async with self._admin.session.get(f"{self._admin.url}{path}") as answer:
@@ -47,15 +48,15 @@ class Watchman:
             async for chunk in answer.content.iter_any():
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
-                    self._take(orjson.loads(line))
-        raise aiohttp.ClientError("the watchman's own watch ended")
+                    self._check(orjson.loads(line))
+        raise aiohttp.ClientError("the checker's own watch ended")
 
-    def _take(self, change: Json) -> None:
+    def _check(self, change: Json) -> None:
         uid = change["object"]["metadata"]["uid"]
         if change["type"] == "DELETED":
             self._pods.pop(uid, None)
             return
-        now = self._pods[uid] = seen(change["object"])
+        now = self._pods[uid] = pod_state(change["object"])
         if not now.node:
             return
         if self._bound_to.setdefault(uid, now.node) != now.node:
@@ -63,34 +64,34 @@ class Watchman:
         if now.node not in self._planned.nodes:
             raise Broken(f"{now.name} is on {now.node}, which its nodeSelector forbids")
         if self._free(list(self._pods.values()))[now.node] < 0:
-            there = {one.name: one.cpu_milli for one in self._pods.values() if one.node == now.node}
+            there = {pod.name: pod.cpu_milli for pod in self._pods.values() if pod.node == now.node}
             raise Broken(f"{now.node} has {self._planned.nodes[now.node]}m and holds {there}")
 
-    def _free(self, pods: list[Seen]) -> dict[str, int]:
+    def _free(self, pods: list[PodState]) -> dict[str, int]:
         used: Counter[str] = Counter()
-        for one in pods:
-            used[one.node] += one.cpu_milli
+        for pod in pods:
+            used[pod.node] += pod.cpu_milli
         return {node: cpu_milli - used[node] for node, cpu_milli in self._planned.nodes.items()}
 
     async def settled(self, within_s: float, clock: FairClock) -> None:
-        """Wait until nothing is left to do, by a fresh list. Raises `Broken` with what is, when time is up."""
+        """Wait until a fresh list shows nothing left to do. Raises `Broken` with the rest when time is up."""
         ends_s, left = clock.now_s + within_s, ["nothing was looked at"]
         while left:
             if clock.now_s > ends_s:
                 raise Broken(f"{within_s:g} s after the last fault: {'; '.join(left)}")
             await asyncio.sleep(0.25)
-            left = self.unfinished([seen(one) for one in (await self._admin.pods())["items"]])
+            left = self.unfinished([pod_state(pod) for pod in (await self._admin.pods())["items"]])
 
-    def unfinished(self, pods: list[Seen]) -> list[str]:
-        """One sentence for each pod or gang that waits though it fits, and each gang of which only a part is bound."""
+    def unfinished(self, pods: list[PodState]) -> list[str]:
+        """A sentence for each pod or gang that waits although it fits, and for each partly bound gang."""
         free = self._free(pods)
         found = [
-            f"{one.name} ({one.cpu_milli}m) waits, though there is {free}"
-            for one in pods
-            if not one.gang and not one.node and max(free.values()) >= one.cpu_milli
+            f"{pod.name} ({pod.cpu_milli}m) waits, though there is {free}"
+            for pod in pods
+            if not pod.gang and not pod.node and max(free.values()) >= pod.cpu_milli
         ]
         for gang, size, cpu_milli, _ in self._planned.gangs:
-            bound = sum(1 for one in pods if one.gang == gang and one.node)
+            bound = sum(1 for pod in pods if pod.gang == gang and pod.node)
             if 0 < bound < size:
                 found.append(f"{bound} of the {size} of {gang} are bound")
             if bound == 0 and sum(left // cpu_milli for left in free.values() if left > 0) >= size:
@@ -98,10 +99,10 @@ class Watchman:
         return found
 
 
-def seen(one: Json) -> Seen:
-    requests = one["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+def pod_state(pod: Json) -> PodState:
+    requests = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
     cpu_milli = int(requests.removesuffix("m")) if requests.endswith("m") else 1000 * int(requests)
-    meta = one["metadata"]
-    return Seen(
-        meta["name"], one["spec"].get("nodeName", ""), cpu_milli, meta.get("labels", {}).get("podGroup", "")
+    meta = pod["metadata"]
+    return PodState(
+        meta["name"], pod["spec"].get("nodeName", ""), cpu_milli, meta.get("labels", {}).get("podGroup", "")
     )

@@ -1,4 +1,4 @@
-"""One seed: a world, a scheduler on a bad road, work, the road gets good, and what is left."""
+"""One seed: set up a cluster, run the scheduler and a workload under faults, stop the faults, check."""
 
 import asyncio
 import os
@@ -17,47 +17,47 @@ import yaml
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.chaos.bugs import BUGS
 from tests.e2e.chaos.fair_clock import FairClock
-from tests.e2e.chaos.fault_profile import Fault, climate
-from tests.e2e.chaos.faulty_transport import Road
-from tests.e2e.chaos.safety_checker import Broken, Watchman
+from tests.e2e.chaos.fault_profile import Fault, profile_of
+from tests.e2e.chaos.faulty_transport import FaultyTransport
+from tests.e2e.chaos.safety_checker import Broken, SafetyChecker
 from tests.e2e.chaos.workload import Admin, Plan, plan
 
 PATIENCE_S = 60.0
-"""Until the first pod is bound, and from the last fault until all is settled: longer than every backoff of policysched (at
-most 15 s) and two late answers (7 s each). Counted on a clock that goes slower where the machine is busy with others."""
+"""Until the first pod is bound, and from the last fault until all is settled: longer than every backoff
+of policysched (at most 15 s) and two late answers (7 s each). Measured by `FairClock`."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """`broken` is empty where everything held. `log` is policysched's."""
+    """`broken` is empty if every check passed. `log`: of policysched."""
 
     seed: int
     broken: str
-    met: Counter[Fault]
+    injected: Counter[Fault]
     log: str
 
 
 async def run_seed(
     control_plane: ControlPlane, seed: int, *, bug: str = "", patience_s: float = PATIENCE_S
 ) -> Result:
-    """With policysched as it is, or with a planted bug (tests.e2e.chaos.bugs)."""
+    """`bug`: a key of `BUGS` to plant, or empty."""
     planned, broken = plan(seed), ""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         async with _session(control_plane) as session:
             admin = Admin(session, control_plane.url, seed)
-            await admin.furnish(planned)
-            watchman = Watchman(admin, planned)
-            weather = (BUGS[bug].climate if bug else None) or climate(seed)
-            async with Road(session, control_plane.url, weather, seed) as road:
-                following = asyncio.create_task(watchman.follow())
+            await admin.set_up(planned)
+            checker = SafetyChecker(admin, planned)
+            profile = (BUGS[bug].profile if bug else None) or profile_of(seed)
+            async with FaultyTransport(session, control_plane.url, profile, seed) as transport:
+                following = asyncio.create_task(checker.follow())
                 try:
-                    async with _policysched(Path(folder), road.url, admin.name, log, bug) as process:
+                    async with _policysched(Path(folder), transport.url, admin.name, log, bug) as process:
                         clock = FairClock((process.pid, os.getpid(), *control_plane.serving_pids))
                         await _first(
-                            _live(admin, planned, road, watchman, clock, patience_s),
+                            _live(admin, planned, transport, checker, clock, patience_s),
                             following,
-                            _end(process),
+                            _wait_for_exit(process),
                             clock.run(),
                         )
                 except Broken as error:
@@ -65,33 +65,38 @@ async def run_seed(
                 finally:
                     following.cancel()
                     await asyncio.gather(following, return_exceptions=True)
-            await admin.clear_away(planned)
-        return Result(seed, broken, road.met, log.read_text())
+            await admin.clean_up(planned)
+        return Result(seed, broken, transport.injected, log.read_text())
 
 
 async def _live(
-    admin: Admin, planned: Plan, road: Road, watchman: Watchman, clock: FairClock, patience_s: float
+    admin: Admin,
+    planned: Plan,
+    transport: FaultyTransport,
+    checker: SafetyChecker,
+    clock: FairClock,
+    patience_s: float,
 ) -> None:
-    while not await admin.at_work():
+    while not await admin.is_running():
         if clock.now_s > patience_s:
             raise Broken(f"{patience_s:g} s after the start: the first pod waits, though there is room")
         await asyncio.sleep(0.1)
-    await asyncio.gather(admin.work(planned), _clear_up(road, planned.faults_s))
-    await watchman.settled(patience_s, clock)
+    await asyncio.gather(admin.work(planned), _stop_faults(transport, planned.faults_s))
+    await checker.settled(patience_s, clock)
 
 
-async def _clear_up(road: Road, after_s: float) -> None:
+async def _stop_faults(transport: FaultyTransport, after_s: float) -> None:
     await asyncio.sleep(after_s)
-    road.clear_up()
+    transport.stop_faults()
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _wait_for_exit(process: asyncio.subprocess.Process) -> None:
     raise Broken(f"policysched ended with {await process.wait()}")
 
 
-async def _first(*works: Awaitable[None]) -> None:
-    """Until the first of them ends or raises."""
-    tasks = [asyncio.ensure_future(one) for one in works]
+async def _first(*coroutines: Awaitable[None]) -> None:
+    """Run until the first of them returns or raises."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -106,7 +111,7 @@ async def _first(*works: Awaitable[None]) -> None:
 async def _policysched(
     folder: Path, url: str, name: str, log: Path, bug: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """An ordinary process, over the bad road from its first request on."""
+    """Run policysched as a process whose every request passes the faulty transport."""
     kubeconfig, settings = folder / "kubeconfig", folder / "settings"
     kubeconfig.write_text(yaml.safe_dump(_kubeconfig(url)))
     settings.write_text(
@@ -139,10 +144,10 @@ def _kubeconfig(url: str) -> dict[str, object]:
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "road", "cluster": {"server": url}}],
-        "users": [{"name": "road", "user": {}}],
-        "contexts": [{"name": "road", "context": {"cluster": "road", "user": "road"}}],
-        "current-context": "road",
+        "clusters": [{"name": "chaos", "cluster": {"server": url}}],
+        "users": [{"name": "chaos", "user": {}}],
+        "contexts": [{"name": "chaos", "context": {"cluster": "chaos", "user": "chaos"}}],
+        "current-context": "chaos",
     }
 
 
@@ -164,12 +169,12 @@ async def run_seeds(
     bug: str = "",
     patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[Result]:
-    """As they end."""
+    """Results in the order in which the seeds end."""
     allowed = asyncio.Semaphore(at_once)
 
-    async def one(seed: int) -> Result:
+    async def limited(seed: int) -> Result:
         async with allowed:
             return await run_seed(control_plane, seed, bug=bug, patience_s=patience_s)
 
-    for ended in asyncio.as_completed([asyncio.create_task(one(seed)) for seed in seeds]):
-        yield await ended
+    for result in asyncio.as_completed([asyncio.create_task(limited(seed)) for seed in seeds]):
+        yield await result

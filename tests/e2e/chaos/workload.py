@@ -1,4 +1,4 @@
-"""What a seed's namespace and pool of nodes hold: more pods than fit, gangs among them, some deleted on the way."""
+"""The workload of a seed: more pods than fit, some in gangs, some deleted while it runs."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ import aiohttp
 import orjson
 
 from tests.controlplane.api import Json
-from tests.controlplane.objects import pod, ready_node
+from tests.controlplane.objects import pod as pod_manifest
+from tests.controlplane.objects import ready_node
 
 FIRST = "first"
 POLICY = """policy {name} version 1
@@ -28,9 +29,10 @@ include kube_default
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that a seed will do, in thousandths of a core and in seconds from the start. `plain` and `gangs` have
-    (name, cpu, when) and (name, members, cpu, when); a gang's members come one after the other. `deleted` are plain ones by
-    how long after their creation."""
+    """All actions of a seed, in thousandths of a core and seconds from the start. `plain`: (name, cpu,
+    time); `gangs`: (name, members, cpu, time), members are created one after the other. `deleted`:
+    delay after the creation of a plain pod.
+    """
 
     nodes: dict[str, int]
     plain: list[tuple[str, int, float]]
@@ -56,7 +58,7 @@ def plan(seed: int) -> Plan:
 
 
 class Admin:
-    """The cluster's admin, on a good road."""
+    """The cluster's admin, connected without faults."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, seed: int) -> None:
         self.session = session
@@ -64,29 +66,31 @@ class Admin:
         self.name = f"s{seed}"
         self.namespace = f"/api/v1/namespaces/{self.name}"
 
-    async def furnish(self, planned: Plan) -> None:
-        """Namespace, policy, nodes, and a pod by which to tell that policysched is at work."""
+    async def set_up(self, planned: Plan) -> None:
+        """Create the namespace, the policy, the nodes, and a first pod that shows that policysched works."""
         await self.send("POST", "/api/v1/namespaces", {"metadata": {"name": self.name}})
         await self.send("POST", f"{self.namespace}/serviceaccounts", {"metadata": {"name": "default"}})
         policies = {"metadata": {"name": "policies"}, "data": {"main.policy": POLICY.format(name=self.name)}}
         await self.send("POST", f"{self.namespace}/configmaps", policies)
         for name, cpu_milli in planned.nodes.items():
-            made = ready_node(name, cpu=f"{cpu_milli}m", labels={"pool": self.name})
-            await self.send("POST", "/api/v1/nodes", made)
+            node = ready_node(name, cpu=f"{cpu_milli}m", labels={"pool": self.name})
+            await self.send("POST", "/api/v1/nodes", node)
             await self.send("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": []}})
         await self._create(FIRST, 100, 0.0, {})
 
-    async def at_work(self) -> bool:
-        """Whether somebody has bound the first pod."""
+    async def is_running(self) -> bool:
+        """Whether the first pod is bound."""
         return "nodeName" in (await self.send("GET", f"{self.namespace}/pods/{FIRST}"))["spec"]
 
     async def work(self, planned: Plan) -> None:
-        """Create and delete in time; returns when all of that is done."""
-        deeds = [self._live(name, cpu, at_s, planned.deleted.get(name)) for name, cpu, at_s in planned.plain]
+        """Create and delete pods at their times; returns when all of it is done."""
+        actions = [
+            self._live(name, cpu, at_s, planned.deleted.get(name)) for name, cpu, at_s in planned.plain
+        ]
         for gang, members, cpu, at_s in planned.gangs:
             labels = {"podGroup": gang, "members": str(members)}
-            deeds += [self._create(f"{gang}-{i}", cpu, at_s + 0.05 * i, labels) for i in range(members)]
-        await asyncio.gather(*deeds)
+            actions += [self._create(f"{gang}-{i}", cpu, at_s + 0.05 * i, labels) for i in range(members)]
+        await asyncio.gather(*actions)
 
     async def _live(self, name: str, cpu_milli: int, at_s: float, deleted_after_s: float | None) -> None:
         await self._create(name, cpu_milli, at_s, {})
@@ -96,19 +100,19 @@ class Admin:
 
     async def _create(self, name: str, cpu_milli: int, at_s: float, labels: dict[str, str]) -> None:
         await asyncio.sleep(at_s)
-        made = pod(
+        manifest = pod_manifest(
             name, cpu=f"{cpu_milli}m", memory="1Mi", schedulerName=self.name, nodeSelector={"pool": self.name}
         )
-        made["metadata"]["labels"] = labels
-        await self.send("POST", f"{self.namespace}/pods", made)
+        manifest["metadata"]["labels"] = labels
+        await self.send("POST", f"{self.namespace}/pods", manifest)
 
     async def pods(self) -> Json:
-        """The whole list: its items and its version."""
+        """The pod list, with its resource version."""
         return await self.send("GET", f"{self.namespace}/pods")
 
-    async def clear_away(self, planned: Plan) -> None:
-        for one in (await self.pods())["items"]:
-            path = f"{self.namespace}/pods/{one['metadata']['name']}"
+    async def clean_up(self, planned: Plan) -> None:
+        for pod in (await self.pods())["items"]:
+            path = f"{self.namespace}/pods/{pod['metadata']['name']}"
             await self.send("DELETE", path, {"gracePeriodSeconds": 0})
         for name in planned.nodes:
             await self.send("DELETE", f"/api/v1/nodes/{name}")
@@ -123,5 +127,5 @@ class Admin:
         ) as answer:
             text = await answer.read()
             assert answer.status < 300, f"{method} {path}: {answer.status} {text[:300]!r}"
-            found: Json = orjson.loads(text)
-            return found
+            body_read: Json = orjson.loads(text)
+            return body_read
