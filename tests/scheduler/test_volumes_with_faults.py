@@ -24,7 +24,7 @@ def test_volumes_are_bound_once_and_before_their_pods(seed: int) -> None:
         (Prebinder, "_is_bound", lambda *_: True, "is bound before its claim"),
         (Prebinder, "_is_provisioned", lambda *_: True, "is bound before its claim"),
         (Prebinder, "abort", lambda *_: None, "is unknown, cannot be marked as prebound"),
-        (Prebinder, "recheck", lambda *_, **__: None, "waits and could go"),
+        (Prebinder, "recheck", lambda *_, **__: None, "is pending although it fits"),
     ],
     ids=[
         "a volume is reserved twice",
