@@ -245,6 +245,16 @@ def _write_families(app: ObservedApp) -> Iterator[MetricFamily]:
         "Bind requests retried because no response arrived.",
         {(): binds.retried},
     )
+    yield gauge_family(
+        "policysched_binds_waiting_for_retry",
+        "Binds of which a request failed, and that wait to be sent again.",
+        {(): app.binder.retrying},
+    )
+    yield gauge_family(
+        "policysched_bind_failing_namespaces",
+        "Namespaces whose last bind requests all failed; they get a bounded share of the workers.",
+        {(): app.binder.failing_namespaces},
+    )
     yield counter_family(
         "policysched_evictions_total",
         "Pods evicted for a preemptor, and evictions that were refused.",

@@ -49,6 +49,18 @@ class BindTracker:
         if bind is not None and bind.node == node:
             self.confirmed(uid, bind.node, now_ns)
 
+    def delayed(self, uid: PodUid, reason: str | None, now_ns: int) -> None:
+        """Requests of the bind keep failing. The pod stays assumed, since a request may still be carried out."""
+        core = self._core
+        bind = core.binds.in_flight.get(uid)
+        if bind is None:
+            return
+        core.binds.delayed.add(uid)
+        observed = core.cache.pods.get(uid)
+        if reason is not None and observed is not None and observed.node is None:
+            message = f"binding to {bind.node} has no answer yet; retrying: {reason}"
+            core.report_pending(bind.pod, "SchedulerError", message, now_ns)
+
     def refused(self, uid: PodUid, reason: str, now_ns: int) -> None:
         bind = self._core.binds.in_flight.get(uid)
         if bind is not None:

@@ -208,6 +208,15 @@ class BindLost:
 
 
 @dataclass(frozen=True, slots=True)
+class BindDelayed:
+    """Requests of the bind, or of its namespace, keep failing. The outcome is unknown, so the pod stays assumed. `reason`
+    is reported on the pod; None: nothing to report yet."""
+
+    uid: PodUid
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class PrebindWritten:
     """A `Prebind` succeeded. `versions` are those of the written objects, by volume name or claim key."""
 
@@ -284,6 +293,7 @@ Event = (
     | BindConfirmed
     | BindRefused
     | BindLost
+    | BindDelayed
     | PrebindWritten
     | PrebindRefused
     | Evicted

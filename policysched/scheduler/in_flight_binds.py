@@ -34,6 +34,7 @@ class InFlightBinds:
 
     in_flight: every bind without an answer. A bind outlives a pod that is deleted meanwhile.
     prebinding: those of `in_flight` that are not sent yet, because the pod's claims are not bound.
+    delayed: those of `in_flight` whose requests keep failing.
     reserved_claims: the resource claims, by key and UID, that are reserved for the pod.
     created_claims: the claim that is created for the pod's extended resources.
     unconfirmed_device_writes: device allocations written for pods that are gone. They stay reserved
@@ -43,6 +44,7 @@ class InFlightBinds:
     def __init__(self) -> None:
         self.in_flight: dict[PodUid, InFlightBind] = {}
         self.prebinding: dict[PodUid, PrebindState] = {}
+        self.delayed: set[PodUid] = set()
         self.reserved_claims: dict[PodUid, tuple[tuple[ResourceClaimKey, str], ...]] = {}
         self.created_claims: dict[PodUid, ResourceClaimKey] = {}
         self.unconfirmed_device_writes: dict[PodUid, DeviceChoice] = {}
@@ -52,7 +54,13 @@ class InFlightBinds:
         """Binds that were sent and are not answered."""
         return len(self.in_flight) - len(self.prebinding)
 
+    @property
+    def prompt_count(self) -> int:
+        """Binds that were sent, are not answered, and are not delayed."""
+        return self.sent_count - len(self.delayed)
+
     def remove(self, uid: PodUid) -> tuple[InFlightBind | None, ResourceClaimKey | None]:
         """Forget the pod's bind. Returns it, and the claim that was created for the pod."""
+        self.delayed.discard(uid)
         self.reserved_claims.pop(uid, None)
         return self.in_flight.pop(uid, None), self.created_claims.pop(uid, None)

@@ -207,6 +207,8 @@ class Scheduler:
                 self._bind_tracker.refused(uid, reason, now_ns)
             case e.BindLost(uid, reason):
                 self._bind_tracker.lost(uid, reason, now_ns)
+            case e.BindDelayed(uid, delay_reason):
+                self._bind_tracker.delayed(uid, delay_reason, now_ns)
             case e.Evicted(preemptor, victims):
                 self._preemption.evicted(preemptor, victims, now_ns)
             case e.EvictionRefused(preemptor, reason, forbidden, victims):
@@ -254,7 +256,7 @@ class Scheduler:
             return True
         if not self._synced or not core.policies.running:
             return self._synced and self._reload.busy
-        if self.binds_in_flight > core.limits.binds_in_flight_max:
+        if core.binds.prompt_count > core.limits.binds_in_flight_max:
             return False
         if core.queue.can_pop or self._reload.busy:
             return True

@@ -1,6 +1,8 @@
 """Exactly one outcome a bind, and the outcome is what the server has."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -9,19 +11,21 @@ import pytest
 
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.client.transport import ApiRequest, Transport
+from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport
 from policysched.kube.write import bind as bind_module
 from policysched.kube.write.bind import (
     Binder,
     BindOutcome,
     BindSettings,
     LostLeadership,
+    RetryLater,
     binding_body,
 )
+from policysched.kube.write.bind_queue import BindQueue, PendingBind
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.sandbox.faults import FaultRates
 from policysched.scheduler.commands import Bind
-from policysched.scheduler.events import BindConfirmed, BindLost, BindRefused
+from policysched.scheduler.events import BindConfirmed, BindDelayed, BindLost, BindRefused
 from tests.builders import pod_manifest
 from tests.kube.world import Script, World, no_answer, on_virtual_time, running, until
 
@@ -40,15 +44,21 @@ class Binding:
 
     def __init__(self, transport: Transport, **more: Any) -> None:
         self.outcomes: dict[str, BindOutcome] = {}
+        self.delays: list[BindDelayed] = []
+        self.connectivity = Connectivity(lambda: asyncio.get_running_loop().time())
         self.binder = Binder(
             ApiClient(transport),
             self._take,
             random=Random(1),
-            connectivity=Connectivity(lambda: asyncio.get_running_loop().time()),
+            connectivity=self.connectivity,
             **more,
         )
 
-    def _take(self, outcome: BindOutcome) -> None:
+    def _take(self, outcome: BindOutcome | BindDelayed) -> None:
+        if isinstance(outcome, BindDelayed):
+            assert outcome.uid not in self.outcomes, f"a delay after the outcome: {outcome}"
+            self.delays.append(outcome)
+            return
         assert outcome.uid not in self.outcomes, f"a second outcome: {outcome}"
         self.outcomes[outcome.uid] = outcome
 
@@ -133,7 +143,7 @@ def test_a_bind_carries_the_uid_and_a_timeout_of_five_seconds() -> None:
 
 def test_a_bind_is_retried_unchanged_until_it_is_answered() -> None:
     async def scenario() -> None:
-        road = Script([no_answer(), (500, {}), (429, {"retryAfter": 9}), (401, {}), (201, {})])
+        road = Script([no_answer(), (500, {}), (429, {"retryAfter": 7}), (401, {}), (201, {})])
         began_s = asyncio.get_running_loop().time()
 
         outcome = await bound(road, bind(pod_manifest("web")))
@@ -141,7 +151,7 @@ def test_a_bind_is_retried_unchanged_until_it_is_answered() -> None:
         assert isinstance(outcome, BindConfirmed)
         assert len({(one.path, one.body) for one in road.asked}) == 1
         assert len(road.asked) == 5
-        assert asyncio.get_running_loop().time() - began_s > 9
+        assert asyncio.get_running_loop().time() - began_s > 7
 
     on_virtual_time(scenario)
 
@@ -242,5 +252,234 @@ def test_no_bind_is_sent_after_leadership_is_lost() -> None:
         assert group.value.split(LostLeadership)[1] is None
         assert len(road.asked) == 3
         assert not binding.outcomes
+
+    on_virtual_time(scenario)
+
+
+class Server:
+    """Binds pods after `latency_s`, except where `fails` names an answer. Asserts one request for a pod at a time."""
+
+    def __init__(self, fails: Callable[[str], ApiResponse | None], *, hangs_s: float = 0.02) -> None:
+        self.fails = fails
+        self.hangs_s = hangs_s
+        self.active: set[str] = set()
+        self.active_most: Counter[str] = Counter()
+        self.paths: list[str] = []
+        self.bodies: dict[str, set[bytes | None]] = {}
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        namespace = request.path.split("/")[4]
+        assert request.path not in self.active, f"two requests at once: {request.path}"
+        self.active.add(request.path)
+        here = sum(path.split("/")[4] == namespace for path in self.active)
+        self.active_most[namespace] = max(self.active_most[namespace], here)
+        self.paths.append(request.path)
+        self.bodies.setdefault(request.path, set()).add(request.body)
+        try:
+            failure = self.fails(namespace)
+            await asyncio.sleep(0.02 if failure is None else self.hangs_s)
+            return failure or ApiResponse(201, b"{}", {})
+        finally:
+            self.active.discard(request.path)
+
+    def stream(self, request: ApiRequest) -> Any:
+        raise AssertionError(f"nothing watches here: {request}")
+
+
+WEBHOOK_DOWN = ApiResponse(
+    500,
+    b'{"kind":"Status","code":500,"reason":"InternalError","message":"failed calling webhook"}',
+    {},
+)
+BUSY = ApiResponse(503, b'{"kind":"Status","code":503,"message":"busy"}', {"retry-after": "3600"})
+
+
+def commands(namespace: str, count: int) -> list[Bind]:
+    pods = [
+        pod_manifest(f"{namespace}-{i}", namespace=namespace, uid=f"{namespace}-{i}") for i in range(count)
+    ]
+    return [bind(pod) for pod in pods]
+
+
+async def elapsed_until_bound(binding: Binding, binds: Sequence[Bind], *, within_s: float = 60.0) -> float:
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    for command in binds:
+        binding.binder.put(command)
+    await until(lambda: all(command.uid in binding.outcomes for command in binds), "binds", within_s=within_s)
+    assert all(isinstance(binding.outcomes[command.uid], BindConfirmed) for command in binds)
+    return loop.time() - began_s
+
+
+async def a_failing_namespace_beside_a_good_one(hangs_s: float, bad: int = 60) -> float:
+    """How long five binds of `good` take once those of `bad` fail, or before if they hang."""
+    server = Server(lambda namespace: WEBHOOK_DOWN if namespace == "bad" else None, hangs_s=hangs_s)
+    binding = Binding(server)
+    async with running(binding.binder.run()):
+        for command in commands("bad", bad):
+            binding.binder.put(command)
+        await asyncio.sleep(1.0)
+        first_s = await elapsed_until_bound(binding, commands("good", 5))
+        await asyncio.sleep(20.0)
+        server.active_most.clear()
+        later = [bind(pod_manifest(f"l{i}", namespace="good", uid=f"l{i}")) for i in range(200)]
+        later_s = await elapsed_until_bound(binding, later)
+        await asyncio.sleep(15.0)
+        assert server.active_most["bad"] <= 12, "more than a quarter of the workers retry one namespace"
+        assert server.active_most["good"] >= 24
+    assert later_s < 0.5
+    assert not binding.connectivity.unreachable, "one namespace is taken for the server"
+    assert len(binding.outcomes) == 205 and binding.binder.in_flight == bad
+    assert all(len(bodies) == 1 for bodies in server.bodies.values())
+    assert len({path for path in server.paths if "/bad/" in path}) == bad, "each is tried"
+    assert binding.binder.queued == 0
+    return first_s
+
+
+@pytest.mark.parametrize("hangs_s", [0.02, 5.0])
+def test_a_namespace_whose_binds_fail_does_not_delay_another(hangs_s: float) -> None:
+    async def scenario() -> None:
+        assert await a_failing_namespace_beside_a_good_one(hangs_s) < 0.1
+
+    on_virtual_time(scenario)
+
+
+def test_a_worker_that_repeats_its_bind_until_answered_is_caught() -> None:
+    """The planted bug: a bind that fails keeps its worker."""
+    attempt = Binder._attempt
+
+    async def keep_the_worker(self: Binder, pending: PendingBind) -> BindOutcome | RetryLater:
+        while isinstance(result := await attempt(self, pending), RetryLater):
+            await asyncio.sleep(result.delay_s)
+        return result
+
+    async def scenario() -> None:
+        with pytest.raises(AssertionError):
+            await a_failing_namespace_beside_a_good_one(0.02)
+
+    with patch.object(Binder, "_attempt", keep_the_worker):
+        on_virtual_time(scenario)
+
+
+def test_retries_without_a_share_are_caught() -> None:
+    """The planted bug: a failing namespace may use all workers."""
+    make = BindQueue.__init__
+
+    def without_share(self: BindQueue, workers: int) -> None:
+        make(self, workers)
+        self.share = self._throttled_max = 1000
+
+    async def scenario() -> None:
+        with pytest.raises(AssertionError):
+            await a_failing_namespace_beside_a_good_one(5.0)
+
+    with patch.object(BindQueue, "__init__", without_share):
+        on_virtual_time(scenario)
+
+
+def test_many_failing_namespaces_leave_workers_to_a_good_one() -> None:
+    async def scenario() -> None:
+        server = Server(lambda namespace: None if namespace == "good" else WEBHOOK_DOWN, hangs_s=5.0)
+        binding = Binding(server)
+        async with running(binding.binder.run()):
+            for number in range(20):
+                for command in commands(f"bad{number}", 20):
+                    binding.binder.put(command)
+            await asyncio.sleep(60.0)
+            assert await elapsed_until_bound(binding, commands("good", 100)) < 1.0
+
+    on_virtual_time(scenario)
+
+
+def test_a_long_retry_after_is_limited() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        server = Server(lambda _: BUSY if loop.time() < healthy_s else None)
+        healthy_s = loop.time() + 3.0
+        binding = Binding(server)
+        async with running(binding.binder.run()):
+            assert await elapsed_until_bound(binding, commands("default", 50)) < 3.0 + 15.0
+        assert binding.binder.in_flight == 0
+        assert (binding.binder.retrying, binding.binder.failing_namespaces) == (0, 0)
+
+    on_virtual_time(scenario)
+
+
+def test_an_outage_of_all_requests_is_an_unreachable_server() -> None:
+    async def scenario() -> None:
+        binding = Binding(Script([no_answer()]))
+        async with running(binding.binder.run()):
+            binding.binder.put(commands("default", 1)[0])
+            await asyncio.sleep(5.0)
+            assert binding.connectivity.unreachable
+
+    on_virtual_time(scenario)
+
+
+def test_binds_of_a_namespace_are_sent_in_order_and_namespaces_in_turn() -> None:
+    async def scenario() -> None:
+        server = Server(lambda _: None)
+        binding = Binding(server, settings=BindSettings(binders=1))
+        one, two = commands("one", 6), commands("two", 3)
+        for command in (*one, *two):
+            binding.binder.put(command)
+        async with running(binding.binder.run()):
+            await until(lambda: len(binding.outcomes) == 9, "all")
+        names = [path.split("/")[-2] for path in server.paths]
+        for namespace, count in (("one", 6), ("two", 3)):
+            assert [name for name in names if name.startswith(namespace)] == [
+                f"{namespace}-{number}" for number in range(count)
+            ]
+        assert {name.split("-")[0] for name in names[:2]} == {"one", "two"}
+
+    on_virtual_time(scenario)
+
+
+def test_a_delayed_bind_is_reported_with_growing_pauses() -> None:
+    async def scenario() -> None:
+        server = Server(lambda _: WEBHOOK_DOWN)
+        binding = Binding(server)
+        async with running(binding.binder.run()):
+            binding.binder.put(commands("bad", 1)[0])
+            await asyncio.sleep(120.0)
+        reasons = [delay.reason for delay in binding.delays]
+        assert reasons == [None, *["failed calling webhook"] * len(reasons[1:])]
+        assert 2 <= len(reasons[1:]) <= 4 < len(server.paths)
+
+    on_virtual_time(scenario)
+
+
+def test_a_lost_leadership_ends_binds_that_wait_for_a_retry() -> None:
+    async def scenario() -> None:
+        leads = True
+        server = Server(lambda _: WEBHOOK_DOWN)
+        binding = Binding(server, may_send=lambda: leads)
+        work = asyncio.ensure_future(binding.binder.run())
+        for command in commands("bad", 30):
+            binding.binder.put(command)
+        await asyncio.sleep(20.0)
+        sent, leads = len(server.paths), False
+
+        with pytest.raises(BaseExceptionGroup) as group:
+            await asyncio.wait_for(work, 10.0)
+
+        assert group.value.split(LostLeadership)[1] is None
+        assert len(server.paths) == sent and binding.binder.in_flight == 30
+
+    on_virtual_time(scenario)
+
+
+def test_a_cancelled_binder_sends_nothing_more() -> None:
+    async def scenario() -> None:
+        server = Server(lambda _: WEBHOOK_DOWN)
+        binding = Binding(server)
+        async with running(binding.binder.run()):
+            for command in commands("bad", 30):
+                binding.binder.put(command)
+            await asyncio.sleep(5.0)
+            assert binding.binder.in_flight == 30
+        sent = len(server.paths)
+        await asyncio.sleep(30.0)
+        assert len(server.paths) == sent > 30
 
     on_virtual_time(scenario)

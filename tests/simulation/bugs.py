@@ -31,6 +31,7 @@ from policysched.kube.leader_election import LeaderElector
 from policysched.kube.watch.reflector import Reflector
 from policysched.kube.write import bind as binding
 from policysched.kube.write.bind import Binder
+from policysched.kube.write.bind_queue import PendingBind
 from policysched.kube.write.events_and_conditions import Reporter
 from policysched.kube.write.report_content import EventContent
 from policysched.model.cluster_events import ClusterEvent
@@ -90,7 +91,8 @@ def _without_oracle_checks() -> AbstractContextManager[Any]:
 
 
 def an_unanswered_bind_is_withdrawn() -> AbstractContextManager[Any]:
-    async def carry_out(self: Binder, bind: Bind) -> BindConfirmed | BindRefused:
+    async def carry_out(self: Binder, pending: PendingBind) -> BindConfirmed | BindRefused:
+        bind = pending.bind
         path = f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding"
         try:
             await self._api.post_discarding_response(
@@ -100,7 +102,7 @@ def an_unanswered_bind_is_withdrawn() -> AbstractContextManager[Any]:
             return BindRefused(bind.uid, str(error))
         return BindConfirmed(bind.uid, bind.node)
 
-    return patch.object(Binder, "_bind_until_answered", carry_out)
+    return patch.object(Binder, "_attempt", carry_out)
 
 
 def a_bind_omits_the_uid() -> AbstractContextManager[Any]:

@@ -14,6 +14,7 @@ from policysched.evaluate import diagnosis
 from policysched.kube.decode import core_objects
 from policysched.kube.watch.reflector import Reflector
 from policysched.kube.write.bind import Binder
+from policysched.kube.write.bind_queue import PendingBind
 from policysched.kube.write.events_and_conditions import Reporter
 from policysched.kube.write.report_content import EventContent, PodScheduledCondition
 from policysched.metric_sources.polling import PollingSource
@@ -23,7 +24,6 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.runtime import scheduler_app
 from policysched.sandbox.kubelet import RUN_SECONDS
-from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindRefused, PodUpdated
 from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.queue.queue import SchedulingQueue
@@ -147,10 +147,10 @@ def no_pod_is_attempted() -> AbstractContextManager[Any]:
 
 
 def every_bind_is_refused() -> AbstractContextManager[Any]:
-    async def give_up(_: Binder, bind: Bind) -> BindRefused:
-        return BindRefused(bind.uid, "not in the mood")
+    async def give_up(_: Binder, pending: PendingBind) -> BindRefused:
+        return BindRefused(pending.bind.uid, "not in the mood")
 
-    return patch.object(Binder, "_bind_until_answered", give_up)
+    return patch.object(Binder, "_attempt", give_up)
 
 
 def namespace_updates_are_ignored() -> AbstractContextManager[Any]:

@@ -24,6 +24,7 @@ class Connectivity:
         self._forbidden: set[str] = set()
         self._unreachable_since_s: float | None = None
         self.failures_total = 0
+        self.successes_total = 0
 
     @property
     def unreachable(self) -> bool:
@@ -53,6 +54,16 @@ class Connectivity:
             extra={"activity": activity, "why": str(error) or type(error).__name__},
         )
 
+    def record_error_response(self, activity: str, error: BaseException) -> None:
+        """The server answered, with an error that concerns this request alone."""
+        self.record_isolated_failure(activity, error)
+        self._clear(activity)
+
+    def record_isolated_failure(self, activity: str, error: BaseException) -> None:
+        """A request failed while others succeeded: counted, but not taken as an outage."""
+        self.failures_total += 1
+        log.debug("a request to the API server failed", extra={"activity": activity, "why": str(error)})
+
     def _log_forbidden(self, activity: str, why: Forbidden) -> None:
         if self._unreachable_since_s is None:
             self._unreachable_since_s = self._monotonic_s()
@@ -64,6 +75,10 @@ class Connectivity:
             )
 
     def record_success(self, activity: str) -> None:
+        self.successes_total += 1
+        self._clear(activity)
+
+    def _clear(self, activity: str) -> None:
         self._forbidden.discard(activity)
         if self._failures.pop(activity, 0) == 0 or self._failures or self._unreachable_since_s is None:
             return

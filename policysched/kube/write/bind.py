@@ -1,7 +1,7 @@
 """Binds pods: repeats a request until it is answered and delivers the outcome as an event.
 
     queued ──POST──► 201 ───────────────────────────────────────────────► BindConfirmed
-                 ├── no response, 401, 429, 5xx ──backoff──► the same POST again
+                 ├── no response, 401, 429, 5xx ──retry queue──► the same POST again
                  ├── 409, 404 ──GET pod──► on our node ─────────────────► BindConfirmed
                  │                     ├── gone, other UID, other node ─► BindLost
                  │                     └── not bound ───────────────────► BindRefused
@@ -11,6 +11,9 @@ A bind without a response may still be carried out. Withdrawing it would give it
 the pod does not help, since the request can be carried out after the read. Repeating is safe: the server binds a pod of
 that UID once. `?timeout=5s` limits the request's lifetime in the server; a new leader waits for it
 (`kube.leader_election`).
+
+A request that fails leaves its worker. `kube.write.bind_queue` orders what is sent, so that the failing binds of one
+namespace leave workers to the others.
 """
 
 import asyncio
@@ -36,8 +39,9 @@ from policysched.kube.client.api import (
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import TransportError
+from policysched.kube.write.bind_queue import BindQueue, PendingBind
 from policysched.scheduler.commands import Bind
-from policysched.scheduler.events import BindConfirmed, BindLost, BindRefused
+from policysched.scheduler.events import BindConfirmed, BindDelayed, BindLost, BindRefused
 
 log = logging.getLogger(__name__)
 
@@ -47,17 +51,28 @@ SERVER_TIMEOUT_S = 5.0
 RETRYABLE_ERRORS = (TransportError, Unauthorized, TooManyRequests, ServerError)
 """Errors after which the outcome is unknown, or the same request can succeed later."""
 
+REPORT_AFTER_FAILURES = 4
+"""The pod is reported after so many failed requests, and then after each doubling of them."""
+
+DELAYED_AFTER_FAILURES = 2
+"""After so many failed requests a bind no longer counts against `binds_in_flight_max`."""
+
+FAILING_LOG_INTERVAL_S = 60.0
+
 BindOutcome = BindConfirmed | BindRefused | BindLost
 
 
 @dataclass(frozen=True, slots=True)
 class BindSettings:
-    """`response_timeout_s` exceeds the request's lifetime in the server, so that its response can arrive."""
+    """`response_timeout_s` exceeds the request's lifetime in the server, so that its response can arrive.
+
+    `retry_max_s` also limits the server's `Retry-After`.
+    """
 
     binders: int = 48
     response_timeout_s: float = 7.0
     retry_initial_s: float = 0.1
-    retry_max_s: float = 5.0
+    retry_max_s: float = 8.0
 
 
 @dataclass(slots=True)
@@ -70,8 +85,18 @@ class BindCounts:
     retried: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class RetryLater:
+    """A request without an outcome. `failed`: it had no definite answer; otherwise the pod is read after the delay."""
+
+    delay_s: float
+    error: Exception
+    failed: bool = True
+
+
 class Binder:
-    """Carries out `Bind` commands with several workers, in order. `deliver` receives exactly one outcome per bind.
+    """Carries out `Bind` commands with several workers, in order within a namespace. `deliver` receives exactly one
+    outcome per bind, and `BindDelayed` before it while requests fail.
 
     `may_send` is checked before each request: without leadership nothing is sent, and `LostLeadership` ends `run`.
     """
@@ -79,7 +104,7 @@ class Binder:
     def __init__(
         self,
         api: ApiClient,
-        deliver: Callable[[BindOutcome], None],
+        deliver: Callable[[BindOutcome | BindDelayed], None],
         *,
         random: Random,
         connectivity: Connectivity,
@@ -94,61 +119,149 @@ class Binder:
         self._settings = settings
         self._may_send = may_send
         self._observe_duration_s = observe_duration_s
-        self._queue: deque[Bind] = deque()
-        self._wake = asyncio.Semaphore(0)
-        self._active = 0
+        self._queue = BindQueue(settings.binders)
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._failing_logged_s = float("-inf")
         self.counts = BindCounts()
 
     @property
     def queued(self) -> int:
-        """Binds that no worker has taken yet."""
-        return len(self._queue)
+        """Binds that no worker has taken yet, outside namespaces whose binds keep failing."""
+        return self._queue.queued
 
     @property
     def in_flight(self) -> int:
         """Binds without an outcome."""
-        return len(self._queue) + self._active
+        return len(self._queue)
+
+    @property
+    def retrying(self) -> int:
+        """Binds that wait to be retried."""
+        return self._queue.retrying
+
+    @property
+    def failing_namespaces(self) -> int:
+        return self._queue.failing_namespaces
 
     def put(self, bind: Bind) -> None:
         """Append a bind to the queue."""
-        self._queue.append(bind)
-        self._wake.release()
+        pending = PendingBind(bind)
+        if not self._queue.put(pending):
+            self._deliver_delayed(pending, None)
+        self._wake(1)
 
     async def run(self) -> None:
         """Until cancelled. Raises LostLeadership (in a group) once `may_send` says no with binds to send."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._settings.binders):
-                group.create_task(self._run_worker())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._queue.workers + self._queue.spare):
+                    group.create_task(self._run_worker())
+        finally:
+            if self._retry_timer is not None:
+                self._retry_timer.cancel()
 
     async def _run_worker(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await self._wake.acquire()
-            bind = self._queue.popleft()
-            self._active += 1
-            began_s = loop.time()
-            try:
-                outcome = await self._bind_until_answered(bind)
-            finally:
-                self._active -= 1
+            pending = self._queue.take()
+            if pending is None:
+                idle = loop.create_future()
+                self._idle.append(idle)
+                await idle
+                continue
+            if pending.began_s is None:
+                pending.began_s = loop.time()
+            result = await self._attempt(pending)
+            if isinstance(result, RetryLater):
+                self._schedule_retry(pending, result)
+                continue
+            if self._queue.finish(pending, answered=True):
+                self._wake(len(self._idle))
+            self._queue.remove(pending)
             if self._observe_duration_s is not None:
-                self._observe_duration_s(loop.time() - began_s)
-            self._count(outcome)
-            self._deliver(outcome)
+                self._observe_duration_s(loop.time() - pending.began_s)
+            self._count(result)
+            self._deliver(result)
+
+    def _schedule_retry(self, pending: PendingBind, retry: RetryLater) -> None:
+        loop = asyncio.get_running_loop()
+        namespace = pending.bind.namespace
+        self._queue.schedule_retry(pending, loop.time() + retry.delay_s)
+        if self._queue.finish(pending, answered=not retry.failed):
+            if self._queue.is_failing(namespace):
+                self._log_failing(namespace, retry.error)
+                for queued in self._queue.first_attempts(namespace):
+                    self._deliver_delayed(queued, None)
+            else:
+                self._wake(len(self._idle))
+        self._set_retry_timer()
+        if not retry.failed:
+            return
+        pending.failures += 1
+        if pending.failures >= DELAYED_AFTER_FAILURES:
+            is_due = pending.failures >= REPORT_AFTER_FAILURES and pending.failures.bit_count() == 1
+            self._deliver_delayed(pending, _describe(retry.error) if is_due else None)
+
+    def _deliver_delayed(self, pending: PendingBind, reason: str | None) -> None:
+        if reason is not None or not pending.is_delayed:
+            pending.is_delayed = True
+            self._deliver(BindDelayed(pending.bind.uid, reason))
+
+    def _set_retry_timer(self) -> None:
+        due_s = self._queue.next_due_s
+        if due_s is None:
+            return
+        if self._retry_timer is not None:
+            if self._retry_timer.when() <= due_s:
+                return
+            self._retry_timer.cancel()
+        self._retry_timer = asyncio.get_running_loop().call_at(due_s, self._release_due, due_s)
+
+    def _release_due(self, due_s: float) -> None:
+        self._retry_timer = None
+        self._wake(self._queue.release_due(max(due_s, asyncio.get_running_loop().time())))
+        self._set_retry_timer()
+
+    def _wake(self, workers: int) -> None:
+        while workers > 0 and self._idle:
+            idle = self._idle.popleft()
+            if not idle.done():
+                idle.set_result(None)
+                workers -= 1
+
+    def _log_failing(self, namespace: str, error: Exception) -> None:
+        now_s = asyncio.get_running_loop().time()
+        is_due = (
+            now_s - self._failing_logged_s >= FAILING_LOG_INTERVAL_S and not self._connectivity.unreachable
+        )
+        if is_due:
+            self._failing_logged_s = now_s
+        log.log(
+            logging.WARNING if is_due else logging.DEBUG,
+            "binds in a namespace keep failing; retrying with a bounded share of the workers",
+            extra={"namespace": namespace, "why": _describe(error)},
+        )
 
     async def bind_now(self, bind: Bind) -> BindOutcome:
         """Bind without queueing and return the outcome to the caller alone. If the caller cancels, no further request is
         sent, but a sent one may still be carried out: call `resolve_abandoned_bind` then."""
-        outcome = await self._bind_until_answered(bind)
-        self._count(outcome)
-        return outcome
+        return await self._bind_until_answered(PendingBind(bind))
 
     async def resolve_abandoned_bind(self, bind: Bind) -> BindOutcome:
         """The outcome of a cancelled bind, once none of its requests can be carried out any more."""
         await asyncio.sleep(SERVER_TIMEOUT_S + self._settings.response_timeout_s)
-        outcome = await self._read_bind_outcome(bind, ApiStatusError(0, "", "abandoned without an answer"))
-        self._count(outcome)
-        return outcome
+        pending = PendingBind(bind)
+        pending.rejection = ApiStatusError(0, "", "abandoned without an answer")
+        return await self._bind_until_answered(pending)
+
+    async def _bind_until_answered(self, pending: PendingBind) -> BindOutcome:
+        while True:
+            result = await self._attempt(pending)
+            if not isinstance(result, RetryLater):
+                self._count(result)
+                return result
+            await asyncio.sleep(result.delay_s)
 
     def _count(self, outcome: BindOutcome) -> None:
         match outcome:
@@ -159,63 +272,82 @@ class Binder:
             case BindLost():
                 self.counts.lost += 1
 
-    async def _bind_until_answered(self, bind: Bind) -> BindOutcome:
-        backoff = Backoff(
-            self._random, initial_s=self._settings.retry_initial_s, max_s=self._settings.retry_max_s
-        )
-        body = binding_body(bind)
-        activity = "binding pods"
+    async def _attempt(self, pending: PendingBind) -> BindOutcome | RetryLater:
+        """Send the bind once; read its pod if an answer says that it was rejected."""
+        if pending.rejection is not None:
+            return await self._read_bind_outcome(pending, pending.rejection)
+        bind, activity, connectivity = pending.bind, "binding pods", self._connectivity
+        if not self._may_send():
+            raise LostLeadership(bind)
         loop = asyncio.get_running_loop()
-        unknown_until_s: float | None = None
-        while True:
-            if not self._may_send():
-                raise LostLeadership(bind)
-            sent_s = loop.time()
-            try:
-                await self._api.post_discarding_response(
-                    f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding",
-                    body,
-                    params={"timeout": f"{SERVER_TIMEOUT_S:g}s"},
-                    timeout_s=self._settings.response_timeout_s,
-                )
-            except (Conflict, NotFound) as error:
-                self._connectivity.record_success(activity)
-                return await self._read_bind_outcome(bind, error)
-            except RETRYABLE_ERRORS as error:
-                # The way to the server is bounded by the client's time-out, the lifetime there by the request's.
-                if not isinstance(error, Unauthorized | TooManyRequests):
-                    unknown_until_s = sent_s + self._settings.response_timeout_s + SERVER_TIMEOUT_S
-                self._connectivity.record_failure(activity, error)
-                self.counts.retried += 1
-                await asyncio.sleep(backoff.next_delay_s(error))
-            except ApiStatusError as error:
-                self._connectivity.record_success(activity)
-                if unknown_until_s is not None:
-                    # An earlier request may still be carried out; read the pod once it cannot.
-                    await asyncio.sleep(max(0.0, unknown_until_s - loop.time()))
-                    return await self._read_bind_outcome(bind, error)
-                return BindRefused(bind.uid, error.message)
-            else:
-                self._connectivity.record_success(activity)
-                return BindConfirmed(bind.uid, bind.node)
+        sent_s, successes = loop.time(), connectivity.successes_total
+        try:
+            await self._api.post_discarding_response(
+                f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding",
+                binding_body(bind),
+                params={"timeout": f"{SERVER_TIMEOUT_S:g}s"},
+                timeout_s=self._settings.response_timeout_s,
+            )
+        except (Conflict, NotFound) as error:
+            connectivity.record_success(activity)
+            pending.rejection = error
+            return await self._read_bind_outcome(pending, error)
+        except RETRYABLE_ERRORS as error:
+            # The way to the server is bounded by the client's time-out, the lifetime there by the request's.
+            if not isinstance(error, Unauthorized | TooManyRequests):
+                pending.unknown_until_s = sent_s + self._settings.response_timeout_s + SERVER_TIMEOUT_S
+            self._record_failure(activity, error, successes)
+            self.counts.retried += 1
+            return RetryLater(self._retry_delay_s(pending, error), error)
+        except ApiStatusError as error:
+            connectivity.record_success(activity)
+            if pending.unknown_until_s is not None:
+                # An earlier request may still be carried out; read the pod once it cannot.
+                pending.rejection = error
+                return RetryLater(max(0.0, pending.unknown_until_s - loop.time()), error, failed=False)
+            return BindRefused(bind.uid, error.message)
+        else:
+            connectivity.record_success(activity)
+            return BindConfirmed(bind.uid, bind.node)
 
-    async def _read_bind_outcome(self, bind: Bind, why: ApiStatusError) -> BindOutcome:
+    async def _read_bind_outcome(self, pending: PendingBind, why: ApiStatusError) -> BindOutcome | RetryLater:
         """Already bound (here or elsewhere), terminating, gated, or another pod of that name: the pod shows which."""
-        backoff = Backoff(self._random, max_s=self._settings.retry_max_s)
-        activity = "reading a pod after its bind was refused"
-        while True:
-            try:
-                pod = await self._api.get(f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}")
-                outcome = _bind_outcome_from_pod(bind, pod, why)
-            except NotFound:
-                self._connectivity.record_success(activity)
-                return BindLost(bind.uid, f"the pod was deleted: {why.message}")
-            except ApiErrors as error:
-                self._connectivity.record_failure(activity, error)
-                await asyncio.sleep(backoff.next_delay_s(error))
-            else:
-                self._connectivity.record_success(activity)
-                return outcome
+        bind, activity = pending.bind, "reading a pod after its bind was refused"
+        successes = self._connectivity.successes_total
+        try:
+            pod = await self._api.get(f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}")
+            outcome = _bind_outcome_from_pod(bind, pod, why)
+        except NotFound:
+            self._connectivity.record_success(activity)
+            return BindLost(bind.uid, f"the pod was deleted: {why.message}")
+        except ApiErrors as error:
+            self._record_failure(activity, error, successes)
+            return RetryLater(self._retry_delay_s(pending, error), error)
+        else:
+            self._connectivity.record_success(activity)
+            return outcome
+
+    def _record_failure(self, activity: str, error: Exception, successes_before: int) -> None:
+        """A 5xx or 429 is an answer of the server, often of a webhook for one namespace. Without a response, the server is
+        reachable if another request succeeded meanwhile. Neither says that the server is unreachable."""
+        if isinstance(error, ServerError | TooManyRequests):
+            self._connectivity.record_error_response(activity, error)
+        elif self._connectivity.successes_total > successes_before and not isinstance(error, ApiStatusError):
+            self._connectivity.record_isolated_failure(activity, error)
+        else:
+            self._connectivity.record_failure(activity, error)
+
+    def _retry_delay_s(self, pending: PendingBind, error: Exception) -> float:
+        settings = self._settings
+        if pending.backoff is None:
+            pending.backoff = Backoff(
+                self._random, initial_s=settings.retry_initial_s, max_s=settings.retry_max_s
+            )
+        return min(pending.backoff.next_delay_s(error), settings.retry_max_s)
+
+
+def _describe(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 class LostLeadership(Exception):

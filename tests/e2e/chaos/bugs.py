@@ -16,34 +16,31 @@ def withdraw_on_unknown() -> None:
     """A bind without an answer counts as refused: its resources are freed while the request may still succeed."""
     from policysched.kube.client.api import ApiStatusError, Conflict, NotFound
     from policysched.kube.write import bind
-    from policysched.scheduler.commands import Bind
+    from policysched.kube.write.bind_queue import PendingBind
     from policysched.scheduler.events import BindConfirmed, BindRefused
 
-    async def attempt(self: bind.Binder, command: Bind) -> bind.BindOutcome:
+    async def attempt(self: bind.Binder, pending: PendingBind) -> bind.BindOutcome | bind.RetryLater:
+        command = pending.bind
         path = f"/api/v1/namespaces/{command.namespace}/pods/{command.name}/binding"
         try:
             await self._api.post_discarding_response(
                 path, bind.binding_body(command), params={"timeout": "5s"}, timeout_s=7.0
             )
         except (Conflict, NotFound) as error:
-            return await self._read_bind_outcome(command, error)
+            pending.rejection = error
+            return await self._read_bind_outcome(pending, error)
         except (*bind.RETRYABLE_ERRORS, ApiStatusError) as error:
             return BindRefused(command.uid, str(error))
         return BindConfirmed(command.uid, command.node)
 
-    _replace(bind.Binder, "_bind_until_answered", attempt)
+    _replace(bind.Binder, "_attempt", attempt)
 
 
 def never_repeat() -> None:
     """A bind without an answer is not retried: its pod stays assumed for ever."""
-    from policysched.kube.client.backoff import Backoff
-    from policysched.kube.write import bind
+    from policysched.kube.write.bind import Binder
 
-    class EndlessBackoff(Backoff):
-        """Created here, so that only binds use it."""
-
-    _replace(EndlessBackoff, "next_delay_s", lambda *_: 1e6)
-    _replace(bind, "Backoff", EndlessBackoff)
+    _replace(Binder, "_retry_delay_s", lambda *_: 1e6)
 
 
 def gangs_one_by_one() -> None:

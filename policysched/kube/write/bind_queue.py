@@ -1,0 +1,241 @@
+"""The order of bind requests: first attempts before retries, in turn over namespaces, with a bounded share for failures.
+
+    put ──► first attempts ──take──► active ──finish──► answered
+                                       ├──schedule_retry──► waiting ──release_due──► due ──take──► active
+                                       └── FAILING_AFTER failures in a row: the namespace is failing until one answer
+
+One namespace may use every worker while its binds are answered. Retries, and all binds of a failing namespace, are
+throttled: a quarter of the workers for one namespace, half of them for all. Beyond `workers` requests, only namespaces
+with less than a quarter of the workers active get another one, from `spare` more workers. Every RETRY_TURN-th choice
+prefers throttled binds, so that a stream of first attempts does not starve them.
+
+Each operation is constant in the number of binds, except for the heap of waiting retries. A choice skips only namespaces
+that use their whole share, of which there are few.
+"""
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+
+from policysched.kube.client.api import ApiStatusError
+from policysched.kube.client.backoff import Backoff
+from policysched.scheduler.commands import Bind
+
+FAILING_AFTER = 3
+"""After so many requests in a row without an answer, a namespace is failing."""
+
+RETRY_TURN = 8
+
+
+@dataclass(slots=True, eq=False)
+class PendingBind:
+    """A bind without an outcome, and what its requests have shown."""
+
+    bind: Bind
+    backoff: Backoff | None = None
+    began_s: float | None = None
+    failures: int = 0
+    unknown_until_s: float | None = None
+    """Until then an earlier request may still be carried out."""
+    rejection: ApiStatusError | None = None
+    """Why the pod is read instead of bound."""
+    throttled: bool = False
+    is_delayed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _NamespaceQueue:
+    name: str
+    first: deque[PendingBind] = field(default_factory=deque)
+    due: deque[PendingBind] = field(default_factory=deque)
+    waiting: int = 0
+    active: int = 0
+    throttled_active: int = 0
+    failures: int = 0
+    in_first_ring: bool = False
+    in_throttled_ring: bool = False
+    is_retry_turn: bool = False
+
+    @property
+    def failing(self) -> bool:
+        return self.failures >= FAILING_AFTER
+
+    def take_throttled(self) -> PendingBind | None:
+        """A first attempt of a failing namespace and a retry in turn."""
+        first = self.first if self.failing else None
+        self.is_retry_turn = not self.is_retry_turn
+        if first and (self.is_retry_turn or not self.due):
+            return first.popleft()
+        return self.due.popleft() if self.due else None
+
+
+class BindQueue:
+    """Binds without an outcome. `take` and `finish` bracket each request."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.share = max(1, workers // 4)
+        self.spare = self.share
+        self._throttled_max = max(1, workers // 2)
+        self._namespaces: dict[str, _NamespaceQueue] = {}
+        self._first_ring: deque[_NamespaceQueue] = deque()
+        self._throttled_ring: deque[_NamespaceQueue] = deque()
+        self._waiting: list[tuple[float, int, PendingBind]] = []
+        self._sequence = 0
+        self._choices = 0
+        self._active = 0
+        self._throttled_active = 0
+        self._size = 0
+        self._queued = 0
+
+    def __len__(self) -> int:
+        """Binds without an outcome."""
+        return self._size
+
+    @property
+    def queued(self) -> int:
+        """First attempts that wait for a worker, outside failing namespaces."""
+        return self._queued
+
+    @property
+    def retrying(self) -> int:
+        """Binds that wait to be retried."""
+        return len(self._waiting) + sum(len(namespace.due) for namespace in self._namespaces.values())
+
+    @property
+    def failing_namespaces(self) -> int:
+        return sum(namespace.failing for namespace in self._namespaces.values())
+
+    @property
+    def next_due_s(self) -> float | None:
+        return self._waiting[0][0] if self._waiting else None
+
+    def put(self, pending: PendingBind) -> bool:
+        """Append a first attempt. False: its namespace is failing."""
+        name = pending.bind.namespace
+        namespace = self._namespaces.get(name)
+        if namespace is None:
+            namespace = self._namespaces[name] = _NamespaceQueue(name)
+        self._size += 1
+        namespace.first.append(pending)
+        if namespace.failing:
+            self._join_throttled(namespace)
+            return False
+        self._queued += 1
+        self._join_first(namespace)
+        return True
+
+    def take(self) -> PendingBind | None:
+        """The next bind to send, or None if nothing may be sent now."""
+        self._choices += 1
+        if self._choices % RETRY_TURN == 0:
+            return self._take_throttled() or self._take_first()
+        return self._take_first() or self._take_throttled()
+
+    def finish(self, pending: PendingBind, *, answered: bool) -> bool:
+        """The request ended. True: its namespace began or ceased to fail."""
+        namespace = self._namespaces[pending.bind.namespace]
+        namespace.active -= 1
+        self._active -= 1
+        if pending.throttled:
+            namespace.throttled_active -= 1
+            self._throttled_active -= 1
+        was_failing = namespace.failing
+        namespace.failures = 0 if answered else namespace.failures + 1
+        if namespace.failing == was_failing:
+            return False
+        if namespace.first:
+            self._queued += len(namespace.first) if was_failing else -len(namespace.first)
+            if was_failing:
+                self._join_first(namespace)
+            else:
+                self._join_throttled(namespace)
+        return True
+
+    def remove(self, pending: PendingBind) -> None:
+        """The bind has its outcome."""
+        self._size -= 1
+        name = pending.bind.namespace
+        namespace = self._namespaces[name]
+        if not (namespace.active or namespace.waiting or namespace.first or namespace.due):
+            del self._namespaces[name]
+
+    def schedule_retry(self, pending: PendingBind, due_s: float) -> None:
+        self._sequence += 1
+        self._namespaces[pending.bind.namespace].waiting += 1
+        heapq.heappush(self._waiting, (due_s, self._sequence, pending))
+
+    def release_due(self, now_s: float) -> int:
+        """Make the retries that are due available to `take`. Returns how many."""
+        released = 0
+        while self._waiting and self._waiting[0][0] <= now_s:
+            pending = heapq.heappop(self._waiting)[2]
+            namespace = self._namespaces[pending.bind.namespace]
+            namespace.waiting -= 1
+            namespace.due.append(pending)
+            self._join_throttled(namespace)
+            released += 1
+        return released
+
+    def first_attempts(self, namespace: str) -> tuple[PendingBind, ...]:
+        """First attempts of the namespace that wait for a worker."""
+        return tuple(self._namespaces[namespace].first)
+
+    def is_failing(self, namespace: str) -> bool:
+        return namespace in self._namespaces and self._namespaces[namespace].failing
+
+    def _join_first(self, namespace: _NamespaceQueue) -> None:
+        if not namespace.in_first_ring:
+            namespace.in_first_ring = True
+            self._first_ring.append(namespace)
+
+    def _join_throttled(self, namespace: _NamespaceQueue) -> None:
+        if not namespace.in_throttled_ring:
+            namespace.in_throttled_ring = True
+            self._throttled_ring.append(namespace)
+
+    def _take_first(self) -> PendingBind | None:
+        ring = self._first_ring
+        only_spare = self._active >= self.workers
+        for _ in range(len(ring)):
+            namespace = ring.popleft()
+            if namespace.failing or not namespace.first:
+                namespace.in_first_ring = False
+                continue
+            if only_spare and namespace.active >= self.share:
+                ring.append(namespace)
+                continue
+            pending = namespace.first.popleft()
+            if namespace.first:
+                ring.append(namespace)
+            else:
+                namespace.in_first_ring = False
+            self._queued -= 1
+            return self._start(namespace, pending, throttled=False)
+        return None
+
+    def _take_throttled(self) -> PendingBind | None:
+        if self._throttled_active >= self._throttled_max or self._active >= self.workers:
+            return None
+        ring = self._throttled_ring
+        for _ in range(len(ring)):
+            namespace = ring.popleft()
+            if namespace.throttled_active >= self.share:
+                ring.append(namespace)
+                continue
+            pending = namespace.take_throttled()
+            if pending is None:
+                namespace.in_throttled_ring = False
+                continue
+            ring.append(namespace)
+            return self._start(namespace, pending, throttled=True)
+        return None
+
+    def _start(self, namespace: _NamespaceQueue, pending: PendingBind, *, throttled: bool) -> PendingBind:
+        pending.throttled = throttled
+        namespace.active += 1
+        self._active += 1
+        if throttled:
+            namespace.throttled_active += 1
+            self._throttled_active += 1
+        return pending
