@@ -43,7 +43,7 @@ SAID: Mapping[str, str] = {
     "leader_election.retry_s": "Interval of renewals and of attempts to acquire it.",
     "api.connections_max": "Maximum number of connections to the API server.",
     "api.page_size": "Objects per page of a list.",
-    "binding.binders": "Maximum number of concurrent bind requests.",
+    "binding.binders": "Maximum number of concurrent bind requests; a quarter more for namespaces with few.",
     "reporting.writers": "Maximum number of concurrent writes of events and conditions.",
     "reporting.burst": "Maximum burst of writes after a quiet period.",
     "reporting.held_back_above": "Reporting pauses while more binds than this are waiting, because binds have priority.",

@@ -159,6 +159,37 @@ def test_a_refused_bind_frees_the_node_and_is_retried_after_backoff() -> None:
     assert rig.pending_message("web") == "binding to a was refused: Operation cannot be fulfilled"
 
 
+def test_a_delayed_bind_is_reported_and_keeps_its_room() -> None:
+    web = pod("web", cpu="1")
+    rig = Rig(FIT, node("a", cpu="1"), web)
+    rig.settle()
+    rig.see(pod("other", cpu="1"))
+    rig.settle()
+
+    rig.tell(e.BindDelayed(web.uid, None))
+    unreported = list(rig.of(c.ReportPending))
+    rig.tell(e.BindDelayed(web.uid, "failed calling webhook"))
+    rig.pass_time(30)
+
+    assert [report.name for report in unreported] == ["other"]
+    assert rig.words("web") == "binding to a has no answer yet; retrying: failed calling webhook"
+    assert [bind.uid for bind in rig.of(c.Bind)] == [web.uid], "its node is not given to another pod"
+    rig.confirm_all()
+    assert [report.uid for report in rig.of(c.ReportScheduled)] == [web.uid]
+
+
+def test_delayed_binds_do_not_stop_decisions() -> None:
+    rig = Rig(FIT, node("a", cpu="100"), limits=SchedulerLimits(binds_in_flight_max=3))
+    rig.see(*[pod(f"p{number}") for number in range(10)])
+    rig.settle()
+
+    for bind in rig.of(c.Bind):
+        rig.tell(e.BindDelayed(bind.uid, None))
+    rig.settle()
+
+    assert rig.scheduler.binds_in_flight == 8
+
+
 def test_backoff_doubles_up_to_ten_seconds() -> None:
     web = pod("web")
     rig = Rig(FIT, node("a"), web)
