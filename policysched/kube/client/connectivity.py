@@ -76,7 +76,8 @@ class Connectivity:
 
     def record_success(self, activity: str) -> None:
         self.successes_total += 1
-        self._clear(activity)
+        if self._failures or self._forbidden:
+            self._clear(activity)
 
     def _clear(self, activity: str) -> None:
         self._forbidden.discard(activity)

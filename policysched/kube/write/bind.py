@@ -149,7 +149,8 @@ class Binder:
         pending = PendingBind(bind)
         if not self._queue.put(pending):
             self._deliver_delayed(pending, None)
-        self._wake(1)
+        if self._idle:
+            self._wake(1)
 
     async def run(self) -> None:
         """Until cancelled. Raises LostLeadership (in a group) once `may_send` says no with binds to send."""

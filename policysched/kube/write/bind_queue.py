@@ -39,6 +39,7 @@ class PendingBind:
     """Until then an earlier request may still be carried out."""
     rejection: ApiStatusError | None = None
     """Why the pod is read instead of bound."""
+    queue: "_NamespaceQueue | None" = None
     throttled: bool = False
     is_delayed: bool = False
 
@@ -117,6 +118,7 @@ class BindQueue:
         if namespace is None:
             namespace = self._namespaces[name] = _NamespaceQueue(name)
         self._size += 1
+        pending.queue = namespace
         namespace.first.append(pending)
         if namespace.failing:
             self._join_throttled(namespace)
@@ -134,12 +136,15 @@ class BindQueue:
 
     def finish(self, pending: PendingBind, *, answered: bool) -> bool:
         """The request ended. True: its namespace began or ceased to fail."""
-        namespace = self._namespaces[pending.bind.namespace]
+        namespace = pending.queue
+        assert namespace is not None, f"{pending.bind} was never put"
         namespace.active -= 1
         self._active -= 1
         if pending.throttled:
             namespace.throttled_active -= 1
             self._throttled_active -= 1
+        if answered and not namespace.failures:
+            return False
         was_failing = namespace.failing
         namespace.failures = 0 if answered else namespace.failures + 1
         if namespace.failing == was_failing:
@@ -155,10 +160,10 @@ class BindQueue:
     def remove(self, pending: PendingBind) -> None:
         """The bind has its outcome."""
         self._size -= 1
-        name = pending.bind.namespace
-        namespace = self._namespaces[name]
-        if not (namespace.active or namespace.waiting or namespace.first or namespace.due):
-            del self._namespaces[name]
+        namespace = pending.queue
+        assert namespace is not None, f"{pending.bind} was never put"
+        if not (namespace.active or namespace.first or namespace.waiting or namespace.due):
+            del self._namespaces[namespace.name]
 
     def schedule_retry(self, pending: PendingBind, due_s: float) -> None:
         self._sequence += 1
@@ -199,7 +204,7 @@ class BindQueue:
         only_spare = self._active >= self.workers
         for _ in range(len(ring)):
             namespace = ring.popleft()
-            if namespace.failing or not namespace.first:
+            if not namespace.first or namespace.failures >= FAILING_AFTER:
                 namespace.in_first_ring = False
                 continue
             if only_spare and namespace.active >= self.share:
@@ -211,7 +216,10 @@ class BindQueue:
             else:
                 namespace.in_first_ring = False
             self._queued -= 1
-            return self._start(namespace, pending, throttled=False)
+            pending.throttled = False
+            namespace.active += 1
+            self._active += 1
+            return pending
         return None
 
     def _take_throttled(self) -> PendingBind | None:
@@ -228,14 +236,10 @@ class BindQueue:
                 namespace.in_throttled_ring = False
                 continue
             ring.append(namespace)
-            return self._start(namespace, pending, throttled=True)
-        return None
-
-    def _start(self, namespace: _NamespaceQueue, pending: PendingBind, *, throttled: bool) -> PendingBind:
-        pending.throttled = throttled
-        namespace.active += 1
-        self._active += 1
-        if throttled:
+            pending.throttled = True
+            namespace.active += 1
             namespace.throttled_active += 1
+            self._active += 1
             self._throttled_active += 1
-        return pending
+            return pending
+        return None
