@@ -163,28 +163,28 @@ def test_a_delayed_bind_is_reported_and_keeps_its_room() -> None:
     web = pod("web", cpu="1")
     rig = Rig(FIT, node("a", cpu="1"), web)
     rig.settle()
-    rig.see(pod("other", cpu="1"))
+    rig.observe(pod("other", cpu="1"))
     rig.settle()
 
-    rig.tell(e.BindDelayed(web.uid, None))
+    rig.handle(e.BindDelayed(web.uid, None))
     unreported = list(rig.of(c.ReportPending))
-    rig.tell(e.BindDelayed(web.uid, "failed calling webhook"))
+    rig.handle(e.BindDelayed(web.uid, "failed calling webhook"))
     rig.pass_time(30)
 
     assert [report.name for report in unreported] == ["other"]
-    assert rig.words("web") == "binding to a has no answer yet; retrying: failed calling webhook"
+    assert rig.pending_message("web") == "binding to a has no answer yet; retrying: failed calling webhook"
     assert [bind.uid for bind in rig.of(c.Bind)] == [web.uid], "its node is not given to another pod"
-    rig.confirm_all()
+    rig.confirm_binds()
     assert [report.uid for report in rig.of(c.ReportScheduled)] == [web.uid]
 
 
 def test_delayed_binds_do_not_stop_decisions() -> None:
     rig = Rig(FIT, node("a", cpu="100"), limits=SchedulerLimits(binds_in_flight_max=3))
-    rig.see(*[pod(f"p{number}") for number in range(10)])
+    rig.observe(*[pod(f"p{number}") for number in range(10)])
     rig.settle()
 
     for bind in rig.of(c.Bind):
-        rig.tell(e.BindDelayed(bind.uid, None))
+        rig.handle(e.BindDelayed(bind.uid, None))
     rig.settle()
 
     assert rig.scheduler.binds_in_flight == 8
