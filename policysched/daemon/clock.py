@@ -55,7 +55,7 @@ async def wait_until_set_back(clock: SteadyClock) -> float:
         # An adjustment of a second or less is what time daemons do.
         if ahead_s > 1.0 and not warned:
             log.warning(
-                "the wall clock was set back; the clock of decisions runs at half speed until it has caught up",
+                "the wall clock was set back; the scheduler's clock runs at half speed until the wall clock has caught up",
                 extra={"by_s": round(ahead_s, 1)},
             )
         warned = ahead_s > 1.0

@@ -115,7 +115,10 @@ class WorkerCompiler:
             try:
                 return await self._compile_in_worker(texts, place)
             except WorkerFailed as error:
-                log.warning("policies could not be checked", extra={"place": place, "why": str(error)})
+                log.warning(
+                    "policy check failed; the active policies are unchanged",
+                    extra={"place": place, "why": str(error)},
+                )
                 return _unchecked_bundle(texts, place, str(error))
             finally:
                 self._spare_worker = await self._start()

@@ -260,7 +260,7 @@ class LeaderElector:
             except ApiErrors as error:
                 if not failing:
                     log.warning(
-                        "cannot renew the lease; retrying until the deadline", extra={"why": str(error)}
+                        "cannot renew the lease; retrying until the renew deadline", extra={"why": str(error)}
                     )
                 failing = True
             except TimeoutError:

@@ -402,5 +402,5 @@ class SchedulerApp:
             await asyncio.sleep(0.02)
         log.info(
             "stopped",
-            extra={"binds_unanswered": self.binder.in_flight, "unsaid": self.reporter.pending_writes},
+            extra={"binds_unanswered": self.binder.in_flight, "reports_unsent": self.reporter.pending_writes},
         )

@@ -103,7 +103,11 @@ class BindTracker:
         pod.pending_message = f"binding to {bind.node}: {reason}"
         self._admission.remove_from_gang(pod, now_ns)
         core.commands.append(
-            Log("info", "a bind found the pod gone or elsewhere", {"pod": pod.pod.full_name, "why": reason})
+            Log(
+                "info",
+                "bind abandoned: the pod was deleted or is on another node",
+                {"pod": pod.pod.full_name, "why": reason},
+            )
         )
 
     def _withdraw(self, uid: PodUid, now_ns: int) -> InFlightBind | None:

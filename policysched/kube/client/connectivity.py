@@ -83,6 +83,6 @@ class Connectivity:
         self._forbidden.discard(activity)
         if self._failures.pop(activity, 0) == 0 or self._failures or self._unreachable_since_s is None:
             return
-        away_s = self._monotonic_s() - self._unreachable_since_s
+        unreachable_s = self._monotonic_s() - self._unreachable_since_s
         self._unreachable_since_s = None
-        log.info("the API server answers again", extra={"away_s": round(away_s, 3)})
+        log.info("the API server answers again", extra={"unreachable_s": round(unreachable_s, 3)})

@@ -387,7 +387,7 @@ class PolicyRegistry:
                 out.append(
                     Log(
                         "warning",
-                        "a last known good policy text is no longer valid",
+                        "this version rejects a last known good policy text; it is not used",
                         {"key": source.key, "why": rejection_message(source)},
                     )
                 )
