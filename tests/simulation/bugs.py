@@ -431,7 +431,7 @@ def a_preemptor_is_not_requeued_after_its_evictions() -> AbstractContextManager[
     """After its victims have terminated the preemptor is not attempted again."""
 
     def evicted(self: DefaultPreemption, preemptor: PodUid, victims: Any, now_ns: int) -> None:
-        eviction = self._record_eviction.get(preemptor)
+        eviction = self._evicting.get(preemptor)
         if eviction is not None:
             self._record_deletions(eviction, victims)
 

@@ -121,7 +121,8 @@ class Binder:
         self._observe_duration_s = observe_duration_s
         self._queue = BindQueue(settings.binders)
         self._idle: deque[asyncio.Future[None]] = deque()
-        self._retry_timer: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.Handle | None = None
+        self._retry_timer_due_s = 0.0  # uvloop's handle of a call that is due has no `when`
         self._failing_logged_s = float("-inf")
         self.counts = BindCounts()
 
@@ -214,9 +215,10 @@ class Binder:
         if due_s is None:
             return
         if self._retry_timer is not None:
-            if self._retry_timer.when() <= due_s:
+            if self._retry_timer_due_s <= due_s:
                 return
             self._retry_timer.cancel()
+        self._retry_timer_due_s = due_s
         self._retry_timer = asyncio.get_running_loop().call_at(due_s, self._release_due, due_s)
 
     def _release_due(self, due_s: float) -> None:
