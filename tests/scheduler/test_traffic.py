@@ -78,7 +78,7 @@ def test_overlooked_members_of_the_same_attempt_are_noticed(monkeypatch: pytest.
     monkeypatch.setattr(HypotheticalGangMembers, "catch_up", lambda *_: None)
     monkeypatch.setattr(HypotheticalGangMembers, "rows_of", lambda self, gang: self._members.rows_of(gang))
 
-    assert a_trial().where()["w2"] != "d"
+    assert a_trial().placements()["w2"] != "d"
 
 
 def test_a_replaced_member_is_placed_by_the_current_node_of_its_peer() -> None:
