@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
+from policysched.daemon.event_loop import run_event_loop
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport
@@ -483,3 +484,23 @@ def test_a_cancelled_binder_sends_nothing_more() -> None:
         assert len(server.paths) == sent > 30
 
     on_virtual_time(scenario)
+
+
+def test_retries_that_are_due_at_once_work_on_the_event_loop_of_the_program() -> None:
+    """uvloop's handle of a call that is due already has no `when`, unlike asyncio's."""
+
+    async def many_failures() -> None:
+        transport = Script([*[no_answer()] * 40, (201, {})])
+        settings = BindSettings(binders=8, retry_initial_s=0.0, retry_max_s=0.0)
+        binding = Binding(transport, settings=settings)
+        task = asyncio.create_task(binding.binder.run())
+        for number in range(20):
+            binding.binder.put(bind(pod_manifest(f"p{number}")))
+        while len(binding.outcomes) < 20 and not task.done():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert set(map(type, binding.outcomes.values())) == {BindConfirmed}
+
+    run_event_loop(asyncio.wait_for(many_failures(), 30))
