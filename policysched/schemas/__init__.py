@@ -30,7 +30,7 @@ def findings(name: str, value: Any, text: str = "") -> list[str]:
 
 
 def misfits(name: str, value: Any, lines: "Lines | None" = None) -> list[tuple[list[Any], str]]:
-    """The same as paths (keys and indexes from the top) and words, for whoever knows the places of a text better. In the
+    """The same as paths (keys and indexes from the top) and messages, for callers that know the positions in the text. In the
     order of `lines` where these are given."""
     validator = jsonschema.Draft202012Validator(schema(name))
     errors = sorted(
