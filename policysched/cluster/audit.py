@@ -38,7 +38,7 @@ def find_cache_differences(
         if cache.active_pods.pods.get(uid) != counted.get(uid)
     ]
     for name in sorted(fresh_nodes.keys() | cache.nodes.keys()):
-        kept, fresh = cache.reported_node(name), fresh_nodes.get(name)
+        kept, fresh = cache.nodes.get(name), fresh_nodes.get(name)
         if kept != fresh:
             differences.append(f"node {name}: {_difference(kept, fresh)}")
     fresh_pods = {pod.pod.uid: pod for pod in pods if not pod.finished}

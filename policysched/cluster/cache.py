@@ -64,7 +64,6 @@ class ClusterCache:
         self.pod_sets = PodSets()
         self._nominations = Nominations()
         # Nodes as observed, and by how much their allocatable is reduced.
-        self._reduced_nodes: dict[NodeName, tuple[Node, Mapping[str, int]]] = {}
         self.ledger = Ledger()
         self.active_pods = PodIndex()
         self.ended_pods = PodIndex()  # pods that have finished or are terminating
@@ -183,28 +182,6 @@ class ClusterCache:
         observed earlier."""
         node = replace(node, objects={**node.objects, **self._node_objects.get(node.name, {})})
         node = self._node_storage.with_storage(node)
-        _, reduction = self._reduced_nodes.get(node.name, (node, None))
-        if reduction is not None:
-            self._reduced_nodes[node.name] = node, reduction
-            node = _with_reduced_allocatable(node, reduction)
-        return self._put_node(node)
-
-    def reduce_allocatable(self, name: NodeName, amounts: Mapping[str, int]) -> Events:
-        """Reduce the allocatable of the node by these amounts, until the next call."""
-        observed = self.reported_node(name)
-        if observed is None:
-            return _NO_EVENTS
-        if amounts:
-            self._reduced_nodes[name] = observed, dict(amounts)
-            return self._put_node(_with_reduced_allocatable(observed, amounts))
-        self._reduced_nodes.pop(name, None)
-        return self._put_node(observed)
-
-    def reported_node(self, name: NodeName) -> Node | None:
-        """The node as observed, without any reduction."""
-        return self._reduced_nodes[name][0] if name in self._reduced_nodes else self.nodes.get(name)
-
-    def _put_node(self, node: Node) -> Events:
         known = self.nodes.get(node.name)
         if known == node:
             return _NO_EVENTS
@@ -219,7 +196,6 @@ class ClusterCache:
 
     def drop_node(self, name: NodeName) -> Events:
         """Removing a node frees no room, but may remove a topology domain and the pods in it."""
-        self._reduced_nodes.pop(name, None)
         removed = self.nodes.pop(name, None)
         if removed is None:
             return _NO_EVENTS
@@ -241,7 +217,7 @@ class ClusterCache:
         return self._refresh_node_objects(name)
 
     def _refresh_node_objects(self, name: NodeName) -> Events:
-        observed = self.reported_node(name)
+        observed = self.nodes.get(name)
         return _NO_EVENTS if observed is None else self.put_node(replace(observed, objects={}))
 
     def put_csi_node(self, csi: CsiNode) -> Events:
@@ -264,7 +240,7 @@ class ClusterCache:
         )
 
     def _storage_changed(self, name: NodeName, events: Events) -> Events:
-        observed = self.reported_node(name)
+        observed = self.nodes.get(name)
         if observed is not None:
             self.put_node(replace(observed, csi=None, attachments=frozenset()))
         return events
@@ -367,13 +343,6 @@ class ClusterCache:
 
     def drop_budget(self, namespace: str, name: str) -> None:
         self.budgets.pop((namespace, name), None)
-
-
-def _with_reduced_allocatable(node: Node, reduction: Mapping[str, int]) -> Node:
-    left = {
-        resource: max(0, amount - reduction.get(resource, 0)) for resource, amount in node.allocatable.items()
-    }
-    return replace(node, allocatable=left)
 
 
 _UNSCHEDULED_UPDATE = ClusterEvent.UNSCHEDULED_POD_UPDATE

@@ -8,7 +8,7 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import Samples
 from policysched.evaluate import Evaluator, Plan
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.identifiers import PodUid
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
@@ -51,6 +51,7 @@ class SchedulerCore:
     pods: the pending pods of running policies by UID, until their bind is confirmed.
     queue, gangs: the order in which they are tried; binds: the binds without an answer.
     reports: the last event of each pending pod; records: decisions and counters.
+    capacity_holds: capacity that is held back after kubelets rejected pods, by node, as pods that would use it.
     commands: what the current call of `Scheduler.handle` or `decide` returns.
     """
 
@@ -73,6 +74,7 @@ class SchedulerCore:
         self.binds = InFlightBinds()
         self.reports = PendingReports(limits)
         self.records = DecisionRecords(limits.decisions_kept)
+        self.capacity_holds: dict[NodeName, tuple[Pod, ...]] = {}
         self.commands: list[Command] = []
 
     def plan(self, policy: str) -> Plan:

@@ -1,4 +1,4 @@
-"""Pods that a kubelet rejected, and the capacity of its node that is held back because of them.
+"""Pods that a kubelet rejected for lack of room, and the capacity of its node that is held back because of them.
 
 A rejected pod fails at once and frees its requests, so its node looks as empty as before, and the pod's replacement
 would go there and fail again. A kubelet can count less free capacity than the cache: a static pod without a mirror pod
@@ -9,33 +9,42 @@ yet, a pod of another scheduler, containers that still terminate. That differenc
       │          expired │ └──rejected again: held twice as long, ten minutes at most──┐
       └──forgotten── remembered ───────────────────────────────────────────────────────┘
 
-The hold expires, because its cause may never become visible. A pod that is rejected for another reason than capacity
-holds back its own requests, once for all pods of its owner, so that pods that no kubelet accepts cannot fill a cluster.
+The hold expires, because its cause may never become visible. It counts like a nominated pod of the rejected pod's
+priority (`core.capacity_holds`): pods of higher priority ignore it, as they would preempt. The rejections of one
+namespace hold back a bounded share of the nodes. Any other reason of a kubelet says nothing about room and holds
+nothing back: the pod's operating system, a sysctl, node affinity, a NUMA node.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from policysched.cluster.cache import ClusterCache
-from policysched.model.identifiers import NodeName
+from policysched.model.cluster_events import ClusterEvent
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
-from policysched.model.pod_status import KubeletRejection, ObservedPod
+from policysched.model.pod_status import KubeletRejection, ObservedPod, ResourceShortage
 from policysched.model.pods import Placement, Pod
 from policysched.scheduler.commands import Log
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.movable_heap import MovableHeap
 
+NAMESPACE_SHARE = 4
+"""The rejections of one namespace hold back at most one node in so many, but always one."""
+
 _PODS = "pods"
 _HoldKey = tuple[NodeName, str]
-"""A node, and the cause of the hold: a resource, or the owner of pods."""
+"""A node, and the cause of the hold: a resource, or words for a rejection that holds nothing back."""
 
 
 @dataclass(slots=True)
 class _CapacityHold:
-    """`amounts` by resource, empty after it expired; `repeat_count`: rejections in a row."""
+    """`amount` 0: nothing is held, or no longer. `repeat_count`: rejections in a row. `namespace` and `priority` are
+    those of the rejected pod; of several, the highest priority."""
 
-    amounts: dict[str, int] = field(default_factory=dict)
+    amount: int = 0
+    priority: int = 0
+    namespace: str = ""
     until_ns: int = 0
     repeat_count: int = 0
 
@@ -49,7 +58,7 @@ class KubeletRejections:
     @property
     def nodes_with_holds(self) -> list[NodeName]:
         """Nodes with capacity held back now."""
-        return [name for name, holds in self._holds.items() if any(hold.amounts for hold in holds.values())]
+        return list(self._core.capacity_holds)
 
     # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -60,15 +69,43 @@ class KubeletRejections:
         core = self._core
         if observed.pod.scheduler in core.policies.running:
             core.records.counters.count_kubelet_rejection(rejection.reason, observed.pod.scheduler)
-        node = core.cache.reported_node(held.node)
+        node = core.cache.nodes.get(held.node)
         if node is None:
             return
-        cause, amounts = self._capacity_to_hold(node, held.pod, rejection)
+        shortage = rejection.shortage
+        if shortage is None:
+            self._hold(
+                f"{rejection.reason} in {held.pod.namespace}", 0, observed.pod, node, rejection, now_ns
+            )
+        elif self._may_hold(held.pod.namespace, node.name):
+            hidden_amount = self._hidden_amount(node, held.pod, shortage)
+            self._hold(shortage.resource, hidden_amount, observed.pod, node, rejection, now_ns)
+        else:
+            self._hold(f"beyond the share of {held.pod.namespace}", 0, observed.pod, node, rejection, now_ns)
+
+    def _hold(
+        self, cause: str, amount: int, pod: Pod, node: Node, rejection: KubeletRejection, now_ns: int
+    ) -> None:
+        """`cause` is a resource where `amount` is not 0. The log has one line for each cause and time."""
         hold = self._holds.setdefault(node.name, {}).setdefault(cause, _CapacityHold())
+        hold.priority = max(pod.priority, hold.priority) if hold.amount else pod.priority
+        hold.namespace = pod.namespace
         if not hold.repeat_count or now_ns >= hold.until_ns:
             hold.repeat_count += 1
-            core.commands.append(_log_rejection(observed.pod, node, rejection, amounts, self._hold_ns(hold)))
-        hold.amounts, hold.until_ns = amounts, now_ns + self._hold_ns(hold)
+            self._core.commands.append(
+                Log(
+                    "warning",
+                    "a kubelet rejected a pod that was bound to its node",
+                    {
+                        "pod": pod.full_name,
+                        "node": node.name,
+                        "reason": rejection.reason,
+                        "held_back": f"{amount} of {cause}" if amount else "nothing",
+                        "for_s": self._hold_ns(hold) / SECOND_NS if amount else 0,
+                    },
+                )
+            )
+        hold.amount, hold.until_ns = amount, now_ns + self._hold_ns(hold)
         self._expiries.put((node.name, cause), hold.until_ns)
         self._apply(node.name, now_ns)
 
@@ -76,25 +113,23 @@ class KubeletRejections:
         """Another scheduler's pod is on the node: the capacity may have been held back for it."""
         changed = False
         for resource, hold in self._holds.get(node, {}).items():
-            if resource in hold.amounts:
-                changed |= _reduce(hold, resource, 1 if resource == _PODS else pod.requests.get(resource, 0))
+            changed |= _reduce(hold, 1 if resource == _PODS else pod.requests.get(resource, 0))
         if changed:
             self._apply(node, now_ns)
 
     def node_updated(self, node: Node, now_ns: int) -> None:
         """Called before the cache has the node: hold back less of what the node itself reports less of."""
-        before = self._core.cache.reported_node(node.name)
+        before = self._core.cache.nodes.get(node.name)
         if before is None:
             return
         changed = False
         for resource, hold in self._holds.get(node.name, {}).items():
-            if resource in hold.amounts:
-                smaller = before.allocatable.get(resource, 0) - node.allocatable.get(resource, 0)
-                changed |= _reduce(hold, resource, max(0, smaller))
+            changed |= _reduce(hold, before.allocatable.get(resource, 0) - node.allocatable.get(resource, 0))
         if changed:
             self._apply(node.name, now_ns)
 
     def node_deleted(self, name: NodeName) -> None:
+        self._core.capacity_holds.pop(name, None)
         for cause in self._holds.pop(name, {}):
             self._expiries.discard((name, cause))
 
@@ -107,8 +142,8 @@ class KubeletRejections:
             assert key is not None, "an expiry is due and the heap is empty"
             node, cause = key
             hold = self._holds[node][cause]
-            if hold.amounts:
-                hold.amounts = {}
+            if hold.amount:
+                hold.amount = 0
                 self._expiries.put(key, due_ns + self._hold_max_ns)
                 self._apply(node, now_ns)
                 continue
@@ -120,50 +155,58 @@ class KubeletRejections:
         return self._expiries.first_key()
 
     def check(self) -> Iterator[str]:
-        """One sentence for each node whose allocatable is not reduced by exactly what is held back."""
-        cache = self._core.cache
-        for name, node in cache.nodes.items():
-            reported, held = cache.reported_node(name), self._held_capacity(name)
-            assert reported is not None, f"{name} is in the cache and was never reported"
-            right = {
-                resource: max(0, amount - held.get(resource, 0))
-                for resource, amount in reported.allocatable.items()
-            }
-            if dict(node.allocatable) != right:
-                yield f"node {name} has allocatable {dict(node.allocatable)}, with {held} held back of {dict(reported.allocatable)}"
+        """One sentence for each node whose held capacity is not what evaluations count, or never expires."""
         for name, holds in self._holds.items():
             for cause in holds:
                 if (name, cause) not in self._expiries:
                     yield f"node {name} has a hold for {cause} without an expiry"
+        for name in self._holds.keys() | self._core.capacity_holds.keys():
+            counted, right = self._core.capacity_holds.get(name, ()), self._pods_of(name)
+            if counted != right:
+                yield f"node {name} has holds {right}, and {counted} are counted"
 
     # ── helpers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _capacity_to_hold(
-        self, node: Node, pod: Pod, rejection: KubeletRejection
-    ) -> tuple[str, dict[str, int]]:
-        if rejection.shortage is None:
-            owner = f"{pod.owner_kind} {pod.namespace}/{pod.owner_name}" if pod.owner_name else pod.full_name
-            return owner, {
-                **{resource: amount for resource, amount in pod.requests.items() if amount},
-                _PODS: 1,
-            }
-        resource, usage = rejection.shortage.resource, self._core.cache.ledger.usage(node.name)
+    def _may_hold(self, namespace: str, name: NodeName) -> bool:
+        nodes = {
+            node
+            for node, holds in self._holds.items()
+            if any(hold.amount and hold.namespace == namespace for hold in holds.values())
+        }
+        return name in nodes or len(nodes) < self._nodes_max
+
+    @property
+    def _nodes_max(self) -> int:
+        return max(1, len(self._core.cache.nodes) // NAMESPACE_SHARE)
+
+    def _hidden_amount(self, node: Node, pod: Pod, shortage: ResourceShortage) -> int:
+        """What the cache counts as free and the kubelet does not."""
+        resource, usage = shortage.resource, self._core.cache.ledger.usage(node.name)
         requested_amount = 1 if resource == _PODS else pod.requests.get(resource, 0)
         used = len(usage.pods) if resource == _PODS else usage.requested.get(resource, 0)
         # Without a number in the message, less than the pod's request is free.
-        free = max(0, requested_amount - 1) if rejection.shortage.free is None else rejection.shortage.free
-        hidden = node.allocatable.get(resource, 0) - used - free
-        return resource, {resource: hidden} if hidden > 0 else {}
+        free = max(0, requested_amount - 1 if shortage.free is None else shortage.free)
+        return max(0, node.allocatable.get(resource, 0) - used - free)
 
     def _apply(self, name: NodeName, now_ns: int) -> None:
-        self._core.queue.requeue(self._core.cache.reduce_allocatable(name, self._held_capacity(name)), now_ns)
+        core, before = self._core, self._core.capacity_holds.pop(name, ())
+        after = self._pods_of(name)
+        if after:
+            core.capacity_holds[name] = after
+        if before != after:
+            core.queue.requeue({ClusterEvent.ASSIGNED_POD_DELETE}, now_ns)
 
-    def _held_capacity(self, name: NodeName) -> dict[str, int]:
-        total: dict[str, int] = {}
-        for hold in self._holds.get(name, {}).values():
-            for resource, amount in hold.amounts.items():
-                total[resource] = total.get(resource, 0) + amount
-        return total
+    def _pods_of(self, name: NodeName) -> tuple[Pod, ...]:
+        """What is held back of the node as pods, for each priority at least one."""
+        amounts: dict[int, dict[str, int]] = {}
+        for resource, hold in sorted(self._holds.get(name, {}).items()):
+            if hold.amount:
+                amounts.setdefault(hold.priority, {})[resource] = hold.amount
+        pods: list[Pod] = []
+        for priority, requests in sorted(amounts.items()):
+            count = requests.pop(_PODS, 1)
+            pods += [_stand_in(name, priority, number, {} if number else requests) for number in range(count)]
+        return tuple(pods)
 
     def _hold_ns(self, hold: _CapacityHold) -> int:
         first_ns = round(self._core.limits.rejection_hold_s * SECOND_NS)
@@ -176,7 +219,7 @@ class KubeletRejections:
 
 def overcommits_node(cache: ClusterCache, placement: Placement) -> bool:
     """Whether this placement exceeds the allocatable of its node: another scheduler filled it at the same time."""
-    node, usage = cache.reported_node(placement.node), cache.ledger.usage(placement.node)
+    node, usage = cache.nodes.get(placement.node), cache.ledger.usage(placement.node)
     if node is None:
         return False
     for resource, requested_amount in {**placement.pod.requests, _PODS: 1}.items():
@@ -187,27 +230,47 @@ def overcommits_node(cache: ClusterCache, placement: Placement) -> bool:
     return False
 
 
-def _reduce(hold: _CapacityHold, resource: str, amount: int) -> bool:
-    if amount <= 0:
+def _reduce(hold: _CapacityHold, amount: int) -> bool:
+    """Hold so much less. False: nothing changes."""
+    if amount <= 0 or not hold.amount:
         return False
-    left = hold.amounts.pop(resource) - amount
-    if left > 0:
-        hold.amounts[resource] = left
+    hold.amount = max(0, hold.amount - amount)
     return True
 
 
-def _log_rejection(
-    pod: Pod, node: Node, rejection: KubeletRejection, amounts: dict[str, int], span_ns: int
-) -> Log:
-    held = ", ".join(f"{amount} of {resource}" for resource, amount in sorted(amounts.items()))
-    return Log(
-        "warning",
-        "a kubelet rejected a pod that was bound to its node",
-        {
-            "pod": pod.full_name,
-            "node": node.name,
-            "reason": rejection.reason,
-            "held_back": held or "nothing",
-            "for_s": span_ns / SECOND_NS if amounts else 0,
-        },
+def _stand_in(node: NodeName, priority: int, number: int, requests: dict[str, int]) -> Pod:
+    """A pod in no namespace and without labels, so that no selector of a namespace matches it."""
+    name = f"capacity-hold/{node}/{priority}/{number}"
+    return Pod(
+        uid=PodUid(name),
+        name=name,
+        namespace="",
+        labels={},
+        annotations={},
+        scheduler="",
+        priority=priority,
+        preemption_policy="Never",
+        created_ns=0,
+        deadline_ns=None,
+        owner_api="",
+        owner_kind="",
+        owner_name="",
+        service_account="",
+        requests=requests,
+        limits={},
+        scoring_requests=(0, 0),
+        scoring_requests_placed=(0, 0),
+        qos=0,
+        node_selector={},
+        affinity=None,
+        tolerations=(),
+        host_ports=(),
+        images=(),
+        image_volumes=(),
+        gates=(),
+        pod_affinity=None,
+        spread=(),
+        terminating=False,
+        required_features=frozenset(),
+        uncovered=(),
     )

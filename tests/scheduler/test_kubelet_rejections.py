@@ -1,6 +1,7 @@
 """Pods that the kubelet rejects: how much capacity is held back, and for how long."""
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -37,11 +38,12 @@ def bounce(rig: Rig, one: Pod, *, used: int = 3500, capacity: int = 4000) -> Obs
 
 
 def held_back(rig: Rig, name: str = "a") -> dict[str, int]:
-    cache = rig.scheduler.cache
-    shown, counted = cache.reported_node(NodeName(name)), cache.nodes[NodeName(name)]
-    assert shown is not None
-    left = {one: amount - counted.allocatable[one] for one, amount in shown.allocatable.items()}
-    return {one: amount for one, amount in left.items() if amount}
+    """What evaluations count as used there, without the pod slot that every hold takes."""
+    holds = rig.scheduler._core.capacity_holds.get(NodeName(name), ())
+    total = Counter({"pods": len(holds) - 1}) if len(holds) > 1 else Counter()
+    for hold in holds:
+        total.update(hold.requests)
+    return dict(total)
 
 
 def test_the_replacement_of_a_rejected_pod_goes_to_another_node() -> None:
@@ -167,17 +169,129 @@ def test_a_node_without_free_pod_slots_is_held_back_by_pod_count() -> None:
     assert rig.pending_message("job-2") == "0/1 nodes are available: 1 Too many pods."
 
 
-def test_another_reason_holds_the_requests_of_the_pod_once_per_owner() -> None:
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "PodOSNotSupported",
+        "PodOSSelectorNodeLabelDoesNotMatch",
+        "NodeAffinity",
+        "TaintToleration",
+        "SysctlForbidden",
+        "AppArmor",
+        "SupplementalGroupsPolicyNotSupported",
+        "PodLevelResourcesNotSupported",
+        "PodFeatureUnsupported",
+        "TopologyAffinityError",
+        "SMTAlignmentError",
+        "EmptyPodSharedPoolError",
+        "VolumeAttachmentLimitExceeded",
+        "UnexpectedAdmissionError",
+        "InvalidNodeInfo",
+        "NodeShutdown",
+        "Evicted",
+    ],
+)
+def test_a_reason_that_says_nothing_about_room_holds_nothing_back(reason: str) -> None:
     rig = Rig(FIT, node("a"))
 
     for number in (1, 2, 3):
-        bad = replace(job(number), owner_kind="ReplicaSet", owner_name="bad")
-        rig.observe(bad)
+        rig.observe(job(number, cpu="4"))
         rig.settle()
         rig.confirm_binds()
-        rig.observe(rejected(bad, "a", "SysctlForbidden", "forbidden sysctl"))
+        rig.observe(rejected(job(number, cpu="4"), "a", reason, "for that reason"))
 
-    assert held_back(rig) == {"cpu": 1000, "pods": 1}
+    assert held_back(rig) == {}
+    assert rig.scheduler.nodes_with_capacity_holds == []
+    assert rig.scheduler.counters.kubelet_rejections == {(reason, "test"): 3}
+    logs = [log for log in rig.of(c.Log) if log.fields.get("reason") == reason]
+    assert [(log.fields["held_back"], log.fields["for_s"]) for log in logs] == [("nothing", 0)]
+
+
+def test_bare_pods_of_a_wrong_operating_system_leave_the_cluster_to_others() -> None:
+    """The whole way: as many large pods as nodes, each rejected, then a pod of another namespace."""
+    names = ("a", "b", "c", "d")
+    rig = Rig(FIT, *[node(name, cpu="8") for name in names])
+    for number in range(len(names)):
+        rig.observe(job(number, cpu="7900m", namespace="tenant"))
+        rig.settle()
+        rig.confirm_binds()
+    for number in range(len(names)):
+        windows = job(number, cpu="7900m", namespace="tenant")
+        on = rig.placements()[windows.name]
+        rig.observe(rejected(windows, on, "PodOSNotSupported", "the OS field doesn't match node OS"))
+
+    rig.observe(job(9, cpu="7900m"))
+    rig.settle()
+
+    assert "job-9" in rig.placements()
+
+
+def test_a_hold_does_not_bind_pods_of_higher_priority() -> None:
+    rig = Rig(FIT, node("a"), job(1))
+    bounce(rig, job(1))
+
+    rig.observe(job(2), job(3, priority=2_000_001_000))
+    rig.settle()
+
+    assert rig.placements() == {"job-1": "a", "job-3": "a"}
+
+
+def test_a_rejected_pod_of_high_priority_holds_for_all_below_and_beside_it() -> None:
+    rig = Rig(FIT, node("a"), job(1, priority=100))
+    bounce(rig, job(1, priority=100))
+
+    rig.observe(job(2), job(3, priority=100), job(4, priority=101))
+    rig.settle()
+
+    assert rig.placements() == {"job-1": "a", "job-4": "a"}
+
+
+def test_a_pod_of_higher_priority_is_not_parked_with_the_pods_that_a_hold_stops() -> None:
+    """They have the same equivalence key but for the priority."""
+    rig = Rig(FIT, node("a"), job(1))
+    bounce(rig, job(1))
+    rig.observe(*[job(number) for number in range(2, 6)])
+    rig.settle()
+
+    rig.observe(job(6, priority=1))
+    rig.settle()
+
+    assert rig.placements() == {"job-1": "a", "job-6": "a"}
+
+
+def reject_on_every_node(rig: Rig, numbers: range, namespace: str) -> None:
+    """Each pod takes most of its node, whose kubelet has nothing left."""
+    for number in numbers:
+        rig.observe(job(number, cpu="3", namespace=namespace))
+        bounce(rig, job(number, cpu="3", namespace=namespace), used=4000)
+
+
+def test_the_rejections_of_one_namespace_hold_back_at_most_a_quarter_of_the_nodes() -> None:
+    rig = Rig(FIT, *[node(f"n{number}") for number in range(8)])
+
+    reject_on_every_node(rig, range(8), "tenant")
+    held_by_one = set(rig.scheduler.nodes_with_capacity_holds)
+    assert len(held_by_one) == 2, held_by_one
+    reject_on_every_node(rig, range(8, 14), "other")
+
+    assert held_by_one < set(rig.scheduler.nodes_with_capacity_holds)
+    assert len(rig.scheduler.nodes_with_capacity_holds) == 4
+
+
+def test_without_the_bound_one_namespace_holds_back_every_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug of the test before."""
+    monkeypatch.setattr(KubeletRejections, "_may_hold", lambda *_: True)
+
+    with pytest.raises(AssertionError):
+        test_the_rejections_of_one_namespace_hold_back_at_most_a_quarter_of_the_nodes()
+
+
+def test_a_kubelet_that_counts_more_than_its_node_has_holds_back_what_is_free() -> None:
+    rig = Rig(FIT, node("a"), job(1))
+
+    bounce(rig, job(1), used=9_000_000)
+
+    assert held_back(rig) == {"cpu": 4000}
 
 
 def test_deleting_a_node_removes_its_held_capacity() -> None:
@@ -205,7 +319,7 @@ def test_without_held_capacity_the_next_pod_goes_to_the_same_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The planted bug of the first test."""
-    monkeypatch.setattr(KubeletRejections, "_held_capacity", lambda *_: {})
+    monkeypatch.setattr(KubeletRejections, "_pods_of", lambda *_: ())
 
     with pytest.raises(AssertionError, match="job-2"):
         test_the_replacement_of_a_rejected_pod_goes_to_another_node()

@@ -59,7 +59,7 @@ class OracleChecker:
     ) -> Verdict:
         verdict = self._evaluate(plan, pod, overlay=overlay, **asked)
         self._now_ns = asked["now_ns"]
-        nominated = self._core.cache.nominated
+        nominated = {*self._core.cache.nominated, *self._capacity_holds()}
         self._nominated_placements[pod.uid] = [
             (other, node) for other, node in (overlay.placements if overlay else ()) if other.uid in nominated
         ]
@@ -72,6 +72,9 @@ class OracleChecker:
             if said.selected is not None:
                 self._last_agreed = (pod.uid, said.selected)
         return verdict
+
+    def _capacity_holds(self) -> set[PodUid]:
+        return {hold.uid for holds in self._core.capacity_holds.values() for hold in holds}
 
     def _compare(self, pod: Pod, verdict: Verdict, said: PlacementExplanation) -> None:
         if (verdict.pod_refusal is None) != (said.pod_refusal is None):

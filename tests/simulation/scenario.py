@@ -114,7 +114,10 @@ class Scenario(World):
 
     def pod(self, name: str, **more: Any) -> None:
         urgent = {"spec": {"priorityClassName": "system-node-critical"}} if more.pop("urgent", False) else {}
+        system = more.pop("os", None)
         manifest = pod_manifest(name, **{"scheduler": "beta", **urgent, **more})
+        if system is not None:
+            manifest["spec"]["os"] = {"name": system}
         del manifest["metadata"]["uid"], manifest["status"], manifest["spec"]["priority"]
         self.local.create("pods", "default", manifest)
 

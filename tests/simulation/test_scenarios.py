@@ -128,7 +128,7 @@ def test_a_node_with_a_hidden_pod_gets_few_pods_until_the_pod_is_visible() -> No
 
 
 def test_without_capacity_holds_every_new_pod_goes_to_the_full_node() -> None:
-    with patch.object(KubeletRejections, "_held_capacity", lambda *_: {}):
+    with patch.object(KubeletRejections, "_pods_of", lambda *_: ()):
         world = play(_a_job_beside_a_hidden_pod)
 
     assert rejection_count(world) > 100
@@ -150,6 +150,36 @@ def test_after_a_kubelet_rejection_pods_go_to_nodes_with_room() -> None:
     world = play(script)
 
     assert world.nodes_by_pod() == {"job-0": "a", "job-1": "b", "job-2": "b"}
+    assert world.problems == []
+
+
+def test_pods_that_no_kubelet_accepts_do_not_close_the_cluster() -> None:
+    """Bare pods of one tenant for Windows, each as large as a node; then a critical pod and a plain one elsewhere."""
+
+    async def script(world: Scenario) -> None:
+        world.policies(beta=BETA)
+        for name in ("a", "b", "c", "d"):
+            world.node(name, cpu="8")
+        world.start("leader")
+        for number in range(4):
+            world.pod(f"windows-{number}", cpu="7900m", os="windows")
+        await world.until(
+            lambda: (
+                sum(pod["status"].get("reason") == "PodOSNotSupported" for pod in world.local.list("pods"))
+                == 4
+            ),
+            "the rejections",
+        )
+        world.pod("critical", cpu="7900m", urgent=True)
+        world.pod("plain", cpu="7900m")
+        await world.until(
+            lambda: world.nodes_by_pod()["critical"] and world.nodes_by_pod()["plain"],
+            "the binds",
+            within_s=5.0,
+        )
+
+    world = play(script)
+
     assert world.problems == []
 
 

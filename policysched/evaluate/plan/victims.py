@@ -45,8 +45,8 @@ class CompiledVictims:
                 )
 
     def key(self, context: EvalContext) -> Hashable:
-        """Pods with equal keys may evict the same pods."""
-        if self.mode == "never":
-            return None
+        """Pods with equal keys may evict the same pods, and the same nominated pods take room from them."""
         pod = context.pod
+        if self.mode == "never":
+            return pod.priority
         return pod.priority, pod.preemption_policy, tuple([read(context) for read in self._reads])

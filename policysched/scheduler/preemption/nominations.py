@@ -12,7 +12,7 @@ from policysched.scheduler.core import SchedulerCore
 def competing_nominations(
     core: SchedulerCore, pod: Pod, excluding: Collection[PodUid] = ()
 ) -> list[tuple[Pod, NodeName]]:
-    """Nominated pods of equal or higher priority, with their nodes.
+    """Nominated pods of equal or higher priority, with their nodes, and such capacity holds.
 
     `excluding`: UIDs to leave out, such as the other members of the pod's gang.
     """
@@ -23,6 +23,8 @@ def competing_nominations(
         if observed.pod.priority >= pod.priority and _still_nominated(core, observed):
             assert observed.nominated_node is not None, f"{observed.pod.full_name} is nominated to no node"
             nominations.append((observed.pod, observed.nominated_node))
+    for node, holds in core.capacity_holds.items():
+        nominations += [(hold, node) for hold in holds if hold.priority >= pod.priority]
     return nominations
 
 
