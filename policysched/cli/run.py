@@ -67,7 +67,7 @@ def run(
       policysched run --config settings.yaml --log-format json
 
     Exit codes: 0 stopped by SIGTERM; 1 lost the Lease; 2 wrong settings; 3 no usable policy; 4 the
-    clock was set back by more than a minute.
+    clock was set by more than a minute.
     """
     flags: dict[str, Any] = {
         "kubeconfig": kubeconfig,

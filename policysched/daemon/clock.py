@@ -1,10 +1,11 @@
-"""The clock that decisions use: the wall clock, but it never goes back.
+"""The clock that decisions use: wall time, but it neither goes back nor jumps.
 
 Backoff, gang deadlines and the age of samples are differences of its times. A wall clock that is set back by an hour
-would leave pods in backoff, and samples fresh, for that hour. A small step back is therefore absorbed: the clock runs at
-half speed until the wall clock has caught up. After a large one (a machine that booted with a wrong clock) no time in
-memory is comparable any more, and the process exits cleanly to be restarted. A step forward is followed at once: the
-time may really have passed, as in a virtual machine that was suspended.
+would leave pods in backoff, and samples fresh, for that hour; one that is set forward would end every gang's wait at
+once. A small step is therefore absorbed: the clock runs at half speed, or an eighth faster, until it agrees with the
+wall clock. After a large one (a machine that booted with a wrong clock, a virtual machine that was paused) no time in
+memory is comparable any more, and the process exits cleanly to be restarted. Time that a suspended machine counts as
+uptime has really passed, and is no step.
 """
 
 import asyncio
@@ -15,10 +16,22 @@ from threading import Lock
 
 log = logging.getLogger(__name__)
 
-SET_BACK_MAX_S = 60.0
-"""The largest step back that is absorbed; that takes twice its length."""
+STEP_MAX_S = 60.0
+"""The largest step that is absorbed: back in twice its length, forward in eight times."""
 
 CHECK_INTERVAL_S = 1.0
+
+
+def uptime_ns() -> int:
+    """A monotonic clock that also counts the time that the machine was suspended, where there is one."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) if _HAS_BOOT_TIME else time.monotonic_ns()
+
+
+def uptime_s() -> float:
+    return uptime_ns() / 1e9
+
+
+_HAS_BOOT_TIME = hasattr(time, "CLOCK_BOOTTIME")
 
 
 class SteadyClock:
@@ -27,7 +40,7 @@ class SteadyClock:
     def __init__(
         self,
         wall_ns: Callable[[], int] = time.time_ns,
-        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        monotonic_ns: Callable[[], int] = uptime_ns,
     ) -> None:
         self._wall_ns = wall_ns
         self._monotonic_ns = monotonic_ns
@@ -39,29 +52,31 @@ class SteadyClock:
         """Nanoseconds since 1970."""
         with self._lock:
             wall_ns, monotonic_ns = self._wall_ns(), self._monotonic_ns()
-            slow_ns = self._last_ns + (monotonic_ns - self._last_monotonic_ns) // 2
-            self._last_ns, self._last_monotonic_ns = max(wall_ns, slow_ns), monotonic_ns
+            elapsed_ns = monotonic_ns - self._last_monotonic_ns
+            fastest_ns = self._last_ns + elapsed_ns + (elapsed_ns >> 3)
+            self._last_ns = max(min(wall_ns, fastest_ns), self._last_ns + (elapsed_ns >> 1))
+            self._last_monotonic_ns = monotonic_ns
             return self._last_ns
 
     def offset_s(self) -> float:
-        """How far it is ahead of the wall clock, in seconds; 0 unless the wall clock was set back."""
-        return max(0.0, (self.now_ns() - self._wall_ns()) / 1e9)
+        """How far it is ahead of the wall clock, in seconds: positive after a step back, negative after one forward."""
+        return (self.now_ns() - self._wall_ns()) / 1e9
 
 
-async def wait_until_set_back(clock: SteadyClock) -> float:
-    """Returns once the wall clock was set back by more than can be absorbed: by how many seconds."""
+async def wait_until_stepped(clock: SteadyClock) -> float:
+    """Returns once the wall clock was set by more than can be absorbed: by how many seconds, negative if back."""
     warned = False
-    while (ahead_s := clock.offset_s()) <= SET_BACK_MAX_S:
+    while abs(step_s := -clock.offset_s()) <= STEP_MAX_S:
         # An adjustment of a second or less is what time daemons do.
-        if ahead_s > 1.0 and not warned:
+        if abs(step_s) > 1.0 and not warned:
             log.warning(
-                "the wall clock was set back; the scheduler's clock runs at half speed until the wall clock has caught up",
-                extra={"by_s": round(ahead_s, 1)},
+                "the wall clock was set; the scheduler's clock runs slower or faster until both agree",
+                extra={"by_s": round(step_s, 1)},
             )
-        warned = ahead_s > 1.0
+        warned = abs(step_s) > 1.0
         await asyncio.sleep(CHECK_INTERVAL_S)
     log.error(
-        "the wall clock was set back too far; exiting so that the process is restarted",
-        extra={"by_s": round(ahead_s, 1)},
+        "the wall clock was set too far; exiting so that the process is restarted",
+        extra={"by_s": round(step_s, 1)},
     )
-    return ahead_s
+    return step_s

@@ -14,7 +14,7 @@ from typing import Any
 from policysched import __version__
 from policysched.config.settings import NamespacedName
 from policysched.config.source_settings import redact_secrets
-from policysched.daemon.clock import SteadyClock, wait_until_set_back
+from policysched.daemon.clock import SteadyClock, wait_until_stepped
 from policysched.daemon.compiling import WorkerCompiler
 from policysched.daemon.event_loop import run_event_loop
 from policysched.daemon.sample_sources import make_sources
@@ -33,7 +33,7 @@ from policysched.serve.tls import ServerTls
 log = logging.getLogger(__name__)
 
 STUCK_TIMEOUT_S = 60.0
-EXIT_CLOCK_SET_BACK = 4
+EXIT_CLOCK_STEPPED = 4
 """The same exit code as of `policysched run`."""
 
 
@@ -92,20 +92,20 @@ async def _run(settings: ExtenderSettings) -> int:
         work = [asyncio.create_task(app.run(), name="app")]
         if tls is not None:
             work.append(asyncio.create_task(tls.watch_files(), name="certificate"))
-        return await _until_stopped(work, stopping, asyncio.create_task(wait_until_set_back(clock)))
+        return await _until_stopped(work, stopping, asyncio.create_task(wait_until_stepped(clock)))
 
 
 async def _until_stopped(
-    work: list[asyncio.Task[None]], stopping: asyncio.Event, set_back: asyncio.Task[float]
+    work: list[asyncio.Task[None]], stopping: asyncio.Event, stepped: asyncio.Task[float]
 ) -> int:
     stop: asyncio.Task[Any] = asyncio.create_task(stopping.wait(), name="stop")
     try:
-        await asyncio.wait((*work, stop, set_back), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((*work, stop, stepped), return_when=asyncio.FIRST_COMPLETED)
         for task in work:
             if task.done():
                 task.result()
         log.info("stopping")
-        return EXIT_CLOCK_SET_BACK if set_back.done() else 0
+        return EXIT_CLOCK_STEPPED if stepped.done() else 0
     except NothingToRun as error:
         log.error(
             "no policy to run: neither a valid one nor a last known good one; exiting",
@@ -113,10 +113,10 @@ async def _until_stopped(
         )
         return 3
     finally:
-        for task in (*work, stop, set_back):
+        for task in (*work, stop, stepped):
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*work, stop, set_back, return_exceptions=True)
+            await asyncio.gather(*work, stop, stepped, return_exceptions=True)
 
 
 async def _serve(

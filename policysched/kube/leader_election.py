@@ -8,6 +8,12 @@ Wall clocks of two processes are never compared. Another holder's lease expires 
 we saw it change; our own counts from before the renewal was sent. So a leader stops (10 s) before another process may
 start (15 s), whatever the server does.
 
+A process can also stand still: stopped, starved, or in a virtual machine that is paused or suspended. `may_write` is
+therefore asked again when a request is written to its connection. It needs a lease that is valid on a clock that counts
+suspended time, and a tick of this module within `STALL_S`, on that clock and on the wall clock: of a pause that stops
+both clocks of a virtual machine only the wall clock tells, once it is set. After a stall nothing is written until the
+Lease has been renewed, which the server refuses if another process has held it since.
+
 A new leader does not decide at once. The previous one may have sent a bind just before it died, and the server may act
 on it for `SERVER_TIMEOUT_S`; until then the cluster can still change. The wait is skipped only if that is impossible:
 the last holder recorded on the lease that it stopped without a bind in flight, or a lease that has existed for a while
@@ -37,6 +43,10 @@ _FAILED_RENEWAL_SPEEDUP = 4.0
 that answers only sometimes does not cost the leadership."""
 _ATTEMPT_MIN_S = 0.001
 """No response arrives faster. A wait shorter than the clock's resolution could end without the clock moving, and repeat for ever."""
+
+TICK_S = 1.0
+STALL_S = 4.0
+"""A leader that has not run for this long renews the lease before anything is written."""
 
 NEVER_HELD_AGE_S = 60.0
 """A lease older than this that was never held: no holder of an earlier lease of that name can still be active."""
@@ -74,10 +84,11 @@ class _ObservedLease:
 
 
 class LeaderElector:
-    """`run` ends only as LOST. `leads` and `may_decide` are safe from any thread: they compare a clock with a number, so
-    they are right even while the elector's event loop is blocked.
+    """`run` ends only as LOST. `leads`, `may_write` and `may_decide` are safe from any thread: they compare clocks with
+    numbers, so they are right even while the elector's event loop is blocked.
 
-    Decisions use `monotonic_s`; `now_ns` is the wall clock, used only for times written to the lease.
+    Decisions use `monotonic_s`, which should count the time that the machine is suspended; `now_ns` is the wall clock, used
+    for times written to the lease, and to notice a stall.
     """
 
     def __init__(
@@ -103,6 +114,8 @@ class LeaderElector:
         self._decides_from_s = float("inf")
         self._written_lease: Json | None = None
         self._unanswered_renewals_s: dict[str, float] = {}  # by renewTime: when it was sent
+        self._ticked_s, self._ticked_wall_ns = float("-inf"), 0
+        self._stalled = asyncio.Event()
         self.status = LeadershipStatus.FOLLOWING
         self.holder = ""
 
@@ -118,10 +131,13 @@ class LeaderElector:
         """Whether a request sent now is still covered by the lease."""
         return self._monotonic_s() < self._leads_until_s
 
+    def may_write(self) -> bool:
+        """Whether a request may leave now: leading, and this process has not stood still since the lease was renewed."""
+        return self.leads() and self._since_tick_s() < STALL_S
+
     def may_decide(self) -> bool:
-        """Leading, and no request of a previous leader can still change the cluster."""
-        now_s = self._monotonic_s()
-        return self._decides_from_s <= now_s < self._leads_until_s
+        """As `may_write`, and no request of a previous leader can still change the cluster."""
+        return self._decides_from_s <= self._monotonic_s() and self.may_write()
 
     def decides_in_s(self) -> float:
         """Seconds until `may_decide` can become true; infinite while following."""
@@ -236,6 +252,7 @@ class LeaderElector:
     def _acquired(self, sent_s: float, *, handover_wait_s: float) -> None:
         self.holder = self._identity
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
+        self._tick()
         self._decides_from_s = self._monotonic_s() + handover_wait_s
         log.info(
             "acquired the lease; leading", extra={"lease": self._name, "first_decision_in_s": handover_wait_s}
@@ -245,13 +262,56 @@ class LeaderElector:
     # ── leading ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _renew_until_lost(self) -> None:
+        watching = asyncio.create_task(self._watch_for_stalls())
+        try:
+            await self._renew_until_deadline()
+        finally:
+            watching.cancel()
+        self._leads_until_s = float("-inf")
+        log.error("lost the lease", extra={"lease": self._name, "holder": self.holder})
+        self._set_status(LeadershipStatus.LOST)
+
+    def _tick(self) -> None:
+        self._ticked_s, self._ticked_wall_ns = self._monotonic_s(), self._now_ns()
+
+    def _since_tick_s(self) -> float:
+        return max(self._monotonic_s() - self._ticked_s, (self._now_ns() - self._ticked_wall_ns) / 1e9)
+
+    async def _watch_for_stalls(self) -> None:
+        """Ticks while the process runs. After a stall only a renewal that was sent since makes it tick again."""
+        warned = False
+        while True:
+            await asyncio.sleep(TICK_S)
+            stalled_s = self._since_tick_s()
+            if stalled_s < STALL_S:
+                self._tick()
+                warned = False
+                continue
+            if not warned:
+                log.warning(
+                    "this process stood still; nothing is sent until the lease is renewed",
+                    extra={"lease": self._name, "for_s": round(stalled_s, 1)},
+                )
+            warned = True
+            self._stalled.set()
+
+    async def _sleep_until_renewal(self, delay_s: float) -> None:
+        """Renew at once after a stall, but not again until the next time."""
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._stalled.wait()
+                self._stalled.clear()
+        except TimeoutError:
+            return
+
+    async def _renew_until_deadline(self) -> None:
         failing = False
         while True:
             left_s = self._leads_until_s - self._monotonic_s()
             if left_s < _ATTEMPT_MIN_S:
                 break
             retry_s = self._settings.retry_s / _FAILED_RENEWAL_SPEEDUP if failing else self._settings.retry_s
-            await asyncio.sleep(min(retry_s, left_s))
+            await self._sleep_until_renewal(min(retry_s, left_s))
             try:
                 async with asyncio.timeout(max(0.0, self._leads_until_s - self._monotonic_s())):
                     if not await self._renew():
@@ -265,9 +325,6 @@ class LeaderElector:
                 failing = True
             except TimeoutError:
                 failing = True  # lost, unless a read has shown meanwhile that an earlier renewal arrived
-        self._leads_until_s = float("-inf")
-        log.error("lost the lease", extra={"lease": self._name, "holder": self.holder})
-        self._set_status(LeadershipStatus.LOST)
 
     async def _renew(self) -> bool:
         """False if another process holds the lease, or it was deleted: then any process may create it at any time. The last
@@ -308,12 +365,14 @@ class LeaderElector:
     async def _write_renewal(self, lease: Json) -> None:
         spec = lease["spec"]
         lease = {**lease, "spec": self._spec(spec, transitions=int(spec.get("leaseTransitions") or 0))}
-        sent_s, renew_time = self._monotonic_s(), lease["spec"]["renewTime"]
+        sent_s, sent_wall_ns, renew_time = self._monotonic_s(), self._now_ns(), lease["spec"]["renewTime"]
         if renew_time != spec.get("renewTime"):  # else it is indistinguishable from the previous renewal
             self._unanswered_renewals_s[renew_time] = sent_s
         await self._replace(lease)
         self._unanswered_renewals_s.clear()
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
+        if sent_s > self._ticked_s or sent_wall_ns > self._ticked_wall_ns:
+            self._ticked_s, self._ticked_wall_ns = sent_s, sent_wall_ns
 
     # ── the Lease on the wire ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -15,14 +15,15 @@ from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 
 
 class Leadership(Protocol):
-    """`start` begins the election and calls `changed` on the caller's loop with each new status. `leads` and `may_decide`
-    are current at any time, without waiting for a call."""
+    """`start` begins the election and calls `changed` on the caller's loop with each new status. `leads`, `may_write` and
+    `may_decide` are current at any time, without waiting for a call."""
 
     @property
     def status(self) -> LeadershipStatus: ...
     @property
     def holder(self) -> str: ...
     def leads(self) -> bool: ...
+    def may_write(self) -> bool: ...
     def may_decide(self) -> bool: ...
     def decides_in_s(self) -> float: ...
     async def start(self, changed: Callable[[LeadershipStatus], None]) -> None: ...
@@ -36,6 +37,9 @@ class NoLeaderElection:
     holder = ""
 
     def leads(self) -> bool:
+        return True
+
+    def may_write(self) -> bool:
         return True
 
     def may_decide(self) -> bool:
@@ -68,6 +72,9 @@ class InLoopLeaderElection:
 
     def leads(self) -> bool:
         return self._elector.leads()
+
+    def may_write(self) -> bool:
+        return self._elector.may_write()
 
     def may_decide(self) -> bool:
         return self._elector.may_decide()
@@ -119,6 +126,9 @@ class ThreadedLeaderElection:
 
     def leads(self) -> bool:
         return self._elector is not None and self._elector.leads()
+
+    def may_write(self) -> bool:
+        return self._elector is not None and self._elector.may_write()
 
     def may_decide(self) -> bool:
         return self._elector is not None and self._elector.may_decide()

@@ -17,7 +17,7 @@ import aiohttp
 
 from policysched import __version__
 from policysched.config.settings import Settings
-from policysched.daemon.clock import SteadyClock, wait_until_set_back
+from policysched.daemon.clock import SteadyClock, uptime_s, wait_until_stepped
 from policysched.daemon.compiling import WorkerCompiler
 from policysched.daemon.event_loop import run_event_loop
 from policysched.daemon.sample_sources import make_sources
@@ -128,8 +128,8 @@ async def _tune_gc_when_synced(app: SchedulerApp) -> None:
 
 
 async def _watch_clock(clock: SteadyClock, app: SchedulerApp) -> None:
-    await wait_until_set_back(clock)
-    app.request_stop(ExitReason.CLOCK_SET_BACK)
+    await wait_until_stepped(clock)
+    app.request_stop(ExitReason.CLOCK_STEPPED)
 
 
 async def _connect_extenders(settings: Settings, stack: AsyncExitStack) -> dict[str, ExtenderClient]:
@@ -156,7 +156,7 @@ def _make_leadership(settings: Settings, connection: ConnectionSettings, identit
                 ApiClient(session),
                 lease,
                 identity=identity,
-                monotonic_s=time.monotonic,
+                monotonic_s=uptime_s,
                 now_ns=time.time_ns,
                 random=random.Random(f"{identity}/lease"),
             )
@@ -226,7 +226,7 @@ def _exit_code(outcome: ExitReason) -> int:
     match outcome:
         case ExitReason.STOPPED:
             return 0
-        case ExitReason.CLOCK_SET_BACK:
+        case ExitReason.CLOCK_STEPPED:
             pass  # already logged
         case ExitReason.LOST_LEASE:
             log.error("lost leadership; exiting so that the process is restarted")

@@ -87,7 +87,7 @@ class ExitReason(Enum):
     STOPPED = 0
     LOST_LEASE = 1
     NOTHING_TO_RUN = 3
-    CLOCK_SET_BACK = 4
+    CLOCK_STEPPED = 4
 
 
 class SchedulerApp:
@@ -103,7 +103,7 @@ class SchedulerApp:
             source_name_of=runtime.samples.source_name_for,
         )
         self.connectivity = Connectivity(runtime.monotonic_s)
-        api = ApiClient(runtime.transport)
+        api = ApiClient(runtime.transport, may_write=runtime.leadership.may_write)
         self._reflector_set = ReflectorSet(
             api,
             self.post,
@@ -260,7 +260,7 @@ class SchedulerApp:
         try:
             await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
             self._raise_task_errors([*tasks, deciding])
-            if self._exit_reason in (ExitReason.STOPPED, ExitReason.CLOCK_SET_BACK):
+            if self._exit_reason in (ExitReason.STOPPED, ExitReason.CLOCK_STEPPED):
                 await self._drain()
             return self.binder.in_flight
         finally:

@@ -9,7 +9,13 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
-from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
+from policysched.kube.client.transport import (
+    ApiRequest,
+    ApiResponse,
+    ApiStream,
+    RequestNotSent,
+    TransportError,
+)
 from policysched.sandbox.apiserver.requests import ServerRequest
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.watch import WatchSubscription
@@ -37,6 +43,8 @@ class MemoryTransport:
     async def request(self, request: ApiRequest) -> ApiResponse:
         """Send a request. Raises `TransportError` if a fault leaves the client without a response."""
         self._check_reachable(request)
+        if request.may_write is not None and not request.may_write():
+            raise RequestNotSent(request)
         if self._faults is None:
             await asyncio.sleep(0)
             return self._handle(request)

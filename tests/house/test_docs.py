@@ -18,7 +18,7 @@ from policysched.config.layers import BadSettings
 from policysched.config.settings import read_settings
 from policysched.daemon.compiling import compile_inline
 from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime
-from policysched.extender.program import EXIT_CLOCK_SET_BACK
+from policysched.extender.program import EXIT_CLOCK_STEPPED
 from policysched.extender.settings import read_extender_settings
 from policysched.extender.telemetry import ExtenderTelemetry
 from policysched.lang.check import check_text
@@ -205,7 +205,7 @@ def test_the_page_lists_the_exit_codes_of_the_scheduler() -> None:
     listed = [int(code) for code in re.findall(r"^\| (\d+) \|", table, flags=re.MULTILINE)]
 
     assert listed == sorted({exit_reason.value for exit_reason in ExitReason} | {CommandError.exit_code})
-    assert ExitReason.CLOCK_SET_BACK.value == EXIT_CLOCK_SET_BACK
+    assert ExitReason.CLOCK_STEPPED.value == EXIT_CLOCK_STEPPED
 
 
 def test_the_pages_list_the_metrics_of_the_extender() -> None:

@@ -12,7 +12,7 @@ import pytest
 from policysched.daemon.event_loop import run_event_loop
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport
+from policysched.kube.client.transport import ApiRequest, ApiResponse, RequestNotSent, Transport
 from policysched.kube.write import bind as bind_module
 from policysched.kube.write.bind import (
     Binder,
@@ -253,6 +253,41 @@ def test_no_bind_is_sent_after_leadership_is_lost() -> None:
         assert group.value.split(LostLeadership)[1] is None
         assert len(road.asked) == 3
         assert not binding.outcomes
+
+    on_virtual_time(scenario)
+
+
+def not_sent() -> RequestNotSent:
+    return RequestNotSent(ApiRequest("POST", "/api/v1/namespaces/default/pods/web/binding"))
+
+
+def test_a_bind_that_never_left_is_refused_and_one_that_may_have_left_is_sent_again() -> None:
+    """The first is decided anew, on what the cluster is by then; the second still holds its room."""
+
+    async def scenario() -> None:
+        command = bind(pod_manifest("web"))
+
+        never_left = await bound(Script([not_sent()]), command)
+        may_have_left = await bound(Script([no_answer(), not_sent(), not_sent(), (201, {})]), command)
+
+        assert isinstance(never_left, BindRefused) and "stood still" in never_left.reason
+        assert may_have_left == BindConfirmed(command.uid, command.node)
+
+    on_virtual_time(scenario)
+
+
+def test_a_bind_that_is_stopped_at_the_write_after_leadership_is_lost_ends_the_binder() -> None:
+    async def scenario() -> None:
+        answers = iter([True, False])
+        binding = Binding(Script([not_sent()]), may_send=lambda: next(answers))
+        work = asyncio.ensure_future(binding.binder.run())
+        binding.binder.put(bind(pod_manifest("web")))
+
+        with pytest.raises(BaseExceptionGroup) as group:
+            await work
+
+        assert group.value.split(LostLeadership)[1] is None
+        assert not binding.outcomes and not binding.connectivity.unreachable
 
     on_virtual_time(scenario)
 

@@ -14,6 +14,7 @@ from policysched.kube.leader_election import LeaderElector, LeadershipStatus, Le
 from policysched.sandbox.faults import FaultRates
 from policysched.sandbox.transport import MemoryTransport
 from tests.kube.world import Failing, World, on_virtual_time, running, until
+from tests.simulation.virtual_time import VirtualTimeLoop
 
 LOSSY = FaultRates(
     latency_s=0.05, latency_spread_s=0.3, lost_before_share=0.2, lost_after_share=0.2, late_share=0.1
@@ -386,3 +387,103 @@ def test_an_unreachable_lease_is_logged_once_and_then_the_leader(
     (told,) = said(caplog, "WARNING")
     assert told.startswith("not leading: cannot read or acquire the lease; retrying (")
     assert said(caplog, "INFO") == ["not leading: the lease is held by another process (one)"]
+
+
+# ── a process that stood still ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class PausedMachine:
+    """A virtual machine whose monotonic clock stops in a pause; its wall clock is set right as it goes on."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._paused_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return self._world.loop.time() - self._paused_s
+
+    def pause(self, span_s: float) -> None:
+        assert isinstance(self._world.loop, VirtualTimeLoop)
+        self._world.loop.skip(span_s)
+        self._paused_s += span_s
+
+    def elector(self, name: str, road: MemoryTransport) -> LeaderElector:
+        return LeaderElector(
+            ApiClient(road),
+            LeaseSettings(),
+            identity=name,
+            monotonic_s=self.monotonic_s,
+            now_ns=self._world.now_ns,
+            random=Random(name),
+        )
+
+
+def test_after_a_pause_that_stopped_its_clock_a_leader_writes_nothing_before_the_lease_is_renewed() -> None:
+    async def scenario() -> None:
+        world = World()
+        machine = PausedMachine(world)
+        road = world.road()
+        one = machine.elector("one", road)
+        async with running(one.run()):
+            await until(one.may_decide, "one to decide")
+            machine.pause(60.0)
+            resumed_s = world.loop.time()
+            road.refuse_for(2.0)
+            assert one.leads() and not one.may_write() and not one.may_decide()
+
+            await until(one.may_write, "the lease to be renewed")
+
+            assert world.loop.time() - resumed_s > 2.0
+            await asyncio.sleep(30.0)
+            assert one.may_write()
+
+    on_virtual_time(scenario)
+
+
+def test_a_leader_that_was_paused_while_another_took_the_lease_never_writes_again() -> None:
+    async def scenario() -> None:
+        world = World()
+        machine = PausedMachine(world)
+        one = machine.elector("one", world.road())
+        async with running(one.run()):
+            await until(one.may_decide, "one to decide")
+            machine.pause(60.0)
+            held = lease(world)
+            world.local.update(
+                "leases", held, lambda found: {**found, "spec": {**found["spec"], "holderIdentity": "two"}}
+            )
+            while one.status is LeadershipStatus.LEADING:
+                assert not one.may_write()
+                await asyncio.sleep(0.001)
+
+        assert one.status is LeadershipStatus.LOST
+
+    on_virtual_time(scenario)
+
+
+def test_without_the_tick_a_paused_leader_writes_beside_its_successor() -> None:
+    """The planted bug of the test before."""
+    with patch.object(LeaderElector, "_since_tick_s", lambda _: 0.0), pytest.raises(AssertionError):
+        test_a_leader_that_was_paused_while_another_took_the_lease_never_writes_again()
+
+
+def test_a_wall_clock_that_is_set_back_stops_no_writes() -> None:
+    async def scenario() -> None:
+        world = World()
+        step_ns = 0
+        one = LeaderElector(
+            ApiClient(world.road()),
+            LeaseSettings(),
+            identity="one",
+            monotonic_s=world.loop.time,
+            now_ns=lambda: world.now_ns() + step_ns,
+            random=Random("one"),
+        )
+        async with running(one.run()):
+            await until(one.may_decide, "one to decide")
+            step_ns = -3600 * 10**9
+            for _ in range(300):
+                await asyncio.sleep(0.1)
+                assert one.may_write()
+
+    on_virtual_time(scenario)

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from policysched.kube.client.session import BadKubeconfig, ConnectionSettings, HttpTransport, connect
-from policysched.kube.client.transport import ApiRequest, TransportError
+from policysched.kube.client.transport import ApiRequest, RequestNotSent, TransportError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -32,7 +32,12 @@ def kubeconfig(folder: Path, url: str, user: dict[str, Any] | None = None, **clu
 
 
 def with_server(
-    handler: Handler, folder: Path, scenario: Callable[[HttpTransport], Awaitable[None]], **user: Any
+    handler: Handler,
+    folder: Path,
+    scenario: Callable[[HttpTransport], Awaitable[None]],
+    *,
+    connections_max: int = 96,
+    **user: Any,
 ) -> None:
     async def main() -> None:
         application = web.Application()
@@ -42,7 +47,8 @@ def with_server(
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         try:
-            async with await connect(ConnectionSettings(kubeconfig(folder, url, user))) as session:
+            settings = ConnectionSettings(kubeconfig(folder, url, user), connections_max=connections_max)
+            async with await connect(settings) as session:
                 await scenario(session)
         finally:
             await runner.cleanup()
@@ -249,3 +255,60 @@ def test_a_file_that_is_not_a_kubeconfig_is_reported(text: str, words: str, tmp_
         asyncio.run(connect(ConnectionSettings(path)))
 
     assert str(error.value) == f"{path}: not a kubeconfig file: expected a YAML map, got {words}"
+
+
+# ── leadership is checked at the write ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_request_that_waited_for_a_connection_is_not_written_once_it_may_not_be(tmp_path: Path) -> None:
+    """As in a leader that is frozen meanwhile: the check before the request is long past."""
+    received: list[tuple[str, bytes]] = []
+    may_write = True
+
+    async def handler(request: web.Request) -> web.Response:
+        received.append((request.path, await request.read()))
+        await asyncio.sleep(0.1)
+        return web.Response(text="{}")
+
+    async def scenario(session: HttpTransport) -> None:
+        nonlocal may_write
+        first = asyncio.create_task(session.request(ApiRequest("POST", "/api/first", body=b"1")))
+        await asyncio.sleep(0.05)
+        bind = ApiRequest("POST", "/api/bind", body=b"2", may_write=lambda: may_write)
+        waiting = asyncio.create_task(session.request(bind))
+        await asyncio.sleep(0)
+
+        may_write = False
+        await first
+        with pytest.raises(RequestNotSent):
+            await waiting
+
+        may_write = True
+        assert (await session.request(bind)).status == 200
+
+    with_server(handler, tmp_path, scenario, connections_max=1)
+    assert received == [("/api/first", b"1"), ("/api/bind", b"2")]
+
+
+def test_a_request_that_may_be_written_is_checked_right_before_its_write(tmp_path: Path) -> None:
+    checks: list[int] = []
+    received: list[bytes] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        received.append(await request.read())
+        return web.Response(text="{}")
+
+    def may_write() -> bool:
+        checks.append(len(received))
+        return True
+
+    async def scenario(session: HttpTransport) -> None:
+        for method in ("POST", "PUT", "PATCH", "DELETE"):
+            answer = await session.request(
+                ApiRequest(method, "/api/x", body=method.encode(), may_write=may_write)
+            )
+            assert answer.status == 200
+
+    with_server(handler, tmp_path, scenario)
+    assert received == [b"POST", b"PUT", b"PATCH", b"DELETE"]
+    assert checks == [0, 1, 2, 3]

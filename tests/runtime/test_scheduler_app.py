@@ -115,7 +115,7 @@ def bound(world: World) -> int:
     return sum(1 for one in world.local.list("pods") if one["spec"].get("nodeName"))
 
 
-@pytest.mark.parametrize("why", [ExitReason.STOPPED, ExitReason.CLOCK_SET_BACK])
+@pytest.mark.parametrize("why", [ExitReason.STOPPED, ExitReason.CLOCK_STEPPED])
 def test_pods_that_wait_are_bound_and_a_stop_ends_with_everything_answered_and_said(why: ExitReason) -> None:
     async def scenario() -> None:
         world = World()

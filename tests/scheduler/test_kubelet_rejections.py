@@ -1,7 +1,6 @@
 """Pods that the kubelet rejects: how much capacity is held back, and for how long."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 

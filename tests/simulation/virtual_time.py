@@ -81,6 +81,10 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._selector.time_s
 
+    def skip(self, span_s: float) -> None:
+        """Let time pass without running anything."""
+        self._selector.time_s += span_s
+
     def call_at(
         self,
         when: float,

@@ -15,7 +15,7 @@
 Every other status is a plain `ApiStatusError`.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -104,10 +104,12 @@ class ListPage:
 
 
 class ApiClient:
-    """Requests by verb. Each raises `TransportError`, `InvalidResponse` or `ApiStatusError`."""
+    """Requests by verb. Each raises `TransportError`, `InvalidResponse` or `ApiStatusError`. Writes leave only while
+    `may_write`, and raise `RequestNotSent` otherwise."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, *, may_write: Callable[[], bool] | None = None) -> None:
         self._transport = transport
+        self._may_write = may_write
 
     async def get(self, path: str, *, timeout_s: float = 10.0) -> Json:
         return await self._request_object(ApiRequest("GET", path, timeout_s=timeout_s))
@@ -116,12 +118,14 @@ class ApiClient:
         self, path: str, body: Json, *, params: Mapping[str, str] | None = None, timeout_s: float = 10.0
     ) -> Json:
         return await self._request_object(
-            ApiRequest("POST", path, params or {}, orjson.dumps(body), timeout_s=timeout_s)
+            ApiRequest(
+                "POST", path, params or {}, orjson.dumps(body), timeout_s=timeout_s, may_write=self._may_write
+            )
         )
 
     async def replace(self, path: str, body: Json, *, timeout_s: float = 10.0) -> Json:
         return await self._request_object(
-            ApiRequest("PUT", path, {}, orjson.dumps(body), timeout_s=timeout_s)
+            ApiRequest("PUT", path, {}, orjson.dumps(body), timeout_s=timeout_s, may_write=self._may_write)
         )
 
     async def patch(
@@ -134,7 +138,9 @@ class ApiClient:
         timeout_s: float = 10.0,
     ) -> Json:
         return await self._request_object(
-            ApiRequest("PATCH", path, params or {}, orjson.dumps(body), content_type, timeout_s)
+            ApiRequest(
+                "PATCH", path, params or {}, orjson.dumps(body), content_type, timeout_s, self._may_write
+            )
         )
 
     async def delete(
@@ -142,7 +148,14 @@ class ApiClient:
     ) -> None:
         """`options` are DeleteOptions. The response body (the object or a Status) is ignored."""
         answer = await self._transport.request(
-            ApiRequest("DELETE", path, params or {}, orjson.dumps(options), timeout_s=timeout_s)
+            ApiRequest(
+                "DELETE",
+                path,
+                params or {},
+                orjson.dumps(options),
+                timeout_s=timeout_s,
+                may_write=self._may_write,
+            )
         )
         if not 200 <= answer.status < 300:
             raise status_error_from_response(answer)
@@ -151,7 +164,9 @@ class ApiClient:
         self, path: str, body: bytes, *, params: Mapping[str, str], timeout_s: float
     ) -> None:
         """A POST whose response body is not needed."""
-        answer = await self._transport.request(ApiRequest("POST", path, params, body, timeout_s=timeout_s))
+        answer = await self._transport.request(
+            ApiRequest("POST", path, params, body, timeout_s=timeout_s, may_write=self._may_write)
+        )
         if not 200 <= answer.status < 300:
             raise status_error_from_response(answer)
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from policysched.kube.client.api import Forbidden
+from policysched.kube.client.transport import RequestNotSent
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ class Connectivity:
         return "the API server cannot be reached"
 
     def record_failure(self, activity: str, error: BaseException) -> None:
+        if isinstance(error, RequestNotSent):
+            return  # it says nothing about the server
         self.failures_total += 1
         self._failures[activity] = self._failures.get(activity, 0) + 1
         if self._failures[activity] >= 2 and isinstance(error, Forbidden):

@@ -19,11 +19,18 @@ from urllib.parse import quote
 
 import aiohttp
 import yaml
+from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from policysched.files import UnreadableFile, is_file, parse_yaml, read_text
 from policysched.http_errors import describe_http_error
-from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
+from policysched.kube.client.transport import (
+    ApiRequest,
+    ApiResponse,
+    ApiStream,
+    RequestNotSent,
+    TransportError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +67,22 @@ class _ClientConfiguration(Protocol):
     tls_server_name: str | None
 
     async def get_api_key_with_prefix(self, identifier: str) -> str | None: ...
+
+
+class _FencedBody(aiohttp.BytesPayload):
+    """Asks `may_write` when the connection is there, after which the headers and this body leave in one piece. A process
+    that stood still while it waited for a connection must not send what it decided before."""
+
+    def __init__(self, body: bytes, content_type: str, may_write: Callable[[], bool]) -> None:
+        super().__init__(body, content_type=content_type)
+        self._may_write = may_write
+        self.was_refused = False
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        if not self._may_write():
+            self.was_refused = True
+            raise ConnectionAbortedError("the request must not be sent")
+        await super().write_with_length(writer, content_length)
 
 
 class HttpTransport:
@@ -122,10 +145,15 @@ class HttpTransport:
 
     async def _request_once(self, request: ApiRequest) -> ApiResponse:
         headers = await self._headers()
+        body: bytes | _FencedBody = request.body
+        if request.may_write is not None:
+            body = _FencedBody(request.body, request.content_type, request.may_write)
         try:
-            async with asyncio.timeout(request.timeout_s), self._send(request, headers) as answer:
+            async with asyncio.timeout(request.timeout_s), self._send(request, headers, body) as answer:
                 return ApiResponse(answer.status, await answer.read(), _lower_case_names(answer.headers))
         except READ_ERRORS as error:
+            if isinstance(body, _FencedBody) and body.was_refused:
+                raise RequestNotSent(request) from None
             raise TransportError(f"{request.method} {request.path}: {describe_http_error(error)}") from error
 
     @asynccontextmanager
@@ -144,19 +172,19 @@ class HttpTransport:
         headers = await self._headers()
         try:
             async with asyncio.timeout(request.timeout_s):
-                answer: aiohttp.ClientResponse = await self._send(request, headers)
+                answer: aiohttp.ClientResponse = await self._send(request, headers, request.body)
                 return answer
         except READ_ERRORS as error:
             raise TransportError(f"{request.method} {request.path}: {describe_http_error(error)}") from error
 
-    def _send(self, request: ApiRequest, headers: Mapping[str, str]) -> Any:
+    def _send(self, request: ApiRequest, headers: Mapping[str, str], body: bytes | _FencedBody) -> Any:
         assert self._client is not None, "the session is not open"
         kind = {"Content-Type": request.content_type} if request.body else {}
         query = "&".join(f"{quote(key)}={quote(value, safe='')}" for key, value in request.params.items())
         return self._client.request(
             request.method,
             URL(f"{self._base}{request.path}{'?' if query else ''}{query}", encoded=True),
-            data=request.body or None,
+            data=body or None,
             headers={**headers, **kind},
             ssl=self._tls,
             proxy=self._configuration.proxy,

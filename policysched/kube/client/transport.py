@@ -4,7 +4,7 @@
 of `kube` depends on this protocol alone and runs unchanged over both.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,7 +12,8 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """`path` starts with `/api` and has no query; `params` are not yet URL-encoded."""
+    """`path` starts with `/api` and has no query; `params` are not yet URL-encoded. `may_write`, if given, is called
+    right before the request is written to its open connection, and may forbid it (`RequestNotSent`)."""
 
     method: str
     path: str
@@ -20,6 +21,7 @@ class ApiRequest:
     body: bytes = b""
     content_type: str = "application/json"
     timeout_s: float = 10.0
+    may_write: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,13 @@ class ApiResponse:
 
 class TransportError(Exception):
     """No complete response: refused, interrupted, timed out. The server may or may not have acted on the request."""
+
+
+class RequestNotSent(TransportError):
+    """`may_write` forbade it: the server has not got the request."""
+
+    def __init__(self, request: ApiRequest) -> None:
+        super().__init__(f"{request.method} {request.path}: not sent; the lease has to be renewed first")
 
 
 class Transport(Protocol):

@@ -5,7 +5,7 @@
                  ├── 409, 404 ──GET pod──► on our node ─────────────────► BindConfirmed
                  │                     ├── gone, other UID, other node ─► BindLost
                  │                     └── not bound ───────────────────► BindRefused
-                 └── any other status ──────────────────────────────────► BindRefused
+                 └── any other status, or it never left ────────────────► BindRefused
 
 A bind without a response may still be carried out. Withdrawing it would give its resources to a second pod, and reading
 the pod does not help, since the request can be carried out after the read. Repeating is safe: the server binds a pod of
@@ -38,7 +38,7 @@ from policysched.kube.client.api import (
 )
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.client.transport import TransportError
+from policysched.kube.client.transport import RequestNotSent, TransportError
 from policysched.kube.write.bind_queue import BindQueue, PendingBind
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed, BindDelayed, BindLost, BindRefused
@@ -98,7 +98,8 @@ class Binder:
     """Carries out `Bind` commands with several workers, in order within a namespace. `deliver` receives exactly one
     outcome per bind, and `BindDelayed` before it while requests fail.
 
-    `may_send` is checked before each request: without leadership nothing is sent, and `LostLeadership` ends `run`.
+    `may_send` is checked before each request: without leadership nothing is sent, and `LostLeadership` ends `run`. The
+    transport checks again at the write (`ApiClient.may_write`), after the wait for a connection.
     """
 
     def __init__(
@@ -295,6 +296,12 @@ class Binder:
             connectivity.record_success(activity)
             pending.rejection = error
             return await self._read_bind_outcome(pending, error)
+        except RequestNotSent as error:
+            if not self._may_send():
+                raise LostLeadership(bind) from None
+            if pending.unknown_until_s is None:
+                return BindRefused(bind.uid, "not sent: this process stood still after the decision")
+            return RetryLater(self._retry_delay_s(pending, error), error, failed=False)
         except RETRYABLE_ERRORS as error:
             # The way to the server is bounded by the client's time-out, the lifetime there by the request's.
             if not isinstance(error, Unauthorized | TooManyRequests):

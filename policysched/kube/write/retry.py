@@ -1,6 +1,7 @@
 """Retries a request until the server gives a final response, or a time-out ends.
 
     request ──► success, or a final error status ─────────────────────► the caller
+            ├── not sent (the lease has to be renewed first) ─────────────► the same request again, while leading
             └── no response, 401, 429, 5xx ──backoff──► the same request again ──time-out──► RequestAbandoned
 
 For idempotent writes: each names the UID or the version of its object. Binds have their own rules (`kube.write.bind`).
@@ -14,6 +15,7 @@ from typing import Protocol, TypeVar
 from policysched.kube.client.api import ApiErrors, ApiStatusError, ServerError, TooManyRequests, Unauthorized
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.client.transport import RequestNotSent
 
 Answer = TypeVar("Answer")
 
@@ -59,6 +61,8 @@ class RequestRetrier:
                 raise RequestAbandoned("no longer the leader")
             try:
                 answer = await send()
+            except RequestNotSent:
+                await asyncio.sleep(settings.retry_initial_s)
             except ApiErrors as error:
                 if isinstance(error, ApiStatusError) and not isinstance(
                     error, Unauthorized | TooManyRequests | ServerError
