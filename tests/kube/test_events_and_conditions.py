@@ -425,6 +425,8 @@ def test_backoff_doubles_with_jitter_up_to_a_maximum_and_respects_retry_after() 
 
     for wait_s, whole_s in zip(waits_s, [1, 2, 4, 8, 8, 8], strict=True):
         assert whole_s / 2 <= wait_s <= whole_s
-    assert backoff.next_delay_s(TooManyRequests(429, "", "slow down", retry_after_s=30)) == 30
+    assert backoff.next_delay_s(TooManyRequests(429, "", "slow down", retry_after_s=3600)) == 8
     backoff.reset()
     assert backoff.next_delay_s() <= 1
+    backoff.reset()
+    assert backoff.next_delay_s(TooManyRequests(429, "", "slow down", retry_after_s=7)) == 7

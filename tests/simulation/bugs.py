@@ -367,7 +367,10 @@ def a_leader_that_lost_the_lease_keeps_deciding() -> AbstractContextManager[Any]
         self._leads_until_s = float("inf")
         await asyncio.Event().wait()
 
-    return patch.object(LeaderElector, "_renew_until_lost", keep)
+    return _all(
+        patch.object(LeaderElector, "_renew_until_lost", keep),
+        patch.object(LeaderElector, "may_write", LeaderElector.leads),
+    )
 
 
 def a_restart_ignores_the_last_known_good_policies() -> AbstractContextManager[Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 
 from policysched.sandbox.faults import FaultRates
+from tests.simulation.server_faults import HostileProfile
 
 LATENCY_MAX_S = 1.7
 """The longest latency of a request. A new leader waits two seconds beyond the timeout of a request."""
@@ -83,6 +84,8 @@ class FaultProfile:
     """Whether the Lease's connection has no faults. With faults no replica leads for long."""
     small_nodes: bool
     """Nodes so small that freed capacity is used at once."""
+    hostile: HostileProfile | None = None
+    """Drawn apart, so that seeds without these faults stay what they were."""
 
 
 def draw_fault_profile(random: Random) -> FaultProfile:

@@ -6,19 +6,23 @@ its memory is lost.
 
 import asyncio
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from contextvars import Context, copy_context
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, Protocol
 
 from policysched.config.settings import NamespacedName, Settings
+from policysched.daemon.clock import SteadyClock, wait_until_stepped
 from policysched.daemon.compiling import POLICY_SUFFIX
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import (
     ApiRequest,
     ApiResponse,
     ApiStream,
+    RequestNotSent,
     Transport,
     TransportError,
 )
@@ -36,7 +40,9 @@ from policysched.scheduler.limits import SchedulerLimits
 from tests.simulation.fake_extender import PEER, FakeExtender
 from tests.simulation.fault_profile import FaultProfile
 from tests.simulation.safety_checker import SafetyChecker
+from tests.simulation.server_faults import FailingServerTransport, ServerFaults
 from tests.simulation.step_checker import StepChecker
+from tests.simulation.virtual_time import PROCESS, Process
 
 POLICIES = NamespacedName("kube-system", "policies")
 LAST_GOOD = NamespacedName("kube-system", "policies-last-good")
@@ -48,33 +54,59 @@ class ReplicaWorld(Protocol):
     server: ApiServer
     safety_checker: SafetyChecker
     profile: FaultProfile
+    server_faults: ServerFaults
 
+    @property
+    def recovering(self) -> bool: ...
     def now_ns(self) -> int: ...
     def random_stream(self, name: str) -> Random: ...
     def fail(self, words: str) -> None: ...
     def log(self, words: str) -> None: ...
     def bound(self, replica: "Replica", bind: Bind) -> None: ...
     def preparing(self, replica: "Replica", prepare: Prebind) -> None: ...
+    def written(self, replica: "Replica", request: ApiRequest) -> None: ...
     async def compile_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle: ...
     def samples(self) -> Any: ...
     def extender(self) -> FakeExtender: ...
 
 
 class ProcessTransport:
-    """A transport whose process can die: no new request leaves, requests in flight arrive."""
+    """A transport whose process can die or stand still: no new request leaves, requests in flight arrive.
 
-    def __init__(self, inner: Transport) -> None:
+    `connect_wait_s`: how long a write waits for a connection. `written` is called when it leaves.
+    """
+
+    def __init__(
+        self,
+        inner: Transport,
+        connect_wait_s: Callable[[], float] = lambda: 0.0,
+        written: Callable[[ApiRequest], None] = lambda _: None,
+    ) -> None:
         self._inner = inner
+        self._connect_wait_s = connect_wait_s
+        self._written = written
         self._in_flight: set[asyncio.Future[ApiResponse]] = set()
         self.dead = False
 
     async def request(self, request: ApiRequest) -> ApiResponse:
+        wait_s = self._connect_wait_s() if request.method != "GET" else 0.0
+        if wait_s:
+            await asyncio.sleep(wait_s)
         if self.dead:
             raise TransportError("this process is dead")
-        response = asyncio.ensure_future(self._inner.request(request))
+        if request.may_write is not None:
+            if not request.may_write():
+                raise RequestNotSent(request)
+            request = replace(request, may_write=None)
+        self._written(request)
+        # What has left does not stand still with the process.
+        response = asyncio.create_task(self._send(request), context=Context())
         self._in_flight.add(response)
         response.add_done_callback(self._answered)
         return await asyncio.shield(response)
+
+    async def _send(self, request: ApiRequest) -> ApiResponse:
+        return await self._inner.request(request)
 
     def _answered(self, response: asyncio.Future[ApiResponse]) -> None:
         self._in_flight.discard(response)
@@ -92,11 +124,18 @@ class Replica:
         self.name = name
         self._world = world
         self.faults = faults
-        self._transport = MemoryTransport(world.server, faults=faults)
+        self._network = MemoryTransport(world.server, faults=faults)
+        self._failing_transport = FailingServerTransport(self._network, world.server_faults)
+        self._transport: Transport = self._failing_transport
         self._lease_transport = MemoryTransport(
             world.server, faults=None if world.profile.lease_connection_reliable else faults
         )
+        self._failing_lease_transport = FailingServerTransport(self._lease_transport, world.server_faults)
         self._random = world.random_stream(f"{name}")
+        self._connect_random = world.random_stream(f"{name}/connect")
+        self._process = Process()
+        self.connect_wait_s: Callable[[], float] = self._draw_connect_wait_s
+        self.wall_offset_ns = 0
         self._starts = 0
         self._road, self._lease_road = (
             ProcessTransport(self._transport),
@@ -126,13 +165,40 @@ class Replica:
     def cut_off(self, span_s: float) -> None:
         """Refuse all requests for a while."""
         self._world.log(f"{self.name} is cut off for {span_s:.1f} s")
-        for transport in (self._transport, self._lease_transport):
+        for transport in (self._network, self._lease_transport):
             transport.refuse_for(span_s)
+
+    def freeze(self, span_s: float) -> None:
+        """Stop the process for a while, as by SIGSTOP and SIGCONT."""
+        process = self._process
+        if process.frozen:
+            return
+        self._world.log(f"{self.name} is frozen for {span_s:.1f} s")
+        process.freeze()
+        asyncio.get_running_loop().call_later(span_s, self._thaw, process, context=Context())
+
+    def _thaw(self, process: Process) -> None:
+        if process.frozen:
+            self._world.log(f"{self.name} goes on")
+            process.thaw()
+
+    def take_descriptors(self, span_s: float) -> None:
+        self._world.log(f"{self.name} has no file descriptors for {span_s:.1f} s")
+        self._failing_transport.take_descriptors(span_s)
+        self._failing_lease_transport.take_descriptors(span_s)
+
+    def _draw_connect_wait_s(self) -> float:
+        hostile = self._world.profile.hostile
+        if hostile is None or self._world.recovering:
+            return 0.0
+        waits = self._connect_random.random() < hostile.connect_wait_share
+        return self._connect_random.random() * hostile.connect_wait_s if waits else 0.0
 
     def _cut_transports(self) -> None:
         self._road.dead = self._lease_road.dead = True
         if self._task is not None:
             self._task.cancel()
+        self._thaw(self._process)  # a process that stands still can be killed
 
     @property
     def leads(self) -> bool:
@@ -161,10 +227,11 @@ class Replica:
     async def _run_once(self) -> None:
         self._starts += 1
         identity = f"{self.name}-{self._starts}"
-        self._road, self._lease_road = (
-            ProcessTransport(self._transport),
-            ProcessTransport(self._lease_transport),
+        self._process = Process()
+        self._road = ProcessTransport(
+            self._transport, lambda: self.connect_wait_s(), partial(self._world.written, self)
         )
+        self._lease_road = ProcessTransport(self._failing_lease_transport)
         kept = self._kept_policies()
         app = self.app = self._app(identity)
         listening = StepChecker(
@@ -176,7 +243,9 @@ class Replica:
             partial(self._world.preparing, self),
             kept,
         )
-        self._task = asyncio.create_task(app.run(), name=identity)
+        context = copy_context()
+        context.run(PROCESS.set, self._process)
+        self._task = asyncio.create_task(self._run_app(app), name=identity, context=context)
         self._world.log(f"{identity} starts")
         await asyncio.wait((self._task,))
         self.asked += listening.oracle_checker.comparisons
@@ -197,8 +266,24 @@ class Replica:
         if outcome is ExitReason.NOTHING_TO_RUN and kept:
             self._world.fail(f"{identity} found nothing to run, and {kept} were saved")
 
+    async def _run_app(self, app: SchedulerApp) -> ExitReason:
+        """The app, and what `policysched run` does around it."""
+        watching = asyncio.create_task(self._watch_clock(app))
+        try:
+            return await app.run()
+        finally:
+            watching.cancel()
+
+    async def _watch_clock(self, app: SchedulerApp) -> None:
+        await wait_until_stepped(self._clock)
+        app.request_stop(ExitReason.CLOCK_STEPPED)
+
+    def wall_ns(self) -> int:
+        return self._world.now_ns() + self.wall_offset_ns
+
     def _app(self, identity: str) -> SchedulerApp:
         world, loop = self._world, asyncio.get_running_loop()
+        self._clock = SteadyClock(self.wall_ns, lambda: round(loop.time() * 1e9))
         duration_s = world.profile.lease_duration_s
         lease = LeaseSettings(
             duration_s=duration_s,
@@ -226,7 +311,7 @@ class Replica:
             transport=self._road,
             leadership=InLoopLeaderElection(elector),
             compile_texts=world.compile_texts,
-            now_ns=world.now_ns,
+            now_ns=self._clock.now_ns,
             monotonic_s=loop.time,
             random=lambda name: world.random_stream(f"{identity}/{name}"),
             identity=identity,

@@ -8,9 +8,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
+from policysched.kube.client.transport import (
+    ApiRequest,
+    ApiResponse,
+    ApiStream,
+    Transport,
+    TransportError,
+)
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector
-from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import node_manifest, pod_manifest
 from tests.simulation.fault_profile import FaultProfile
@@ -67,9 +72,8 @@ class DelayedBindTransport:
     of pods in `lost` never do.
     """
 
-    def __init__(self, inner: MemoryTransport) -> None:
+    def __init__(self, inner: Transport) -> None:
         self._inner = inner
-        self.refuse_for = inner.refuse_for
         self.late: set[str] = set()
         self.lost: set[str] = set()
 
@@ -123,7 +127,7 @@ class Scenario(World):
 
     def start(self, name: str) -> Replica:
         replica = Replica(name, self, FaultInjector(NO_FAULTS, self.random_stream(name)))
-        replica._transport = self.transport = DelayedBindTransport(replica._transport)  # type: ignore[assignment]
+        replica._transport = self.transport = DelayedBindTransport(replica._transport)
         self.replicas.append(replica)
         self._replica_tasks.append(asyncio.create_task(replica.run()))
         return replica

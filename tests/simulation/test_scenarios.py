@@ -227,7 +227,7 @@ def test_a_leader_that_lost_its_lease_does_not_release_it_with_binds_in_flight()
         world.policies(beta=BETA)
         world.node("a", cpu="4")
         replica = Replica("leader", world, FaultInjector(NO_FAULTS, world.random_stream("leader")))
-        replica._transport = road = DelayedBindTransport(replica._transport)  # type: ignore[assignment]
+        replica._transport = road = DelayedBindTransport(replica._transport)
         replica._road._inner = road
         usual = replica._app("leader-1")
         app = SchedulerApp(usual.settings, replace(usual.runtime, leadership=leadership))

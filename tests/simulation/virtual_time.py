@@ -9,8 +9,9 @@ that a run is the same each time.
 import asyncio
 import heapq
 import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from contextvars import Context
+from contextvars import Context, ContextVar
 from typing import Any, TypeVar, TypeVarTuple
 
 Result = TypeVar("Result")
@@ -19,6 +20,47 @@ Args = TypeVarTuple("Args")
 
 class Deadlock(Exception):
     """Everything waits, and no timer will ever wake it."""
+
+
+class Process:
+    """A process of the simulation: the callbacks of its tasks, found by their context. While it is frozen they collect
+    in the order in which they are due, as with SIGSTOP; time passes for it, too."""
+
+    def __init__(self) -> None:
+        self.frozen = False
+        self.backlog: list[asyncio.Handle] = []
+
+    def freeze(self) -> None:
+        self.frozen = True
+
+    def thaw(self) -> None:
+        self.frozen = False
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        loop._ready.extend(self.backlog)
+        self.backlog.clear()
+
+
+PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
+"""The process that a task belongs to; None: the world around, which is never frozen."""
+
+
+def is_held(handle: asyncio.Handle, context: Context) -> bool:
+    """Whether the callback has to wait: its process is frozen."""
+    process = context.get(PROCESS)
+    if process is None or not process.frozen:
+        return False
+    process.backlog.append(handle)
+    return True
+
+
+class _Handle(asyncio.Handle):
+    __slots__ = ()
+    _context: Context
+
+    def _run(self) -> None:
+        if not is_held(self, self._context):
+            super()._run()
 
 
 class _VirtualClockSelector(selectors.BaseSelector):
@@ -48,6 +90,7 @@ class _Timer(asyncio.TimerHandle):
 
     __slots__ = ("_sequence",)
     _scheduled: bool
+    _context: Context
 
     def __init__(
         self,
@@ -61,6 +104,10 @@ class _Timer(asyncio.TimerHandle):
         super().__init__(when_s, callback, args, loop, context)
         self._sequence = place
 
+    def _run(self) -> None:
+        if not is_held(self, self._context):
+            super()._run()
+
     def __lt__(self, other: object) -> bool:
         assert isinstance(other, _Timer), f"{other!r} was not set by this loop"
         return (self.when(), self._sequence) < (other.when(), other._sequence)
@@ -70,6 +117,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     """`loop.time()` is virtual seconds, from `start_s` on."""
 
     _scheduled: list[asyncio.TimerHandle]
+    _ready: deque[asyncio.Handle]
 
     def __init__(self, start_s: float = 0.0):
         super().__init__()
@@ -98,6 +146,14 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         # As BaseEventLoop.call_at does: by this it counts the cancelled ones that still stand in the heap.
         timer._scheduled = True
         return timer
+
+    def _call_soon(
+        self, callback: Callable[[*Args], object], args: tuple[*Args], context: Context | None
+    ) -> asyncio.Handle:
+        """As BaseEventLoop's, with a handle that knows its process."""
+        handle = _Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
 
     def _process_events(self, event_list: list[object]) -> None:
         assert not event_list, f"events without input or output: {event_list!r}"

@@ -3,13 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextvars import Context
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from random import Random
 from typing import Any
 
 from policysched.daemon.compiling import compile_sync
 from policysched.kube.client.api import Json
+from policysched.kube.client.transport import ApiRequest
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.metric_sources.router import SampleSourceRouter
 from policysched.sandbox.apiserver.server import ApiServer
@@ -19,7 +21,7 @@ from policysched.sandbox.kubelet import Kubelet
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind, Prebind
 from policysched.scheduler.scheduler import Scheduler
-from tests.simulation.churn import Churn
+from tests.simulation.churn import NAMESPACES, Churn
 from tests.simulation.controllers import DelayedControllers
 from tests.simulation.device_checker import DeviceChecker, devices_of
 from tests.simulation.fake_extender import FakeExtender, vetoes
@@ -30,6 +32,7 @@ from tests.simulation.load_checker import missing_load_problems
 from tests.simulation.policy_texts import BAD, EVICTS_ANYBODY, GANG_TIMEOUT_S, GOOD, SCHEDULERS
 from tests.simulation.replica import LAST_GOOD, POLICIES, Replica
 from tests.simulation.safety_checker import SafetyChecker
+from tests.simulation.server_faults import WEBHOOK_FAULTS, ServerFaults, draw_hostile_profile
 from tests.simulation.state_checker import StateChecker
 from tests.simulation.virtual_time import Deadlock, run_virtual
 from tests.simulation.volume_checker import VolumeChecker
@@ -84,7 +87,11 @@ class World:
         self.seed = seed
         self.loop = asyncio.get_running_loop()
         self.loop.set_exception_handler(self._unhandled)
-        self.profile = profile or draw_fault_profile(self.random_stream("weather"))
+        self.profile = profile or replace(
+            draw_fault_profile(self.random_stream("weather")),
+            hostile=draw_hostile_profile(self.random_stream("hostile")),
+        )
+        self.server_faults = ServerFaults()
         self.problems: list[str] = []
         self.trace: list[str] = []
         self._failed = asyncio.Event()
@@ -100,7 +107,7 @@ class World:
             self.server,
             SCHEDULERS,
             self.fail,
-            gang_timeout_s=GANG_TIMEOUT_S,
+            gang_timeout_s=GANG_TIMEOUT_S * (1.0 if self.profile.hostile is None else 8 / 9),
             evicts_anybody=EVICTS_ANYBODY,
         )
         VolumeChecker(self.server, SCHEDULERS, self.fail)
@@ -160,6 +167,16 @@ class World:
     def extender(self) -> FakeExtender:
         return FakeExtender(self.random_stream("extender"), self.profile, self._recovering)
 
+    @property
+    def recovering(self) -> bool:
+        return bool(self._recovering)
+
+    def written(self, replica: Replica, request: ApiRequest) -> None:
+        """Called when a write leaves a process."""
+        for other in self.replicas:
+            if other is not replica and other.app is not None and other.app.runtime.leadership.leads():
+                self.fail(f"{replica.name} sends {request.method} {request.path} while {other.name} leads")
+
     def bound(self, replica: Replica, bind: Bind) -> None:
         """Called when a bind is decided, before it is sent."""
         self.decisions += 1
@@ -180,9 +197,9 @@ class World:
         network, random = self.profile.network_faults, self._fatal
         soon_s = 3 * (network.latency_s + network.latency_spread_s) * random.random()
         if random.random() < self.profile.deleted_in_flight_share:
-            self.loop.call_later(soon_s, self._delete, command)
+            self.loop.call_later(soon_s, self._delete, command, context=Context())
         if random.random() < self.profile.killed_in_flight_share:
-            self.loop.call_later(soon_s, self._kill, replica, command)
+            self.loop.call_later(soon_s, self._kill, replica, command, context=Context())
 
     def _delete(self, command: Bind | Prebind) -> None:
         pod = self._pod_of(command)
@@ -210,7 +227,11 @@ class World:
             asyncio.create_task(self.kubelet.run(), name="kubelet"),
             asyncio.create_task(first.run(), name="first"),
         ]
-        storm = [asyncio.create_task(self._run_actions()), asyncio.create_task(self._run_other_scheduler())]
+        storm = [
+            asyncio.create_task(self._run_actions()),
+            asyncio.create_task(self._run_other_scheduler()),
+            asyncio.create_task(self._run_hostile_actions()),
+        ]
         if self.profile.replicas > 1:
             storm.append(asyncio.create_task(self._run_second_replica(second)))
         try:
@@ -221,7 +242,7 @@ class World:
         finally:
             await self._end([*storm, *work])
             self._controllers.stop()
-        drawn: dict[str, int] = {}
+        drawn = dict(self.server_faults.counts)
         for replica in self.replicas:
             for name, count in replica.faults.counts.items():
                 drawn[name] = drawn.get(name, 0) + count
@@ -273,6 +294,38 @@ class World:
                 case _:
                     self.churn.perform(deed)
 
+    async def _run_hostile_actions(self) -> None:
+        hostile, random = self.profile.hostile, self.random_stream("hostile deeds")
+        if hostile is None:
+            return
+        self.server_faults.failing_objects_share = hostile.failing_objects_share
+        names, weights = list(hostile.action_weights), list(hostile.action_weights.values())
+        while True:
+            await asyncio.sleep(random.expovariate(1 / hostile.action_interval_s))
+            deed, replica = random.choices(names, weights)[0], random.choice(self.replicas)
+            match deed:
+                case "freeze a scheduler":
+                    replica.freeze(random.uniform(0.5, 3 * self.profile.lease_duration_s))
+                case "set the wall clock":
+                    replica.wall_offset_ns = round(random.choice((-3600, -20, -5, 0, 5, 20, 3600)) * 1e9)
+                    self.log(f"the clock of {replica.name} is {replica.wall_offset_ns / 1e9:g} s off")
+                case "break the webhook":
+                    namespace, fault = random.choice(NAMESPACES), random.choice((*WEBHOOK_FAULTS, None))
+                    self.log(f"the webhook for {namespace}: {fault}")
+                    self.server_faults.webhooks.pop(namespace, None)
+                    if fault is not None:
+                        self.server_faults.webhooks[namespace] = fault
+                case "fill the disk":
+                    self.log("the disk is full")
+                    self.server_faults.fill_disk(random.uniform(0.5, 8.0))
+                case "overload the server":
+                    self.log("the server is overloaded")
+                    self.server_faults.overload(random.uniform(0.5, 4.0))
+                case "take the file descriptors":
+                    replica.take_descriptors(random.uniform(0.5, 6.0))
+                case _:
+                    raise AssertionError(f"unknown action {deed}")
+
     async def _run_other_scheduler(self) -> None:
         every_s = self.profile.foreign_bind_interval_s
         random = self.random_stream("stranger")
@@ -293,6 +346,8 @@ class World:
         self._recovering.append(True)
         for replica in self.replicas:
             replica.faults.disable()
+            replica.wall_offset_ns = 0
+        self.server_faults.disable()
         self.churn.restore_policies()
         wrong = ["nobody has looked"]
         while wrong and not self.problems and self.loop.time() < self.recovering_since_s + REST_S:

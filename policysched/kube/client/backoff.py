@@ -1,7 +1,8 @@
 """Exponential backoff with jitter between retries.
 
 The delay doubles from `initial_s` to `max_s`; each wait is drawn between half of it and all of it, so that clients that
-failed together do not retry together. The server's `Retry-After` is a lower bound.
+failed together do not retry together. The server's `Retry-After` is a lower bound up to `max_s`: a server or webhook that
+puts off for an hour can be well again in a second.
 """
 
 from random import Random
@@ -27,4 +28,4 @@ class Backoff:
         self.failures += 1
         jittered_s = delay_s * (0.5 + self._random.random() / 2)
         retry_after_s = error.retry_after_s if isinstance(error, ApiStatusError) else None
-        return max(jittered_s, retry_after_s or 0.0)
+        return max(jittered_s, min(retry_after_s or 0.0, self._max_s))

@@ -353,7 +353,7 @@ class Binder:
             pending.backoff = Backoff(
                 self._random, initial_s=settings.retry_initial_s, max_s=settings.retry_max_s
             )
-        return min(pending.backoff.next_delay_s(error), settings.retry_max_s)
+        return pending.backoff.next_delay_s(error)
 
 
 def _describe(error: Exception) -> str:
