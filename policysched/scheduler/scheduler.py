@@ -146,6 +146,7 @@ class Scheduler:
         """
         if self._current_attempt is not None:
             self._run_attempt(self._current_attempt, None)
+        self._core.gangs.started_ns = self._core.gangs.started_ns or now_ns
         match event:
             case e.PodUpdated(pod):
                 self._pod_events.updated(pod, now_ns, synced=self._synced)

@@ -72,7 +72,7 @@ Plant = Callable[[], AbstractContextManager[Any]]
 
 
 @contextmanager
-def _all(*patches: AbstractContextManager[Any]) -> Iterator[None]:
+def all_patches(*patches: AbstractContextManager[Any]) -> Iterator[None]:
     with ExitStack() as stack:
         for one in patches:
             stack.enter_context(one)
@@ -81,7 +81,7 @@ def _all(*patches: AbstractContextManager[Any]) -> Iterator[None]:
 
 def _without_oracle_checks() -> AbstractContextManager[Any]:
     """Skip the comparisons with the reference implementation."""
-    return _all(
+    return all_patches(
         patch.object(OracleChecker, "_check_gang_member", lambda *_: None),
         patch.object(OracleChecker, "_compare", lambda *_: None),
     )
@@ -139,7 +139,7 @@ def the_ledger_does_not_count_assumed_pods() -> AbstractContextManager[Any]:
             self._remove_placement(pod.uid)
         put(self, Placement(pod, node), PlacementState.BOUND)
 
-    return _all(
+    return all_patches(
         patch.object(Ledger, "_put_placement", forgetful_put),
         patch.object(Ledger, "_remove_placement", forgetful_take),
         patch.object(Ledger, "confirm", confirm),
@@ -187,7 +187,7 @@ def capacity_holds_never_expire() -> AbstractContextManager[Any]:
         while (due_ns := self._expiries.first_key()) is not None and due_ns <= now_ns:
             self._expiries.pop()
 
-    return _all(
+    return all_patches(
         patch.object(KubeletRejections, "advance", advance),
         patch.object(KubeletRejections, "check", lambda _: iter(())),
     )
@@ -272,7 +272,7 @@ def read_write_once_pod_claims_are_shared() -> AbstractContextManager[Any]:
 
 
 def _without_filter(builtin: str) -> AbstractContextManager[Any]:
-    return _all(
+    return all_patches(
         patch.dict(FILTER_KERNELS, {builtin: lambda *_: None}),  # type: ignore[arg-type]
         patch.dict(ORACLE_FILTERS, {builtin: lambda *_: None}),
     )
@@ -298,7 +298,7 @@ def a_reserved_device_is_reserved_again() -> AbstractContextManager[Any]:
 
 def devices_are_released_before_their_writes_are_answered() -> AbstractContextManager[Any]:
     """When the pod is deleted meanwhile. The cache's own check is switched off."""
-    return _all(
+    return all_patches(
         patch.object(prebind, "_has_unanswered_device_writes", lambda _: False),
         patch.object(DeviceCache, "check", lambda _: []),
     )
@@ -318,7 +318,9 @@ def pods_of_unknown_schedulers_are_scheduled() -> AbstractContextManager[Any]:
 
 def pods_of_unknown_schedulers_get_conditions() -> AbstractContextManager[Any]:
     """They are scheduled, and no bind is sent."""
-    return _all(pods_of_unknown_schedulers_are_scheduled(), patch.object(Binder, "put", lambda *_: None))
+    return all_patches(
+        pods_of_unknown_schedulers_are_scheduled(), patch.object(Binder, "put", lambda *_: None)
+    )
 
 
 def pods_of_unknown_schedulers_get_events() -> AbstractContextManager[Any]:
@@ -367,7 +369,7 @@ def a_leader_that_lost_the_lease_keeps_deciding() -> AbstractContextManager[Any]
         self._leads_until_s = float("inf")
         await asyncio.Event().wait()
 
-    return _all(
+    return all_patches(
         patch.object(LeaderElector, "_renew_until_lost", keep),
         patch.object(LeaderElector, "may_write", LeaderElector.leads),
     )
@@ -406,7 +408,7 @@ def the_victims_condition_of_a_policy_is_ignored() -> AbstractContextManager[Any
 
 
 def pods_of_equal_priority_are_evicted() -> AbstractContextManager[Any]:
-    return _all(
+    return all_patches(
         patch.object(
             CompiledVictims,
             "predicate",
@@ -471,7 +473,7 @@ def assumed_load_is_not_counted() -> AbstractContextManager[Any]:
 
 def placed_gang_members_are_overlooked() -> AbstractContextManager[Any]:
     """By the plan. The oracle checker is switched off."""
-    return _all(patch.object(GangMembers, "rows_of", lambda *_: {}), _without_oracle_checks())
+    return all_patches(patch.object(GangMembers, "rows_of", lambda *_: {}), _without_oracle_checks())
 
 
 def recovery_conditions_are_ignored() -> AbstractContextManager[Any]:
@@ -480,7 +482,7 @@ def recovery_conditions_are_ignored() -> AbstractContextManager[Any]:
 
 def missing_metrics_are_not_awaited() -> AbstractContextManager[Any]:
     """By the plan. The oracle checker is switched off."""
-    return _all(patch.object(Evaluation, "_detect_outages", lambda *_: None), _without_oracle_checks())
+    return all_patches(patch.object(Evaluation, "_detect_outages", lambda *_: None), _without_oracle_checks())
 
 
 def the_pod_index_keeps_deleted_pods() -> AbstractContextManager[Any]:

@@ -123,7 +123,7 @@ class Scenario(World):
         if system is not None:
             manifest["spec"]["os"] = {"name": system}
         del manifest["metadata"]["uid"], manifest["status"], manifest["spec"]["priority"]
-        self.local.create("pods", "default", manifest)
+        self.local.create("pods", manifest["metadata"]["namespace"], manifest)
 
     def start(self, name: str) -> Replica:
         replica = Replica(name, self, FaultInjector(NO_FAULTS, self.random_stream(name)))

@@ -58,7 +58,7 @@ def draw_hostile_profile(random: Random) -> HostileProfile | None:
         connect_wait_share=random.choice((0.0, 0.3)),
         connect_wait_s=random.choice((0.05, 1.0)),
         action_weights=weights or {"freeze a scheduler": 1.0},
-        action_interval_s=random.choice((4.0, 10.0)),
+        action_interval_s=random.choice((2.0, 6.0)),
     )
 
 

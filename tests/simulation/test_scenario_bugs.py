@@ -9,6 +9,7 @@ from tests.simulation import (
     scenarios_devices,
     scenarios_leaders,
     scenarios_liveness,
+    scenarios_neighbours,
     scenarios_volumes,
 )
 from tests.simulation.scenario import Scenario, ScenarioBug, Script, play, play_unchanged
@@ -18,9 +19,10 @@ SCENARIO_BUGS: tuple[ScenarioBug, ...] = (
     *scenarios_decisions.SCENARIO_BUGS,
     *scenarios_devices.SCENARIO_BUGS,
     *scenarios_leaders.SCENARIO_BUGS,
+    *scenarios_neighbours.SCENARIO_BUGS,
     *scenarios_volumes.SCENARIO_BUGS,
 )
-SCRIPTS = list(dict.fromkeys(bug.script for bug in SCENARIO_BUGS))
+SCRIPTS = [*dict.fromkeys(bug.script for bug in SCENARIO_BUGS), *scenarios_neighbours.MORE_SCRIPTS]
 
 
 @pytest.mark.parametrize("bug", SCENARIO_BUGS, ids=lambda bug: f"{bug.plant.__name__}-{bug.script.__name__}")

@@ -145,7 +145,8 @@ class QueuedGang(QueueEntry):
         return f"gang {self.name} is at its maximum of {self.maximum} members"
 
     def deadline_ns(self) -> int | None:
-        """When the gang times out: `timeout_ns` after its oldest pending member's creation or its last restart."""
+        """When the gang times out: `timeout_ns` after its oldest pending member's creation, the start of its waiting time
+        anew, or the start of this process."""
         timeout_ns, oldest = self.timeout_ns, self._by_age.first()
         if timeout_ns is None or oldest is None or self.best_effort:
             return None
@@ -205,6 +206,8 @@ class GangRegistry:
         self._gangs: dict[GangId, QueuedGang] = {}
         self._gang_by_pod: dict[PodUid, QueuedGang] = {}
         self._replaced: dict[GangId, QueuedGang] = {}
+        self.started_ns = 0
+        """The first event of this process; gangs do not time out by what happened before."""
 
     def __iter__(self) -> Iterator[QueuedGang]:
         return iter(self._gangs.values())
@@ -261,6 +264,7 @@ class GangRegistry:
         gang = self._gangs.get(gang_id)
         if gang is None:
             gang = self._gangs[gang_id] = QueuedGang(gang_id, terms)
+            gang.restarted_ns = self.started_ns
             before = self._replaced.get(gang_id)
             if before is not None:
                 gang.restarted_ns, gang.disagreement_reported = (
