@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from policysched.builtins.node_affinity.kernel import requirement_matches
-from policysched.evaluate.columns.column_kinds import NodeMapEntry, PluginMigrated
+from policysched.evaluate.columns.column_kinds import NodeMapEntryColumn, PluginMigratedColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.model.selectors import LabelSelector, SelectorRequirement
@@ -24,7 +24,7 @@ def volume_fits(volume: PersistentVolume, view: View) -> Array:
     matches = terms_match(volume.node_affinity_terms, view)
     if volume.migration is None:
         return matches
-    is_migrated = view.column(PluginMigrated(volume.migration.plugin))
+    is_migrated = view.column(PluginMigratedColumn(volume.migration.plugin))
     return np.where(is_migrated, terms_match(volume.migration.node_affinity_terms, view), matches)
 
 
@@ -42,7 +42,7 @@ def terms_match(terms: NodeSelectorTerms | None, view: View) -> Array:
 def requirements_match(requirements: Iterable[SelectorRequirement], view: View) -> Array:
     matched = np.ones(view.count, np.bool_)
     for requirement in requirements:
-        matched &= requirement_matches(requirement, NodeMapEntry("labels", requirement.key), view)
+        matched &= requirement_matches(requirement, NodeMapEntryColumn("labels", requirement.key), view)
     return matched
 
 

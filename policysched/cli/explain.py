@@ -18,8 +18,7 @@ from policysched.harness.inputs import load_samples
 from policysched.harness.state_values import load_state_values
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.types.units import format_value
-from policysched.offline.explain import ExplainResult
-from policysched.offline.explain import explain_pod as explain_pod
+from policysched.offline.pod_explanation import ExplainResult, explain_pod
 from policysched.scheduler.explain_record import (
     AgedSample,
     explain_record,

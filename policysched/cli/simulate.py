@@ -20,7 +20,7 @@ from policysched.harness.inputs import load_samples
 from policysched.harness.simulate import SimulationResult, choose_scope
 from policysched.harness.simulate import simulate as simulate_cluster
 from policysched.harness.state_values import load_state_values
-from policysched.offline.explain import missing_inputs_note
+from policysched.offline.pod_explanation import missing_inputs_note
 
 
 @click.command()

@@ -21,7 +21,7 @@ SET_BACK_MAX_S = 60.0
 CHECK_INTERVAL_S = 1.0
 
 
-class SteadyClock:
+class NonDecreasingClock:
     """Thread-safe."""
 
     def __init__(
@@ -48,7 +48,7 @@ class SteadyClock:
         return max(0.0, (self.now_ns() - self._wall_ns()) / 1e9)
 
 
-async def wait_until_set_back(clock: SteadyClock) -> float:
+async def wait_until_set_back(clock: NonDecreasingClock) -> float:
     """Returns once the wall clock was set back by more than can be absorbed: by how many seconds."""
     warned = False
     while (ahead_s := clock.offset_s()) <= SET_BACK_MAX_S:

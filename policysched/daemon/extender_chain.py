@@ -24,7 +24,7 @@ ExtenderCallCounts = Counter[tuple[str, str, str]]
 """By (extender, verb, outcome): `answered` or `failed`."""
 
 
-class CallableExtender(Protocol):
+class ExtenderClientProtocol(Protocol):
     """An extender client. Both methods raise ExtenderCallFailed."""
 
     @property
@@ -40,7 +40,7 @@ class CallableExtender(Protocol):
 
 
 async def call_extenders(
-    extenders: Sequence[tuple[CallableExtender, bool]],
+    extenders: Sequence[tuple[ExtenderClientProtocol, bool]],
     pod: Json,
     nodes: Sequence[NodeName],
     *,
@@ -70,7 +70,7 @@ class _ExtenderChain:
     refusals: dict[str, dict[str, ExtenderRefusal]] = field(default_factory=dict)
     scores: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    async def filter(self, extender: CallableExtender) -> None:
+    async def filter(self, extender: ExtenderClientProtocol) -> None:
         endpoint = extender.endpoint
         if endpoint.filter is None:
             return
@@ -89,7 +89,7 @@ class _ExtenderChain:
         self.refusals[endpoint.name] = dict(result.refused)
         self.remaining_nodes = tuple(NodeName(node) for node in result.passed)
 
-    async def score(self, extender: CallableExtender) -> None:
+    async def score(self, extender: ExtenderClientProtocol) -> None:
         name = extender.endpoint.name
         try:
             self.scores[name] = await extender.prioritize(self.pod, self.remaining_nodes, self.node_objects)

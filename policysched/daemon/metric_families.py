@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from policysched import __version__
-from policysched.daemon.sampler import MetricStatus, Sampler
+from policysched.daemon.metric_monitor import MetricMonitor, MetricStatus
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.watch.reflector import Reflector
 from policysched.lang.ir.program import Program
@@ -13,7 +13,7 @@ from policysched.serve.metrics import Labels, MetricFamily, counter_family, gaug
 from policysched.text import Severity
 
 
-class HasPolicies(Protocol):
+class PolicyProvider(Protocol):
     """What runs policies: the scheduler or the extender server."""
 
     def policies(self) -> list[PolicyStatus]: ...
@@ -23,7 +23,7 @@ class HasPolicies(Protocol):
     def policies_resource_version(self) -> str | None: ...
 
 
-def policy_families(source: HasPolicies) -> Iterator[MetricFamily]:
+def policy_families(source: PolicyProvider) -> Iterator[MetricFamily]:
     statuses = source.policies()
     named = [(one.name or one.key or "", one) for one in statuses]
     yield gauge_family(
@@ -68,8 +68,8 @@ def policy_families(source: HasPolicies) -> Iterator[MetricFamily]:
     )
 
 
-def sample_families(sampler: Sampler) -> Iterator[MetricFamily]:
-    statuses = list(sampler.statuses())
+def sample_families(metric_monitor: MetricMonitor) -> Iterator[MetricFamily]:
+    statuses = list(metric_monitor.statuses())
     good = [(one, one.last_good_poll) for one in statuses if one.last_good_poll is not None]
 
     def labels(one: MetricStatus) -> Labels:
@@ -78,7 +78,7 @@ def sample_families(sampler: Sampler) -> Iterator[MetricFamily]:
     yield counter_family(
         "policysched_sample_polls_total",
         "Polls of samples by result: ok, or the kind of error.",
-        {(("source", source), ("result", kind)): n for source, kind, n in sampler.polls()},
+        {(("source", source), ("result", kind)): n for source, kind, n in metric_monitor.polls()},
     )
     yield gauge_family(
         "policysched_sample_last_good_poll_timestamp_seconds",

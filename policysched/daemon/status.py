@@ -7,8 +7,8 @@ from typing import Any
 
 from policysched.config.settings import Settings
 from policysched.config.source_settings import redact_secrets
-from policysched.daemon.metric_families import HasPolicies
-from policysched.daemon.sampler import MetricStatus
+from policysched.daemon.metric_families import PolicyProvider
+from policysched.daemon.metric_monitor import MetricStatus
 from policysched.scheduler.explain_record import parameter_values
 from policysched.scheduler.pending_status import PendingPodStatus
 from policysched.scheduler.policies.registry import PolicyStatus
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 def policy_page(
-    source: HasPolicies,
+    source: PolicyProvider,
     place: str,
     metrics: Iterable[MetricStatus] = (),
     now_ns: int = 0,

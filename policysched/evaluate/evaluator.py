@@ -19,9 +19,9 @@ from policysched.evaluate.diagnosis import PrefilterRefusal, diagnose, prefilter
 from policysched.evaluate.dry_run import DryRun
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.evaluation_cache import EvaluationCache
-from policysched.evaluate.explain import explanation
 from policysched.evaluate.node_subset import node_subset_result, row_mask
 from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedPods, nominated_rows
+from policysched.evaluate.placement_explanation import explanation
 from policysched.evaluate.plan.lower import AnyRule, Variant, rule_expressions
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.specialize import specialize_claim_filters

@@ -12,9 +12,9 @@ from policysched.evaluate.columns.columns import Array, Columns
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.diagnosis import refusals_in_order
 from policysched.evaluate.evaluation import Evaluation
-from policysched.evaluate.explain import refusal_at
 from policysched.evaluate.kernel import MAX_SCORE
 from policysched.evaluate.nominated_rows import NominatedRefusal
+from policysched.evaluate.placement_explanation import refusal_at
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.verdict import NodeRefusal, NodeSubsetVerdict
 from policysched.model.identifiers import NodeName

@@ -14,13 +14,13 @@ from typing import Any
 from policysched import __version__
 from policysched.config.settings import NamespacedName
 from policysched.config.source_settings import redact_secrets
-from policysched.daemon.clock import SteadyClock, wait_until_set_back
-from policysched.daemon.compiling import WorkerCompiler
+from policysched.daemon.clock import NonDecreasingClock, wait_until_set_back
 from policysched.daemon.event_loop import run_event_loop
+from policysched.daemon.policy_compiler import WorkerCompiler
 from policysched.daemon.sample_sources import make_sources
 from policysched.daemon.signals import shutdown_signals
 from policysched.daemon.status import policy_page
-from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
+from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NoUsablePolicy
 from policysched.extender.handlers import ExtenderHandlers
 from policysched.extender.settings import ExtenderSettings
 from policysched.extender.telemetry import ExtenderTelemetry
@@ -51,7 +51,11 @@ async def _run(settings: ExtenderSettings) -> int:
         user_agent=f"policysched-extender/{__version__}",
     )
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    pulse, telemetry, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), ExtenderTelemetry(), SteadyClock()
+    pulse, telemetry, clock = (
+        Heartbeat(stuck_after_s=STUCK_TIMEOUT_S),
+        ExtenderTelemetry(),
+        NonDecreasingClock(),
+    )
     tls = ServerTls(settings.tls) if settings.tls is not None else None
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(connection))
@@ -106,7 +110,7 @@ async def _until_stopped(
                 task.result()
         log.info("stopping")
         return EXIT_CLOCK_SET_BACK if set_back.done() else 0
-    except NothingToRun as error:
+    except NoUsablePolicy as error:
         log.error(
             "no policy to run: neither a valid one nor a last known good one; exiting",
             extra={"why": str(error)},
@@ -124,7 +128,7 @@ async def _serve(
     app: ExtenderApp,
     pulse: Heartbeat,
     telemetry: ExtenderTelemetry,
-    clock: SteadyClock,
+    clock: NonDecreasingClock,
     tls: ServerTls | None,
     stopping: asyncio.Event,
     stack: AsyncExitStack,
@@ -152,7 +156,7 @@ async def _serve(
     place = str(settings.source) if isinstance(settings.source, NamespacedName) else settings.source_name
     pages = StatusEndpoints(
         metrics=telemetry.registry.render,
-        policy=lambda: policy_page(app.extender_server, place, app.sampler.statuses(), clock.now_ns()),
+        policy=lambda: policy_page(app.extender_server, place, app.metric_monitor.statuses(), clock.now_ns()),
         decisions=None,
         configz=lambda: {"policysched": redact_secrets(settings.configured)},
     )

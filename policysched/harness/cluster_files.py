@@ -17,7 +17,7 @@ from policysched.cluster.cache import ClusterCache
 from policysched.files import UnreadableFile, read_bytes
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.devices import DEVICE_DECODERS as _DEVICES
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.object_schemas import OBJECT_SCHEMAS
 from policysched.kube.decode.primitives import require_schema
 from policysched.kube.decode.storage import STORAGE_DECODERS as _STORAGE
@@ -46,12 +46,12 @@ class ClusterFiles:
     node_objects: list[NodeObjectUpdated] = field(default_factory=list)
     storage: list[StorageObject | CsiNode] = field(default_factory=list)
     devices: list[DeviceObject] = field(default_factory=list)
-    malformed: list[Malformed] = field(default_factory=list)
+    malformed: list[MalformedObject] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
-    def add(self, obj: dict[str, Any] | Malformed) -> None:
+    def add(self, obj: dict[str, Any] | MalformedObject) -> None:
         """Adds an object from the API server or a manifest."""
-        if isinstance(obj, Malformed):
+        if isinstance(obj, MalformedObject):
             self.malformed.append(obj)
             return
         try:
@@ -80,7 +80,7 @@ class ClusterFiles:
                     )
                 case kind:
                     self.ignored[str(kind)] += 1
-        except Malformed as error:
+        except MalformedObject as error:
             self.malformed.append(error)
 
     def node_names(self) -> frozenset[NodeName]:
@@ -127,7 +127,7 @@ def read_cluster_files(paths: Iterable[str]) -> ClusterFiles:
     return files
 
 
-def read_objects(path: str) -> Iterator[dict[str, Any] | Malformed]:
+def read_objects(path: str) -> Iterator[dict[str, Any] | MalformedObject]:
     """Every object of a file, with Lists flattened; Malformed for an invalid item of a List. Raises UnusableFile with the
     location of the error."""
     text = _read(path)
@@ -143,7 +143,7 @@ def read_objects(path: str) -> Iterator[dict[str, Any] | Malformed]:
         yield from _flatten_lists(path, document)
 
 
-def _flatten_lists(path: str, document: dict[str, Any]) -> Iterator[dict[str, Any] | Malformed]:
+def _flatten_lists(path: str, document: dict[str, Any]) -> Iterator[dict[str, Any] | MalformedObject]:
     items = document.get("items")
     if not document["kind"].endswith("List") or items is None:
         yield document
@@ -153,7 +153,7 @@ def _flatten_lists(path: str, document: dict[str, Any]) -> Iterator[dict[str, An
     for index, item in enumerate(items):
         if not isinstance(item, dict):
             why = f"is {quote_value(item)}, expected a map"
-            yield Malformed(document["kind"], f"of {path}", f"items[{index}]", why)
+            yield MalformedObject(document["kind"], f"of {path}", f"items[{index}]", why)
             continue
         # The items of a typed list (PodList) do not repeat their kind.
         yield item if "kind" in item else {**item, "kind": document["kind"].removesuffix("List")}

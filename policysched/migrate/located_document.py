@@ -13,7 +13,7 @@ import jsonschema
 import yaml
 
 from policysched.policy_files.source_set import UnusableFile
-from policysched.schemas import schema, words
+from policysched.schemas import schema, violation_message
 
 Path = tuple[str | int, ...]
 
@@ -101,7 +101,7 @@ def _violations(error: jsonschema.ValidationError) -> Iterator[ConfigSchemaViola
     shown = json.dumps(error.instance, default=str)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
     yield ConfigSchemaViolation(
-        path, False, f"{shown} is not {form}" if form else " ".join(words(error).split())[:200]
+        path, False, f"{shown} is not {form}" if form else " ".join(violation_message(error).split())[:200]
     )
 
 

@@ -21,7 +21,7 @@ from policysched.policytest.yaml_document import (
     parse_document,
     unusable_diagnostic,
 )
-from policysched.schemas import misfits
+from policysched.schemas import schema_violations
 from policysched.text import Diagnostic, Source, Span
 
 SUFFIXES = ("_test.yaml", "_test.yml")
@@ -167,7 +167,7 @@ def _read(path: str) -> YamlDocument:
     document = parse_document(Source(path, text))
     problems = tuple(
         unusable_diagnostic(f"{'.'.join(map(str, where)) or 'the file'}: {message}", document.span(*where))
-        for where, message in misfits("policy-test", document.values)
+        for where, message in schema_violations("policy-test", document.values)
     )
     if problems:
         raise UnusableTestFile(problems)

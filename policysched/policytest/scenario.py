@@ -13,7 +13,7 @@ from policysched.cluster.samples import ALL_NODES, MetricSamples, Sample
 from policysched.harness.cluster_files import ClusterFiles, read_objects
 from policysched.harness.state_values import BadStateValues, parse_state_entries
 from policysched.kube.decode import core_objects as wire
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.extender.client import ExtenderEndpoint
 from policysched.lang.ir.declarations import Metric, is_node_metric
 from policysched.lang.ir.program import Program
@@ -26,8 +26,8 @@ from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from policysched.policy_files.source_set import UnusableFile
 from policysched.policytest import short_forms
-from policysched.policytest.canned_extenders import CannedExtender
 from policysched.policytest.series import BadSeries, Gap, SeriesStep, parse_series
+from policysched.policytest.stub_extenders import StubExtender
 from policysched.policytest.yaml_document import UnusableTestFile, YamlDocument, unusable_diagnostic
 from policysched.scheduler import events as e
 from policysched.scheduler.events import Event
@@ -62,7 +62,7 @@ class ScenarioPoll:
 class Scenario:
     """Times in ns since 1970. Pending pods arrive at `default_arrival_ns` by default; the run ends at `until_ns`.
     `cluster_events` has all other objects: budgets, services, volumes, custom resources. `polls` are ordered by time.
-    `state_values` are the initial values of the policy's states in their saved form; `extenders` the canned ones."""
+    `state_values` are the initial values of the policy's states in their saved form; `extenders` the stubs."""
 
     namespaces: tuple[Namespace, ...]
     nodes: tuple[Node, ...]
@@ -70,7 +70,7 @@ class Scenario:
     pods: tuple[PodArrival, ...]
     polls: tuple[ScenarioPoll, ...]
     state_values: str | None
-    extenders: Mapping[str, CannedExtender]
+    extenders: Mapping[str, StubExtender]
     start_ns: int
     default_arrival_ns: int
     until_ns: int
@@ -153,7 +153,7 @@ class _ScenarioReader:
                 span = self._document.span(*place, "cluster")
                 try:
                     for obj in read_objects(str(folder / path)):
-                        if isinstance(obj, Malformed):
+                        if isinstance(obj, MalformedObject):
                             self._add_problem(str(obj), span)
                         else:
                             yield obj, span
@@ -185,7 +185,7 @@ class _ScenarioReader:
                     return wire.decode_pod(obj)
                 case kind:
                     raise AssertionError(f"a short form of a {kind}")
-        except Malformed as error:
+        except MalformedObject as error:
             self._add_problem(str(error), span)
             return None
 
@@ -238,9 +238,9 @@ class _ScenarioReader:
 
     # ── extenders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _extenders(self, nodes: Mapping[str, Node]) -> dict[str, CannedExtender]:
+    def _extenders(self, nodes: Mapping[str, Node]) -> dict[str, StubExtender]:
         """A test's extender replaces the file's of the same name."""
-        canned: dict[str, CannedExtender] = {}
+        stubs: dict[str, StubExtender] = {}
         known = [one.name for one in self._program.extenders]
         for place, extenders in self._sections("extenders"):
             for name, declared in extenders.items():
@@ -261,13 +261,13 @@ class _ScenarioReader:
                     ignorable=declared.get("ignorable", False),
                     resources=frozenset(declared.get("managedResources", ())),
                 )
-                canned[name] = CannedExtender(
+                stubs[name] = StubExtender(
                     endpoint,
                     declared.get("filter", {}),
                     declared.get("prioritize", {}),
                     declared.get("error"),
                 )
-        return canned
+        return stubs
 
     # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────
 

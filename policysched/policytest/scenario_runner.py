@@ -17,8 +17,8 @@ from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pod_status import ObservedPod
-from policysched.policytest.canned_extenders import apply_extender_answers, call_canned_extenders
 from policysched.policytest.scenario import Scenario
+from policysched.policytest.stub_extenders import apply_extender_answers, call_stub_extenders
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
@@ -172,7 +172,7 @@ class ScenarioRunner:
                     seen = replace(seen, node=node)  # as the API server now reports it
                     queue += self._scheduler.handle(e.PodUpdated(seen), self._now_ns)
                 case c.CallExtenders(uid=uid, nodes=nodes) as call:
-                    answer = call_canned_extenders(call, self._world.extenders)
+                    answer = call_stub_extenders(call, self._world.extenders)
                     self._extender_answers[uid] = nodes, answer.answers
                     queue += self._scheduler.handle(answer, self._now_ns)
                 case c.Prebind() as prebind:

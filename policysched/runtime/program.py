@@ -17,9 +17,9 @@ import aiohttp
 
 from policysched import __version__
 from policysched.config.settings import Settings
-from policysched.daemon.clock import SteadyClock, wait_until_set_back
-from policysched.daemon.compiling import WorkerCompiler
+from policysched.daemon.clock import NonDecreasingClock, wait_until_set_back
 from policysched.daemon.event_loop import run_event_loop
+from policysched.daemon.policy_compiler import WorkerCompiler
 from policysched.daemon.sample_sources import make_sources
 from policysched.daemon.signals import shutdown_signals
 from policysched.daemon.status import configz_page, decisions_page, policy_page
@@ -59,7 +59,7 @@ async def _run(settings: Settings) -> int:
         user_agent=f"policysched/{__version__}",
     )
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    pulse, telemetry, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), Telemetry(), SteadyClock()
+    pulse, telemetry, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), Telemetry(), NonDecreasingClock()
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(connection))
         compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
@@ -101,7 +101,7 @@ async def _run(settings: Settings) -> int:
         return _exit_code(await _run_app(app, compiler, clock))
 
 
-async def _run_app(app: SchedulerApp, compiler: WorkerCompiler, clock: SteadyClock) -> ExitReason:
+async def _run_app(app: SchedulerApp, compiler: WorkerCompiler, clock: NonDecreasingClock) -> ExitReason:
     """Runs the app and its background tasks."""
     warm_up = asyncio.create_task(compiler.warm_up())
     background = [
@@ -127,7 +127,7 @@ async def _tune_gc_when_synced(app: SchedulerApp) -> None:
     freeze_live_objects()
 
 
-async def _watch_clock(clock: SteadyClock, app: SchedulerApp) -> None:
+async def _watch_clock(clock: NonDecreasingClock, app: SchedulerApp) -> None:
     await wait_until_set_back(clock)
     app.request_stop(ExitReason.CLOCK_SET_BACK)
 
@@ -175,7 +175,7 @@ def _start_http(
         policy=lambda: policy_page(
             app.scheduler,
             str(settings.policies),
-            app.sampler.statuses(),
+            app.metric_monitor.statuses(),
             time.time_ns(),
             note=app.unavailable_reason,
         ),

@@ -20,11 +20,11 @@ from random import Random
 from typing import Any
 
 from policysched.config.settings import Settings
-from policysched.daemon.compiling import Compile
 from policysched.daemon.extender_caller import ExtenderCaller, extender_capabilities
+from policysched.daemon.metric_monitor import FIRST_SAMPLES_TIMEOUT_S, MetricMonitor
+from policysched.daemon.policy_compiler import Compile
 from policysched.daemon.policy_feed import LastGoodStore, PolicyFeed
 from policysched.daemon.reflectors import ReflectorSet
-from policysched.daemon.sampler import FIRST_SAMPLES_TIMEOUT_S, Sampler
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import Transport
@@ -134,7 +134,7 @@ class SchedulerApp:
             settings.policies,
             self.extender_caller,
         )
-        self.sampler = Sampler(
+        self.metric_monitor = MetricMonitor(
             runtime.samples,
             wanted=self.scheduler.metrics,
             nodes=lambda: self.scheduler.cache.nodes,
@@ -296,7 +296,7 @@ class SchedulerApp:
         parts["evictor"] = self.evictor.run()
         parts["consultant"] = self.extender_caller.run()
         parts["reporter"] = self.reporter.run()
-        parts["samples"] = self.sampler.run()
+        parts["samples"] = self.metric_monitor.run()
         return parts
 
     def _raise_task_errors(self, tasks: list[asyncio.Task[None]]) -> None:

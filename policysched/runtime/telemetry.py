@@ -14,7 +14,7 @@ from policysched.daemon.metric_families import (
     process_families,
     sample_families,
 )
-from policysched.daemon.sampler import Sampler
+from policysched.daemon.metric_monitor import MetricMonitor
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.leader_election import LeadershipStatus
 from policysched.kube.watch.reflector import Reflector
@@ -42,7 +42,7 @@ class ObservedApp(Protocol):
     connectivity: Connectivity
     malformed: dict[str, int]
 
-    sampler: Sampler
+    metric_monitor: MetricMonitor
 
     @property
     def reflectors(self) -> "list[Reflector[object]]": ...
@@ -123,7 +123,7 @@ class Telemetry:
         yield from _external_pod_families(app.scheduler)
         yield from _state_families(app.scheduler)
         yield from policy_families(app.scheduler)
-        yield from sample_families(app.sampler)
+        yield from sample_families(app.metric_monitor)
         yield from _write_families(app)
         yield gauge_family(
             "policysched_leader",

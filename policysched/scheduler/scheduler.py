@@ -35,7 +35,7 @@ from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.commands import Command, SetTimer
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.extenders.calls import ExtenderCalls
-from policysched.scheduler.gangs.attempt import GangAttempts
+from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.invariants import check_invariants
 from policysched.scheduler.kubelet_rejections import KubeletRejections
 from policysched.scheduler.limits import SchedulerLimits

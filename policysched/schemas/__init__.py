@@ -25,18 +25,18 @@ def schema(name: str) -> dict[str, Any]:
 
 def findings(name: str, value: Any, text: str = "") -> list[str]:
     """What does not fit the schema, one line each, in the order of the document. `text` is the YAML it came from."""
-    lines = Lines(text)
-    return [lines.said(path, why) for path, why in misfits(name, value, lines)]
+    lines = KeyLines(text)
+    return [lines.located_message(path, why) for path, why in schema_violations(name, value, lines)]
 
 
-def misfits(name: str, value: Any, lines: "Lines | None" = None) -> list[tuple[list[Any], str]]:
+def schema_violations(name: str, value: Any, lines: "KeyLines | None" = None) -> list[tuple[list[Any], str]]:
     """The same as paths (keys and indexes from the top) and messages, for callers that know the positions in the text. In the
     order of `lines` where these are given."""
     validator = jsonschema.Draft202012Validator(schema(name))
     errors = sorted(
         validator.iter_errors(value), key=lambda error: [str(part) for part in error.absolute_path]
     )
-    found = [one for error in errors for one in _misfits(error)]
+    found = [one for error in errors for one in _violations_of(error)]
     return found if lines is None else sorted(found, key=lambda one: lines.of(one[0]) or 0)
 
 
@@ -51,13 +51,13 @@ _TYPES = {
 }
 
 
-def _misfits(error: jsonschema.ValidationError) -> Iterator[tuple[list[Any], str]]:
+def _violations_of(error: jsonschema.ValidationError) -> Iterator[tuple[list[Any], str]]:
     rule, path = error.schema, list(error.absolute_path)
     if "propertyNames" in error.absolute_schema_path:
-        yield [*path, error.instance], words(error)
+        yield [*path, error.instance], violation_message(error)
         return
     if error.validator != "additionalProperties" or not isinstance(rule, dict):
-        yield path, words(error)
+        yield path, violation_message(error)
         return
     known, given = rule.get("properties", {}), error.instance
     assert isinstance(given, dict), given
@@ -67,7 +67,7 @@ def _misfits(error: jsonschema.ValidationError) -> Iterator[tuple[list[Any], str
             yield [*path, name], f"is unknown here{f'; did you mean `{near[0]}`?' if near else ''}"
 
 
-def words(error: jsonschema.ValidationError) -> str:
+def violation_message(error: jsonschema.ValidationError) -> str:
     """What does not fit. The library's own words show values as Python writes them."""
     rule = error.schema if isinstance(error.schema, dict) else {}
     # `writeOnly`: what may hold a credential is not said again.
@@ -87,7 +87,7 @@ def words(error: jsonschema.ValidationError) -> str:
             return error.message
 
 
-class Lines:
+class KeyLines:
     """Where the keys of a YAML text stand; of an empty text nothing is known."""
 
     def __init__(self, text: str) -> None:
@@ -117,7 +117,7 @@ class Lines:
             self._below[node] = {key: (line, value) for key, line, value in reversed([*_pairs(node)])}
         return self._below[node]
 
-    def said(self, path: Sequence[Any], why: str) -> str:
+    def located_message(self, path: Sequence[Any], why: str) -> str:
         """`line 3: binding.binders: is zero`."""
         line = self.of(path)
         where = ".".join(str(part) for part in path) or "(top level)"

@@ -340,7 +340,7 @@ def test_an_ignored_extender_answer_fails_the_test(folder: Path, monkeypatch: py
     """The planted bug: a node that an extender rejects stays feasible."""
     (folder / "test.policy").write_text(ASKING)
     monkeypatch.setattr(
-        "policysched.policytest.scenario_runner.call_canned_extenders",
+        "policysched.policytest.scenario_runner.call_stub_extenders",
         lambda command, _: ExtendersAnswered(command.call_id, {}),
     )
 

@@ -25,7 +25,7 @@ if __package__ in (None, ""):
 
 from policysched import evaluate as plan
 from policysched.builtins.registry import BUILTINS
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import BuiltinScore
 from policysched.lang.ir.verdict import PlacementExplanation
@@ -57,7 +57,7 @@ WORDING: Aspect = "message"
 SHOWN = 10
 """Disagreements a file, where not every one is asked for."""
 
-_UNREADABLE = (Malformed, KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError)
+_UNREADABLE = (MalformedObject, KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError)
 """What a case can do to whoever reads it; an assertion that fails is a bug of ours, and a disagreement as well."""
 
 

@@ -23,7 +23,7 @@ from policysched.scheduler.preemption.candidates import (
     PreemptionInputs,
     find_candidates,
 )
-from policysched.scheduler.preemption.gang_placement import PREEMPTION_NEVER
+from policysched.scheduler.preemption.gang_candidates import PREEMPTION_NEVER
 from policysched.scheduler.preemption.post_filter_messages import claim_message, preemption_message
 from policysched.scheduler.steps import run_to_completion
 from tests.conformance.cluster_case import Decision

@@ -19,7 +19,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from tests.conformance.seed_systems.answers import answer
 from tests.conformance.seed_systems.choices import Choice, choices
 from tests.conformance.seed_systems.comparing import Difference, Tolerance, differences
@@ -36,7 +36,7 @@ _UNEXPECTED = (
     AttributeError,
     ArithmeticError,
     AssertionError,
-    Malformed,
+    MalformedObject,
 )
 """Raised by a case of an unexpected shape: counts as a difference, and the other cases are compared."""
 

@@ -19,8 +19,8 @@ from policysched.builtins.volume_binding import kernel as volume_binding
 from policysched.cluster.devices import allocation, allocator, device_cache, pools
 from policysched.cluster.devices.cel_selectors import DeviceSelectors
 from policysched.cluster.devices.constraints import ConstraintChecker
+from policysched.cluster.devices.device_usage import DeviceUsage
 from policysched.cluster.devices.shared_counters import SharedCounters
-from policysched.cluster.devices.usage import DeviceUsage
 from policysched.evaluate import evaluator
 from policysched.evaluate.columns import attached_volumes
 from policysched.evaluate.columns.columns import Array

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from policysched.daemon.clock import SteadyClock, wait_until_set_back
+from policysched.daemon.clock import NonDecreasingClock, wait_until_set_back
 from tests.kube.world import on_virtual_time
 
 SECOND_NS = 10**9
@@ -20,8 +20,8 @@ class Machine:
     monotonic: int = 5 * SECOND_NS
     wall: int = 1_000_000 * SECOND_NS
 
-    def clock(self) -> SteadyClock:
-        return SteadyClock(lambda: self.wall, lambda: self.monotonic)
+    def clock(self) -> NonDecreasingClock:
+        return NonDecreasingClock(lambda: self.wall, lambda: self.monotonic)
 
     def passes(self, span_ns: int) -> None:
         self.monotonic += span_ns

@@ -6,8 +6,13 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
-from policysched.daemon import compiling
-from policysched.daemon.compiling import WorkerCompiler, compile_sync, decode_text, policy_texts
+from policysched.daemon import policy_compiler
+from policysched.daemon.policy_compiler import (
+    WorkerCompiler,
+    compile_sync,
+    decode_text,
+    policy_texts,
+)
 
 TEXTS = {
     "base.policy": "library base version 1\nfilter node_name\n",
@@ -16,7 +21,7 @@ TEXTS = {
 }
 
 
-async def compile_once(compiler: WorkerCompiler) -> compiling.PolicyBundle:
+async def compile_once(compiler: WorkerCompiler) -> policy_compiler.PolicyBundle:
     try:
         return await compiler(TEXTS, "ConfigMap a/b")
     finally:
@@ -41,7 +46,7 @@ def test_a_worker_finds_what_is_found_in_line() -> None:
 
 
 def test_a_check_that_takes_too_long_is_a_finding_and_the_next_one_works() -> None:
-    async def scenario() -> tuple[compiling.PolicyBundle, compiling.PolicyBundle]:
+    async def scenario() -> tuple[policy_compiler.PolicyBundle, policy_compiler.PolicyBundle]:
         compiler = WorkerCompiler(timeout_s=0.0001)
         slow = await compiler(TEXTS, "ConfigMap a/b")
         compiler._timeout_s = 30
@@ -58,7 +63,7 @@ def test_a_check_that_takes_too_long_is_a_finding_and_the_next_one_works() -> No
 def test_a_worker_that_gets_no_processor_for_longer_than_its_limit_is_waited_for() -> None:
     """Found by the chaos seeds on a busy machine: good policies were refused, and the scheduler ended at its start."""
 
-    async def scenario() -> compiling.PolicyBundle:
+    async def scenario() -> policy_compiler.PolicyBundle:
         compiler = WorkerCompiler(timeout_s=1.5)
         await compiler.warm_up()
         assert compiler._spare_worker is not None
@@ -74,8 +79,11 @@ def test_a_worker_that_hangs_is_a_finding(tmp_path: Path) -> None:
     hangs.write_text("#!/bin/sh\nexec sleep 600\n")
     hangs.chmod(0o755)
 
-    async def scenario() -> compiling.PolicyBundle:
-        with patch.object(sys, "executable", str(hangs)), patch.object(compiling, "HANG_TIMEOUT_MIN_S", 0.1):
+    async def scenario() -> policy_compiler.PolicyBundle:
+        with (
+            patch.object(sys, "executable", str(hangs)),
+            patch.object(policy_compiler, "HANG_TIMEOUT_MIN_S", 0.1),
+        ):
             return await compile_once(WorkerCompiler(timeout_s=0.001))
 
     bundle = asyncio.run(scenario())
@@ -84,7 +92,7 @@ def test_a_worker_that_hangs_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_a_spare_that_died_while_it_waited_is_replaced() -> None:
-    async def scenario() -> compiling.PolicyBundle:
+    async def scenario() -> policy_compiler.PolicyBundle:
         compiler = WorkerCompiler(timeout_s=30)
         await compiler.warm_up()
         assert compiler._spare_worker is not None
@@ -96,7 +104,7 @@ def test_a_spare_that_died_while_it_waited_is_replaced() -> None:
 
 
 def test_a_worker_that_breaks_is_a_finding_with_its_last_words() -> None:
-    async def scenario() -> compiling.PolicyBundle:
+    async def scenario() -> policy_compiler.PolicyBundle:
         with patch.object(sys, "executable", "/bin/false"):
             return await compile_once(WorkerCompiler(timeout_s=30))
 
@@ -116,7 +124,7 @@ def test_a_key_that_is_no_text_is_refused_in_the_worker_and_the_others_stand() -
     latin = decode_text("policy latin version 1\n# Zürich\n".encode("latin-1"))
     texts = {**TEXTS, "latin.policy": latin}
 
-    async def scenario() -> compiling.PolicyBundle:
+    async def scenario() -> policy_compiler.PolicyBundle:
         compiler = WorkerCompiler(timeout_s=30)
         try:
             return await compiler(texts, "ConfigMap a/b")

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from policysched.config.settings import read_settings
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.daemon.sample_sources import make_sources
 from policysched.daemon.status import decisions_page, policy_page
 from policysched.kube.client.transport import ApiRequest, ApiResponse
@@ -89,7 +89,9 @@ def test_a_pod_goes_where_the_nodes_annotations_say_and_the_record_says_how_old_
         await until(lambda: world.node_of("web"), "the pod to be bound")
         pages.append(decisions_page(app.scheduler, 1, ""))
         pages.append(
-            policy_page(app.scheduler, str(app.settings.policies), app.sampler.statuses(), world.now_ns())
+            policy_page(
+                app.scheduler, str(app.settings.policies), app.metric_monitor.statuses(), world.now_ns()
+            )
         )
         assert world.node_of("web") == "quiet"
         app.request_stop()
@@ -170,7 +172,9 @@ def test_a_metric_that_no_source_serves_is_said_on_the_config_map_once(source: s
             f"policy `test`: metric `load` is missing for every node: {words}"
         ]
         assert said[0]["involvedObject"]["kind"] == "ConfigMap"
-        page = policy_page(app.scheduler, str(app.settings.policies), app.sampler.statuses(), world.now_ns())
+        page = policy_page(
+            app.scheduler, str(app.settings.policies), app.metric_monitor.statuses(), world.now_ns()
+        )
         assert page["policies"][0]["metrics"]["load"]["unserved"] == words
         app.request_stop()
         await run
@@ -231,7 +235,7 @@ def test_a_metrics_api_that_does_not_answer_well_stops_nothing(status: int, kind
         world.add_pod("plain", scheduler="test")
         await asyncio.sleep(30)
 
-        (one,) = app.sampler.statuses()
+        (one,) = app.metric_monitor.statuses()
         assert one.last_failure is not None and (
             one.last_failure.kind,
             words in one.last_failure.message,

@@ -15,7 +15,7 @@ import yaml
 
 from policysched.config.settings import read_settings
 from policysched.daemon import metric_families
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.data_files import data_file
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, Transport
@@ -23,7 +23,7 @@ from policysched.kube.decode.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION
 from policysched.kube.leader_election import LeaderElector
 from policysched.kube.write.report_content import EventContent
 from policysched.runtime import telemetry
-from policysched.runtime.leadership import InLoopLeaderElection
+from policysched.runtime.leadership import EventLoopLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
@@ -246,7 +246,7 @@ def shipped(world: World, road: Transport, lease_road: Transport) -> SchedulerAp
         settings,
         Runtime(
             transport=road,
-            leadership=InLoopLeaderElection(elector),
+            leadership=EventLoopLeaderElection(elector),
             compile_texts=compile_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from policysched.cluster.devices.device_cache import DeviceCache
-from policysched.cluster.devices.usage import DeviceUsage
+from policysched.cluster.devices.device_usage import DeviceUsage
 from policysched.config.settings import Settings, read_settings
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp
 from policysched.sandbox.controllers import Controllers

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policysched.cluster.usage import REQUESTED_MAX, NodeUsage
-from policysched.evaluate.columns.column_kinds import Requested
+from policysched.cluster.node_usage import REQUESTED_MAX, NodeUsage
+from policysched.evaluate.columns.column_kinds import RequestedColumn
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, pending, placed, pod, world
@@ -61,10 +61,10 @@ def test_requests_are_counted_up_to_the_most_and_what_is_free_follows_from_that(
 
 
 def test_a_column_that_counts_on_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_end(self: Requested, _node: object, usage: NodeUsage, _codes: object) -> int:
+    def without_end(self: RequestedColumn, _node: object, usage: NodeUsage, _codes: object) -> int:
         return min(usage.requested.get(self.resource, 0), 2**63 - 1)
 
-    monkeypatch.setattr(Requested, "read", without_end)
+    monkeypatch.setattr(RequestedColumn, "read", without_end)
 
     with pytest.raises(AssertionError):
         explanations_agree(PROGRAM, scene([2**63 - 1, REQUESTED_MAX, 1, 2**62, 0]))

@@ -15,7 +15,7 @@ from policysched.cluster.devices import allocator
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.device_cache import DeviceCache
-from policysched.cluster.devices.usage import DeviceUsage
+from policysched.cluster.devices.device_usage import DeviceUsage
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinParamValue, BuiltinScore
 from tests import reference

@@ -69,7 +69,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "a domain is a node": (
         "traffic",
-        "policysched.evaluate.vector.traffic.DomainCode",
+        "policysched.evaluate.vector.traffic.DomainColumn",
         lambda right: lambda _: right("kubernetes.io/hostname"),
     ),
     "polls between pods never grow old": (

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from policysched.config.layers import BadSettings
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.daemon.sample_sources import make_sources
-from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
+from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NoUsablePolicy
 from policysched.extender.handlers import ExtenderHandlers, ExtenderLimits
 from policysched.extender.settings import read_extender_settings
 from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport, TransportError
@@ -156,7 +156,9 @@ def test_samples_are_used_and_a_metric_without_a_source_is_reported() -> None:
         async with extender(FIT + metrics + rules, sources={"notes": {"kind": "annotations"}}) as one:
             one.world.add_node("hot", annotations={"example.com/load": "0.9"})
             one.world.add_node("cold", annotations={"example.com/load": "0.1"})
-            await until(lambda: any(status.last_good_poll for status in one.app.sampler.statuses()), "a poll")
+            await until(
+                lambda: any(status.last_good_poll for status in one.app.metric_monitor.statuses()), "a poll"
+            )
             await asyncio.sleep(5)
 
             reply = await one.ask("filter", {"Pod": pod_manifest("web"), "NodeNames": ["a", "hot", "cold"]})
@@ -219,7 +221,7 @@ def test_a_bind_without_a_response_keeps_its_resources_until_its_outcome_is_know
 
 def test_without_a_policy_the_app_exits() -> None:
     async def scenario() -> None:
-        with pytest.raises(NothingToRun, match="no policy in ConfigMap kube-system/policies is valid"):
+        with pytest.raises(NoUsablePolicy, match="no policy in ConfigMap kube-system/policies is valid"):
             await Extender(World(), "policy fit version 1\nnonsense\n", 4.0).app.run()
 
     on_virtual_time(scenario)

@@ -6,7 +6,7 @@ from functools import cache
 from random import Random
 
 from policysched.config.settings import read_settings
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.daemon.sample_sources import make_sources
 from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp
@@ -111,7 +111,7 @@ def _exposition() -> str:
         urgent = {"priorityClassName": "urgent"}
         world.add_pod("urgent", cpu="1", scheduler="test", priority=1000, spec=urgent)
         await until(lambda: app.evictor.counts.evicted, "the first to make room")
-        await until(lambda: any(status.last_good_poll for status in app.sampler.statuses()), "a poll")
+        await until(lambda: any(status.last_good_poll for status in app.metric_monitor.statuses()), "a poll")
         shown.append(telemetry.registry.render())
         app.request_stop()
         await run

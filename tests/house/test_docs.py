@@ -16,7 +16,7 @@ from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
 from policysched.cli import COMMANDS, CommandError, main
 from policysched.config.layers import BadSettings
 from policysched.config.settings import read_settings
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime
 from policysched.extender.program import EXIT_CLOCK_SET_BACK
 from policysched.extender.settings import read_extender_settings

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policysched.kube.decode import core_objects
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.primitives import time_ns
 from policysched.kube.watch.resources import decode_config_map
 from policysched.model.pod_status import KubeletRejection, ResourceShortage
@@ -129,7 +129,7 @@ def test_a_node_without_allocatable_uses_its_capacity() -> None:
     ],
 )
 def test_a_malformed_pod_names_the_field(change: dict[str, Any], field: str) -> None:
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(MalformedObject) as caught:
         core_objects.decode_pod({**pod_manifest("p"), **change})
 
     assert caught.value.field == field
@@ -140,13 +140,13 @@ def test_a_malformed_node_is_rejected(taint: Any) -> None:
     manifest = node_manifest("a")
     manifest["spec"]["taints"] = [taint]
 
-    with pytest.raises(Malformed, match="Node a"):
+    with pytest.raises(MalformedObject, match="Node a"):
         core_objects.decode_node(manifest)
 
 
 @pytest.mark.parametrize("junk", [[], "pod", None, 7, {}])
 def test_a_value_that_is_not_an_object_is_malformed(junk: Any) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedObject):
         core_objects.decode_pod(junk)
 
 
@@ -340,5 +340,5 @@ def test_binary_data_of_a_configmap_is_decoded_and_invalid_base64_is_reported() 
     assert read_binary({"a.policy": "/GE="}) == {"a.policy": b"\xfca"}
     assert read_binary(None) == {}
     for wrong in ({"a.policy": "%"}, {"a.policy": 3}, ["a"]):
-        with pytest.raises(Malformed, match="binaryData"):
+        with pytest.raises(MalformedObject, match="binaryData"):
             read_binary(wrong)

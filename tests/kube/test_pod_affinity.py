@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policysched.kube.decode import core_objects
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests.builders import pod_manifest
@@ -101,5 +101,5 @@ def test_an_affinity_without_terms_is_none() -> None:
     ],
 )
 def test_values_that_the_api_server_rejects_are_malformed(spec: dict[str, Any]) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedObject):
         read(**spec)

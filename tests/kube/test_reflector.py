@@ -13,7 +13,7 @@ import pytest
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiStream, Transport
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.watch.reflector import Reflector, ReflectorSettings
 from policysched.kube.watch.resources import NODES, PODS
 from policysched.model.identifiers import PodUid
@@ -48,7 +48,7 @@ class Mirror:
 
     def __init__(self, transport: Transport, resource: Any = PODS, **settings: Any) -> None:
         self.events: list[Any] = []
-        self.malformed: list[Malformed] = []
+        self.malformed: list[MalformedObject] = []
         self.listed = 0
         self.reflector: Reflector[Any] = Reflector(
             ApiClient(transport),

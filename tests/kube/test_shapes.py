@@ -9,7 +9,7 @@ import pytest
 
 from policysched.harness.cluster_files import ClusterFiles
 from policysched.kube.decode import core_objects, storage
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.object_schemas import OBJECT_SCHEMAS
 from policysched.kube.decode.schema import (
     BOOLEAN,
@@ -195,15 +195,15 @@ def test_messages_of_schema_violations(kind: str, path: str, wrong: Any, words: 
     assert (said.field, said.why) == (path, words)
 
 
-def _said_by_the_reader(kind: str, obj: Any) -> Malformed | None:
+def _said_by_the_reader(kind: str, obj: Any) -> MalformedObject | None:
     try:
         READERS[kind](obj)
-    except Malformed as error:
+    except MalformedObject as error:
         return error
     return None
 
 
-def _said_of_a_file(kind: str, obj: Any) -> Malformed | None:
+def _said_of_a_file(kind: str, obj: Any) -> MalformedObject | None:
     files = ClusterFiles()
     files.add({**obj, "kind": kind})
     return files.malformed[0] if files.malformed else None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from policysched.daemon.compiling import compile_sync, policy_texts
+from policysched.daemon.policy_compiler import compile_sync, policy_texts
 from policysched.lang.check.parameter_values import ParameterValue
 from policysched.policy_files.parameter_values import (
     BadParameterFlag,

@@ -7,7 +7,7 @@ MISSING.
 from collections.abc import Callable, Mapping
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.usage import NodeUsage
+from policysched.cluster.node_usage import NodeUsage
 from policysched.lang.ir.expr import Owner
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod

@@ -10,13 +10,13 @@ import pytest
 
 from policysched.cluster.audit import find_cache_differences
 from policysched.config.settings import Settings, read_settings
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.daemon.status import policy_page
 from policysched.kube.client.api import ApiClient
 from policysched.kube.decode import core_objects
 from policysched.kube.leader_election import LeaderElector, LeaseSettings
 from policysched.model.identifiers import PodUid
-from policysched.runtime.leadership import InLoopLeaderElection, Leadership, NoLeaderElection
+from policysched.runtime.leadership import EventLoopLeaderElection, Leadership, NoLeaderElection
 from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
 from policysched.runtime.self_check import compare_with_server
 from policysched.sandbox.apiserver.kinds import ResourceKind
@@ -75,8 +75,8 @@ def app_on(
     )
 
 
-def elected(world: World, road: MemoryTransport, name: str) -> InLoopLeaderElection:
-    return InLoopLeaderElection(
+def elected(world: World, road: MemoryTransport, name: str) -> EventLoopLeaderElection:
+    return EventLoopLeaderElection(
         LeaderElector(
             ApiClient(road),
             LeaseSettings(),

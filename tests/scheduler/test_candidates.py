@@ -18,8 +18,13 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
+from policysched.scheduler.preemption import best_first_search
 from policysched.scheduler.preemption import candidates as searching
-from policysched.scheduler.preemption import lazy_candidates
+from policysched.scheduler.preemption.best_first_search import (
+    disruption_lower_bound,
+    find_best_candidate,
+    rejection_reasons,
+)
 from policysched.scheduler.preemption.candidates import (
     Candidate,
     CandidateSearchResult,
@@ -27,11 +32,6 @@ from policysched.scheduler.preemption.candidates import (
     find_candidates,
     least_disruptive,
     sorted_by_importance,
-)
-from policysched.scheduler.preemption.lazy_candidates import (
-    disruption_lower_bound,
-    find_best_candidate,
-    rejection_reasons,
 )
 from policysched.scheduler.steps import run_to_completion
 from tests.builders import pod
@@ -286,7 +286,7 @@ def check_best_candidate(by: Program, scene: Scene, started: list[int | None]) -
 def test_planted_lower_bound_that_is_too_high_is_found(
     part: str, planted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lazy_candidates, part, planted)
+    monkeypatch.setattr(best_first_search, part, planted)
 
     @given(scene=scenes(placed_max=14))
     @settings(Scenes, derandomize=True, database=None, max_examples=2500)

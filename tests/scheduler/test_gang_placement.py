@@ -14,12 +14,12 @@ from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.gangs import placement
+from policysched.scheduler.gangs import gang_preemption
 from policysched.scheduler.preemption import nominations as nominated
+from policysched.scheduler.preemption.best_first_search import BestFirstSearch
 from policysched.scheduler.preemption.candidates import PreemptionInputs
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
-from policysched.scheduler.preemption.gang_placement import GangPlacement
-from policysched.scheduler.preemption.lazy_candidates import LazyCandidates
+from policysched.scheduler.preemption.gang_candidates import GangPlacement
 from policysched.scheduler.steps import Steps
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import GANG, START_NS, Rig
@@ -338,13 +338,13 @@ def caught() -> Iterator[None]:
 
 
 def test_a_gang_that_preempts_in_part_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = placement._GangSearch.run
+    search = gang_preemption._GangSearch.run
 
-    def in_part(self: placement._GangSearch) -> Steps[object]:
+    def in_part(self: gang_preemption._GangSearch) -> Steps[object]:
         found = yield from search(self)
         return GangPlacement(tuple(self.placements)) if self.placements else found
 
-    monkeypatch.setattr(placement._GangSearch, "run", in_part)
+    monkeypatch.setattr(gang_preemption._GangSearch, "run", in_part)
 
     with caught():
         test_no_pod_is_evicted_if_that_would_not_fit_the_gang()
@@ -352,7 +352,7 @@ def test_a_gang_that_preempts_in_part_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 def test_a_member_evaluated_without_the_earlier_ones_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        placement._GangSearch, "_apply_placement", lambda self, member: self.placements.append(member)
+        gang_preemption._GangSearch, "_apply_placement", lambda self, member: self.placements.append(member)
     )
 
     with caught():
@@ -360,7 +360,7 @@ def test_a_member_evaluated_without_the_earlier_ones_is_noticed(monkeypatch: pyt
 
 
 def test_a_budget_that_is_reset_for_each_member_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "budgets_after_evicting", lambda _, budgets: budgets)
+    monkeypatch.setattr(gang_preemption, "budgets_after_evicting", lambda _, budgets: budgets)
 
     with caught():
         test_a_budget_that_one_member_used_up_is_used_up_for_the_next()
@@ -374,10 +374,10 @@ def test_clearing_the_nomination_of_one_member_alone_is_noticed(monkeypatch: pyt
 
 
 def test_victims_that_are_counted_twice_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def everybody(self: placement._GangSearch, on: NodeName) -> list[Pod]:
+    def everybody(self: gang_preemption._GangSearch, on: NodeName) -> list[Pod]:
         return list(self.core.cache.ledger.usage(on).pods.values())
 
-    monkeypatch.setattr(placement._GangSearch, "_pods_on", everybody)
+    monkeypatch.setattr(gang_preemption._GangSearch, "_pods_on", everybody)
 
     with caught():
         test_a_whole_gang_preempts_and_is_placed_once_its_victims_are_gone()
@@ -386,14 +386,14 @@ def test_victims_that_are_counted_twice_are_noticed(monkeypatch: pytest.MonkeyPa
 def test_cached_candidates_of_changed_nodes_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    renew = LazyCandidates.refresh
+    renew = BestFirstSearch.refresh
 
     def once(
-        self: LazyCandidates, dry_run: DryRun, cluster: PreemptionInputs, nodes: Collection[NodeName]
+        self: BestFirstSearch, dry_run: DryRun, cluster: PreemptionInputs, nodes: Collection[NodeName]
     ) -> Steps[None]:
         yield from renew(self, dry_run, cluster, () if self._pods else nodes)
 
-    monkeypatch.setattr(LazyCandidates, "refresh", once)
+    monkeypatch.setattr(BestFirstSearch, "refresh", once)
 
     with caught():
         test_a_gang_of_a_hundred_is_placed_in_one_attempt()

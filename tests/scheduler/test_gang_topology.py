@@ -9,8 +9,8 @@ import pytest
 from policysched.evaluate.topology_domains import TopologyDomain
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e
-from policysched.scheduler.gangs import topology
-from policysched.scheduler.gangs.attempt import GangAttempts
+from policysched.scheduler.gangs import gang_domains
+from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 
@@ -185,12 +185,12 @@ def test_a_search_that_ignores_the_rack_is_noticed(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_search_that_tries_one_rack_only_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    first_only = topology.candidate_domains
+    first_only = gang_domains.candidate_domains
 
     def hasty(*args: object) -> Iterable[TopologyDomain]:
         return islice(first_only(*args), 1)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("policysched.scheduler.gangs.attempt.candidate_domains", hasty)
+    monkeypatch.setattr("policysched.scheduler.gangs.gang_attempt.candidate_domains", hasty)
     monkeypatch.setattr("policysched.evaluate.evaluator.pod_capacity", lambda *_: None)
 
     assert [gang for seed in range(60) for gang in broken_up(seed)]

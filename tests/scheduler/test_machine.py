@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.ledger import Ledger
-from policysched.cluster.usage import NodeUsage
+from policysched.cluster.node_usage import NodeUsage
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod

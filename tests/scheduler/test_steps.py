@@ -13,7 +13,7 @@ from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
-from policysched.scheduler.preemption import candidates, lazy_candidates
+from policysched.scheduler.preemption import best_first_search, candidates
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import Dice
@@ -250,7 +250,7 @@ def _begins_anew(self: Scheduler, thought: object, most: int | None) -> None:
 @pytest.mark.parametrize(
     ("holder", "part", "planted", "policy", "check"),
     [
-        (lazy_candidates, "node_batches", _forgets_the_last, FIT, check_nodes_by_themselves),
+        (best_first_search, "node_batches", _forgets_the_last, FIT, check_nodes_by_themselves),
         (candidates, "node_batches", _forgets_the_last, ACROSS, check_nodes_by_themselves),
         (Scheduler, "_run_attempt", _begins_anew, FIT, check_steps),
     ],

@@ -46,7 +46,7 @@ from policysched.scheduler.commands import Bind, ReportPodEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import BindConfirmed, BindRefused, PodUpdated
 from policysched.scheduler.extenders import calls
-from policysched.scheduler.gangs import placement as gang_room
+from policysched.scheduler.gangs import gang_preemption as gang_room
 from policysched.scheduler.kubelet_rejections import KubeletRejections
 from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.policies.assumed_load import AssumedLoadTracker
@@ -57,7 +57,11 @@ from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption import candidates
 from policysched.scheduler.preemption.candidates import Candidate
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
-from policysched.scheduler.preemption.gang_placement import GangPlacement, MemberPlacement, NoGangPlacement
+from policysched.scheduler.preemption.gang_candidates import (
+    GangPlacement,
+    MemberPlacement,
+    NoGangPlacement,
+)
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.queue.ordered_queue import FairShareQueue
 from policysched.scheduler.queue.queue import SchedulingQueue

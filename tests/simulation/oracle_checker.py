@@ -23,7 +23,7 @@ from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Placement, Pod
 from policysched.scheduler.commands import Evict
-from policysched.scheduler.preemption.gang_placement import GangPlacement
+from policysched.scheduler.preemption.gang_candidates import GangPlacement
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gangs import QueuedGang

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Protocol
 
 from policysched.config.settings import NamespacedName, Settings
-from policysched.daemon.compiling import POLICY_SUFFIX
+from policysched.daemon.policy_compiler import POLICY_SUFFIX
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import (
     ApiRequest,
@@ -26,7 +26,7 @@ from policysched.kube.leader_election import LeaderElector, LeadershipStatus, Le
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.lang.check.bundle import PolicyBundle
-from policysched.runtime.leadership import InLoopLeaderElection
+from policysched.runtime.leadership import EventLoopLeaderElection
 from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.faults import FaultInjector
@@ -224,7 +224,7 @@ class Replica:
         )
         runtime = Runtime(
             transport=self._road,
-            leadership=InLoopLeaderElection(elector),
+            leadership=EventLoopLeaderElection(elector),
             compile_texts=world.compile_texts,
             now_ns=world.now_ns,
             monotonic_s=loop.time,

@@ -12,7 +12,7 @@ been in flight.
 from collections.abc import Callable, Collection
 from typing import Any
 
-from policysched.cluster.usage import NodeUsage
+from policysched.cluster.node_usage import NodeUsage
 from policysched.kube.decode import core_objects as wire
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod

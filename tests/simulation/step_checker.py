@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from policysched.kube.leader_election import LeaseSettings
 from policysched.lang.ir.program import GangMode, OnTimeout
 from policysched.model.identifiers import PodUid
-from policysched.runtime.leadership import InLoopLeaderElection
+from policysched.runtime.leadership import EventLoopLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
@@ -121,7 +121,7 @@ class StepChecker:
         world, core = self._world, self._scheduler._core
         if not self._leadership.may_decide():
             world.fail(f"{self._name} decides without permission: {binds}")
-        if isinstance(self._leadership, InLoopLeaderElection):
+        if isinstance(self._leadership, EventLoopLeaderElection):
             self._check_lease()
         lacking = sorted(set(self._kept) - set(core.policies.running))
         if lacking:

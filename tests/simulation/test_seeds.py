@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from policysched.daemon.compiling import compile_sync
+from policysched.daemon.policy_compiler import compile_sync
 from tests.simulation.failure_report import failure
 from tests.simulation.policy_texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.world import Report, run_seed

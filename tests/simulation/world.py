@@ -8,7 +8,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from policysched.daemon.compiling import compile_sync
+from policysched.daemon.policy_compiler import compile_sync
 from policysched.kube.client.api import Json
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.metric_sources.router import SampleSourceRouter

@@ -20,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 from policysched.config.settings import Settings
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.evaluate import evaluation, evaluation_cache
 from policysched.evaluate.columns import columns, placed_pods, pod_counter
 from policysched.kube.watch import reflector

@@ -11,7 +11,7 @@ import numpy as np
 
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.domains import domain_codes, sum_by_domain
-from policysched.evaluate.columns.placed_pods import ExistingPodTerm, PodTally
+from policysched.evaluate.columns.placed_pods import ExistingPodTerm, MatchedPodCounts
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     MAX_SCORE,
@@ -27,7 +27,7 @@ from policysched.evaluate.kernel import (
 from policysched.model.affinity import PodAffinity, PodAffinityTerm
 from policysched.model.pods import Pod
 
-PodCounter = PodTally | ExistingPodTerm
+PodCounter = MatchedPodCounts | ExistingPodTerm
 
 _RAW_SCORE_LIMIT = 2**62
 _NO_TERMS = PodAffinity((), (), (), selects_itself=True)
@@ -211,7 +211,7 @@ def _counts_by_row(view: View, counted: PodCounter) -> Array:
     return array[: view.all_rows().count]
 
 
-def _tally(view: View, terms: Iterable[PodAffinityTerm]) -> PodTally | None:
+def _tally(view: View, terms: Iterable[PodAffinityTerm]) -> MatchedPodCounts | None:
     """Of the pods that all the terms select; None without terms, and where no pod can match."""
     placed = view.placed_pods
     matcher = placed.matcher(term.pods for term in terms)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from policysched.evaluate.columns.column_kinds import PortSet
+from policysched.evaluate.columns.column_kinds import PortSetColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View, map_codes
 from policysched.evaluate.kernel import (
@@ -14,7 +14,7 @@ from policysched.evaluate.kernel import (
 )
 from policysched.model.pods import HostPort, Pod
 
-COLUMNS = (PortSet(),)
+COLUMNS = (PortSetColumn(),)
 _ANY_ADDRESS = "0.0.0.0"
 
 
@@ -31,7 +31,9 @@ class _Filter(FilterKernelBase):
         self._wanted = wanted
 
     def refused(self, view: View) -> Array:
-        return map_codes(view.column(PortSet()), view.codes.ports.values, self._conflicts_with_any, np.bool_)
+        return map_codes(
+            view.column(PortSetColumn()), view.codes.ports.values, self._conflicts_with_any, np.bool_
+        )
 
     def _conflicts_with_any(self, used_ports: frozenset[HostPort]) -> bool:
         return any(_conflicts(wanted, used) for wanted in self._wanted for used in used_ports)

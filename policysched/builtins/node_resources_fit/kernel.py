@@ -16,11 +16,11 @@ from policysched.builtins.device_amounts import (
     device_change_stamps,
 )
 from policysched.evaluate.columns.column_kinds import (
-    Allocatable,
+    AllocatableColumn,
     ColumnKind,
-    PodCount,
-    Requested,
-    ScoringRequested,
+    PodCountColumn,
+    RequestedColumn,
+    ScoringRequestedColumn,
 )
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.saturating_arithmetic import all_true, percent
@@ -38,10 +38,10 @@ from policysched.evaluate.kernel import (
 from policysched.model.pods import Pod
 
 COLUMNS = (
-    PodCount(),
-    *(Allocatable(resource) for resource in ("cpu", "memory", "pods")),
-    *(Requested(resource) for resource in ("cpu", "memory")),
-    *(ScoringRequested(resource) for resource in ("cpu", "memory")),
+    PodCountColumn(),
+    *(AllocatableColumn(resource) for resource in ("cpu", "memory", "pods")),
+    *(RequestedColumn(resource) for resource in ("cpu", "memory")),
+    *(ScoringRequestedColumn(resource) for resource in ("cpu", "memory")),
 )
 _STANDARD_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _SHAPE_SCALE = 10  # points of a shape have scores from 0 to 10
@@ -69,7 +69,7 @@ class NodeResourcesFitFilter(FilterKernelBase):
             resources.difference(_STANDARD_RESOURCES)
         )
         self._requests = [
-            (resource, Allocatable(resource), Requested(resource), pod.requests[resource])
+            (resource, AllocatableColumn(resource), RequestedColumn(resource), pod.requests[resource])
             for resource in order
         ]
 
@@ -150,7 +150,7 @@ def _is_ignored(resource: str, params: KernelParams) -> bool:
     return resource in named or resource.split("/")[0] in groups
 
 
-_POD_COUNT, _PODS_MAX = PodCount(), Allocatable("pods")
+_POD_COUNT, _PODS_MAX = PodCountColumn(), AllocatableColumn("pods")
 
 
 class _Score(ScoreKernelBase):
@@ -164,14 +164,16 @@ class _Score(ScoreKernelBase):
         # allocatable, requested, the pod's request, weight, and the resource if devices may back it
         self._scored_resources: list[tuple[ColumnKind, ColumnKind, int, int, str]] = []
         for resource, weight in _resource_weights(params["resources"]):
-            capacity, amount = Allocatable(resource), pod.requests.get(resource, 0)
+            capacity, amount = AllocatableColumn(resource), pod.requests.get(resource, 0)
             if resource in ("cpu", "memory"):
                 amount = pod.scoring_requests[resource == "memory"]
-                self._scored_resources.append((capacity, ScoringRequested(resource), amount, weight, ""))
+                self._scored_resources.append(
+                    (capacity, ScoringRequestedColumn(resource), amount, weight, "")
+                )
             elif amount or resource == "ephemeral-storage":
                 device_resource = resource if resource in devices else ""
                 self._scored_resources.append(
-                    (capacity, Requested(resource), amount, weight, device_resource)
+                    (capacity, RequestedColumn(resource), amount, weight, device_resource)
                 )
                 if device_resource:
                     self._device_resources.append(device_resource)

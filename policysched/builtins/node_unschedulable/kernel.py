@@ -1,14 +1,14 @@
 """Nodes with `spec.unschedulable` refuse pods that do not tolerate the corresponding taint."""
 
 from policysched.builtins.tolerations import tolerated
-from policysched.evaluate.columns.column_kinds import NodeUnschedulable
+from policysched.evaluate.columns.column_kinds import NodeUnschedulableColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import ClusterContext, FilterKernel, FilterKernelBase, KernelParams
 from policysched.model.nodes import Taint
 from policysched.model.pods import Pod
 
-COLUMNS = (NodeUnschedulable(),)
+COLUMNS = (NodeUnschedulableColumn(),)
 _TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
@@ -20,4 +20,4 @@ class _Filter(FilterKernelBase):
     reason = "node(s) were unschedulable"
 
     def refused(self, view: View) -> Array:
-        return view.column(NodeUnschedulable())
+        return view.column(NodeUnschedulableColumn())

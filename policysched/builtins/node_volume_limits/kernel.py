@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from policysched.cluster.volumes.binder import not_found_message
-from policysched.evaluate.columns.column_kinds import VolumeLimit
+from policysched.evaluate.columns.column_kinds import VolumeLimitColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
@@ -41,7 +41,7 @@ class _Filter(FilterKernelBase):
         for mount in view.available_volumes.csi_volumes_of(self._pod):
             own.setdefault(mount.driver, []).append(mount)
         for driver, mounts in own.items():
-            limit = view.column(VolumeLimit(driver))
+            limit = view.column(VolumeLimitColumn(driver))
             if limit.any():
                 counts, new = view.attached_volume_counts(driver, mounts)
                 exceeded |= (limit > 0) & (new > 0) & (counts + new >= limit)

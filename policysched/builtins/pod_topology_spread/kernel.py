@@ -16,7 +16,7 @@ from policysched.builtins.taint_toleration import kernel as taint_toleration
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.domains import domain_codes, sum_by_domain
 from policysched.evaluate.columns.interner import Interner
-from policysched.evaluate.columns.placed_pods import PodMatcher, PodTally
+from policysched.evaluate.columns.placed_pods import MatchedPodCounts, PodMatcher
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     EMPTY_CLUSTER_CONTEXT,
@@ -140,7 +140,7 @@ class _ConstraintSet:
             [view.row_counts(tally).version for tally in tallies if tally is not None]
         )
 
-    def _tally(self, view: View, index: int) -> PodTally | None:
+    def _tally(self, view: View, index: int) -> MatchedPodCounts | None:
         matcher = self._pod_selectors[index]
         return None if matcher is None else view.placed_pods.tally(matcher)
 

@@ -6,7 +6,7 @@ Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/taintto
 import numpy as np
 
 from policysched.builtins.tolerations import tolerated
-from policysched.evaluate.columns.column_kinds import TaintSet
+from policysched.evaluate.columns.column_kinds import TaintSetColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View, map_codes
 from policysched.evaluate.kernel import (
@@ -22,7 +22,7 @@ from policysched.evaluate.kernel import (
 from policysched.model.nodes import Taint
 from policysched.model.pods import Pod, Toleration
 
-COLUMNS = (TaintSet(),)
+COLUMNS = (TaintSetColumn(),)
 
 
 def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
@@ -42,7 +42,9 @@ class _Filter(FilterKernelBase):
         self._tolerations = tolerations
 
     def refused(self, view: View) -> Array:
-        return map_codes(view.column(TaintSet()), view.codes.taints.values, self._has_untolerated, np.bool_)
+        return map_codes(
+            view.column(TaintSetColumn()), view.codes.taints.values, self._has_untolerated, np.bool_
+        )
 
     def _has_untolerated(self, taints: tuple[Taint, ...]) -> bool:
         return any(
@@ -59,7 +61,9 @@ class _Score(ScoreKernelBase):
         self._tolerations = tolerations
 
     def raw(self, view: View) -> Array:
-        return map_codes(view.column(TaintSet()), view.codes.taints.values, self._count_untolerated, np.int64)
+        return map_codes(
+            view.column(TaintSetColumn()), view.codes.taints.values, self._count_untolerated, np.int64
+        )
 
     def _count_untolerated(self, taints: tuple[Taint, ...]) -> int:
         return sum(

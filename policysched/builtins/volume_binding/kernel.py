@@ -28,7 +28,7 @@ from policysched.cluster.volumes.binder import (
     pod_volume_claims,
 )
 from policysched.cluster.volumes.reservations import VolumeChoice
-from policysched.evaluate.columns.column_kinds import NODE_NAME, NodeMapEntry
+from policysched.evaluate.columns.column_kinds import NODE_NAME, NodeMapEntryColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.free_volume_index import NO_FREE_VOLUME, FreeVolumeIndex
 from policysched.evaluate.columns.interner import Interner
@@ -169,7 +169,7 @@ class _FreeVolumeRows:
         return self._view.codes.strings
 
     def label_codes(self, label: str) -> NDArray[np.int32]:
-        return self._view.column(NodeMapEntry("labels", label))
+        return self._view.column(NodeMapEntryColumn("labels", label))
 
     def matching_rows(self, terms: NodeSelectorTerms | None) -> NDArray[np.bool_]:
         return terms_match(terms, self._view)
@@ -242,7 +242,7 @@ def _provisionable_bytes_max(class_name: str, view: View) -> Array:
     NO_CAPACITY.
     """
     columns = {
-        label: view.column(NodeMapEntry("labels", label))
+        label: view.column(NodeMapEntryColumn("labels", label))
         for label in view.storage_capacity(class_name).by_label
     }
     capacities, bytes_max = (

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from policysched.cluster.volumes.binder import not_found_message
-from policysched.evaluate.columns.column_kinds import DiskSet
+from policysched.evaluate.columns.column_kinds import DiskSetColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View, map_codes
 from policysched.evaluate.kernel import (
@@ -83,7 +83,7 @@ class _Filter(FilterKernelBase):
     def _disk_conflict(self, view: View) -> Array:
         if not self._disks:
             return np.zeros(view.count, np.bool_)
-        codes = view.column(DiskSet())
+        codes = view.column(DiskSetColumn())
         return map_codes(codes, view.codes.disks.values, self._conflicts_with_any, np.bool_)
 
     def _conflicts_with_any(self, used_disks: frozenset[Disk]) -> bool:

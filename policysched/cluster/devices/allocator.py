@@ -24,9 +24,9 @@ from policysched.cluster.devices.device_requests import (
     RequestOption,
     SelectorMatches,
 )
+from policysched.cluster.devices.device_usage import AllocatedDevices
 from policysched.cluster.devices.pools import DevicePool
 from policysched.cluster.devices.shared_counters import SharedCounters
-from policysched.cluster.devices.usage import TakenDevices
 from policysched.model.devices import (
     Device,
     DeviceClass,
@@ -79,7 +79,7 @@ def search_devices(
     claims: Sequence[ResourceClaim],
     node: Node,
     pools: Sequence[DevicePool],
-    taken: TakenDevices,
+    taken: AllocatedDevices,
     classes: Mapping[str, DeviceClass],
     matches: SelectorMatches,
 ) -> DeviceSearchResult | None:
@@ -104,7 +104,7 @@ class _DeviceSearch:
         claims: Sequence[ResourceClaim],
         node: Node,
         pools: Sequence[DevicePool],
-        taken: TakenDevices,
+        taken: AllocatedDevices,
         classes: Mapping[str, DeviceClass],
         matches: SelectorMatches,
     ) -> None:
@@ -279,7 +279,7 @@ class _DeviceSearch:
         marked = self._claims_of_device.get(device_id, ())
         if request.admin_access:
             return device.shareable or claim not in marked
-        if self._taken.is_taken_whole(device_id) or marked:
+        if self._taken.is_wholly_allocated(device_id) or marked:
             return False
         return device.shareable or not self._taken.is_shared(device_id)
 

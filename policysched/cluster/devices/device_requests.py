@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from policysched.cluster.devices.capacity import has_capacity
 from policysched.cluster.devices.cel_selectors import CelSelectorError
 from policysched.cluster.devices.constraints import ConstraintChecker
+from policysched.cluster.devices.device_usage import AllocatedDevices
 from policysched.cluster.devices.pools import DevicePool
-from policysched.cluster.devices.usage import TakenDevices
 from policysched.model.devices import (
     DeviceClass,
     DeviceId,
@@ -119,7 +119,7 @@ class RequestLoader:
     def __init__(
         self,
         pools: Sequence[DevicePool],
-        taken: TakenDevices,
+        taken: AllocatedDevices,
         classes: Mapping[str, DeviceClass],
         matcher: DeviceMatcher,
         count_step: Callable[[], None],

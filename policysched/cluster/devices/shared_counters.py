@@ -4,8 +4,8 @@ it."""
 from collections import defaultdict
 from fractions import Fraction
 
+from policysched.cluster.devices.device_usage import AllocatedDevices
 from policysched.cluster.devices.pools import DevicePool
-from policysched.cluster.devices.usage import TakenDevices
 from policysched.model.devices import Device, DeviceId, PoolId
 
 CounterKey = tuple[str, str]
@@ -16,7 +16,7 @@ class SharedCounters:
     """Counters of the pools of one search: those of `taken` devices, and those that the search
     takes."""
 
-    def __init__(self, taken: TakenDevices) -> None:
+    def __init__(self, taken: AllocatedDevices) -> None:
         self._taken = taken
         self._available: dict[PoolId, dict[CounterKey, Fraction]] = {}
         self._used: defaultdict[PoolId, defaultdict[CounterKey, Fraction]] = defaultdict(
@@ -54,7 +54,7 @@ class SharedCounters:
             for device in resource_slice.devices:
                 device_id = DeviceId(*pool.id, device.name)
                 if device.consumes_counters and (
-                    self._taken.is_taken_whole(device_id) or self._taken.is_shared(device_id)
+                    self._taken.is_wholly_allocated(device_id) or self._taken.is_shared(device_id)
                 ):
                     for consumption in device.consumes_counters:
                         for key, amount in consumption.counters.items():

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from policysched.cluster.usage import NodeUsage
+from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.model.identifiers import VolumeClaimKey

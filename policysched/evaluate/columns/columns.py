@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.availability import AvailableDevices
-from policysched.cluster.usage import NodeUsage
+from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.evaluate.columns.attached_volumes import AttachedVolumes
 from policysched.evaluate.columns.column_kinds import ColumnKind

@@ -1,6 +1,6 @@
 """`PlacedPods`: counts of placed pods by row, which topology spread and inter-pod affinity read.
 
-There are two kinds of counts. A `PodTally` counts the pods that some selectors select. An
+There are two kinds of counts. A `MatchedPodCounts` counts the pods that some selectors select. An
 `ExistingPodTerm` counts the pods that have a certain affinity term themselves. Pods that agree on
 namespace, labels and terms are one class, and a class knows the counts that it adds to, so that a
 placement costs a few additions. An overlay counts on copies of the few arrays that it changes.
@@ -95,7 +95,7 @@ class RowCounts:
             amounts[row] += count * times
 
 
-class PodTally:
+class MatchedPodCounts:
     """How many of the matched pods are on each row."""
 
     __slots__ = ("matcher", "row_counts")
@@ -132,7 +132,7 @@ class _PodClass:
         self.terminating = pod.terminating
         self.affinity = pod.pod_affinity
         self.rows: dict[int, int] = {}
-        self.counted_in: list[PodTally | ExistingPodTerm] = []
+        self.counted_in: list[MatchedPodCounts | ExistingPodTerm] = []
 
 
 class PlacedPods:
@@ -148,7 +148,7 @@ class PlacedPods:
         self._namespaces = namespaces
         self._pod_classes: dict[Hashable, _PodClass] = {}
         self._empty_classes = 0
-        self._tallies: dict[PodMatcher, PodTally] = {}
+        self._tallies: dict[PodMatcher, MatchedPodCounts] = {}
         self._terms: dict[tuple[TermUse, int, PodAffinityTerm], ExistingPodTerm] = {}
         self._resolved_scopes: dict[PodSelector, NamespaceScope] = {}
         self._selecting_terms: dict[Hashable, tuple[ExistingPodTerm, ...]] = {}
@@ -183,10 +183,10 @@ class PlacedPods:
             scope = self._resolved_scopes[selector] = frozenset((*selector.namespaces, *matching))
         return scope
 
-    def tally(self, matcher: PodMatcher) -> PodTally:
+    def tally(self, matcher: PodMatcher) -> MatchedPodCounts:
         tally = self._tallies.get(matcher)
         if tally is None:
-            tally = self._tallies[matcher] = PodTally(matcher)
+            tally = self._tallies[matcher] = MatchedPodCounts(matcher)
             for pod_class in self._pod_classes.values():
                 if matcher.matches(pod_class):
                     pod_class.counted_in.append(tally)
@@ -313,8 +313,8 @@ class HypotheticalPlacedPods:
         self._placed = placed
         self._pending_changes: dict[tuple[int, PodUid], tuple[Pod, int]] = {}  # net changes not applied yet
         self._applied_changes: list[tuple[int, _PodClass, int]] = []
-        self._copies: dict[PodTally | ExistingPodTerm, RowCounts] = {}
-        self._unchanged: set[PodTally | ExistingPodTerm] = set()
+        self._copies: dict[MatchedPodCounts | ExistingPodTerm, RowCounts] = {}
+        self._unchanged: set[MatchedPodCounts | ExistingPodTerm] = set()
         self._all_changes: list[tuple[int, Pod, int]] = []
         self._members: dict[GangMembers, HypotheticalGangMembers] = {}
 
@@ -334,7 +334,7 @@ class HypotheticalPlacedPods:
         hypothetical.catch_up(self._all_changes)
         return hypothetical
 
-    def row_counts(self, counted: PodTally | ExistingPodTerm) -> RowCounts:
+    def row_counts(self, counted: MatchedPodCounts | ExistingPodTerm) -> RowCounts:
         self.apply_pending_changes()
         if counted not in self._copies and counted not in self._unchanged:
             changes = [

@@ -14,8 +14,8 @@ from numpy.typing import DTypeLike
 
 from policysched.cluster.devices.allocation_cache import DeviceOverlay
 from policysched.cluster.devices.availability import AvailableDevices
+from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.samples import PairSamples
-from policysched.cluster.usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeReservations
 from policysched.evaluate.columns.attached_volumes import attached_to
@@ -28,8 +28,8 @@ from policysched.evaluate.columns.metric_column import MetricColumn
 from policysched.evaluate.columns.placed_pods import (
     ExistingPodTerm,
     HypotheticalPlacedPods,
+    MatchedPodCounts,
     PlacedPods,
-    PodTally,
     RowCounts,
 )
 from policysched.evaluate.columns.shared_interners import Interners
@@ -221,7 +221,7 @@ class View:
         self.reads_only_columns = False
         return self._columns.claim_uses(claim) + self._claim_use_deltas.get(claim, 0)
 
-    def row_counts(self, counted: PodTally | ExistingPodTerm) -> RowCounts:
+    def row_counts(self, counted: MatchedPodCounts | ExistingPodTerm) -> RowCounts:
         return counted.row_counts if self._overlay_pods is None else self._overlay_pods.row_counts(counted)
 
     def all_rows(self) -> "View":

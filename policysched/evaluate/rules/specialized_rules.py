@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from policysched.evaluate.columns.column_kinds import INPUT_INVALID, INPUT_REQUIRED, InputState
+from policysched.evaluate.columns.column_kinds import INPUT_INVALID, INPUT_REQUIRED, InputStateColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import Dependency, FilterKernel, FilterKernelBase, Normalizer, ScoreKernel
@@ -130,11 +130,11 @@ class NodeInputFilter(FilterKernelBase):
         self._declared = declared
 
     def refused(self, view: View) -> Array:
-        states = view.column(InputState(self._declared))
+        states = view.column(InputStateColumn(self._declared))
         return np.asarray((states == INPUT_REQUIRED) | (states == INPUT_INVALID))
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        states = view.column(InputState(self._declared))
+        states = view.column(InputStateColumn(self._declared))
         return [
             (text, np.asarray(states == evaluation))
             for text, evaluation in (

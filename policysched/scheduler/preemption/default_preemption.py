@@ -22,6 +22,10 @@ from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, Report
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
+from policysched.scheduler.preemption.best_first_search import (
+    find_best_candidate,
+    rejection_reasons,
+)
 from policysched.scheduler.preemption.candidates import (
     Candidate,
     PreemptionInputs,
@@ -30,14 +34,13 @@ from policysched.scheduler.preemption.candidates import (
     no_evictable_pods,
 )
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
-from policysched.scheduler.preemption.gang_placement import (
+from policysched.scheduler.preemption.gang_candidates import (
     PREEMPTION_NEVER,
     VICTIMS_TERMINATING,
     GangPlacement,
     GangSearchContext,
     NoGangPlacement,
 )
-from policysched.scheduler.preemption.lazy_candidates import find_best_candidate, rejection_reasons
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.preemption.post_filter_messages import ClaimPostFilterMessage, preemption_message
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState

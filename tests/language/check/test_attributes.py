@@ -3,8 +3,8 @@
 from dataclasses import fields
 
 from policysched.builtins.registry import BUILTINS
+from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.shares import NamespaceShare
-from policysched.cluster.usage import NodeUsage
 from policysched.lang.ir.attributes import ATTRIBUTES, resource_type
 from policysched.lang.ir.expr import Stage
 from policysched.lang.types.kinds import BYTES, CPU, INT

@@ -40,7 +40,7 @@ _PODS_PER_COST_UNIT = 4
 """Pods inspected for one unit of cost: inspecting a pod is cheaper than removing it."""
 
 
-class LazyCandidates:
+class BestFirstSearch:
     """Nodes with pods that may be evicted. `refresh` must be called for nodes that changed."""
 
     def __init__(self, may_evict: Callable[[Pod], bool]) -> None:
@@ -114,17 +114,17 @@ class LazyCandidates:
 
 def find_best_candidate(
     dry_run: DryRun, may_evict: Callable[[Pod], bool], cluster: PreemptionInputs
-) -> Steps[tuple[LazyCandidates, Candidate | None]]:
+) -> Steps[tuple[BestFirstSearch, Candidate | None]]:
     """Search a node-local dry run; return the candidates for reuse, and the best one."""
     assert dry_run.node_local, "an eviction on one node may change the verdict about another"
-    candidates = LazyCandidates(may_evict)
+    candidates = BestFirstSearch(may_evict)
     yield from candidates.refresh(dry_run, cluster, dry_run.potential_nodes)
     best = yield from candidates.best(dry_run, cluster)
     return candidates, best
 
 
 def rejection_reasons(
-    candidates: LazyCandidates, dry_run: DryRun, cluster: PreemptionInputs
+    candidates: BestFirstSearch, dry_run: DryRun, cluster: PreemptionInputs
 ) -> Mapping[str, int]:
     """How many nodes each reason rules out, if there is no candidate."""
     unhelpful_count = cluster.node_count - len(dry_run.potential_nodes)

@@ -1,4 +1,4 @@
-"""`FlatLists`: lists of records as flat arrays, all elements end to end, one array per field.
+"""`PackedLists`: lists of records as flat arrays, all elements end to end, one array per field.
 
 Lists in a column are interned, and each new list is appended once. The elements of the lists of
 some rows, in the order of the rows, are then a gather by positions, field by field. The positions
@@ -23,11 +23,11 @@ _CACHED_COLUMNS_MAX = 8  # columns of one record type
 _CACHED_ROWS_MIN = 64  # gathering fewer rows is cheap
 
 
-class GatheredLists:
+class GatheredElements:
     """The elements of the lists of some rows, in order. `owners` are the positions of their rows;
     `nonempty` the positions of rows with elements, and `starts` where their elements begin."""
 
-    def __init__(self, flat: "FlatLists", codes: Array, known: Array) -> None:
+    def __init__(self, flat: "PackedLists", codes: Array, known: Array) -> None:
         self._flat = flat
         self._codes, self._known = codes, known
         lengths = np.where(known, flat.lengths[np.where(known, codes, 0)], 0)
@@ -52,7 +52,7 @@ class GatheredLists:
         return np.array_equal(codes, self._codes) and np.array_equal(known, self._known)
 
 
-class FlatLists:
+class PackedLists:
     """All lists of one record type. `starts` and `lengths` are by code of the list; `fields` have spare capacity."""
 
     def __init__(
@@ -68,9 +68,9 @@ class FlatLists:
         self.starts: Array = np.full(1, -1, np.int64)
         self.lengths: Array = np.full(1, -1, np.int64)
         self.fields = [_empty(field) for field in record.fields]
-        self._gathered: OrderedDict[str, GatheredLists] = OrderedDict()
+        self._gathered: OrderedDict[str, GatheredElements] = OrderedDict()
 
-    def gather(self, name: str, codes: Array, known: Array) -> GatheredLists:
+    def gather(self, name: str, codes: Array, known: Array) -> GatheredElements:
         """The elements of the lists with these codes, where `known`. `name` is the column's key in the cache."""
         known = known & self._has_own_list(codes)
         cached = self._gathered.get(name)
@@ -79,8 +79,8 @@ class FlatLists:
             return cached
         self._append_new(codes[known])
         if len(codes) < _CACHED_ROWS_MIN:
-            return GatheredLists(self, codes, known)
-        gathered = self._gathered[name] = GatheredLists(self, codes.copy(), known.copy())
+            return GatheredElements(self, codes, known)
+        gathered = self._gathered[name] = GatheredElements(self, codes.copy(), known.copy())
         if len(self._gathered) > _CACHED_COLUMNS_MAX:
             self._gathered.popitem(last=False)
         return gathered

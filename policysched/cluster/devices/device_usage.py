@@ -42,7 +42,7 @@ class DeviceUsage:
         self.add(allocation, -1)
 
 
-class TakenDevices:
+class AllocatedDevices:
     """The sum of several usages: that of the cluster, and that of an overlay."""
 
     __slots__ = ("_uses",)
@@ -50,7 +50,7 @@ class TakenDevices:
     def __init__(self, *uses: DeviceUsage) -> None:
         self._uses = uses
 
-    def is_taken_whole(self, device: DeviceId) -> bool:
+    def is_wholly_allocated(self, device: DeviceId) -> bool:
         return any(device in use.whole for use in self._uses)
 
     def is_shared(self, device: DeviceId) -> bool:

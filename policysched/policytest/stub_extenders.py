@@ -1,4 +1,4 @@
-"""Extenders with canned responses from a test, and the effect of these on the explanation of a pod.
+"""Stub extenders with responses from a test, and the effect of these on the explanation of a pod.
 
 They are called through the same chain as real ones (`daemon.extender_chain`).
 """
@@ -24,7 +24,7 @@ from policysched.scheduler.events import ExtendersAnswered
 
 
 @dataclass(frozen=True, slots=True)
-class CannedExtender:
+class StubExtender:
     """`failed_nodes` has the reason by node, `scores` integers from 0 to 10; with `error` every call fails."""
 
     endpoint: ExtenderEndpoint
@@ -54,9 +54,7 @@ class CannedExtender:
             raise ExtenderCallFailed(f"extender {self.endpoint.name}: {self.error}")
 
 
-def call_canned_extenders(
-    command: CallExtenders, extenders: Mapping[str, CannedExtender]
-) -> ExtendersAnswered:
+def call_stub_extenders(command: CallExtenders, extenders: Mapping[str, StubExtender]) -> ExtendersAnswered:
     """Calls them and returns the event for the scheduler."""
     called = [(extenders[name], wanted) for name, wanted in command.extenders]
     try:

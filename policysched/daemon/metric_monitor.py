@@ -1,7 +1,8 @@
-"""Runs the metric sources and tracks the poll status of each metric of the active policies.
+"""Runs the metric sources, and monitors the metrics of the active policies: poll status, and metrics without a source.
 
-The scheduler and the extender have one sampler each. A metric that no source serves is reported once, in the log and as
-an event on the ConfigMap of the policies.
+The sources deliver `SamplesArrived` themselves; the scheduler handles it in `scheduler.metric_samples`. A metric that no
+source serves is reported once, in the log and as an event on the ConfigMap of the policies. The scheduler and the
+extender have one monitor each.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ class MetricStatus:
     last_failure: PollFailure | None
 
 
-class Sampler:
+class MetricMonitor:
     """`wanted` and `nodes` are called each time their value is needed."""
 
     def __init__(

@@ -17,12 +17,12 @@ from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.placement import (
+from policysched.scheduler.gangs.gang_domains import candidate_domains
+from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
     gang_overlay,
     members_in_attempt_order,
 )
-from policysched.scheduler.gangs.topology import candidate_domains
 from policysched.scheduler.outcome import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess
 from policysched.scheduler.preemption.default_preemption import (
     DefaultPreemption,

@@ -22,8 +22,13 @@ from policysched.model.messages import unavailable_message
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.topology import preemption_domains
+from policysched.scheduler.gangs.gang_domains import preemption_domains
 from policysched.scheduler.outcome import AttemptSuccess
+from policysched.scheduler.preemption.best_first_search import (
+    BestFirstSearch,
+    find_best_candidate,
+    rejection_reasons,
+)
 from policysched.scheduler.preemption.candidates import (
     CANDIDATES_MIN,
     Candidate,
@@ -33,18 +38,13 @@ from policysched.scheduler.preemption.candidates import (
     least_disruptive,
     no_evictable_pods,
 )
-from policysched.scheduler.preemption.gang_placement import (
+from policysched.scheduler.preemption.gang_candidates import (
     PREEMPTION_NEVER,
     VICTIMS_TERMINATING,
     GangPlacement,
     GangSearchContext,
     MemberPlacement,
     NoGangPlacement,
-)
-from policysched.scheduler.preemption.lazy_candidates import (
-    LazyCandidates,
-    find_best_candidate,
-    rejection_reasons,
 )
 from policysched.scheduler.preemption.nominations import nominated_overlay
 from policysched.scheduler.queue.entries import PendingPod
@@ -96,10 +96,10 @@ def find_gang_placement(
 class _CachedCandidates:
     """Candidates of one equivalence class, and how many members were placed when they were found.
 
-    `LazyCandidates` if an eviction on one node cannot change the verdict about another.
+    `BestFirstSearch` if an eviction on one node cannot change the verdict about another.
     """
 
-    candidates: CandidateSearchResult | LazyCandidates
+    candidates: CandidateSearchResult | BestFirstSearch
     placed_count: int
 
 
@@ -239,7 +239,7 @@ class _GangSearch:
         )
         previous = None if cached is None else cached.candidates
         if dry_run.node_local:
-            if isinstance(previous, LazyCandidates):
+            if isinstance(previous, BestFirstSearch):
                 yield from previous.refresh(dry_run, cluster, changed)
                 best = yield from previous.best(dry_run, cluster)
                 self.candidate_cache[equivalence_key] = _CachedCandidates(previous, placed_count)
