@@ -1,6 +1,6 @@
 """Runs the metric sources, and monitors the metrics of the active policies: poll status, and metrics without a source.
 
-The sources deliver `SamplesArrived` themselves; the scheduler handles it in `scheduler.metric_samples`. A metric that no
+The sources deliver `SamplesArrived` themselves; the scheduler handles it in `scheduler.sample_events`. A metric that no
 source serves is reported once, in the log and as an event on the ConfigMap of the policies. The scheduler and the
 extender have one monitor each.
 """

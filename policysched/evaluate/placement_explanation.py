@@ -1,4 +1,4 @@
-"""Explanations: an evaluation in full, with the message of every refusal and every score. Equal to
+"""Explanations: an evaluation in full, with the message of every rejection and every score. Equal to
 the reference implementation's.
 """
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
-from policysched.evaluate.diagnosis import refusals_in_order
+from policysched.evaluate.diagnosis import rejections_in_order
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.rules.raw_scores import RawScores
 from policysched.evaluate.rules.specialized_rules import SpecializedFilter, SpecializedScore
 from policysched.evaluate.scalar.eval_context import EvalContext
-from policysched.lang.ir.verdict import NodeRefusal, NodeRuleScore, PlacementExplanation
+from policysched.lang.ir.verdict import NodeRejection, NodeRuleScore, PlacementExplanation
 from policysched.model.identifiers import NodeName
 
 ReasonMasks = Sequence[tuple[str, Array]]
@@ -33,9 +33,9 @@ def explanation(
         *evaluation.rules.scores,
     )
     return PlacementExplanation(
-        pod_refusal=None,
+        pod_rejection=None,
         feasible=tuple(names[row] for row in feasible),
-        refusals=_rejected(evaluation, view, context, rows),
+        rejections=_rejected(evaluation, view, context, rows),
         scores=scores,
         totals={names[row]: int(evaluation.total[row]) for row in feasible},
         selected=selected,
@@ -48,40 +48,40 @@ def explanation(
 
 def _rejected(
     evaluation: Evaluation, view: View, context: EvalContext, rows: list[int]
-) -> Mapping[str, tuple[NodeRefusal, ...]]:
-    refusals: dict[int, dict[str, NodeRefusal]] = {}
-    for rule, refused, _ in refusals_in_order(evaluation, view):
+) -> Mapping[str, tuple[NodeRejection, ...]]:
+    rejections: dict[int, dict[str, NodeRejection]] = {}
+    for rule, rejected, _ in rejections_in_order(evaluation, view):
         unresolvable, reasons = rule.kernel.unresolvable(view), rule.kernel.reasons(view)
         for row in rows:
-            # A rule that has rejected a node early does not refuse it again.
-            if refused[row] and rule.name not in refusals.get(row, {}):
-                refusals.setdefault(row, {})[rule.name] = refusal_at(
+            # A rule that has rejected a node early does not reject it again.
+            if rejected[row] and rule.name not in rejections.get(row, {}):
+                rejections.setdefault(row, {})[rule.name] = rejection_at(
                     row, rule, unresolvable, reasons, view, context
                 )
-    return {_name(view, row): tuple(refusals[row].values()) for row in rows if row in refusals}
+    return {_name(view, row): tuple(rejections[row].values()) for row in rows if row in rejections}
 
 
-def refusal_at(
+def rejection_at(
     row: int,
     rule: SpecializedFilter,
     unresolvable: Array,
     reasons: ReasonMasks,
     view: View,
     context: EvalContext,
-) -> NodeRefusal:
-    """One refusal with its messages. `unresolvable` and `reasons` are the kernel's answers for the
+) -> NodeRejection:
+    """One rejection with its messages. `unresolvable` and `reasons` are the kernel's answers for the
     whole view.
     """
     groups = tuple(group for group, mask in reasons if mask[row])
     texts = _texts(rule, groups, view, row, context)
-    return NodeRefusal(rule.name, texts, groups, not unresolvable[row], rule.scaleup)
+    return NodeRejection(rule.name, texts, groups, not unresolvable[row], rule.scaleup)
 
 
 def _texts(
     rule: SpecializedFilter, groups: tuple[str, ...], view: View, row: int, context: EvalContext
 ) -> tuple[str, ...]:
     at = view.node_at(row)
-    assert at is not None, f"row {row} is refused but holds no node"
+    assert at is not None, f"row {row} is rejected but holds no node"
     if rule.message_at is None:
         return groups
     return tuple(

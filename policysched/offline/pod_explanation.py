@@ -73,7 +73,7 @@ def explain_pod(
     message = decision_message(seen.pod, found, node_count=len(cache.nodes))
     if (
         found.selected is None
-        and found.pod_refusal is None
+        and found.pod_rejection is None
         and gang is None
         and plan.allows_preemption
         and not program.extenders

@@ -71,7 +71,7 @@ def record_round(coverage: Coverage, program: Program, moment: DecisionRound) ->
     """Records the outcomes for the pending pods. `program` is the policy with the parameters of a test."""
     for seen in moment.pending[:PODS_PER_ROUND_MAX]:
         found = moment.scheduler.explain(seen.pod.uid, moment.now_ns)
-        if found is None or found.pod_refusal is not None:
+        if found is None or found.pod_rejection is not None:
             continue
         coverage.reached |= coverage.outcomes.keys() & set(_outcomes_reached(program, moment, seen, found))
 
@@ -100,14 +100,14 @@ def _outcomes_reached(
         else:  # also where a parameter makes the `when` constant
             yield CoverageOutcome(name, "when holds")
         if isinstance(rule, FilterRule):
-            refused = {
+            rejected = {
                 node
-                for node, refusals in found.refusals.items()
-                if any(one.rule == rule.name for one in refusals)
+                for node, rejections in found.rejections.items()
+                if any(one.rule == rule.name for one in rejections)
             }
-            if refused:
+            if rejected:
                 yield CoverageOutcome(name, "refuses")
-            if applies - refused:
+            if applies - rejected:
                 yield CoverageOutcome(name, "passes")
         elif isinstance(rule, ScoreRule) and applies & set(found.scores.get(rule.name, {})):
             yield CoverageOutcome(name, "scores")
@@ -132,11 +132,13 @@ def _nodes_where_when_holds(
         facts=facts,
         samples=scheduler.samples(program.name),
     )
-    if found.pod_refusal is not None:
+    if found.pod_rejection is not None:
         return {}
     nodes = set(scheduler.cache.nodes)
     return {
-        number: {node for node in nodes if not any(one.rule == name for one in found.refusals.get(node, ()))}
+        number: {
+            node for node in nodes if not any(one.rule == name for one in found.rejections.get(node, ()))
+        }
         for name, (number, _) in probes.items()
     }
 

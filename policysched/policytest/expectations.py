@@ -164,10 +164,10 @@ class Expectations:
             found = played.explanations.get(full)
             for node, wanted in nodes.items():
                 path: Path = ("rejected", pod, node)
-                refusals = () if found is None else found.refusals.get(node, ())
-                actual = {one.rule: "; ".join(one.reasons) for one in refusals}
+                rejections = () if found is None else found.rejections.get(node, ())
+                actual = {one.rule: "; ".join(one.reasons) for one in rejections}
                 said = ", ".join(f"{rule} ({reason})" for rule, reason in actual.items()) or "nothing"
-                if found is None or found.pod_refusal is not None:
+                if found is None or found.pod_rejection is not None:
                     yield self._failure(path, f"{full} on {node}: not decided{_rejection_reason(found)}")
                 elif wanted is None and actual:
                     yield self._failure(path, f"{full} on {node}: expected no rejection, found {said}")
@@ -296,10 +296,14 @@ def _describe_outcome(pod: str, played: ScenarioResult) -> str:
 def _rejection_reason(found: PlacementExplanation | None, node: str | None = None) -> str:
     if found is None:
         return " (never decided)"
-    if found.pod_refusal is not None:
-        return f" (the pod is rejected: {found.pod_refusal})"
-    refused = (
-        found.refusals if node is None else {node: found.refusals[node]} if node in found.refusals else {}
+    if found.pod_rejection is not None:
+        return f" (the pod is rejected: {found.pod_rejection})"
+    rejected = (
+        found.rejections
+        if node is None
+        else {node: found.rejections[node]}
+        if node in found.rejections
+        else {}
     )
-    by_rule = [f"{name} by {refusals[0].rule}" for name, refusals in sorted(refused.items())]
+    by_rule = [f"{name} by {rejections[0].rule}" for name, rejections in sorted(rejected.items())]
     return f" ({', '.join(by_rule)})" if by_rule else ""

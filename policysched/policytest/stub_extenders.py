@@ -12,10 +12,10 @@ from typing import Any
 from policysched.daemon.extender_chain import call_extenders
 from policysched.kube.extender.client import ExtenderCallFailed, ExtenderEndpoint, ExtenderFilterResult
 from policysched.lang.ir.extender_results import (
-    ExtenderRefusal,
+    ExtenderRejection,
     ExtenderResults,
     add_extender_scores,
-    extender_refusal,
+    extender_rejection,
 )
 from policysched.lang.ir.program import Extender
 from policysched.lang.ir.verdict import NodeRuleScore, NodeSubsetVerdict, PlacementExplanation
@@ -36,12 +36,12 @@ class StubExtender:
         self, _pod: Mapping[str, Any], nodes: Sequence[str], _whole: Mapping[str, Mapping[str, Any]]
     ) -> ExtenderFilterResult:
         self._raise_if_failing()
-        refused = {
-            node: ExtenderRefusal(self.failed_nodes[node], resolvable=True)
+        rejected = {
+            node: ExtenderRejection(self.failed_nodes[node], resolvable=True)
             for node in nodes
             if node in self.failed_nodes
         }
-        return ExtenderFilterResult(tuple(node for node in nodes if node not in refused), refused)
+        return ExtenderFilterResult(tuple(node for node in nodes if node not in rejected), rejected)
 
     async def prioritize(
         self, _pod: Mapping[str, Any], nodes: Sequence[str], _whole: Mapping[str, Mapping[str, Any]]
@@ -71,10 +71,10 @@ def apply_extender_answers(
     answers: ExtenderResults,
 ) -> PlacementExplanation:
     """`rules` explains all nodes, `among` only those that no extender rejects."""
-    refused = {
+    rejected = {
         node: found
         for node in rules.feasible
-        if (found := extender_refusal(node, extenders, answers)) is not None
+        if (found := extender_rejection(node, extenders, answers)) is not None
     }
     totals = add_extender_scores(NodeSubsetVerdict(None, among.totals, {}, 0), extenders, answers)
     scores = dict(among.scores)
@@ -90,7 +90,7 @@ def apply_extender_answers(
     return replace(
         rules,
         feasible=among.feasible,
-        refusals={**rules.refusals, **{node: (found,) for node, found in refused.items()}},
+        rejections={**rules.rejections, **{node: (found,) for node, found in rejected.items()}},
         scores=scores,
         totals=totals,
     )

@@ -26,7 +26,6 @@ from policysched.evaluate import Overlay, PrebindRequirements, TopologyDomain, V
 from policysched.lang.ir.program import Extender, Program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.model.messages import pod_refused_message, unavailable_message
 from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.commands import Deallocate, DeleteExtendedClaim
 from policysched.scheduler.core import SchedulerCore
@@ -49,6 +48,7 @@ from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.records import Decision, decision_samples
 from policysched.scheduler.steps import Steps
+from policysched.scheduler.unschedulable_message import pod_rejected_message, unavailable_message
 
 _ALWAYS_REQUEUE_EVENTS = frozenset({ClusterEvent.NODE_ADD})
 """No verdict covers a node that did not exist."""
@@ -210,10 +210,10 @@ class PodAttempts:
                 DeleteExtendedClaim(key, pod.uid)
                 for key in sorted(core.cache.devices.extended_claims_of(pod.uid))
             ]
-        if verdict.refused_by is not None:
+        if verdict.rejected_by is not None:
             return self._rejected_by_filter(pod, verdict)
-        if verdict.pod_refusal is not None:
-            return reject_pod(verdict.pod_refusal)
+        if verdict.pod_rejection is not None:
+            return reject_pod(verdict.pod_rejection)
         counts = dict(verdict.reason_counts())
         requeue_events = verdict.requeue_events() | _ALWAYS_REQUEUE_EVENTS
         waits_for_policy = (
@@ -234,16 +234,16 @@ class PodAttempts:
 
     def _rejected_by_filter(self, pod: PendingPod, verdict: Verdict) -> AttemptFailure:
         """A filter rejects the pod on every node. No preemption: what the filter reads has to change."""
-        assert verdict.pod_refusal is not None, f"{verdict} has no message"
+        assert verdict.pod_rejection is not None, f"{verdict} has no message"
         requeue_events = verdict.requeue_events() | _ALWAYS_REQUEUE_EVENTS
         program = self._core.plan(pod.policy).program
         if verdict.scaleup_would_not_help():  # it waits for a metric
-            message = pod_refused_message(
-                verdict.node_count, verdict.pod_refusal, self._sample_sources_message(program)
+            message = pod_rejected_message(
+                verdict.node_count, verdict.pod_rejection, self._sample_sources_message(program)
             )
             return AttemptFailure("PolicyPending", message, 0, {}, requeue_events, verdict.valid_until_ns)
-        post_filter = message_after_rejection(program, verdict.node_count, verdict.refused_by)
-        message = pod_refused_message(verdict.node_count, verdict.pod_refusal, post_filter)
+        post_filter = message_after_rejection(program, verdict.node_count, verdict.rejected_by)
+        message = pod_rejected_message(verdict.node_count, verdict.pod_rejection, post_filter)
         return AttemptFailure("Unschedulable", message, 0, {}, requeue_events, None)
 
     def _sample_sources_message(self, program: Program) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 from policysched.cluster.samples import PairEndpoint, Samples
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.verdict import NodeRefusal, PlacementExplanation
+from policysched.lang.ir.verdict import NodeRejection, PlacementExplanation
 from policysched.lang.types.units import format_value
-from policysched.model.messages import pod_refused_message, unavailable_message
 from policysched.model.pods import Pod
+from policysched.scheduler.unschedulable_message import pod_rejected_message, unavailable_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def explain_record(
         },
         "pod": pod.full_name,
         "feasible": sorted(found.feasible),
-        "rejected": {node: _reasons(refusals) for node, refusals in sorted(found.refusals.items())},
+        "rejected": {node: _reasons(rejections) for node, rejections in sorted(found.rejections.items())},
         "scores": {
             rule: {
                 node: {"raw": cell.raw, "score": cell.score, "weight": cell.weight, "weighted": cell.weighted}
@@ -88,13 +88,15 @@ def decision_message(pod: Pod, found: PlacementExplanation, *, node_count: int) 
     """The message of the pod's event, worded as in kube-scheduler."""
     if found.selected is not None:
         return f"Successfully assigned {pod.full_name} to {found.selected}"
-    if found.pod_refusal is not None:
+    if found.pod_rejection is not None:
         return (
-            found.pod_refusal
-            if found.pod_refused_by is None
-            else pod_refused_message(node_count, found.pod_refusal)
+            found.pod_rejection
+            if found.pod_rejected_by is None
+            else pod_rejected_message(node_count, found.pod_rejection)
         )
-    groups = Counter(group for refusals in found.refusals.values() for group in refusals[0].event_reasons)
+    groups = Counter(
+        group for rejections in found.rejections.values() for group in rejections[0].event_reasons
+    )
     return unavailable_message(node_count, groups)
 
 
@@ -125,11 +127,11 @@ def pair_ages(metric: Metric, samples: Samples, pod: PairEndpoint, now_ns: int) 
 
 
 def filter_steps(
-    rejected: Mapping[str, tuple[NodeRefusal, ...]], *, node_count: int, order: list[str]
+    rejected: Mapping[str, tuple[NodeRejection, ...]], *, node_count: int, order: list[str]
 ) -> list[ExplainedFilter]:
     """The rules in the order in which they decide, with the nodes that each leaves."""
-    alone = Counter(refusal.rule for refusals in rejected.values() for refusal in refusals)
-    deciding = Counter(refusals[0].rule for refusals in rejected.values())
+    alone = Counter(rejection.rule for rejections in rejected.values() for rejection in rejections)
+    deciding = Counter(rejections[0].rule for rejections in rejected.values())
     steps, left = [], node_count
     for rule in order:
         left -= deciding[rule]
@@ -137,5 +139,7 @@ def filter_steps(
     return steps
 
 
-def _reasons(refusals: tuple[NodeRefusal, ...]) -> list[dict[str, str]]:
-    return [{"rule": refusal.rule, "reason": reason} for refusal in refusals for reason in refusal.reasons]
+def _reasons(rejections: tuple[NodeRejection, ...]) -> list[dict[str, str]]:
+    return [
+        {"rule": rejection.rule, "reason": reason} for rejection in rejections for reason in rejection.reasons
+    ]

@@ -57,6 +57,7 @@ from policysched.scheduler.preemption.default_preemption import DefaultPreemptio
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.records import Decision, SchedulerCounters
+from policysched.scheduler.sample_events import SampleEvents
 from policysched.scheduler.sample_wait_reports import SampleWaitReports
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.storage_events import StorageEvents
@@ -105,6 +106,7 @@ class Scheduler:
         self._kubelet_rejections = KubeletRejections(core)
         self._outages = MetricOutages(core)
         self._reload = PolicyReload(core, self._membership)
+        self._sample_events = SampleEvents(core, self._reload, self._outages)
         self._storage_events = StorageEvents(core, self._prebinder)
         self._pod_events = PodEvents(
             core,
@@ -184,9 +186,9 @@ class Scheduler:
             case e.ExtendedClaimDeleted(claim):
                 self._storage_events.extended_claim_deleted(claim, now_ns)
             case e.PrebindWritten(uid, versions):
-                self._prebinder.written(uid, versions, now_ns)
+                self._prebinder.on_written(uid, versions, now_ns)
             case e.PrebindRefused(uid, reason, versions):
-                self._prebinder.refused(uid, reason, versions, now_ns)
+                self._prebinder.on_refused(uid, reason, versions, now_ns)
             case e.Synced():
                 self._sync(now_ns)
             case e.PoliciesUpdated():
@@ -196,25 +198,23 @@ class Scheduler:
             case e.SavedPolicyStatesLoaded(texts):
                 self._core.restore_states(texts)
             case e.SamplesArrived(policy, metric, samples):
-                self._core.samples.put(policy, metric, samples)
-                self._metric_polled(policy, metric, now_ns)
-                self._core.queue.requeue({ClusterEvent.SAMPLES}, now_ns, policy=policy)
+                self._sample_events.arrived(policy, metric, samples, now_ns)
             case e.SamplesFailed(policy, metric):
-                self._metric_polled(policy, metric, now_ns)
+                self._sample_events.failed(policy, metric, now_ns)
             case e.BindConfirmed(uid, node_name):
-                self._bind_tracker.confirmed(uid, node_name, now_ns)
+                self._bind_tracker.on_confirmed(uid, node_name, now_ns)
             case e.BindRefused(uid, reason):
-                self._bind_tracker.refused(uid, reason, now_ns)
+                self._bind_tracker.on_refused(uid, reason, now_ns)
             case e.BindLost(uid, reason):
-                self._bind_tracker.lost(uid, reason, now_ns)
+                self._bind_tracker.on_lost(uid, reason, now_ns)
             case e.BindDelayed(uid, delay_reason):
-                self._bind_tracker.delayed(uid, delay_reason, now_ns)
+                self._bind_tracker.on_delayed(uid, delay_reason, now_ns)
             case e.Evicted(preemptor, victims):
-                self._preemption.evicted(preemptor, victims, now_ns)
+                self._preemption.on_evicted(preemptor, victims, now_ns)
             case e.EvictionRefused(preemptor, reason, forbidden, victims):
-                self._preemption.refused(preemptor, reason, victims, now_ns, forbidden=forbidden)
+                self._preemption.on_eviction_refused(preemptor, reason, victims, now_ns, forbidden=forbidden)
             case e.ExtendersAnswered(number, answers, failure):
-                self._extender_calls.answered(number, answers, failure, now_ns)
+                self._extender_calls.on_answered(number, answers, failure, now_ns)
             case _:
                 assert_never(event)
         return self._take_commands()
@@ -235,11 +235,6 @@ class Scheduler:
         self._kubelet_rejections.node_deleted(name)
         self._core.queue.requeue(self._core.cache.drop_node(name), now_ns)
         self._prebinder.recheck(now_ns, node=name)
-
-    def _metric_polled(self, policy: str, metric: str, now_ns: int) -> None:
-        """A poll of the metric ended, with samples or without."""
-        self._reload.metric_polled(policy, metric)
-        self._outages.recount(policy, now_ns)
 
     def _namespace_changed(self, name: str, events: frozenset[ClusterEvent], now_ns: int) -> None:
         if events and self._synced:

@@ -30,9 +30,9 @@ from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import BuiltinScore
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName
-from policysched.model.messages import pod_refused_message
 from policysched.model.pods import QueuedPodInfo
 from policysched.scheduler.preemption.post_filter_messages import message_after_rejection
+from policysched.scheduler.unschedulable_message import pod_rejected_message
 from tests.conformance.cluster_case import BadLine, Decision, read, replay
 from tests.conformance.devices_given import compare_devices
 from tests.conformance.kube_default import kube_default
@@ -142,14 +142,14 @@ def differences(decision: Decision, program: Program, found: Compared) -> Iterat
     for who, ours in said.items():
         for aspect, sentences in _of_explanation(decision, ours, program):
             yield aspect, [f"{who}: {one}" for one in sentences]
-    expected, refusal = decision.expected, said["plan"].pod_refusal
+    expected, refusal = decision.expected, said["plan"].pod_rejection
     if "claims" in expected:
         yield "devices", compare_devices(decision)
-    if said["plan"].pod_refused_by is not None and "message" in expected:
+    if said["plan"].pod_rejected_by is not None and "message" in expected:
         assert refusal is not None, f"{decision.name} is refused without words"
         nodes = len(decision.cache.nodes)
-        message = pod_refused_message(
-            nodes, refusal, message_after_rejection(program, nodes, said["plan"].pod_refused_by)
+        message = pod_rejected_message(
+            nodes, refusal, message_after_rejection(program, nodes, said["plan"].pod_rejected_by)
         )
         yield "victims", [f"{expected['victims']}, nobody here"] if expected.get("victims") else []
         yield "message", _unequal(message, expected["message"])
@@ -180,8 +180,8 @@ def _of_explanation(
     decision: Decision, ours: PlacementExplanation, program: Program
 ) -> Iterator[tuple[Aspect, list[str]]]:
     expected = decision.expected
-    if ours.pod_refusal is not None and ours.pod_refused_by is None:
-        yield "feasible nodes", [f"cannot be compared, refused before any node: {ours.pod_refusal}"]
+    if ours.pod_rejection is not None and ours.pod_rejected_by is None:
+        yield "feasible nodes", [f"cannot be compared, refused before any node: {ours.pod_rejection}"]
         return
     if "feasible" in expected:
         yield "feasible nodes", _unequal(sorted(ours.feasible), sorted(expected["feasible"] or ()))
@@ -232,7 +232,7 @@ def _unequal(ours: object, theirs: object) -> list[str]:
 
 def refused_counts(explanation: PlacementExplanation) -> Counter[str]:
     """How many nodes each reason refuses; a node counts by the rule that decided."""
-    return Counter(group for rules in explanation.refusals.values() for group in rules[0].event_reasons)
+    return Counter(group for rules in explanation.rejections.values() for group in rules[0].event_reasons)
 
 
 # ── the command ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -28,7 +28,7 @@ def _of_plan(decision: Decision, program: Program) -> PlacementExplanation:
     evaluator, compiled = plan.Evaluator(decision.cache), plan.compile(program)
     evaluator.build_columns(compiled)
     plain = evaluator.explain(compiled, decision.pod, now_ns=0, facts=FACTS, samples={})
-    if plain.pod_refusal is not None:
+    if plain.pod_rejection is not None:
         return plain
     found = evaluator.evaluate_nodes(
         compiled,
@@ -39,13 +39,13 @@ def _of_plan(decision: Decision, program: Program) -> PlacementExplanation:
         samples={},
         nominated_pods=decision.reserved,
     )
-    rejected = {node: (refusal,) for node, refusal in found.refusals.items()}
+    rejected = {node: (refusal,) for node, refusal in found.rejections.items()}
     if found.totals.keys() == set(plain.feasible):
-        return replace(plain, refusals=rejected)
+        return replace(plain, rejections=rejected)
     return PlacementExplanation(
-        pod_refusal=None,
+        pod_rejection=None,
         feasible=tuple(found.totals),
-        refusals=rejected,
+        rejections=rejected,
         scores={},
         totals=found.totals,
         selected=max(found.totals, key=lambda node: found.totals[node], default=None),

@@ -15,7 +15,6 @@ from policysched import evaluate
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.model.messages import unavailable_message
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler.preemption.candidates import (
     Candidate,
@@ -26,6 +25,7 @@ from policysched.scheduler.preemption.candidates import (
 from policysched.scheduler.preemption.gang_candidates import PREEMPTION_NEVER
 from policysched.scheduler.preemption.post_filter_messages import claim_message, preemption_message
 from policysched.scheduler.steps import run_to_completion
+from policysched.scheduler.unschedulable_message import unavailable_message
 from tests.conformance.cluster_case import Decision
 
 FACTS = QueuedPodInfo(queued_ns=0, attempts=0)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from policysched.model.messages import truncate_note, unavailable_message
+from policysched.kube.write.report_content import truncate_note
 from policysched.scheduler.preemption import candidates
+from policysched.scheduler.unschedulable_message import unavailable_message
 from tests.builders import node_manifest, pod_manifest
 from tests.conformance.cluster_case import CASES, load
 from tests.conformance.compare import Compared, compare, main, report

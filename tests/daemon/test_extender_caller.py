@@ -6,7 +6,7 @@ from typing import Any
 from policysched.daemon.extender_caller import ExtenderCaller
 from policysched.kube.extender.client import ExtenderCallFailed, ExtenderEndpoint, ExtenderFilterResult
 from policysched.kube.watch.resources import NODES
-from policysched.lang.ir.extender_results import ExtenderRefusal
+from policysched.lang.ir.extender_results import ExtenderRejection
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import CallExtenders
 from policysched.scheduler.events import ExtendersAnswered
@@ -33,7 +33,7 @@ class Fake:
         self, pod: Mapping[str, Any], nodes: Sequence[str], whole: Mapping[str, Any]
     ) -> ExtenderFilterResult:
         self._note("filter", pod, nodes, whole)
-        refused = {node: ExtenderRefusal("no", resolvable=True) for node in nodes if node in self._refuses}
+        refused = {node: ExtenderRejection("no", resolvable=True) for node in nodes if node in self._refuses}
         return ExtenderFilterResult(tuple(node for node in nodes if node not in refused), refused)
 
     async def prioritize(
@@ -96,8 +96,8 @@ def test_each_is_asked_about_what_the_ones_before_left_and_the_ignorable_last() 
     )
 
     assert log[:2] == [("strict", "filter", ("a", "b", "c")), ("loose", "filter", ("b", "c"))]
-    assert set(said.answers["strict"].refusals) == {"a"}
-    assert set(said.answers["loose"].refusals) == {"b"}
+    assert set(said.answers["strict"].rejections) == {"a"}
+    assert set(said.answers["loose"].rejections) == {"b"}
     assert len(log) == 2  # one node is left: there is nothing to score
 
 
@@ -131,7 +131,7 @@ def test_one_that_may_be_left_out_refuses_nobody_and_scores_nobody() -> None:
     said = consulted(Fake("x", [], broken=True, ignorable=True))
 
     assert said.failure is None
-    assert (said.answers["x"].refusals, said.answers["x"].scores) == ({}, {})
+    assert (said.answers["x"].rejections, said.answers["x"].scores) == ({}, {})
 
 
 def test_a_pod_that_cannot_be_read_is_told() -> None:

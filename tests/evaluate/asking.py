@@ -17,7 +17,7 @@ from tests.reference import samples_after_placement
 class Answer:
     """A verdict as plain values."""
 
-    pod_refusal: str | None
+    pod_rejection: str | None
     selected: str | None
     score: int
     feasible_count: int
@@ -29,7 +29,7 @@ class Answer:
 
 def answer(verdict: Verdict) -> Answer:
     return Answer(
-        verdict.pod_refusal,
+        verdict.pod_rejection,
         verdict.selected,
         verdict.score,
         verdict.feasible_count,

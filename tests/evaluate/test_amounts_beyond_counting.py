@@ -54,7 +54,7 @@ def test_amounts_that_are_not_counted_any_more_mean_the_same_to_plan_and_oracle(
 def test_requests_are_counted_up_to_the_most_and_what_is_free_follows_from_that() -> None:
     (web, _) = plain(PROGRAM, scene([2**63 - 1, 2**63 - 1, 1, 0, 0]))
 
-    refusals = {one.rule: one.reasons for one in web.refusals[NodeName("a")]}
+    refusals = {one.rule: one.reasons for one in web.rejections[NodeName("a")]}
 
     assert refusals["crowd"] == ("4Ei",)
     assert "room" not in refusals

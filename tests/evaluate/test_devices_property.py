@@ -89,7 +89,7 @@ def changes_are_followed(scene: Scene, program: Program | None = None) -> None:
         for pod in scene.pods:
             verdict = evaluator.evaluate(compiled, pod, **arguments)
             slow = reference.evaluate(program, pod, cache, **arguments)
-            assert (verdict.selected, verdict.pod_refusal) == (slow.selected, slow.pod_refusal), step
+            assert (verdict.selected, verdict.pod_rejection) == (slow.selected, slow.pod_rejection), step
             assert differences(evaluator.explain(compiled, pod, **arguments), slow) == [], step
         change(cache, dice, step)
         usage_is_consistent(cache.devices)

@@ -316,7 +316,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "admission accepts every pod": (
         "refusing inputs",
-        "policysched.evaluate.plan.admission.CompiledAdmission.refusal",
+        "policysched.evaluate.plan.admission.CompiledAdmission.rejection",
         lambda _: always(None),
     ),
     "some changed nodes are not reported": (

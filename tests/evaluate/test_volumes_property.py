@@ -69,7 +69,7 @@ def changes_are_followed(scene: Scene) -> None:
         for pod in scene.pods:
             verdict = evaluator.evaluate(compiled, pod, **arguments)
             slow = reference.evaluate(program, pod, cache, **arguments)
-            assert (verdict.selected, verdict.pod_refusal) == (slow.selected, slow.pod_refusal), step
+            assert (verdict.selected, verdict.pod_rejection) == (slow.selected, slow.pod_rejection), step
             if verdict.selected is not None:
                 needs = evaluator.prebind_requirements(compiled, pod, verdict.selected, **arguments)
                 choices_agree(cache, None if needs is None else needs.volumes, pod, verdict.selected)

@@ -61,8 +61,8 @@ def filtered(answer: object, *, nodes: tuple[str, ...] = ("a", "b", "c"), **peer
 
     async def scenario(client: ExtenderClient) -> None:
         one = await client.filter(POD, nodes, {})
-        hopeless = {node for node, no in one.refused.items() if not no.resolvable}
-        found.extend([one.passed, {node: no.message for node, no in one.refused.items()}, hopeless])
+        hopeless = {node for node, no in one.rejected.items() if not no.resolvable}
+        found.extend([one.passed, {node: no.message for node, no in one.rejected.items()}, hopeless])
 
     answers(lambda _: web.json_response(answer), scenario, **peer)
     return tuple(found)
@@ -84,7 +84,7 @@ SILENT = "node(s) rejected by extender gpu without a reason"
 def test_field_names_are_sent_capitalised_and_read_in_any_case() -> None:
     async def scenario(client: ExtenderClient) -> None:
         found = await client.filter(POD, ("a", "b"), {})
-        assert (found.passed, found.refused["a"].message) == (("b",), "no")
+        assert (found.passed, found.rejected["a"].message) == (("b",), "no")
 
     sent = answers(lambda _: web.json_response({"nodenames": ["b"], "failednodes": {"a": "no"}}), scenario)
 
@@ -165,7 +165,7 @@ def test_a_message_nested_too_deeply_to_print_is_shown_as_a_list(field: str) -> 
 
     async def scenario(client: ExtenderClient) -> None:
         try:
-            said.append((await client.filter(POD, ("a",), {})).refused["a"].message)
+            said.append((await client.filter(POD, ("a",), {})).rejected["a"].message)
         except ExtenderCallFailed as error:
             said.append(str(error))
 

@@ -3,10 +3,10 @@
 from typing import Literal
 
 from policysched.lang.ir.extender_results import (
-    ExtenderRefusal,
+    ExtenderRejection,
     ExtenderResult,
     add_extender_scores,
-    extender_refusal,
+    extender_rejection,
     nodes_passing_extenders,
 )
 from policysched.lang.ir.program import Extender
@@ -31,7 +31,7 @@ def scores(**found: int) -> ExtenderResult:
 
 
 def refuses(*nodes: str, words: str = "no") -> ExtenderResult:
-    return ExtenderResult({node: ExtenderRefusal(words, resolvable=True) for node in nodes}, {})
+    return ExtenderResult({node: ExtenderRejection(words, resolvable=True) for node in nodes}, {})
 
 
 def test_a_score_counts_ten_times_its_weight_beside_the_rules() -> None:
@@ -71,11 +71,12 @@ def test_a_node_is_let_through_where_nobody_refuses_it_and_the_first_refusal_dec
 
     assert nodes_passing_extenders(("a", "b", "c"), answers) == ("c",)
     assert [
-        found.rule if found else None for found in (extender_refusal(node, asked, answers) for node in "abc")
+        found.rule if found else None
+        for found in (extender_rejection(node, asked, answers) for node in "abc")
     ] == [
         "y",
         "x",
         None,
     ]
-    by_x = extender_refusal("b", asked, answers)
+    by_x = extender_rejection("b", asked, answers)
     assert by_x is not None and by_x.event_reasons == ("from x",)

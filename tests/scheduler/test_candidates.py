@@ -104,7 +104,7 @@ def stuck(scene: Scene, by: Program) -> Pod | None:
     explanation = judged(scene, by, one)
     return (
         one
-        if explanation.pod_refusal is None and explanation.selected is None and explanation.refusals
+        if explanation.pod_rejection is None and explanation.selected is None and explanation.rejections
         else None
     )
 
@@ -144,7 +144,7 @@ def check_pod_fits(by: Program, scene: Scene) -> int:
     found, _, _ = searched(scene, by, one)
     for candidate in found.candidates:
         said = judged(scene, by, one, uids(candidate.victims))
-        assert candidate.node in said.feasible, f"{candidate}: {said.refusals.get(candidate.node)}"
+        assert candidate.node in said.feasible, f"{candidate}: {said.rejections.get(candidate.node)}"
     return len(found.candidates)
 
 
@@ -200,10 +200,10 @@ def check_all_candidates_found(by: Program, scene: Scene) -> int:
     found, hopeful, allowed = searched(scene, by, one)
     explanation = judged(scene, by, one)
 
-    assert set(hopeful) == {node for node, rules in explanation.refusals.items() if rules[0].resolvable}
+    assert set(hopeful) == {node for node, rules in explanation.rejections.items() if rules[0].resolvable}
     reasons: Counter[str] = Counter()
     possible = set()
-    for node in explanation.refusals:
+    for node in explanation.rejections:
         pods = [other for other in scene.cache.ledger.usage(NodeName(node)).pods.values() if allowed(other)]
         if node not in hopeful:
             reasons[searching.NOT_HELPFUL] += 1
@@ -214,10 +214,10 @@ def check_all_candidates_found(by: Program, scene: Scene) -> int:
             if node in empty.feasible:
                 possible.add(node)
             else:
-                reasons.update(empty.refusals[node][0].event_reasons)
+                reasons.update(empty.rejections[node][0].event_reasons)
     assert {candidate.node for candidate in found.candidates} == possible
     assert Counter(found.reasons) == reasons
-    return len(explanation.refusals)
+    return len(explanation.rejections)
 
 
 @pytest.mark.parametrize("by", [OF_NODES, ROOMY], ids=["of nodes", "with a rule of its own"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.lang.ir.extender_results import ExtenderRefusal, ExtenderResult
+from policysched.lang.ir.extender_results import ExtenderRejection, ExtenderResult
 from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
@@ -52,8 +52,8 @@ class Asking(Rig):
     ) -> None:
         """All of its extenders say so; then everything is decided that can be."""
         self._answered.add(consult.call_id)
-        no = {name: ExtenderRefusal(words, True) for name, words in refused.items()}
-        no |= {name: ExtenderRefusal(words, False) for name, words in hopeless.items()}
+        no = {name: ExtenderRejection(words, True) for name, words in refused.items()}
+        no |= {name: ExtenderRejection(words, False) for name, words in hopeless.items()}
         self.handle(
             e.ExtendersAnswered(
                 consult.call_id, {name: ExtenderResult(no, scores) for name, _ in consult.extenders}

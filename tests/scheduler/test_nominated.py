@@ -13,7 +13,7 @@ from policysched import evaluate as plan
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import nominated_rows
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.verdict import NodeRefusal
+from policysched.lang.ir.verdict import NodeRejection
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
@@ -56,7 +56,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 def judged(
     case: Case, by: Program, gone: Iterable[PodUid] = (), here: Iterable[tuple[Pod, NodeName]] = ()
-) -> tuple[str | None, Mapping[str, NodeRefusal]]:
+) -> tuple[str | None, Mapping[str, NodeRejection]]:
     """The first refusal of each node, on a cluster without some pods and with others."""
     scene, cache, left_out = case.scene, ClusterCache(), set(gone)
     for space in scene.cache.namespaces.values():
@@ -71,10 +71,10 @@ def judged(
             cache.put_namespace(Namespace(one.namespace, {}, {}))
         cache.put_pod(placed(one, on))
     explanation = evaluate(by, case.pod, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
-    return explanation.pod_refusal, {node: rules[0] for node, rules in explanation.refusals.items()}
+    return explanation.pod_rejection, {node: rules[0] for node, rules in explanation.rejections.items()}
 
 
-def refusal_at(case: Case, by: Program, node: str, gone: Iterable[PodUid] = ()) -> NodeRefusal | None:
+def rejection_at(case: Case, by: Program, node: str, gone: Iterable[PodUid] = ()) -> NodeRejection | None:
     """What the node says with its own nominated pods, and if nothing, without."""
     gone = list(gone)
     theirs = [(one, on) for one, on in case.reserved if on == node]
@@ -82,11 +82,11 @@ def refusal_at(case: Case, by: Program, node: str, gone: Iterable[PodUid] = ()) 
     return found or judged(case, by, gone)[1].get(node)
 
 
-def refusals(case: Case, by: Program) -> dict[str, NodeRefusal] | None:
+def refusals(case: Case, by: Program) -> dict[str, NodeRejection] | None:
     """Of each node that would not do; None where the pod itself is refused."""
     if judged(case, by)[0] is not None:
         return None
-    found = {node: refusal_at(case, by, node) for node in case.scene.cache.nodes}
+    found = {node: rejection_at(case, by, node) for node in case.scene.cache.nodes}
     return {node: one for node, one in found.items() if one is not None}
 
 
@@ -122,12 +122,12 @@ def check_preemption(by: Program, case: Case) -> None:
     for name, refusal in expected.items():
         on_it = case.scene.cache.ledger.usage(NodeName(name)).pods.values()
         pods = [one.uid for one in on_it if allowed(one)]
-        if refusal.resolvable and pods and refusal_at(case, by, name, pods) is None:
+        if refusal.resolvable and pods and rejection_at(case, by, name, pods) is None:
             possible.add(name)
     assert {candidate.node for candidate in result.candidates} == possible
     for candidate in result.candidates:
         gone = [victim.uid for victim in candidate.victims]
-        assert refusal_at(case, by, candidate.node, gone) is None, f"{candidate} does not do"
+        assert rejection_at(case, by, candidate.node, gone) is None, f"{candidate} does not do"
 
 
 def searched(case: Case, by: Program) -> tuple[CandidateSearchResult, Callable[[Pod], bool]]:

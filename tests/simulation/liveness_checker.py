@@ -174,7 +174,7 @@ class LivenessChecker:
         due = [
             (observed, terms)
             for observed, terms in members
-            if observed.node is None and self._explain(program, observed, cache).pod_refusal is None
+            if observed.node is None and self._explain(program, observed, cache).pod_rejection is None
             if observed.pod.uid not in self._failed_gang_pods
         ]
         counted = [terms for _, terms in (*placed, *due)]

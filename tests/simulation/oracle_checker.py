@@ -74,9 +74,9 @@ class OracleChecker:
         return verdict
 
     def _compare(self, pod: Pod, verdict: Verdict, said: PlacementExplanation) -> None:
-        if (verdict.pod_refusal is None) != (said.pod_refusal is None):
+        if (verdict.pod_rejection is None) != (said.pod_rejection is None):
             self._fail(
-                f"{pod.full_name}: the plan refuses it with {verdict.pod_refusal!r}, the reference {said.pod_refusal!r}"
+                f"{pod.full_name}: the plan refuses it with {verdict.pod_rejection!r}, the reference {said.pod_rejection!r}"
             )
         elif verdict.selected != said.selected:
             self._fail(f"{pod.full_name}: the plan selects {verdict.selected}, the reference {said.selected}")
@@ -84,12 +84,12 @@ class OracleChecker:
             self._fail(
                 f"{pod.full_name}: the plan's score is {verdict.score}, the reference's {said.totals[said.selected]}"
             )
-        elif said.pod_refusal is None and verdict.feasible_count != len(said.feasible):
+        elif said.pod_rejection is None and verdict.feasible_count != len(said.feasible):
             self._fail(
                 f"{pod.full_name}: the plan finds {verdict.feasible_count} nodes, the reference {said.feasible}"
             )
         elif (
-            said.pod_refusal is None
+            said.pod_rejection is None
             and said.selected is None
             and dict(verdict.reason_counts()) != rejection_counts(said)
         ):
@@ -156,7 +156,7 @@ class OracleChecker:
             return  # extenders take part in the selection
         said = self._prefer_nominated_node(pod, self._restrict_to_domain(pod, node, said))
         if said.selected != node:
-            why = said.pod_refusal or said.refusals.get(node) or f"its total is {said.totals.get(node)}"
+            why = said.pod_rejection or said.rejections.get(node) or f"its total is {said.totals.get(node)}"
             self._fail(
                 f"{pod.full_name} is assumed on {node}, the reference selects {said.selected} ({node}: {why})"
             )
@@ -206,7 +206,7 @@ class OracleChecker:
                 samples=self._core.samples.of_policy(gang.policy),
             )
             if member.node not in said.feasible:
-                why = said.pod_refusal or said.refusals.get(member.node)
+                why = said.pod_rejection or said.rejections.get(member.node)
                 self._fail(
                     f"preemption places {pod.full_name} on {member.node}, the reference rejects it: {why}"
                 )
@@ -317,7 +317,7 @@ class OracleChecker:
 def rejection_counts(said: PlacementExplanation) -> dict[str, int]:
     """The number of nodes for each reason; a node counts under the first rule that rejects it."""
     found: dict[str, int] = {}
-    for refusals in said.refusals.values():
+    for refusals in said.rejections.values():
         for group in refusals[0].event_reasons:
             found[group] = found.get(group, 0) + 1
     return found

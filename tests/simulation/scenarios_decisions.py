@@ -94,7 +94,7 @@ def _each_verdict(change: Callable[[Verdict], None]) -> AbstractContextManager[A
 
 def the_plan_refuses_every_pod() -> AbstractContextManager[Any]:
     def refuse(verdict: Verdict) -> None:
-        verdict.pod_refusal, verdict.selected = "nobody comes in", None
+        verdict.pod_rejection, verdict.selected = "nobody comes in", None
 
     return _each_verdict(refuse)
 

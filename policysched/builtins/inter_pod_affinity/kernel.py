@@ -53,7 +53,7 @@ class _Filter(FilterKernelBase):
         self._pod = pod
         self._affinity = pod.pod_affinity or _NO_TERMS
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         masks = (
             self._violates_affinity(view),
             self._violates_anti_affinity(view),
@@ -67,10 +67,10 @@ class _Filter(FilterKernelBase):
         )
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        """A node is refused for the first that applies."""
+        """A node is rejected for the first that applies."""
         unexplained = np.ones(view.count, np.bool_)
         reasons = []
-        for reason, refused in (
+        for reason, rejected in (
             ("node(s) didn't match pod affinity rules", self._violates_affinity(view)),
             ("node(s) didn't match pod anti-affinity rules", self._violates_anti_affinity(view)),
             (
@@ -78,8 +78,8 @@ class _Filter(FilterKernelBase):
                 self._violates_existing_anti_affinity(view),
             ),
         ):
-            if refused is not None:
-                violated = refused[view.rows]
+            if rejected is not None:
+                violated = rejected[view.rows]
                 reasons.append((reason, violated & unexplained))
                 unexplained &= ~violated
         return reasons
@@ -221,7 +221,7 @@ def _tally(view: View, terms: Iterable[PodAffinityTerm]) -> MatchedPodCounts | N
 def _existing_anti_affinity_terms(view: View, pod: Pod) -> list[ExistingPodTerm]:
     """The required anti-affinity terms of placed pods that select this one."""
     terms = view.placed_pods.terms_selecting(pod.namespace, pod.labels)
-    return [term for term in terms if term.use == "refuses"]
+    return [term for term in terms if term.use == "rejects"]
 
 
 def _weighted_counts_by_key(view: View, weighted: Iterable[tuple[str, PodCounter, int]]) -> dict[str, Array]:

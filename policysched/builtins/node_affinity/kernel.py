@@ -53,7 +53,7 @@ class _Filter(FilterKernelBase):
         self._required = required
         self._named_nodes = named_nodes(required or ())
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         early = self.early_reject(view)
         unmatched = self._unmatched(view)
         return unmatched if early is None else unmatched | early

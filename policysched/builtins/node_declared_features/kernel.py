@@ -23,5 +23,5 @@ class _Filter(FilterKernelBase):
     def __init__(self, declares: DeclaredFeaturesColumn) -> None:
         self._declares = declares
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         return ~view.column(self._declares)

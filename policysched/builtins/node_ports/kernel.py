@@ -30,7 +30,7 @@ class _Filter(FilterKernelBase):
     def __init__(self, wanted: tuple[HostPort, ...]) -> None:
         self._wanted = wanted
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         return map_codes(
             view.column(PortSetColumn()), view.codes.ports.values, self._conflicts_with_any, np.bool_
         )

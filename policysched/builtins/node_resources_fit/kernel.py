@@ -73,11 +73,11 @@ class NodeResourcesFitFilter(FilterKernelBase):
             for resource in order
         ]
 
-    def refused(self, view: View) -> Array:
-        refused = self._too_many_pods(view)
+    def rejected(self, view: View) -> Array:
+        rejected = self._too_many_pods(view)
         for request in self._requests:
-            refused |= self._insufficient(*request, view)
-        return refused
+            rejected |= self._insufficient(*request, view)
+        return rejected
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
         full = ("Too many pods", self._too_many_pods(view))
@@ -117,21 +117,21 @@ class NodeResourcesFitFilter(FilterKernelBase):
     def _insufficient(
         self, resource: str, allocatable: ColumnKind, requested: ColumnKind, amount: int, view: View
     ) -> Array:
-        refused = view.column(allocatable) - view.column(requested) < amount
-        return self._except_device_backed(resource, refused, allocatable, view)
+        rejected = view.column(allocatable) - view.column(requested) < amount
+        return self._except_device_backed(resource, rejected, allocatable, view)
 
     def _except_device_backed(
-        self, resource: str, refused: Array, allocatable: ColumnKind, view: View
+        self, resource: str, rejected: Array, allocatable: ColumnKind, view: View
     ) -> Array:
-        """Where a DeviceClass maps the resource, only nodes that offer it themselves can be refused
+        """Where a DeviceClass maps the resource, only nodes that offer it themselves can be rejected
         for it.
         """
         if (
             resource in self._device_resources
             and view.available_devices.class_of_resource(resource) is not None
         ):
-            return refused & (view.column(allocatable) > 0)
-        return np.asarray(refused)
+            return rejected & (view.column(allocatable) > 0)
+        return np.asarray(rejected)
 
     def _too_many_pods(self, view: View) -> Array:
         return np.asarray(view.column(_POD_COUNT) >= view.column(_PODS_MAX))

@@ -1,4 +1,4 @@
-"""Nodes with `spec.unschedulable` refuse pods that do not tolerate the corresponding taint."""
+"""Nodes with `spec.unschedulable` reject pods that do not tolerate the corresponding taint."""
 
 from policysched.builtins.tolerations import tolerated
 from policysched.evaluate.columns.column_kinds import NodeUnschedulableColumn
@@ -19,5 +19,5 @@ def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterCo
 class _Filter(FilterKernelBase):
     reason = "node(s) were unschedulable"
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         return view.column(NodeUnschedulableColumn())

@@ -33,7 +33,7 @@ class _Filter(FilterKernelBase):
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         if self._missing_claim_message(view) is not None:
             return np.ones(view.count, np.bool_)
         exceeded = np.zeros(view.count, np.bool_)
@@ -48,7 +48,7 @@ class _Filter(FilterKernelBase):
         return exceeded
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        return ((self._missing_claim_message(view) or _MAX_VOLUME_COUNT_EXCEEDED, self.refused(view)),)
+        return ((self._missing_claim_message(view) or _MAX_VOLUME_COUNT_EXCEEDED, self.rejected(view)),)
 
     def unresolvable(self, view: View) -> Array:
         return np.full(view.count, self._missing_claim_message(view) is not None)

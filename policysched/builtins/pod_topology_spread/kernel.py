@@ -159,9 +159,9 @@ class _ConstraintSet:
         for constraint, of_rows, labelled_rows in zip(self.all, codes, labelled, strict=True):
             counted = whole
             if constraint.honors_affinity and self._affinity is not None:
-                counted = counted & ~self._affinity.refused(view)
+                counted = counted & ~self._affinity.rejected(view)
             if constraint.honors_taints and self._taints is not None:
-                counted = counted & ~self._taints.refused(view)
+                counted = counted & ~self._taints.rejected(view)
             has_counted_rows = np.bincount(of_rows, weights=counted) > 0
             everywhere = np.array_equal(counted, of_rows > 0)
             constraint_domains.append(
@@ -194,7 +194,7 @@ class _Filter(FilterKernelBase):
     def __init__(self, pod: Pod, hard: Sequence[TopologySpreadConstraint]) -> None:
         self._constraints = _ConstraintSet(pod, hard)
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         unlabelled, crowded = self._violations(view)
         return np.asarray((unlabelled | crowded)[view.rows])
 
@@ -214,7 +214,7 @@ class _Filter(FilterKernelBase):
 
     def _violations(self, view: View) -> tuple[Array, Array]:
         """For all rows: which lack a label, and which have too many pods. The first constraint that
-        refuses decides.
+        rejects decides.
         """
         count = view.all_rows().count
         unlabelled, crowded = np.zeros(count, np.bool_), np.zeros(count, np.bool_)

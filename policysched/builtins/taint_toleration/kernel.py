@@ -41,7 +41,7 @@ class _Filter(FilterKernelBase):
     def __init__(self, tolerations: tuple[Toleration, ...]) -> None:
         self._tolerations = tolerations
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         return map_codes(
             view.column(TaintSetColumn()), view.codes.taints.values, self._has_untolerated, np.bool_
         )

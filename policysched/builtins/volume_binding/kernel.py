@@ -67,7 +67,7 @@ class VolumeBindingFilter(FilterKernelBase):
         self._pod = pod
         self.timeout_s = timeout_s
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         masks = [mask for _, mask in self.reasons(view)]
         return np.asarray(np.logical_or.reduce(masks))
 

@@ -35,7 +35,7 @@ class _Filter(FilterKernelBase):
             Dependency.NODE | Dependency.USAGE | (Dependency.VOLUMES if claims else Dependency.NONE)
         )
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         if self.prefilter(view) is not None or self._read_write_once_pod_conflict(view):
             return np.ones(view.count, np.bool_)
         return self._disk_conflict(view)

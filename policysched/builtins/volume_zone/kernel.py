@@ -34,7 +34,7 @@ class _Filter(FilterKernelBase):
     def __init__(self, pod: Pod, claims: tuple[VolumeClaimKey, ...]) -> None:
         self._pod, self._claims = pod, claims
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         if self.prefilter(view) is not None:
             return np.ones(view.count, np.bool_)
         elsewhere = np.zeros(view.count, np.bool_)
@@ -47,7 +47,7 @@ class _Filter(FilterKernelBase):
         return elsewhere & self._has_topology_label(view) if elsewhere.any() else elsewhere
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        return ((self.prefilter(view) or self.reason, self.refused(view)),)
+        return ((self.prefilter(view) or self.reason, self.rejected(view)),)
 
     def prefilter(self, view: View) -> str | None:
         volumes = view.available_volumes

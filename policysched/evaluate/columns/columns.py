@@ -19,7 +19,7 @@ from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.evaluate.columns.attached_volumes import AttachedVolumes
 from policysched.evaluate.columns.column_kinds import ColumnKind
-from policysched.evaluate.columns.device_refusals import DeviceRefusalCache
+from policysched.evaluate.columns.device_rejections import DeviceRejectionCache
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec
 from policysched.evaluate.columns.placed_pods import PlacedPods
@@ -68,7 +68,7 @@ class Columns:
         self._attached_volumes: AttachedVolumes | None = None
         self.free_volumes = FreeVolumeIndexCache(cache.volumes)
         self.storage_capacity = StorageCapacityCache()
-        self.device_refusals = DeviceRefusalCache()
+        self.device_rejections = DeviceRejectionCache()
         self._gang_members: OrderedDict[GangMemberSpec, GangMembers] = OrderedDict()
         self._counted_pods: dict[int, Mapping[PodUid, Pod]] | None = None  # by row, as last counted
         self._namespaces_version = cache.namespaces_version

@@ -105,11 +105,11 @@ class MatchedPodCounts:
         self.row_counts = RowCounts()
 
 
-TermUse = Literal["refuses", "requires", "prefers"]
+TermUse = Literal["rejects", "requires", "prefers"]
 
 
 class ExistingPodTerm:
-    """A term of placed pods, which refuse (required anti-affinity), require or prefer (`weight`,
+    """A term of placed pods, which reject (required anti-affinity), require or prefer (`weight`,
     negative for anti-affinity) the pods that it selects. `row_counts` counts the pods that have it."""
 
     __slots__ = ("row_counts", "term", "use", "weight")
@@ -281,7 +281,7 @@ class PlacedPods:
 
     def _terms_of(self, affinity: PodAffinity) -> Iterable[ExistingPodTerm]:
         for term in affinity.required_anti:
-            yield self._existing_pod_term("refuses", 1, term)
+            yield self._existing_pod_term("rejects", 1, term)
         for term in affinity.required:
             yield self._existing_pod_term("requires", 1, term)
         for preference in affinity.preferred:

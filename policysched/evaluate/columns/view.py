@@ -21,7 +21,7 @@ from policysched.cluster.volumes.reservations import VolumeReservations
 from policysched.evaluate.columns.attached_volumes import attached_to
 from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array, Columns
-from policysched.evaluate.columns.device_refusals import DeviceRefusal, DeviceRefusalCodes
+from policysched.evaluate.columns.device_rejections import DeviceRejection, DeviceRejectionCodes
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndex
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec, HypotheticalGangMembers
 from policysched.evaluate.columns.metric_column import MetricColumn
@@ -188,23 +188,23 @@ class View:
             return available
         return available.with_overlay(self._device_reservations)
 
-    def device_refusals(
+    def device_rejections(
         self,
         spec: Hashable,
         revision: Hashable,
-        check: Callable[[Node, AvailableDevices], DeviceRefusal | None],
-    ) -> DeviceRefusalCodes:
+        check: Callable[[Node, AvailableDevices], DeviceRejection | None],
+    ) -> DeviceRejectionCodes:
         """The results of `check` by row of the view, including the overlay's reservations. Cached by
         the claims' `spec` until `revision` changes."""
         self.reads_only_columns = False
         columns, overlay = self._columns, self._device_reservations
         available = columns.available_devices
-        refusals = columns.device_refusals.column_for(
+        rejections = columns.device_rejections.column_for(
             columns, spec, revision, lambda node: check(node, available)
         )
         if overlay is None or not (overlay.node_changes or overlay.shared_changes):
-            return replace(refusals, codes=refusals.codes[self.rows])
-        refusals, available = deepcopy(refusals), available.with_overlay(overlay)
+            return replace(rejections, codes=rejections.codes[self.rows])
+        rejections, available = deepcopy(rejections), available.with_overlay(overlay)
         rows = (
             [columns.row(name) for name in overlay.node_changes]
             if not overlay.shared_changes
@@ -213,8 +213,8 @@ class View:
         for row in rows:
             node = None if row is None else columns.nodes[row]
             if row is not None and node is not None:
-                refusals.codes[row] = refusals.code(check(node, available))
-        return replace(refusals, codes=refusals.codes[self.rows])
+                rejections.codes[row] = rejections.code(check(node, available))
+        return replace(rejections, codes=rejections.codes[self.rows])
 
     def claim_uses(self, claim: VolumeClaimKey) -> int:
         """How many volumes of placed pods use the claim, including the overlay."""

@@ -4,7 +4,7 @@ It handles the same events as the scheduler, so policies reload and metrics age 
 it has no queue and schedules nothing itself. Each query is answered on the current cluster:
 
     ExtenderQuery ──► full node objects in the query replace the cached ones, for this query only
-                  ──► Evaluator.evaluate_nodes: refusals and totals of the queried nodes
+                  ──► Evaluator.evaluate_nodes: rejections and totals of the queried nodes
                   ──► FilterResponse, scores 0..10, or the nodes kept for preemption
 
 Placements come from the watch, so a pod that the other scheduler has just placed counts a moment
@@ -43,6 +43,7 @@ from policysched.scheduler.policies.registry import PolicyStatus, ReloadResult
 from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult
+from policysched.scheduler.sample_events import SampleEvents
 
 EXTENDER_SCORE_MAX = 10
 UNKNOWN_NODE = "node(s) not yet in the extender's cache"
@@ -80,6 +81,7 @@ class ExtenderServer:
         )
         self._outages = MetricOutages(self._core)
         self._reload = PolicyReload(self._core, _NoPendingPods())
+        self._sample_events = SampleEvents(self._core, self._reload, self._outages)
         self._synced = False
         self._has_answered = False
         self._in_flight_binds: dict[PodUid, NodeName] = {}
@@ -125,12 +127,9 @@ class ExtenderServer:
             case e.SavedPolicyStatesLoaded(texts):
                 core.restore_states(texts)
             case e.SamplesArrived(policy, metric, samples):
-                core.samples.put(policy, metric, samples)
-                self._reload.metric_polled(policy, metric)
-                self._outages.recount(policy, now_ns)
+                self._sample_events.arrived(policy, metric, samples, now_ns)
             case e.SamplesFailed(policy, metric):
-                self._reload.metric_polled(policy, metric)
-                self._outages.recount(policy, now_ns)
+                self._sample_events.failed(policy, metric, now_ns)
             case e.BindConfirmed(uid, node_name):
                 self._bind_confirmed(uid, node_name, now_ns)
             case e.BindRefused(uid) | e.BindLost(uid):
@@ -170,17 +169,17 @@ class ExtenderServer:
     def filter(self, query: ExtenderQuery, now_ns: int) -> FilterResponse:
         """Filter the nodes by the policy, with the reasons for those that fail."""
         verdict = self._judge(query, now_ns)
-        if verdict.pod_refusal is not None:
-            return FilterResponse((), {}, dict.fromkeys(query.node_names, verdict.pod_refusal))
+        if verdict.pod_rejection is not None:
+            return FilterResponse((), {}, dict.fromkeys(query.node_names, verdict.pod_rejection))
         passed, failed, unresolvable = [], dict[NodeName, str](), dict[NodeName, str]()
         for name in query.node_names:
-            refusal = verdict.refusals.get(name)
+            rejection = verdict.rejections.get(name)
             if name in verdict.totals:
                 passed.append(name)
-            elif refusal is None:
+            elif rejection is None:
                 failed[name] = UNKNOWN_NODE
             else:
-                (failed if refusal.resolvable else unresolvable)[name] = ", ".join(refusal.event_reasons)
+                (failed if rejection.resolvable else unresolvable)[name] = ", ".join(rejection.event_reasons)
         return FilterResponse(tuple(passed), failed, unresolvable)
 
     def scores(self, query: ExtenderQuery, scale: ScoreScale, now_ns: int) -> dict[NodeName, int]:
@@ -269,7 +268,7 @@ class ExtenderServer:
             placed_uids = [uid for uid in node_victims.uids if core.cache.ledger.placement(uid) is not None]
             for uid in placed_uids:
                 dry_run.overlay.remove_pod(uid)
-            if not dry_run.refusals([node])[0]:
+            if not dry_run.rejections([node])[0]:
                 accepted.append(node)
             for uid in placed_uids:
                 dry_run.overlay.restore_pod(uid)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 from policysched.evaluate import TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.messages import unavailable_message
 from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.commands import PendingReason
@@ -32,6 +31,7 @@ from policysched.scheduler.preemption.default_preemption import (
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps, evaluation_cost
+from policysched.scheduler.unschedulable_message import unavailable_message
 
 
 @dataclass(slots=True)

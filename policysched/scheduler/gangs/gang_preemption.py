@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from policysched.cluster.budgets import budgets_after_evicting
 from policysched.evaluate import DryRun, Overlay, TopologyDomain, VictimPredicate
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.model.messages import unavailable_message
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
@@ -50,6 +49,7 @@ from policysched.scheduler.preemption.nominations import nominated_overlay
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps, evaluation_cost
+from policysched.scheduler.unschedulable_message import unavailable_message
 
 _DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
 """Limits of the search over domains: how many are tried at most, and how many placements suffice."""
@@ -253,8 +253,8 @@ class _GangSearch:
             self.candidate_cache[equivalence_key] = _CachedCandidates(candidates, placed_count)
             return best
         if isinstance(previous, CandidateSearchResult):
-            refused = {node: why for node, why in previous.node_rejections.items() if node not in changed}
-            previous = replace(previous, node_rejections=refused)
+            rejected = {node: why for node, why in previous.node_rejections.items() if node not in changed}
+            previous = replace(previous, node_rejections=rejected)
         else:
             previous = None
         least = max(1, CANDIDATES_MIN // self.gang.needed_count)

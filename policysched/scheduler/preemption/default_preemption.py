@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 from policysched.evaluate import DryRun, Overlay, TopologyDomain, VictimPredicate
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.model.messages import unavailable_message
 from policysched.model.pods import Pod
 from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, ReportPreempted, Victim
 from policysched.scheduler.core import SchedulerCore
@@ -46,6 +45,7 @@ from policysched.scheduler.preemption.post_filter_messages import ClaimPostFilte
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps
+from policysched.scheduler.unschedulable_message import unavailable_message
 
 EvaluateMember = Callable[[PendingPod, Overlay, TopologyDomain | None], AttemptSuccess | AttemptFailure]
 AddToOverlay = Callable[[PendingPod, NodeName, Overlay], object]
@@ -310,7 +310,7 @@ class DefaultPreemption:
 
     # ── results of evictions ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def evicted(self, preemptor: PodUid, victims: tuple[PodUid, ...], now_ns: int) -> None:
+    def on_evicted(self, preemptor: PodUid, victims: tuple[PodUid, ...], now_ns: int) -> None:
         """All victims are terminating or gone."""
         eviction = self._evicting.pop(preemptor, None)
         if eviction is None:
@@ -333,7 +333,7 @@ class DefaultPreemption:
             (eviction for uid, eviction in self._evicting.items() if uid in gang.unqueued_members), None
         )
 
-    def refused(
+    def on_eviction_refused(
         self, preemptor: PodUid, reason: str, victims: tuple[PodUid, ...], now_ns: int, *, forbidden: bool
     ) -> None:
         """The eviction was refused: the pod stays pending and loses its nomination."""

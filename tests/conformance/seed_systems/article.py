@@ -62,7 +62,7 @@ def _fits(given: Json) -> Json:
     policy = Policy("kube-1-17")
     program = (policy.with_more(f"replace filter node_resources_fit{params}") if params else policy).program()
     explained = play(program, world(program, nodes=[node], pods=[*holders, asked])).explanations["asked"]
-    reasons = [reason for refusal in explained.refusals.get("n", ()) for reason in refusal.reasons]
+    reasons = [reason for refusal in explained.rejections.get("n", ()) for reason in refusal.reasons]
     refused = list(dict.fromkeys(_resource_of(reason) for reason in reasons))
     return {
         "fits": explained.feasible == ("n",),
@@ -184,7 +184,7 @@ def _with_extenders(given: Json) -> dict[str, int]:
     alone = replace(program, extenders=())
     explained = play(alone, world(alone, nodes=nodes, pods=[pod_with("asked")])).explanations["asked"]
     answers = {
-        f"e{index}": ExtenderResult(refusals={}, scores=one["scores"])
+        f"e{index}": ExtenderResult(rejections={}, scores=one["scores"])
         for index, one in enumerate(given["extenders"])
     }
     judged = NodeSubsetVerdict(None, explained.totals, {}, 0)

@@ -77,12 +77,12 @@ def _judged(given: Json, expected: Json) -> Json:
         values = {key: details[resource, key].get(node) for key in _DETAILS}
         if values["mu"] is None:
             return None
-        refused = {one.rule for one in found.refusals.get(node, ())}
+        refused = {one.rule for one in found.rejections.get(node, ())}
         return values | {"accepted": f"{resource}_overload" not in refused}
 
     rejected_by_us = {
         node
-        for node, refusals in found.refusals.items()
+        for node, refusals in found.rejections.items()
         if any(one.rule.endswith("_overload") for one in refusals)
     }
     per_node = {
