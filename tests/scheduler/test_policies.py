@@ -119,7 +119,7 @@ def test_a_pod_edited_while_a_new_text_is_prepared_is_evaluated_as_edited() -> N
     rig.settle()
 
     rig.apply_policies(by_rank)
-    while rig.scheduler._reload._swaps["test"].precomputed == {}:
+    while rig.scheduler._reload._in_preparation["test"].precomputed == {}:
         rig.handle()
         rig.commands += rig.scheduler.decide(rig.now_ns)
     rig.observe(pod("x", cpu="9", labels={"rank": "no number"}), pod("y", cpu="9", labels={"rank": "7"}))
