@@ -472,7 +472,7 @@ def test_a_planted_bug_is_found_by_the_search(
         (Ledger, "remove", gives(None), a_placed_pod_is_deleted),
         (
             BindTracker,
-            "confirmed",
+            "on_confirmed",
             accepts_every_confirmation,
             a_pod_is_deleted_between_its_bind_and_the_answer,
         ),

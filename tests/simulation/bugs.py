@@ -439,7 +439,7 @@ def a_preemptor_is_not_requeued_after_its_evictions() -> AbstractContextManager[
         if eviction is not None:
             self._record_deletions(eviction, victims)
 
-    return patch.object(DefaultPreemption, "evicted", evicted)
+    return patch.object(DefaultPreemption, "on_evicted", evicted)
 
 
 def preemption_places_a_gang_partially() -> AbstractContextManager[Any]:
