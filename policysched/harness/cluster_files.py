@@ -89,14 +89,14 @@ class ClusterFiles:
     def build_cache(self) -> ClusterCache:
         """The cache that the scheduler would have. Namespaces of pods exist even if the files omit them."""
         cache = ClusterCache()
-        for name in sorted({seen.pod.namespace for seen in self.pods}):
+        for name in sorted({observed.pod.namespace for observed in self.pods}):
             cache.put_namespace(Namespace(name, {}, {}))
         for space in self.namespaces:
             cache.put_namespace(space)
         for node in self.nodes:
             cache.put_node(node)
-        for one in self.node_objects:
-            cache.put_node_object(one.kind, one.name, one.text)
+        for event in self.node_objects:
+            cache.put_node_object(event.kind, event.name, event.text)
         for budget in self.budgets:
             cache.put_budget(budget)
         for pod_set in self.pod_sets:
@@ -105,8 +105,8 @@ class ClusterFiles:
             cache.put_storage(stored)
         for offered in self.devices:
             cache.put_device_object(offered)
-        for seen in self.pods:
-            cache.put_pod(seen)
+        for observed in self.pods:
+            cache.put_pod(observed)
         return cache
 
 

@@ -47,39 +47,43 @@ def explain_pod(
 ) -> ExplainResult:
     """Evaluates one pod (`NAMESPACE/NAME`) as if it were pending. `kept` are saved values of the policy's states.
     Raises UnusableFile if the pod is not in the files."""
-    seen = _find_pod(files, pod_name)
+    observed = _find_pod(files, pod_name)
     cache = files.build_cache()
-    cache.drop_pod(seen.pod.uid)  # its own requests do not count against it
+    cache.drop_pod(observed.pod.uid)  # its own requests do not count against it
     notes = []
-    if seen.node is not None:
-        notes.append(f"{seen.pod.full_name} is already on {seen.node}; explained as if it were pending")
-    if seen.pod.scheduler != program.name:
-        notes.append(f"{seen.pod.full_name} has schedulerName {seen.pod.scheduler}, not {program.name}")
+    if observed.node is not None:
+        notes.append(
+            f"{observed.pod.full_name} is already on {observed.node}; explained as if it were pending"
+        )
+    if observed.pod.scheduler != program.name:
+        notes.append(
+            f"{observed.pod.full_name} has schedulerName {observed.pod.scheduler}, not {program.name}"
+        )
     plan = compile_plan(program)
     evaluator = Evaluator(cache)
-    facts = QueuedPodInfo(seen.pod.created_ns or now_ns, 0)
+    facts = QueuedPodInfo(observed.pod.created_ns or now_ns, 0)
     known = {**samples, **state_tables(program, kept, now_ns=now_ns)}
-    found = evaluator.explain(plan, seen.pod, now_ns=now_ns, facts=facts, samples=known)
-    space = cache.namespaces.get(seen.pod.namespace)
-    active = evaluator.active_layers(plan, seen.pod, now_ns=now_ns, facts=facts)
+    explanation = evaluator.explain(plan, observed.pod, now_ns=now_ns, facts=facts, samples=known)
+    space = cache.namespaces.get(observed.pod.namespace)
+    active = evaluator.active_layers(plan, observed.pod, now_ns=now_ns, facts=facts)
     filters = tuple(rule.name for rule in rules_for(program, active).filters)
-    if found.metrics_in_outage:
-        notes.append(outage_note(found))
+    if explanation.metrics_in_outage:
+        notes.append(outage_note(explanation))
     if program.extenders:
         notes.append(missing_inputs_note(program))
-    gang = plan.gang(seen.pod, space)
+    gang = plan.gang(observed.pod, space)
     if gang is not None:
         notes.append(f"member of gang {gang.key[0]}/{gang.key[1]} (at least {gang.minimum}); explained alone")
-    message = decision_message(seen.pod, found, node_count=len(cache.nodes))
+    message = decision_message(observed.pod, explanation, node_count=len(cache.nodes))
     if (
-        found.selected is None
-        and found.pod_rejection is None
+        explanation.selected is None
+        and explanation.pod_rejection is None
         and gang is None
         and plan.allows_preemption
         and not program.extenders
     ):
         message, evicted = _explain_preemption(
-            program, files, seen, samples=samples, kept=kept, now_ns=now_ns
+            program, files, observed, samples=samples, kept=kept, now_ns=now_ns
         ) or (
             message,
             "",
@@ -87,12 +91,12 @@ def explain_pod(
         notes += [evicted] if evicted else []
     return ExplainResult(
         program,
-        seen.pod,
-        found,
+        observed.pod,
+        explanation,
         len(cache.nodes),
         filters,
         samples,
-        plan.peer_keys(seen.pod, space),
+        plan.peer_keys(observed.pod, space),
         now_ns,
         message,
         tuple(notes),
@@ -102,7 +106,7 @@ def explain_pod(
 def _explain_preemption(
     program: Program,
     files: ClusterFiles,
-    seen: ObservedPod,
+    observed: ObservedPod,
     *,
     samples: Mapping[str, MetricSamples],
     kept: str | None,
@@ -111,12 +115,18 @@ def _explain_preemption(
     """The scheduler's message for the pod when only it is pending, and a note about the pods it would evict. None if
     there is no message."""
     waiting = replace(
-        seen, pod=replace(seen.pod, scheduler=program.name), node=None, phase="Pending", deleting=False
+        observed,
+        pod=replace(observed.pod, scheduler=program.name),
+        node=None,
+        phase="Pending",
+        deleting=False,
     )
-    others = [one for one in files.pods if one.node is not None and one.pod.uid != seen.pod.uid]
+    others = [
+        placed for placed in files.pods if placed.node is not None and placed.pod.uid != observed.pod.uid
+    ]
     alone = replace(files, pods=[*others, waiting])
     result = simulate(program, alone, samples=samples, kept=kept, scope="named", now_ns=now_ns)
-    message = dict(result.first_messages).get(seen.pod.full_name)
+    message = dict(result.first_messages).get(observed.pod.full_name)
     if message is None:
         return None
     if not result.preempted:
@@ -145,12 +155,12 @@ def missing_inputs_note(program: Program) -> str:
 
 def _find_pod(files: ClusterFiles, pod_name: str) -> ObservedPod:
     wanted = pod_name if "/" in pod_name else f"default/{pod_name}"
-    for seen in files.pods:
-        if seen.pod.full_name == wanted:
-            return seen
+    for observed in files.pods:
+        if observed.pod.full_name == wanted:
+            return observed
     here = f"{len(files.pods)} pod{'' if len(files.pods) == 1 else 's'}"
     suggestion = _suggest_pod(
-        wanted.rpartition("/")[2], {seen.pod.name: seen.pod.full_name for seen in files.pods}
+        wanted.rpartition("/")[2], {observed.pod.name: observed.pod.full_name for observed in files.pods}
     )
     hint = f"; did you mean {suggestion}?" if suggestion else ""
     raise UnusableFile(f"pod {wanted} is in none of the cluster files ({here}){hint}")

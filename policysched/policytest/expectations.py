@@ -36,12 +36,12 @@ class Expectations:
     def __init__(self, document: YamlDocument, index: int, program: Program, world: Scenario) -> None:
         self._document, self._at = document, ("tests", index, "expect")
         self._values: Mapping[str, Any] = document.values["tests"][index]["expect"]
-        self._pods = _PodNames([one.pod.pod.full_name for one in world.pods])
+        self._pods = _PodNames([arrival.pod.pod.full_name for arrival in world.pods])
         self._nodes = sorted(node.name for node in world.nodes)
         self._filters, self._scores = _rule_names(program)
         self._filters |= world.extenders.keys()
         self._scores |= {
-            one.name for one in program.extenders if one.weight is not None
+            extender.name for extender in program.extenders if extender.weight is not None
         } & world.extenders.keys()
 
     def problems(self) -> list[Diagnostic]:
@@ -148,53 +148,60 @@ class Expectations:
 
     def _feasible(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, nodes in self._values.get("feasible", {}).items():
-            found = played.explanations.get(self._pods.full_name(pod))
-            actual = [] if found is None else sorted(found.feasible)
+            explanation = played.explanations.get(self._pods.full_name(pod))
+            actual = [] if explanation is None else sorted(explanation.feasible)
             if actual != sorted(nodes):
                 words = (
                     f"expected {', '.join(sorted(nodes)) or 'no node'}, found {', '.join(actual) or 'none'}"
                 )
                 yield self._failure(
-                    ("feasible", pod), f"{self._pods.full_name(pod)}: {words}{_rejection_reason(found)}"
+                    ("feasible", pod), f"{self._pods.full_name(pod)}: {words}{_rejection_reason(explanation)}"
                 )
 
     def _rejected(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, nodes in self._values.get("rejected", {}).items():
             full = self._pods.full_name(pod)
-            found = played.explanations.get(full)
+            explanation = played.explanations.get(full)
             for node, wanted in nodes.items():
                 path: Path = ("rejected", pod, node)
-                rejections = () if found is None else found.rejections.get(node, ())
-                actual = {one.rule: "; ".join(one.reasons) for one in rejections}
-                said = ", ".join(f"{rule} ({reason})" for rule, reason in actual.items()) or "nothing"
-                if found is None or found.pod_rejection is not None:
-                    yield self._failure(path, f"{full} on {node}: not decided{_rejection_reason(found)}")
+                rejections = () if explanation is None else explanation.rejections.get(node, ())
+                actual = {rejection.rule: "; ".join(rejection.reasons) for rejection in rejections}
+                rejections_text = (
+                    ", ".join(f"{rule} ({reason})" for rule, reason in actual.items()) or "nothing"
+                )
+                if explanation is None or explanation.pod_rejection is not None:
+                    yield self._failure(
+                        path, f"{full} on {node}: not decided{_rejection_reason(explanation)}"
+                    )
                 elif wanted is None and actual:
-                    yield self._failure(path, f"{full} on {node}: expected no rejection, found {said}")
+                    yield self._failure(
+                        path, f"{full} on {node}: expected no rejection, found {rejections_text}"
+                    )
                 else:
                     for rule in _as_list(wanted):
                         words = wanted[rule] if isinstance(wanted, dict) else ""
                         if rule not in actual or words not in actual[rule]:
                             expected = f"{rule} ({words})" if words else rule
                             yield self._failure(
-                                path, f"{full} on {node}: expected {expected} to reject it, found {said}"
+                                path,
+                                f"{full} on {node}: expected {expected} to reject it, found {rejections_text}",
                             )
 
     def _score(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, nodes in self._values.get("score", {}).items():
             full = self._pods.full_name(pod)
-            found = played.explanations.get(full)
+            explanation = played.explanations.get(full)
             for node, cells in nodes.items():
                 for rule, wanted in cells.items():
                     for field, condition in _conditions(wanted):
-                        actual = _score_number(found, node, rule, field)
+                        actual = _score_number(explanation, node, rule, field)
                         if actual is None or not _condition_holds(condition, actual):
                             label = f"{rule} {field}" if field != "score" else rule
                             shown = "none" if actual is None else f"{actual:g}"
                             yield self._failure(
                                 ("score", pod, node, rule),
                                 f"{full} on {node}: expected {label} {condition}, found {shown}"
-                                + (_rejection_reason(found, node) if actual is None else ""),
+                                + (_rejection_reason(explanation, node) if actual is None else ""),
                             )
 
     def _evicted(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
@@ -234,7 +241,7 @@ class _PodNames:
 
 def _rule_names(program: Program) -> tuple[set[str], set[str]]:
     """The rules that can reject a node (node inputs included), and those that score, with any layer active."""
-    filters = {one.name for one in program.inputs.values() if one.owner == "node"}
+    filters = {declared.name for declared in program.inputs.values() if declared.owner == "node"}
     scores = {TOTAL_SCORE}
     for active in [(), *((index,) for index in range(len(program.layers)))]:
         rules = rules_for(program, active)
@@ -270,17 +277,17 @@ def _conditions(wanted: Any) -> list[tuple[str, str]]:
 
 
 def _condition_holds(condition: str, actual: float) -> bool:
-    found = _CONDITION.match(condition)
-    assert found is not None, f"the schema lets `{condition}` pass as a condition"
-    return _OPERATORS[found[1] or "=="](actual, float(found[2]))
+    match = _CONDITION.match(condition)
+    assert match is not None, f"the schema lets `{condition}` pass as a condition"
+    return _OPERATORS[match[1] or "=="](actual, float(match[2]))
 
 
-def _score_number(found: PlacementExplanation | None, node: str, rule: str, field: str) -> float | None:
-    if found is None:
+def _score_number(explanation: PlacementExplanation | None, node: str, rule: str, field: str) -> float | None:
+    if explanation is None:
         return None
-    if rule == TOTAL_SCORE and TOTAL_SCORE not in found.scores:
-        return found.totals.get(node)
-    cell = found.scores.get(rule, {}).get(node)
+    if rule == TOTAL_SCORE and TOTAL_SCORE not in explanation.scores:
+        return explanation.totals.get(node)
+    cell = explanation.scores.get(rule, {}).get(node)
     value: float | None = None if cell is None else getattr(cell, field)
     return value
 
@@ -293,16 +300,16 @@ def _describe_outcome(pod: str, played: ScenarioResult) -> str:
     return f"it is pending: {played.pending.get(pod) or 'not of this policy'}"
 
 
-def _rejection_reason(found: PlacementExplanation | None, node: str | None = None) -> str:
-    if found is None:
+def _rejection_reason(explanation: PlacementExplanation | None, node: str | None = None) -> str:
+    if explanation is None:
         return " (never decided)"
-    if found.pod_rejection is not None:
-        return f" (the pod is rejected: {found.pod_rejection})"
+    if explanation.pod_rejection is not None:
+        return f" (the pod is rejected: {explanation.pod_rejection})"
     rejected = (
-        found.rejections
+        explanation.rejections
         if node is None
-        else {node: found.rejections[node]}
-        if node in found.rejections
+        else {node: explanation.rejections[node]}
+        if node in explanation.rejections
         else {}
     )
     by_rule = [f"{name} by {rejections[0].rule}" for name, rejections in sorted(rejected.items())]

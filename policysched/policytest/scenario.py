@@ -106,31 +106,31 @@ class _ScenarioReader:
             files.add(obj)
             for malformed in files.malformed[faults:]:
                 self._add_problem(str(malformed), span)
-            for seen in files.pods[known:]:
-                pods[seen.pod.full_name] = self._arrival(seen, obj, at_ns, len(pods), span)
-        namespaces |= {one.name: one for one in files.namespaces}
-        nodes |= {one.name: one for one in files.nodes}
+            for observed in files.pods[known:]:
+                pods[observed.pod.full_name] = self._arrival(observed, obj, at_ns, len(pods), span)
+        namespaces |= {namespace.name: namespace for namespace in files.namespaces}
+        nodes |= {node.name: node for node in files.nodes}
         for kind, obj, span in self._inline_objects():
             match self._read(self._expand(kind, obj), span):
-                case Namespace() as one:
-                    namespaces[one.name] = one
-                case Node() as one:
-                    nodes[one.name] = one
-                case ObservedPod() as one:
-                    pods.pop(one.pod.full_name, None)
-                    pods[one.pod.full_name] = self._arrival(one, obj, at_ns, len(pods), span)
+                case Namespace() as namespace:
+                    namespaces[namespace.name] = namespace
+                case Node() as node:
+                    nodes[node.name] = node
+                case ObservedPod() as observed:
+                    pods.pop(observed.pod.full_name, None)
+                    pods[observed.pod.full_name] = self._arrival(observed, obj, at_ns, len(pods), span)
         self._check_nodes(nodes)
         kept = self._states(nodes)
         extenders = self._extenders(nodes)
         until_ns = at_ns + self._duration_ns("for", 0)
-        last_arrival_ns = max((one.at_ns for one in pods.values()), default=at_ns)
+        last_arrival_ns = max((arrival.at_ns for arrival in pods.values()), default=at_ns)
         if self._problems:
             raise UnusableTestFile(tuple(self._problems))
         return Scenario(
             tuple(namespaces.values()),
             tuple(nodes.values()),
             _cluster_events(files),
-            tuple(sorted(pods.values(), key=lambda one: one.at_ns)),
+            tuple(sorted(pods.values(), key=lambda arrival: arrival.at_ns)),
             tuple(polls(max(until_ns, last_arrival_ns) - self._start_ns)),
             kept,
             extenders,
@@ -170,7 +170,7 @@ class _ScenarioReader:
         make: Callable[[Json], Json] = {
             "namespaces": short_forms.expand_namespace,
             "nodes": short_forms.expand_node,
-            "pods": lambda one: short_forms.expand_pod(one, scheduler=self._program.name),
+            "pods": lambda short_form: short_forms.expand_pod(short_form, scheduler=self._program.name),
         }[kind]
         return make(obj)
 
@@ -189,17 +189,17 @@ class _ScenarioReader:
             self._add_problem(str(error), span)
             return None
 
-    def _arrival(self, seen: ObservedPod, obj: Json, at_ns: int, place: int, span: Span) -> PodArrival:
+    def _arrival(self, observed: ObservedPod, obj: Json, at_ns: int, place: int, span: Span) -> PodArrival:
         """Pending pods arrive in the order of the file; without a creation time each is a nanosecond younger than the one
         before."""
-        is_pending = seen.node is None and not seen.finished
+        is_pending = observed.node is None and not observed.finished
         arrives = obj.get("arrives")
         arrival_ns = at_ns if is_pending else self._start_ns
         if isinstance(arrives, str):
             arrival_ns = self._start_ns + _duration_ns(arrives)
-        if seen.pod.created_ns == 0:
-            seen = replace(seen, pod=replace(seen.pod, created_ns=arrival_ns + place))
-        return PodArrival(arrival_ns, seen, span)
+        if observed.pod.created_ns == 0:
+            observed = replace(observed, pod=replace(observed.pod, created_ns=arrival_ns + place))
+        return PodArrival(arrival_ns, observed, span)
 
     def _check_nodes(self, nodes: Mapping[str, Node]) -> None:
         for place, metrics in self._sections("metrics"):
@@ -241,7 +241,7 @@ class _ScenarioReader:
     def _extenders(self, nodes: Mapping[str, Node]) -> dict[str, StubExtender]:
         """A test's extender replaces the file's of the same name."""
         stubs: dict[str, StubExtender] = {}
-        known = [one.name for one in self._program.extenders]
+        known = [extender.name for extender in self._program.extenders]
         for place, extenders in self._sections("extenders"):
             for name, declared in extenders.items():
                 if name not in known:
@@ -336,11 +336,11 @@ class _ScenarioReader:
 
     def _duration_ns(self, key: str, otherwise_ns: int) -> int:
         word = self._text(key, "")
-        found = _duration_ns(word) if word else otherwise_ns
-        if key == "interval" and found <= 0:
+        duration_ns = _duration_ns(word) if word else otherwise_ns
+        if key == "interval" and duration_ns <= 0:
             self._add_problem("the interval must be longer than 0", self._span(key))
             return 1
-        return found
+        return duration_ns
 
     def _add_unknown_name(self, what: str, name: str, known: Iterable[str], span: Span) -> None:
         self._problems.append(short_forms.unknown_name(what, name, known, span))
@@ -353,16 +353,16 @@ def _cluster_events(files: ClusterFiles) -> tuple[Event, ...]:
     return (
         *files.node_objects,
         *(e.DisruptionBudgetUpdated(budget) for budget in files.budgets),
-        *(e.PodSetUpdated(one) for one in files.pod_sets),
-        *(e.StorageObjectUpdated(one) for one in files.storage),
-        *(e.DeviceObjectUpdated(one) for one in files.devices),
+        *(e.PodSetUpdated(pod_set) for pod_set in files.pod_sets),
+        *(e.StorageObjectUpdated(storage_object) for storage_object in files.storage),
+        *(e.DeviceObjectUpdated(device_object) for device_object in files.devices),
     )
 
 
 def _duration_ns(word: str) -> int:
-    found = parse_value(word, Type(TypeKind.DURATION), None)
-    assert isinstance(found, int), f"the schema lets `{word}` pass as a duration"
-    return found
+    duration_ns = parse_value(word, Type(TypeKind.DURATION), None)
+    assert isinstance(duration_ns, int), f"the schema lets `{word}` pass as a duration"
+    return duration_ns
 
 
 def _polls_of(

@@ -72,25 +72,25 @@ def apply_extender_answers(
 ) -> PlacementExplanation:
     """`rules` explains all nodes, `among` only those that no extender rejects."""
     rejected = {
-        node: found
+        node: rejection
         for node in rules.feasible
-        if (found := extender_rejection(node, extenders, answers)) is not None
+        if (rejection := extender_rejection(node, extenders, answers)) is not None
     }
     totals = add_extender_scores(NodeSubsetVerdict(None, among.totals, {}, 0), extenders, answers)
     scores = dict(among.scores)
-    for one in extenders:
-        if one.weight is not None and one.name in answers:
+    for extender in extenders:
+        if extender.weight is not None and extender.name in answers:
             nothing = NodeSubsetVerdict(None, dict.fromkeys(among.totals, 0), {}, 0)
-            alone = add_extender_scores(nothing, [replace(one, weight=1)], answers)
-            raw = answers[one.name].scores
-            scores[one.name] = {
-                node: NodeRuleScore(raw.get(node), score, one.weight, one.weight * score)
+            alone = add_extender_scores(nothing, [replace(extender, weight=1)], answers)
+            raw = answers[extender.name].scores
+            scores[extender.name] = {
+                node: NodeRuleScore(raw.get(node), score, extender.weight, extender.weight * score)
                 for node, score in alone.items()
             }
     return replace(
         rules,
         feasible=among.feasible,
-        rejections={**rules.rejections, **{node: (found,) for node, found in rejected.items()}},
+        rejections={**rules.rejections, **{node: (rejection,) for node, rejection in rejected.items()}},
         scores=scores,
         totals=totals,
     )

@@ -35,7 +35,7 @@ class ExplainedFilter:
 def explain_record(
     program: Program,
     pod: Pod,
-    found: PlacementExplanation,
+    explanation: PlacementExplanation,
     *,
     node_count: int,
     samples: Samples,
@@ -51,21 +51,23 @@ def explain_record(
             "params": parameter_values(program),
         },
         "pod": pod.full_name,
-        "feasible": sorted(found.feasible),
-        "rejected": {node: _reasons(rejections) for node, rejections in sorted(found.rejections.items())},
+        "feasible": sorted(explanation.feasible),
+        "rejected": {
+            node: _reasons(rejections) for node, rejections in sorted(explanation.rejections.items())
+        },
         "scores": {
             rule: {
                 node: {"raw": cell.raw, "score": cell.score, "weight": cell.weight, "weighted": cell.weighted}
                 for node, cell in sorted(cells.items())
             }
-            for rule, cells in found.scores.items()
+            for rule, cells in explanation.scores.items()
         },
-        "totals": dict(sorted(found.totals.items())),
-        "selected": found.selected,
+        "totals": dict(sorted(explanation.totals.items())),
+        "selected": explanation.selected,
         "samples": {
             name: {
-                node: {"value": one.value, "age_s": one.age_s, "stale": one.stale}
-                for node, one in sorted(
+                node: {"value": sample.value, "age_s": sample.age_s, "stale": sample.stale}
+                for node, sample in sorted(
                     (
                         pair_ages(metric, samples, called[name], now_ns)
                         if name in called
@@ -75,27 +77,30 @@ def explain_record(
             }
             for name, metric in program.metrics.items()
         },
-        "message": decision_message(pod, found, node_count=node_count),
+        "message": decision_message(pod, explanation, node_count=node_count),
     }
 
 
 def parameter_values(program: Program) -> dict[str, str]:
     """The value of each parameter, as written in a policy."""
-    return {name: format_value(one.value.value, one.type) for name, one in program.parameters.items()}
+    return {
+        name: format_value(parameter.value.value, parameter.type)
+        for name, parameter in program.parameters.items()
+    }
 
 
-def decision_message(pod: Pod, found: PlacementExplanation, *, node_count: int) -> str:
+def decision_message(pod: Pod, explanation: PlacementExplanation, *, node_count: int) -> str:
     """The message of the pod's event, worded as in kube-scheduler."""
-    if found.selected is not None:
-        return f"Successfully assigned {pod.full_name} to {found.selected}"
-    if found.pod_rejection is not None:
+    if explanation.selected is not None:
+        return f"Successfully assigned {pod.full_name} to {explanation.selected}"
+    if explanation.pod_rejection is not None:
         return (
-            found.pod_rejection
-            if found.pod_rejected_by is None
-            else pod_rejected_message(node_count, found.pod_rejection)
+            explanation.pod_rejection
+            if explanation.pod_rejected_by is None
+            else pod_rejected_message(node_count, explanation.pod_rejection)
         )
     groups = Counter(
-        group for rejections in found.rejections.values() for group in rejections[0].event_reasons
+        group for rejections in explanation.rejections.values() for group in rejections[0].event_reasons
     )
     return unavailable_message(node_count, groups)
 
@@ -105,10 +110,10 @@ def sample_ages(metric: Metric, samples: Samples, now_ns: int) -> dict[str, Aged
     polled = samples.get(metric.name)
     if polled is None:
         return {}
-    ages_ns = {node: now_ns - min(one.at_ns, polled.polled_ns) for node, one in polled.values.items()}
+    ages_ns = {node: now_ns - min(sample.at_ns, polled.polled_ns) for node, sample in polled.values.items()}
     return {
-        node: AgedSample(one.value, round(ages_ns[node] / 1e9, 3), ages_ns[node] > metric.stale_after_ns)
-        for node, one in polled.values.items()
+        node: AgedSample(sample.value, round(ages_ns[node] / 1e9, 3), ages_ns[node] > metric.stale_after_ns)
+        for node, sample in polled.values.items()
     }
 
 
@@ -119,10 +124,10 @@ def pair_ages(metric: Metric, samples: Samples, pod: PairEndpoint, now_ns: int) 
     if polled is None:
         return {}
     age_ns = now_ns - polled.polled_ns
-    found = [(peer, value) for peer, value in polled.pairs.get(pod, {}).items() if value is not None]
+    pairs = [(peer, value) for peer, value in polled.pairs.get(pod, {}).items() if value is not None]
     return {
         "/".join(peer): AgedSample(value, round(age_ns / 1e9, 3), age_ns > metric.stale_after_ns)
-        for peer, value in sorted(found, key=lambda one: (-one[1], one[0]))
+        for peer, value in sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
     }
 
 

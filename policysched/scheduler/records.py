@@ -53,16 +53,16 @@ def decision_samples(
     metrics: Iterable[str], samples: Samples, node: NodeName | None, now_ns: int
 ) -> Mapping[str, DecisionSample]:
     """The samples of these metrics as of now. A stale sample did not count; its age shows that."""
-    found: dict[str, DecisionSample] = {}
+    by_metric: dict[str, DecisionSample] = {}
     for name in metrics:
         polled = samples.get(name)
-        one = polled.values.get(node) if polled is not None and node is not None else None
-        found[name] = DecisionSample(
-            None if one is None else one.value,
-            None if one is None or polled is None else now_ns - min(one.at_ns, polled.polled_ns),
+        sample = polled.values.get(node) if polled is not None and node is not None else None
+        by_metric[name] = DecisionSample(
+            None if sample is None else sample.value,
+            None if sample is None or polled is None else now_ns - min(sample.at_ns, polled.polled_ns),
             None if polled is None else now_ns - polled.polled_ns,
         )
-    return found
+    return by_metric
 
 
 @dataclass(frozen=True, slots=True)

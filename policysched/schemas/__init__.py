@@ -19,8 +19,8 @@ from policysched.text.quote_value import quote_value
 @cache
 def schema(name: str) -> dict[str, Any]:
     """A schema by its file's stem, such as `schema("settings")`."""
-    found: dict[str, Any] = orjson.loads((files(__package__) / f"{name}.json").read_bytes())
-    return found
+    content: dict[str, Any] = orjson.loads((files(__package__) / f"{name}.json").read_bytes())
+    return content
 
 
 def findings(name: str, value: Any, text: str = "") -> list[str]:
@@ -36,8 +36,10 @@ def schema_violations(name: str, value: Any, lines: "KeyLines | None" = None) ->
     errors = sorted(
         validator.iter_errors(value), key=lambda error: [str(part) for part in error.absolute_path]
     )
-    found = [one for error in errors for one in _violations_of(error)]
-    return found if lines is None else sorted(found, key=lambda one: lines.of(one[0]) or 0)
+    violations = [violation for error in errors for violation in _violations_of(error)]
+    return (
+        violations if lines is None else sorted(violations, key=lambda violation: lines.of(violation[0]) or 0)
+    )
 
 
 _TYPES = {
@@ -78,9 +80,9 @@ def violation_message(error: jsonschema.ValidationError) -> str:
             return f"{is_given}expected {form}"
         case "type", str() | list():
             names = [wanted] if isinstance(wanted, str) else wanted
-            return f"{is_given}expected {' or '.join(_TYPES[one] for one in names)}"
+            return f"{is_given}expected {' or '.join(_TYPES[type_name] for type_name in names)}"
         case "enum", list():
-            return f"{is_given}expected {' or '.join(quote_value(one) for one in wanted)}"
+            return f"{is_given}expected {' or '.join(quote_value(value) for value in wanted)}"
         case "minLength" | "minItems", _ if not error.instance:
             return "is empty"
         case _:
@@ -103,10 +105,10 @@ class KeyLines:
         node = self._top
         line = None
         for part in path:
-            found = self._under(node).get(str(part))
-            if found is None:
+            entry = self._under(node).get(str(part))
+            if entry is None:
                 return line
-            line, node = found
+            line, node = entry
         return line
 
     def _under(self, node: yaml.Node | None) -> Mapping[str, tuple[int, yaml.Node]]:

@@ -192,11 +192,11 @@ class SchedulingQueue:
         An attempt of a representative counts for the whole class, so the other members are reported later: after 10 s,
         20 s and so on, at most every five minutes.
         """
-        found: list[tuple[QueueEntry, ParkedGroup]] = []
+        messages: list[tuple[QueueEntry, ParkedGroup]] = []
         while (
             (due := self._message_report_times.first_key()) is not None
             and due <= now_ns
-            and len(found) < messages_max
+            and len(messages) < messages_max
         ):
             equivalence_key = self._message_report_times.first()
             assert equivalence_key is not None
@@ -208,15 +208,15 @@ class SchedulingQueue:
                 continue
             if group.unreported is None or group.message_being_reported != group.message:
                 group.unreported, group.message_being_reported = list(group.members), group.message
-            while group.unreported and len(found) < messages_max:
+            while group.unreported and len(messages) < messages_max:
                 entry = group.unreported.pop()
                 if self._group_by_entry.get(entry) is group:
-                    found.append((entry, group))
+                    messages.append((entry, group))
             if not group.unreported:
                 self._message_report_times.discard(equivalence_key)
                 group.unreported, group.reported_message = None, group.message
                 group.report_count += 1
-        return found
+        return messages
 
     # ── moving and removing ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -312,7 +312,7 @@ class SchedulingQueue:
 
     def check(self) -> list[str]:
         """One sentence for each violation of the states and of the parked groups' rules."""
-        found = []
+        problems = []
         states: dict[QueueEntry, list[QueueState]] = {}
         for entry in (entry for heap in self._active.values() for entry in heap):
             states.setdefault(entry, []).append(QueueState.ACTIVE)
@@ -324,13 +324,13 @@ class SchedulingQueue:
             states.setdefault(entry, []).append(QueueState.GATED)
         for entry, places in states.items():
             if places != [entry.state]:
-                found.append(
+                problems.append(
                     f"{entry} is in {[place.value for place in places]}, its state is {entry.state.value}"
                 )
         for group in self._groups.values():
             requeued = [entry for entry in group.representatives if entry.state in _RETRYING_STATES]
             if not group.blocked and group.members and not requeued:
-                found.append(
+                problems.append(
                     f"parked group {group.equivalence_key!r} is open with {len(group.members)} members and no requeued one"
                 )
             if (
@@ -339,17 +339,19 @@ class SchedulingQueue:
                 and group.equivalence_key not in self._expiries
                 and not group.message
             ):
-                found.append(f"parked group {group.equivalence_key!r} is blocked for ever without a message")
+                problems.append(
+                    f"parked group {group.equivalence_key!r} is blocked for ever without a message"
+                )
             if not group.members and not group.representatives:
-                found.append(f"parked group {group.equivalence_key!r} is empty")
+                problems.append(f"parked group {group.equivalence_key!r} is empty")
             listed = [
                 event for event in ClusterEvent if group.equivalence_key in self._groups_by_event[event]
             ]
             if set(listed) != (group.requeue_events if group.blocked else set()):
-                found.append(
+                problems.append(
                     f"parked group {group.equivalence_key!r} waits for {group.requeue_events}, is listed under {listed}"
                 )
-        return found
+        return problems
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
