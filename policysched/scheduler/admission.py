@@ -196,7 +196,7 @@ class QueueAdmission:
             return
         gang.update_order_key()
         if gang.state in (QueueState.ACTIVE, QueueState.BACKING_OFF):
-            core.queue.reorder(gang)
+            core.queue.reorder(gang, now_ns)
         else:
             core.queue.remove(gang, now_ns)
             core.queue.enqueue(gang, now_ns, event)
@@ -330,9 +330,9 @@ class QueueAdmission:
         if gang is not None and pod.uid in gang.unqueued_members:
             gang.reorder_member(pod)
             gang.update_order_key()
-            self._core.queue.reorder(gang)
+            self._core.queue.reorder(gang, now_ns)
         else:
-            self._core.queue.reorder(pod)
+            self._core.queue.reorder(pod, now_ns)
 
     def _check_gang_deadline(self, gang: QueuedGang, now_ns: int) -> None:
         deadline_ns = gang.deadline_ns()

@@ -3,7 +3,8 @@
     popped ─► own eviction not answered? ──────────────────────────────► parked until it is
            ─► gang full, or its equivalence class is parked? ──────────► parked with the class
            ─► evaluated: a node?
-                yes ─► extenders called? ──────────────────────────────► parked until they answer
+                yes ─► earlier pods of the policy back off? ───────────► back to the queue, behind them
+                    ─► extenders called? ──────────────────────────────► parked until they answer
                     ─► assumed ─► prebind work? ─► prebind, else bind
                 no  ─► preemption tried ─► failure recorded ─► backoff ─► parked with its requeue events
 
@@ -103,6 +104,13 @@ class PodAttempts:
         if answered is None:  # otherwise this continues the attempt that called the extenders
             pod.attempts += 1
         result = self.evaluate(pod, None, now_ns) if gang_full is None else reject_pod(gang_full)
+        if (
+            isinstance(result, AttemptSuccess)
+            and answered is None
+            and core.queue.yield_to_earlier(pod, now_ns)
+        ):
+            pod.attempts -= 1
+            return
         extenders, by_extenders = self._extender_calls.applicable_extenders(pod), False
         if isinstance(result, AttemptSuccess) and extenders:
             extended = self._extender_calls.decide(pod, extenders, answered, now_ns)

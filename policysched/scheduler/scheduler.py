@@ -146,8 +146,8 @@ class Scheduler:
 
         A flat table, longer than a screen: each event and its handler.
         """
-        if self._current_attempt is not None:
-            self._run_attempt(self._current_attempt, None)
+        while self.attempt_in_progress:
+            self._continue_attempt(None, now_ns)
         match event:
             case e.PodUpdated(pod):
                 self._pod_events.updated(pod, now_ns, synced=self._synced)
@@ -247,7 +247,7 @@ class Scheduler:
     def ready(self, now_ns: int) -> bool:
         """Whether `decide` has something to do."""
         core = self._core
-        if self._current_attempt is not None:
+        if self.attempt_in_progress:
             return True
         if not self._synced or not core.policies.running:
             return self._synced and self._reload.busy
@@ -262,13 +262,21 @@ class Scheduler:
         """Continue the attempt in progress. If there is none: do what is due, prepare one slice of a policy that is
         about to replace another, and attempt the first entry of the queue. Does nothing when not `ready`."""
         cost_max = self._core.limits.attempt_step_cost_max
+        if self.attempt_in_progress:
+            self._continue_attempt(cost_max, now_ns)
+        elif self.ready(now_ns):
+            self._timers.advance(now_ns)
+            self._reload.step(now_ns)
+            self._attempt_next(cost_max, now_ns)
+        return self._take_commands()
+
+    def _continue_attempt(self, cost_max: int | None, now_ns: int) -> None:
         if self._current_attempt is not None:
             self._run_attempt(self._current_attempt, cost_max)
-            return self._take_commands()
-        if not self.ready(now_ns):
-            return self._take_commands()
-        self._timers.advance(now_ns)
-        self._reload.step(now_ns)
+        else:
+            self._attempt_next(cost_max, now_ns)
+
+    def _attempt_next(self, cost_max: int | None, now_ns: int) -> None:
         entry = self._core.queue.pop()
         self._has_attempted = self._has_attempted or entry is not None
         match entry:
@@ -282,7 +290,6 @@ class Scheduler:
                 pass
             case QueueEntry():
                 raise AssertionError(f"{entry} is neither a pod nor a gang")
-        return self._take_commands()
 
     def _run_attempt(self, attempt: _AttemptInProgress, cost_max: int | None) -> None:
         """Run the attempt until it ends, or until its steps have cost this much (None: no limit)."""
@@ -296,8 +303,9 @@ class Scheduler:
 
     @property
     def attempt_in_progress(self) -> bool:
-        """Whether an attempt has steps left. Nothing of it is in effect yet."""
-        return self._current_attempt is not None
+        """Whether an attempt has steps left, or waits for those of earlier entries of its policy. Nothing of it is in
+        effect yet."""
+        return self._current_attempt is not None or self._core.queue.contested is not None
 
     def requeue_current_attempt(self, now_ns: int) -> list[Command]:
         """Give up the attempt in progress and requeue its pod or gang: this process may make no more attempts."""
@@ -308,6 +316,7 @@ class Scheduler:
             for attempted in (entry, *members):
                 attempted.attempts -= 1
             self._core.queue.enqueue(entry, now_ns, "ScheduleAttemptFailure")
+        self._core.queue.end_contest()
         return self._take_commands()
 
     def _take_commands(self) -> list[Command]:

@@ -18,6 +18,7 @@ from tests.reference import gang_terms
 from tests.simulation.fake_extender import vetoes
 from tests.simulation.load_checker import LoadChecker
 from tests.simulation.oracle_checker import OracleChecker
+from tests.simulation.order_checker import OrderChecker
 from tests.simulation.reservation_checker import duplicate_reservations
 from tests.simulation.safety_checker import SafetyChecker
 from tests.simulation.traffic_checker import TrafficChecker
@@ -71,6 +72,7 @@ class StepChecker:
         scheduler.handle = self._checked(checked_handle)  # type: ignore[method-assign]
         scheduler.decide = self._checked(scheduler.decide)  # type: ignore[method-assign]
         self.oracle_checker = OracleChecker(scheduler, world.fail)
+        self.order_checker = OrderChecker(scheduler, world.fail)
 
     def _checked(self, step: Callable[..., list[Command]]) -> Callable[..., list[Command]]:
         def checked_step(*what: Any) -> list[Command]:

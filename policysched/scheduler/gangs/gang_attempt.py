@@ -63,7 +63,7 @@ class GangAttempts:
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         """Attempt a gang that was just popped, then park or requeue the members that are left."""
-        gang.ordered_last = False
+        was_last, gang.ordered_last = gang.ordered_last, False
         if self._preemption.defer_gang_attempt(gang):
             self._park_gang_until_evicted(gang, now_ns)
             return
@@ -73,6 +73,8 @@ class GangAttempts:
         needed = gang.needed_count
         search = yield from self._search(gang, now_ns)
         placed = search.fits if len(search.fits) >= needed else []
+        if placed and self._yields(gang, was_last, now_ns):
+            return
         for pod, success in placed:
             self._pod_attempts.assume(pod, success, now_ns)
         if placed:
@@ -90,6 +92,16 @@ class GangAttempts:
         if preemption is None:
             self._preemption.clear_gang_nominations(gang, now_ns)
         self._park_gang(gang, search, placed, needed, preemption, now_ns)
+
+    def _yields(self, gang: QueuedGang, was_last: bool, now_ns: int) -> bool:
+        """Whether the gang is put back behind earlier entries of its policy, as if it had not been attempted."""
+        gang.ordered_last = was_last
+        if not self._core.queue.yield_to_earlier(gang, now_ns):
+            gang.ordered_last = False
+            return False
+        for attempted in (gang, *gang.pending_members.values()):
+            attempted.attempts -= 1
+        return True
 
     def _search(self, gang: QueuedGang, now_ns: int) -> Steps[_GangSearchResult]:
         """Find nodes for the members.
