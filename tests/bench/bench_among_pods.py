@@ -59,8 +59,8 @@ def measure() -> Iterable[Row]:
 
 def _decision_s(spec: dict[str, Any], services: Iterable[PodSet]) -> float:
     cache = cluster(pods=_BOUND)
-    for one in services:
-        cache.put_pod_set(one)
+    for owner in services:
+        cache.put_pod_set(owner)
     plan, evaluator = compile_program(program(DEFAULT)), Evaluator(cache)
     evaluator.build_columns(plan)
     alike = [

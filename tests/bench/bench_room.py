@@ -85,7 +85,7 @@ def decide(scheduler: Scheduler) -> Taken:
         commands = scheduler.decide(NOW_NS)
         took_s = perf_counter() - began_s
         whole_s, longest_s = whole_s + took_s, max(longest_s, took_s)
-        evicted += sum(len(one.victims) for one in commands if isinstance(one, c.Evict))
+        evicted += sum(len(command.victims) for command in commands if isinstance(command, c.Evict))
     return Taken(whole_s, longest_s, evicted)
 
 

@@ -39,9 +39,9 @@ def measure() -> Iterable[Row]:
 
 def _pairs() -> dict[PairEndpoint, dict[PairEndpoint, float | None]]:
     """Each member has traffic with its neighbours."""
-    found: dict[PairEndpoint, dict[PairEndpoint, float | None]] = {}
+    pairs: dict[PairEndpoint, dict[PairEndpoint, float | None]] = {}
     for one in range(_MEMBERS):
         for step in range(1, _PEERS + 1):
             a, b = ("default", f"m-{one}"), ("default", f"m-{(one + step) % _MEMBERS}")
-            found.setdefault(a, {})[b] = found.setdefault(b, {})[a] = 1e7
-    return found
+            pairs.setdefault(a, {})[b] = pairs.setdefault(b, {})[a] = 1e7
+    return pairs

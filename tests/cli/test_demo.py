@@ -89,6 +89,6 @@ def _scheduler_is_gone(kubeconfig: Path) -> bool:
 
 
 def _command_lines() -> Iterator[bytes]:
-    for one in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            yield one.read_bytes()
+            yield path.read_bytes()

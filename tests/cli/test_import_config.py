@@ -75,7 +75,7 @@ def test_a_folder_gets_a_file_a_policy_and_keeps_what_is_there(tmp_path: Path) -
     forced = run("import-config", path, "--output-dir", str(folder), "--force")
 
     assert (first.code, first.out) == (0, "")
-    assert sorted(one.name for one in folder.iterdir()) == ["pack.policy", "spread.policy"]
+    assert sorted(path.name for path in folder.iterdir()) == ["pack.policy", "spread.policy"]
     assert (again.code, again.err) == (
         2,
         f"policysched: {folder / 'spread.policy'}: the file exists; use --force to overwrite it\n",
@@ -109,7 +109,7 @@ def test_json_fits_its_schema(tmp_path: Path) -> None:
     assert list(answer["policies"]) == ["spread", "pack"]
     assert answer["settings"] == {"leader_election": {"lease": "team/ours"}}
     assert [one["where"] for one in answer["not_imported"]] == ["extenders[0].preemptVerb"]
-    assert [one["where"] for one in answer["notes"]] == ["parallelism", "extenders[0]"]
+    assert [note["where"] for note in answer["notes"]] == ["parallelism", "extenders[0]"]
 
 
 def test_the_settings_are_a_file_that_run_reads(tmp_path: Path) -> None:

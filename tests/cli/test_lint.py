@@ -461,7 +461,7 @@ def test_what_kube_default_does_not_cover_is_said_beside_the_findings(tmp_path: 
     said = run("lint", str(path)).err
 
     assert [line.strip() for line in said.splitlines()[-len(UNSUPPORTED_FEATURES) :]] == [
-        one.description for one in UNSUPPORTED_FEATURES
+        feature.description for feature in UNSUPPORTED_FEATURES
     ]
 
 
@@ -472,7 +472,9 @@ def test_a_policy_with_one_built_in_is_told_what_of_that_is_left_out(tmp_path: P
     said = run("lint", str(path)).err
 
     told = [line.strip() for line in said.splitlines() if line.startswith("  ")]
-    assert told == [one.description for one in UNSUPPORTED_FEATURES if one.plugin == "DynamicResources"]
+    assert told == [
+        feature.description for feature in UNSUPPORTED_FEATURES if feature.plugin == "DynamicResources"
+    ]
     assert 0 < len(told) < len(UNSUPPORTED_FEATURES)
 
 

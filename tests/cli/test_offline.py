@@ -150,7 +150,9 @@ def test_a_bound_pod_is_explained_as_if_its_own_room_were_free(files: Path) -> N
 def test_simulate_places_what_names_the_policy_and_leaves_the_rest_alone(files: Path) -> None:
     record = answer(run(files, "simulate", "--output-format", "json"), "simulate")
 
-    assert [(one["pod"], one["node"]) for one in record["placements"]] == [("default/web", "quiet")]
+    assert [(placement["pod"], placement["node"]) for placement in record["placements"]] == [
+        ("default/web", "quiet")
+    ]
     assert record["pending"] == [
         {"pod": "default/huge", "message": "0/3 nodes are available: 3 Insufficient cpu."}
     ]
@@ -163,7 +165,7 @@ def test_simulate_places_everything_where_nothing_names_the_policy(files: Path) 
 
     record = answer(run(files, "simulate", "--output-format", "json"), "simulate")
 
-    assert {one["pod"] for one in record["placements"]} == {"default/web", "default/other"}
+    assert {placement["pod"] for placement in record["placements"]} == {"default/web", "default/other"}
     assert record["considered"] == "all"
 
 
@@ -189,7 +191,9 @@ def test_simulate_says_who_would_be_evicted_and_for_what_room(files: Path) -> No
     record = answer(run(files, "simulate", "--output-format", "json"), "simulate")
     said = run(files, "simulate").stdout
 
-    assert [(one["pod"], one["node"]) for one in record["placements"]] == [("default/urgent", "b")]
+    assert [(placement["pod"], placement["node"]) for placement in record["placements"]] == [
+        ("default/urgent", "b")
+    ]
     assert record["preempted"] == ["default/web"]
     assert record["pending"] == []
     assert "preempted: default/web" in said
@@ -219,7 +223,7 @@ def test_a_malformed_object_is_said_and_left_out(files: Path) -> None:
     result = run(files, "simulate", "--output-format", "json")
 
     assert "skipped: Node broken: status.allocatable.cpu" in result.stderr
-    assert [one["node"] for one in json.loads(result.stdout)["placements"]] == ["good"]
+    assert [placement["node"] for placement in json.loads(result.stdout)["placements"]] == ["good"]
 
 
 def test_json_lines_and_typed_lists_are_clusters_too(files: Path) -> None:
@@ -228,7 +232,7 @@ def test_json_lines_and_typed_lists_are_clusters_too(files: Path) -> None:
 
     record = answer(run(files, "simulate", "--output-format", "json"), "simulate")
 
-    assert [one["node"] for one in record["placements"]] == ["a"]
+    assert [placement["node"] for placement in record["placements"]] == ["a"]
 
 
 def test_what_is_no_object_among_the_items_of_a_list_is_said_and_the_others_count(files: Path) -> None:
@@ -333,7 +337,7 @@ def test_a_burst_that_the_samples_do_not_show_yet_spreads_where_the_metric_assum
 
     def taken() -> list[str]:
         record = answer(run(files, "simulate", "--output-format", "json"), "simulate")
-        return sorted(one["node"] for one in record["placements"])
+        return sorted(placement["node"] for placement in record["placements"])
 
     (files / "test.policy").write_text(text)
     without = taken()
@@ -445,7 +449,9 @@ def test_values_of_states_come_from_a_file_as_one_writes_them_or_as_they_are_kep
     )
     strange = f"{files / 'state.yaml'}: state reward has values of unknown nodes: gone"
     assert (strange in explained["notes"]) is ("gone" in given)
-    assert [(one["pod"], one["node"]) for one in simulated["placements"]] == [("default/web", "quiet")]
+    assert [(placement["pod"], placement["node"]) for placement in simulated["placements"]] == [
+        ("default/web", "quiet")
+    ]
 
 
 def test_what_containers_in_a_cluster_file_did_moves_no_value_of_a_question(files: Path) -> None:
@@ -510,4 +516,4 @@ def test_custom_resources_in_the_cluster_files_are_read_by_their_kind(files: Pat
     placed = json.loads(CliRunner().invoke(main, ["simulate", *asked]).stdout)
 
     assert found["feasible"] == ["busy"]
-    assert {one["node"] for one in placed["placements"]} == {"busy"}
+    assert {placement["node"] for placement in placed["placements"]} == {"busy"}

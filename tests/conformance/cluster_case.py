@@ -95,31 +95,31 @@ def read(path: Path) -> Iterator[Json | BadLine]:
 def load(path: Path) -> list[Json]:
     """Every case of a file that has nothing else."""
     cases = list(read(path))
-    bad = [f"{path}:{one.number}: {one.why}" for one in cases if isinstance(one, BadLine)]
+    bad = [f"{path}:{case.number}: {case.why}" for case in cases if isinstance(case, BadLine)]
     assert not bad, bad
-    return [one for one in cases if not isinstance(one, BadLine)]
+    return [case for case in cases if not isinstance(case, BadLine)]
 
 
 def replay(case: Json) -> Iterator[Decision]:
     cache = ClusterCache()
     objects = case.get("objects") or []
-    for one in objects:
-        if one["kind"] == "Namespace":
-            cache.put_namespace(core_objects.decode_namespace(one))
-        elif one["kind"] in get_args(PodSetKind):
-            cache.put_pod_set(core_objects.decode_pod_set(one, one["kind"]))
-        elif one["kind"] in storage.STORAGE_DECODERS:
-            cache.put_storage(storage.STORAGE_DECODERS[one["kind"]](one))
-        elif one["kind"] in devices.DEVICE_DECODERS:
-            cache.put_device_object(devices.DEVICE_DECODERS[one["kind"]](one))
-        elif one["kind"] == "PodDisruptionBudget":
-            cache.put_budget(core_objects.decode_disruption_budget(one))
-        elif one["kind"] == "LimitRange":
+    for obj in objects:
+        if obj["kind"] == "Namespace":
+            cache.put_namespace(core_objects.decode_namespace(obj))
+        elif obj["kind"] in get_args(PodSetKind):
+            cache.put_pod_set(core_objects.decode_pod_set(obj, obj["kind"]))
+        elif obj["kind"] in storage.STORAGE_DECODERS:
+            cache.put_storage(storage.STORAGE_DECODERS[obj["kind"]](obj))
+        elif obj["kind"] in devices.DEVICE_DECODERS:
+            cache.put_device_object(devices.DEVICE_DECODERS[obj["kind"]](obj))
+        elif obj["kind"] == "PodDisruptionBudget":
+            cache.put_budget(core_objects.decode_disruption_budget(obj))
+        elif obj["kind"] == "LimitRange":
             raise ValueError("a LimitRange fills in requests, and pods are recorded as they were sent")
-    for one in case["nodes"]:
-        cache.put_node(core_objects.decode_node(one))
-    for one in case.get("pdbs") or ():
-        cache.put_budget(core_objects.decode_disruption_budget(one))
+    for node in case["nodes"]:
+        cache.put_node(core_objects.decode_node(node))
+    for pdb in case.get("pdbs") or ():
+        cache.put_budget(core_objects.decode_disruption_budget(pdb))
     classes = {**_PRIORITY_CLASSES, **priority_classes(objects)}
     on_nodes = [as_stored(manifest, classes) for manifest in case.get("bound") or ()]
     for manifest in on_nodes:
@@ -152,8 +152,8 @@ def replay(case: Json) -> Iterator[Decision]:
             on_nodes.append(manifest)
         elif case.get("lingers") and expected.get("nominatedNodeName"):
             on_nodes = [
-                _ending(one, cache) if one["metadata"]["name"] in expected["victims"] else one
-                for one in on_nodes
+                _ending(node, cache) if node["metadata"]["name"] in expected["victims"] else node
+                for node in on_nodes
             ]
             nominated.append((pod, NodeName(expected["nominatedNodeName"])))
             cache.put_pod(replace(pending(pod), nominated_node=nominated[-1][1]))
@@ -180,10 +180,10 @@ def _ending(manifest: Json, cache: ClusterCache) -> Json:
 def priority_classes(objects: Iterable[Json]) -> dict[str, tuple[int, str]]:
     """Of a case that brings its own; under no name that of pods that name none."""
     return {
-        name: (int(one["value"]), one.get("preemptionPolicy") or "PreemptLowerPriority")
-        for one in objects
-        if one["kind"] == "PriorityClass"
-        for name in (one["metadata"]["name"], *([""] if one.get("globalDefault") else []))
+        name: (int(obj["value"]), obj.get("preemptionPolicy") or "PreemptLowerPriority")
+        for obj in objects
+        if obj["kind"] == "PriorityClass"
+        for name in (obj["metadata"]["name"], *([""] if obj.get("globalDefault") else []))
     }
 
 

@@ -100,49 +100,51 @@ def compare(cases: Iterable[Mapping[str, Any]], program: Program) -> Compared:
     return found
 
 
-def _compare_case(case: Mapping[str, Any], program: Program, found: Compared) -> None:
+def _compare_case(case: Mapping[str, Any], program: Program, comparison: Compared) -> None:
     """A case that breaks off counts its other pods as disagreeing."""
     pods = max(
         len(listed) if isinstance(listed := case.get(key), list) else 0 for key in ("pending", "expected")
     )
-    found.pods += pods
+    comparison.pods += pods
     done = 0
     try:
         for decision in replay(dict(case)):
-            _compare_decision(decision, program, found)
+            _compare_decision(decision, program, comparison)
             done += 1
     except _UNREADABLE as error:
         for place in range(done, pods):
             name = f"{case.get('name', '(a case without a name)')}/pod {place}"
-            _disagree(found, name, "feasible nodes", f"cannot be compared: {error!r}")
+            _disagree(comparison, name, "feasible nodes", f"cannot be compared: {error!r}")
 
 
-def _compare_decision(decision: Decision, program: Program, found: Compared) -> None:
+def _compare_decision(decision: Decision, program: Program, comparison: Compared) -> None:
     if decision.expected.get("waits") and not decision.expected.keys() - {"pod", "waits", "nodeName"}:
-        found.waiting += 1
+        comparison.waiting += 1
         return
     said: dict[Aspect, list[str]] = {}
-    for aspect, sentences in differences(decision, program, found):
+    for aspect, sentences in differences(decision, program, comparison):
         said.setdefault(aspect, []).extend(sentences)
-    found.asked.update(said.keys())
-    found.agree.update(aspect for aspect, sentences in said.items() if not sentences)
-    found.agreeing += not any(sentences for aspect, sentences in said.items() if aspect != WORDING)
+    comparison.asked.update(said.keys())
+    comparison.agree.update(aspect for aspect, sentences in said.items() if not sentences)
+    comparison.agreeing += not any(sentences for aspect, sentences in said.items() if aspect != WORDING)
     for aspect, sentences in said.items():
-        found.disagreements += [Disagreement(decision.name, aspect, one) for one in sentences]
+        comparison.disagreements += [Disagreement(decision.name, aspect, sentence) for sentence in sentences]
 
 
-def _disagree(found: Compared, pod: str, aspect: Aspect, sentence: str) -> None:
-    found.asked[aspect] += 1
-    found.disagreements.append(Disagreement(pod, aspect, sentence))
+def _disagree(comparison: Compared, pod: str, aspect: Aspect, sentence: str) -> None:
+    comparison.asked[aspect] += 1
+    comparison.disagreements.append(Disagreement(pod, aspect, sentence))
 
 
-def differences(decision: Decision, program: Program, found: Compared) -> Iterator[tuple[Aspect, list[str]]]:
+def differences(
+    decision: Decision, program: Program, comparison: Compared
+) -> Iterator[tuple[Aspect, list[str]]]:
     """Each aspect that the recording tells, with the sentences about how it differs."""
     said = explanations(decision, program)
     for who, ours in said.items():
         for aspect, sentences in _of_explanation(decision, ours, program):
-            yield aspect, [f"{who}: {one}" for one in sentences]
-    expected, refusal = decision.expected, said["plan"].pod_rejection
+            yield aspect, [f"{who}: {sentence}" for sentence in sentences]
+    expected, refusal = decision.expected, said["plan"].pod_refusal
     if "claims" in expected:
         yield "devices", compare_devices(decision)
     if said["plan"].pod_rejected_by is not None and "message" in expected:
@@ -157,8 +159,8 @@ def differences(decision: Decision, program: Program, found: Compared) -> Iterat
         yield "message", [f"`{refusal}`, recorded `{expected['message']}`"]
     elif refusal is None and (expected.get("victims") or "message" in expected):
         room = compare_room(decision, program, refused_counts(said["plan"]))
-        found.preempting += bool(expected.get("victims"))
-        found.diced += room.diced
+        comparison.preempting += bool(expected.get("victims"))
+        comparison.diced += room.diced
         yield "victims", room.victims
         if "message" in expected:
             yield "message", room.message
@@ -177,47 +179,47 @@ def explanations(decision: Decision, program: Program) -> dict[str, PlacementExp
 
 
 def _of_explanation(
-    decision: Decision, ours: PlacementExplanation, program: Program
+    decision: Decision, explanation: PlacementExplanation, program: Program
 ) -> Iterator[tuple[Aspect, list[str]]]:
     expected = decision.expected
-    if ours.pod_rejection is not None and ours.pod_rejected_by is None:
-        yield "feasible nodes", [f"cannot be compared, refused before any node: {ours.pod_rejection}"]
+    if explanation.pod_refusal is not None and explanation.pod_refused_by is None:
+        yield "feasible nodes", [f"cannot be compared, refused before any node: {explanation.pod_refusal}"]
         return
     if "feasible" in expected:
-        yield "feasible nodes", _unequal(sorted(ours.feasible), sorted(expected["feasible"] or ()))
-    judged_whole = bool(ours.scores) or not decision.reserved
+        yield "feasible nodes", _unequal(sorted(explanation.feasible), sorted(expected["feasible"] or ()))
+    judged_whole = bool(explanation.scores) or not decision.reserved
     if "weightedScores" in expected and judged_whole:
-        yield "weighted scores", _unequal(weighted(ours, program), expected["weightedScores"])
+        yield "weighted scores", _unequal(weighted(explanation, program), expected["weightedScores"])
     if "finalScores" in expected:
-        yield "totals", _unequal(dict(ours.totals), expected["finalScores"])
-    yield "place", _of_place(ours, expected)
+        yield "totals", _unequal(dict(explanation.totals), expected["finalScores"])
+    yield "place", _of_place(explanation, expected)
 
 
-def weighted(ours: PlacementExplanation, program: Program) -> dict[str, dict[str, int]]:
+def weighted(explanation: PlacementExplanation, program: Program) -> dict[str, dict[str, int]]:
     """By plugin and node, as recordings have it; a plugin that skips the pod is absent."""
     plugins = {
-        one.name: BUILTINS[one.builtin].plugin
-        for one in program.rules.scores
-        if isinstance(one, BuiltinScore)
+        score.name: BUILTINS[score.builtin].plugin
+        for score in program.rules.scores
+        if isinstance(score, BuiltinScore)
     }
     return {
         plugins[name]: {str(node): cell.weighted for node, cell in column.items()}
-        for name, column in ours.scores.items()
+        for name, column in explanation.scores.items()
     }
 
 
-def _of_place(ours: PlacementExplanation, expected: Mapping[str, Any]) -> list[str]:
+def _of_place(explanation: PlacementExplanation, expected: Mapping[str, Any]) -> list[str]:
     """Between equal totals kube-scheduler throws dice, and any of them is right."""
     node = expected["nodeName"]
     if node is None or expected.get("victims"):
-        return [] if ours.selected is None else [f"{ours.selected}, recorded to find no node"]
-    if ours.selected is None:
+        return [] if explanation.selected is None else [f"{explanation.selected}, recorded to find no node"]
+    if explanation.selected is None:
         return [f"no node, recorded {node}"]
     if "feasible" not in expected:  # of which of several nothing was recorded
-        return [] if node in ours.feasible else [f"{node} is not feasible, recorded to be chosen"]
-    if ours.totals[ours.selected] == ours.totals.get(NodeName(node)):
+        return [] if node in explanation.feasible else [f"{node} is not feasible, recorded to be chosen"]
+    if explanation.totals[explanation.selected] == explanation.totals.get(NodeName(node)):
         return []
-    return [f"{ours.selected}, which does not tie with {node}, as recorded"]
+    return [f"{explanation.selected}, which does not tie with {node}, as recorded"]
 
 
 def _unequal(ours: object, theirs: object) -> list[str]:
@@ -259,27 +261,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if isinstance(bad, BadLine):
                 unread += 1
                 print(f"{path}:{bad.number}: cannot be read: {bad.why}", file=sys.stderr, flush=True)
-        found = compare([one for one in cases if not isinstance(one, BadLine)], program)
-        agreeing += found.agreeing
-        comparable += found.comparable
-        print(report(path.name, found, verbose=options.verbose))
+        comparison = compare([case for case in cases if not isinstance(case, BadLine)], program)
+        agreeing += comparison.agreeing
+        comparable += comparison.comparable
+        print(report(path.name, comparison, verbose=options.verbose))
     print(f"{agreeing} of {comparable} pods agree on everything but wording")
     return 2 if unread else int(agreeing < comparable)
 
 
-def report(title: str, found: Compared, *, verbose: bool) -> str:
-    lines = [f"{title}: {found.pods} pods in {found.cases} cases"]
-    lines += [f"  {aspect:<16} {found.agree[aspect]:>5} of {found.asked[aspect]}" for aspect in ASPECTS]
-    if found.waiting:
+def report(title: str, comparison: Compared, *, verbose: bool) -> str:
+    lines = [f"{title}: {comparison.pods} pods in {comparison.cases} cases"]
+    lines += [
+        f"  {aspect:<16} {comparison.agree[aspect]:>5} of {comparison.asked[aspect]}" for aspect in ASPECTS
+    ]
+    if comparison.waiting:
         lines.append(
-            f"  not compared     {found.waiting:>5}: of these the recording says `waits` and nothing else"
+            f"  not compared     {comparison.waiting:>5}: of these the recording says `waits` and nothing else"
         )
-    if found.diced:
-        lines.append(f"  ({found.diced} with victims drawn among equals, otherwise than here)")
-    shown = found.disagreements if verbose else found.disagreements[:SHOWN]
+    if comparison.diced:
+        lines.append(f"  ({comparison.diced} with victims drawn among equals, otherwise than here)")
+    shown = comparison.disagreements if verbose else comparison.disagreements[:SHOWN]
     lines += [f"    {one}" for one in shown]
-    if len(shown) < len(found.disagreements):
-        lines.append(f"    and {len(found.disagreements) - len(shown)} more: --verbose")
+    if len(shown) < len(comparison.disagreements):
+        lines.append(f"    and {len(comparison.disagreements) - len(shown)} more: --verbose")
     return "\n".join(lines)
 
 

@@ -28,11 +28,11 @@ def compare_devices(decision: Decision) -> list[str]:
     choice = choose_devices(pod, found, cache.nodes[NodeName(expected["nodeName"])], stock)
     if isinstance(choice, str):
         return [f"{choice} on {expected['nodeName']}, recorded to be given devices there"]
-    claims = [devices.decode_resource_claim(one) for one in expected["claims"]]
-    own = [one for one in claims if not one.for_extended_resources]
+    claims = [devices.decode_resource_claim(claim) for claim in expected["claims"]]
+    own = [claim for claim in claims if not claim.for_extended_resources]
     said = _of_own(choice, {str(one.key): one for one in own})
     return said + _of_extended(
-        choice, [one for one in claims if one.for_extended_resources], expected["extended"]
+        choice, [claim for claim in claims if claim.for_extended_resources], expected["extended"]
     )
 
 
@@ -56,8 +56,8 @@ def _of_extended(choice: DeviceChoice, recorded: list[ResourceClaim], status: An
         )
     (made, allocation), (claim,) = choice.claim_to_create, recorded
     mapped = {
-        ExtendedResourceMapping(one["containerName"], one["resourceName"], one["requestName"])
-        for one in status["requestMappings"]
+        ExtendedResourceMapping(mapping["containerName"], mapping["resourceName"], mapping["requestName"])
+        for mapping in status["requestMappings"]
     }
     said = []
     if made.requests != claim.requests:
@@ -73,5 +73,8 @@ def _comparable(given: DeviceAllocation | None) -> DeviceAllocation | None:
     if given is None:
         return None
     return replace(
-        given, devices=tuple(replace(one, share_id="some" if one.share_id else "") for one in given.devices)
+        given,
+        devices=tuple(
+            replace(device, share_id="some" if device.share_id else "") for device in given.devices
+        ),
     )

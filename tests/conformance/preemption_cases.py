@@ -67,23 +67,24 @@ def compare_room(decision: Decision, program: Program, refused: Mapping[str, int
         return Room()
     for ours in orders_of(decision, program, node):
         others = [
-            max(orders_of(decision, program, one.node), key=lambda other: other.disruption[:4])
-            if one.disruption[:4] < ours.disruption[:4]
-            else one
-            for one in found.candidates
-            if one.node != node
+            max(orders_of(decision, program, candidate.node), key=lambda other: other.disruption[:4])
+            if candidate.disruption[:4] < ours.disruption[:4]
+            else candidate
+            for candidate in found.candidates
+            if candidate.node != node
         ]
         if agrees([*others, ours], node, victims):
             return Room(diced=True)
-    said = {str(one.node): _names(one) for one in found.candidates}
+    said = {str(candidate.node): _names(candidate) for candidate in found.candidates}
     return Room([f"{said}, recorded {victims} on {node}"])
 
 
 def agrees(candidates: Collection[Candidate], node: NodeName, victims: list[str]) -> bool:
     """Whether those of least harm, as far as it can be known, are there with those victims."""
-    least = min(one.disruption[:4] for one in candidates)
+    least = min(candidate.disruption[:4] for candidate in candidates)
     return any(
-        one.node == node and one.disruption[:4] == least and _names(one) == victims for one in candidates
+        candidate.node == node and candidate.disruption[:4] == least and _names(candidate) == victims
+        for candidate in candidates
     )
 
 
@@ -94,7 +95,7 @@ def orders_of(decision: Decision, program: Program, node: NodeName) -> Iterator[
     pods = sorted(
         (one for one in there if one.priority < decision.pod.priority), key=lambda one: one.priority
     )
-    if all(decision.cache.pods[one.uid].started_ns is not None for one in pods):
+    if all(decision.cache.pods[pod.uid].started_ns is not None for pod in pods):
         yield from making_room(decision, program, only=node).candidates
         return
     groups = [list(group) for _, group in groupby(pods, key=lambda one: one.priority)]
@@ -133,4 +134,4 @@ def making_room(
 
 
 def _names(candidate: Candidate) -> list[str]:
-    return sorted(one.name for one in candidate.victims)
+    return sorted(victim.name for victim in candidate.victims)

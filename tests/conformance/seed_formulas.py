@@ -47,11 +47,11 @@ def _qos(pod: Json) -> int:
         }
         for one in given
     ]
-    if all(value is None for one in amounts for kind in one.values() for value in kind.values()):
+    if all(value is None for amount in amounts for kind in amount.values() for value in kind.values()):
         return 0
     same = all(
-        one["limits"][name] is not None and one["requests"][name] == one["limits"][name]
-        for one in amounts
+        amount["limits"][name] is not None and amount["requests"][name] == amount["limits"][name]
+        for amount in amounts
         for name in ("cpu", "memory")
     )
     return 2 if same else 1
@@ -212,9 +212,9 @@ def _placed_value(
     held = {
         name: [
             used + (wanted if name == chosen else 0)
-            for used, wanted in zip(one["requested"], demand, strict=True)
+            for used, wanted in zip(node["requested"], demand, strict=True)
         ]
-        for name, one in nodes.items()
+        for name, node in nodes.items()
     }
     shares = [
         [_share(used, there) for used, there in zip(held[name], nodes[name]["capacity"], strict=True)]
@@ -227,11 +227,13 @@ def _placed_value(
     mean = sum(primes) / len(primes)
     match objective:
         case "LOAD_BALANCE":
-            return math.sqrt(sum((one - mean) ** 2 for one in primes) / len(primes))
+            return math.sqrt(sum((prime - mean) ** 2 for prime in primes) / len(primes))
         case "CONSOLIDATE":
             if mean <= 0 or mean >= 1:
                 return 0.0
-            away = [(mean - one) / mean if one < mean else (one - mean) / (1 - mean) for one in primes]
+            away = [
+                (mean - prime) / mean if prime < mean else (prime - mean) / (1 - mean) for prime in primes
+            ]
             return 1 - math.sqrt(sum(one * one for one in away) / len(away))
         case _:
             clamped = [[min(max(one, 0.0), 1.0) for one in share] for share in shares]
@@ -244,24 +246,24 @@ def _share(used: int, there: int) -> float:
 
 def _in_shares(demands: Sequence[Sequence[int]], nodes: Mapping[str, Json]) -> list[list[float]]:
     """Of the average capacity of those nodes that have any."""
-    found = []
+    shares = []
     for demand in demands:
         there = [
-            [one["capacity"][at] for one in nodes.values() if one["capacity"][at]]
+            [node["capacity"][at] for node in nodes.values() if node["capacity"][at]]
             for at in range(len(demand))
         ]
-        found.append(
+        shares.append(
             [wanted * len(of) / sum(of) if of else 0.0 for wanted, of in zip(demand, there, strict=True)]
         )
-    return found
+    return shares
 
 
 def _varies(vectors: Sequence[Sequence[float]]) -> float:
     """Albert and Zhang's coefficient of variation, of the population."""
     size, count = len(vectors[0]), len(vectors)
-    mean = [sum(one[at] for one in vectors) / count for at in range(size)]
+    mean = [sum(vector[at] for vector in vectors) / count for at in range(size)]
     product = sum(
-        mean[i] * mean[j] * (sum(one[i] * one[j] for one in vectors) / count - mean[i] * mean[j])
+        mean[i] * mean[j] * (sum(vector[i] * vector[j] for vector in vectors) / count - mean[i] * mean[j])
         for i in range(size)
         for j in range(size)
     )

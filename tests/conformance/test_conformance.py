@@ -27,7 +27,7 @@ def compared(name: str) -> Compared:
 
 def written(folder: Path, *cases: dict[str, Any]) -> Path:
     path = folder / "cases.jsonl"
-    path.write_text("".join(json.dumps(one) + "\n" for one in cases), encoding="utf-8")
+    path.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
     return path
 
 
@@ -120,7 +120,10 @@ def test_a_score_that_is_one_point_off_is_noticed(name: str, monkeypatch: pytest
         scores = right(pod, candidates, params, facts)
         if scores is None:
             return None
-        return {node: NodeScore(one.raw, one.score - 1 if one.score else 1) for node, one in scores.items()}
+        return {
+            node: NodeScore(score.raw, score.score - 1 if score.score else 1)
+            for node, score in scores.items()
+        }
 
     monkeypatch.setitem(builtins.SCORES, name, one_off)
 
@@ -252,10 +255,12 @@ def test_keys_of_a_case_have_any_order_and_optional_keys_may_be_absent() -> None
         "nodes": [node_manifest("a", cpu="4")],
     }
 
-    found = compare([case], kube_default())
+    comparison = compare([case], kube_default())
 
-    assert (found.pods, found.agree["feasible nodes"], found.agree["place"]) == (2, 2, 2)
-    assert {one.pod for one in found.disagreements} == {"(a case without a name)/second"}, "it would evict"
+    assert (comparison.pods, comparison.agree["feasible nodes"], comparison.agree["place"]) == (2, 2, 2)
+    assert {disagreement.pod for disagreement in comparison.disagreements} == {
+        "(a case without a name)/second"
+    }, "it would evict"
 
 
 @pytest.mark.parametrize(
@@ -269,10 +274,10 @@ def test_keys_of_a_case_have_any_order_and_optional_keys_may_be_absent() -> None
     ids=["no list", "another pod", "limits", "no nodes"],
 )
 def test_a_case_that_cannot_be_replayed_disagrees_and_the_next_is_compared(more: dict[str, Any]) -> None:
-    found = compare([{**small_case(), **more}, small_case()], kube_default())
+    comparison = compare([{**small_case(), **more}, small_case()], kube_default())
 
-    assert (found.pods, found.agreeing) == (2, 1)
-    assert "cannot be compared" in found.disagreements[0].sentence
+    assert (comparison.pods, comparison.agreeing) == (2, 1)
+    assert "cannot be compared" in comparison.disagreements[0].sentence
 
 
 # ── its words ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -28,7 +28,9 @@ _FEW = settings(
 def assert_answered(system: str, given_: Json, expected: Json, tolerance: float = 1e-6, **more: Any) -> None:
     case = {"id": "drawn", "input": given_, "expected": expected, **more}
     found = answer(system, case)
-    assert [str(one) for one in differences(expected, found, Tolerance(absolute=tolerance))] == []
+    assert [
+        str(difference) for difference in differences(expected, found, Tolerance(absolute=tolerance))
+    ] == []
 
 
 def known(values: Mapping[str, Any]) -> Json:
@@ -66,7 +68,7 @@ AMOUNTS: tuple[Json, ...] = (
 
 @st.composite
 def riya_pods(draw: st.DrawFn) -> list[Json]:
-    found = []
+    pods = []
     for index in range(draw(st.integers(1, 7))):
         labels = {
             "groupPriority": draw(st.sampled_from(PRIORITIES)),
@@ -89,8 +91,8 @@ def riya_pods(draw: st.DrawFn) -> list[Json]:
             pod["status"] = {"phase": draw(st.sampled_from(("Running", "Succeeded", "Failed")))}
             if draw(st.booleans()):
                 meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        found.append(pod)
-    return found
+        pods.append(pod)
+    return pods
 
 
 @settings(_FEW, max_examples=25)
@@ -158,15 +160,19 @@ def test_network_traffic_scores_a_hundred_minus_the_share_of_the_maximum(values:
 )
 def test_congestion_scores_tenths_of_the_maximum(most: int, factors: list[str | None]) -> None:
     nodes = [
-        worlds.node_with(f"n{index}", annotations={} if one is None else {"congestion-factor": one})
-        for index, one in enumerate(factors)
+        worlds.node_with(f"n{index}", annotations={} if factor is None else {"congestion-factor": factor})
+        for index, factor in enumerate(factors)
     ]
     pod = worlds.pod_with("p", scheduler="my-scheduler")
 
     assert_answered(
         "kube-safe-scheduler agents congestion and foo",
         {"env": {"CONGESTION_FACTOR_MAX": str(most)}, "pod": pod, "nodes": nodes},
-        {"scores": {f"n{index}": formulas.congestion_score(one, most) for index, one in enumerate(factors)}},
+        {
+            "scores": {
+                f"n{index}": formulas.congestion_score(factor, most) for index, factor in enumerate(factors)
+            }
+        },
     )
 
 
@@ -196,13 +202,13 @@ _MEBI = 2**20
 
 
 def _annotations(one: Json) -> dict[str, str]:
-    found = {}
+    annotations = {}
     for resource, unit in (("cpu", 1), ("memory", _MEBI)):
         said = one.get(resource, {})
         for word, key in (("mean", "mean"), ("std", "deviation"), ("forcasted", "forecast")):
             if said.get(key) is not None:
-                found[f"{word}-free-{resource}"] = repr(float(said[key] * unit))
-    return found
+                annotations[f"{word}-free-{resource}"] = repr(float(said[key] * unit))
+    return annotations
 
 
 # So wide a distribution that more than a fiftieth of it lies where what is used is as good as everything.
@@ -264,7 +270,7 @@ def test_safe_is_the_risk_of_a_beta_distribution(case: Json) -> None:
 
 @st.composite
 def pigeon_nodes(draw: st.DrawFn) -> dict[str, Json]:
-    found = {}
+    nodes = {}
     for index in range(draw(st.integers(1, 5))):
         capacity = [
             draw(st.sampled_from((1000, 2000, 8000))),
@@ -275,12 +281,12 @@ def pigeon_nodes(draw: st.DrawFn) -> dict[str, Json]:
         ]
         used = [draw(st.integers(0, 20)) * there // 20 for there in capacity]
         used[2] = max(used[2], 1)  # somebody uses it
-        found[f"n{index}"] = {"capacity": capacity, "requested": used}
-    return found
+        nodes[f"n{index}"] = {"capacity": capacity, "requested": used}
+    return nodes
 
 
 def cut(nodes: Mapping[str, Json], count: int) -> dict[str, Json]:
-    return {name: {key: numbers[:count] for key, numbers in one.items()} for name, one in nodes.items()}
+    return {name: {key: numbers[:count] for key, numbers in node.items()} for name, node in nodes.items()}
 
 
 PIGEON_DEMANDS = st.tuples(
@@ -321,7 +327,7 @@ def test_pigeon_packs_by_the_variance_of_the_placed_pods(
 ) -> None:
     """Each pod goes to the first node that can hold it, if any can."""
     there, steps, expected, before = cut(nodes, count), [], [], list[list[int]]()
-    for demand in ([*one[:count]] for one in demands):
+    for demand in ([*demand[:count]] for demand in demands):
         wanted = formulas.pigeon_step("A_BINPACK", 0, there, demand, before)
         fitting = [name for name, value in wanted["values"].items() if value is not None]
         if not fitting:
@@ -343,10 +349,10 @@ def test_pigeon_packs_by_the_variance_of_the_placed_pods(
 
 @st.composite
 def scvs(draw: st.DrawFn) -> dict[str, Json | None]:
-    found: dict[str, Json | None] = {}
+    scvs: dict[str, Json | None] = {}
     for index in range(draw(st.integers(1, 4))):
         if draw(st.integers(0, 5)) == 0:
-            found[f"n{index}"] = None
+            scvs[f"n{index}"] = None
             continue
         cards = [
             {
@@ -361,13 +367,13 @@ def scvs(draw: st.DrawFn) -> dict[str, Json | None]:
             }
             for place in range(draw(st.integers(0, 3)))
         ]
-        found[f"n{index}"] = {
+        scvs[f"n{index}"] = {
             "cardList": cards,
             "cardNumber": len(cards),
-            "totalMemorySum": max(1, sum(one["totalMemory"] for one in cards)),
-            "freeMemorySum": sum(one["freeMemory"] for one in cards),
+            "totalMemorySum": max(1, sum(card["totalMemory"] for card in cards)),
+            "freeMemorySum": sum(card["freeMemory"] for card in cards),
         }
-    return found
+    return scvs
 
 
 @_FEW
@@ -479,7 +485,7 @@ def test_a_reward_moves_a_value_by_a_tenth_of_the_distance(rewards: list[float],
     assert_answered(
         "kube-safe-scheduler kubeRL",
         {"start": start, "rewards": rewards},
-        {"values": values, "score": [int(10 * one) for one in values]},
+        {"values": values, "score": [int(10 * value) for value in values]},
     )
 
 
@@ -519,9 +525,9 @@ def test_a_policy_with_another_formula_fails_its_test(
 def test_the_formulas_answer_the_recorded_cases() -> None:
     """Or they would only agree with the policies."""
     cases = {
-        one["id"]: one
+        case["id"]: case
         for path in (worlds.POLICIES.parent / "tests/conformance/cases/seeds").glob("*.json")
-        for one in json.loads(path.read_text())["cases"]
+        for case in json.loads(path.read_text())["cases"]
     }
 
     def of(case: str) -> tuple[Json, Json]:

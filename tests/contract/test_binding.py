@@ -89,7 +89,7 @@ def test_a_condition_with_the_version_before_the_bind_answers_409(api: Api) -> N
 
 
 def scheduled(pod: dict[str, Any]) -> dict[str, Any]:
-    (found,) = [one for one in pod["status"]["conditions"] if one["type"] == "PodScheduled"]
+    (found,) = [condition for condition in pod["status"]["conditions"] if condition["type"] == "PodScheduled"]
     return dict(found)
 
 

@@ -133,9 +133,11 @@ def test_a_victim_of_preemption_is_marked_and_ends_after_its_grace_period(api: A
     seen = api.get(f"{pods}/victim").json
 
     assert (marked.status, again.status, ended.status) == (200, 200, 200)
-    assert [one["reason"] for one in seen["status"]["conditions"] if one["type"] == "DisruptionTarget"] == [
-        "PreemptionByScheduler"
-    ]
+    assert [
+        condition["reason"]
+        for condition in seen["status"]["conditions"]
+        if condition["type"] == "DisruptionTarget"
+    ] == ["PreemptionByScheduler"]
     assert seen["metadata"]["deletionGracePeriodSeconds"] == 30
 
 

@@ -62,7 +62,7 @@ def test_a_deployment_with_fields_of_the_wrong_type_answers_400(api: Api) -> Non
 
     answers = [api.post(deployments, one) for one in (counted, labelled)]
 
-    assert [(one.status, one.json["reason"]) for one in answers] == [(400, "BadRequest")] * 2
+    assert [(answer.status, answer.json["reason"]) for answer in answers] == [(400, "BadRequest")] * 2
 
 
 def test_a_deployment_must_select_its_own_pods_and_keeps_its_selector(api: Api) -> None:

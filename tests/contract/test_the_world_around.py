@@ -47,8 +47,8 @@ def bind_all(server: ApiServer, local: LocalClient) -> None:
 
 
 def phase(local: LocalClient, name: str) -> str:
-    found = local.get("pods", "default", name)
-    return "gone" if found is None else found["status"]["phase"]
+    pod = local.get("pods", "default", name)
+    return "gone" if pod is None else pod["status"]["phase"]
 
 
 def test_a_bound_pod_runs_after_its_start_and_an_unbound_one_never() -> None:

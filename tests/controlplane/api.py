@@ -67,8 +67,8 @@ class Api:
 
     def items(self, path: str, **params: str) -> list[Json]:
         """All items of a list."""
-        found: list[Json] = self.get(path, **params)["items"]
-        return found
+        items: list[Json] = self.get(path, **params)["items"]
+        return items
 
     def request(
         self,

@@ -105,7 +105,7 @@ def free_ports(count: int) -> list[int]:
     Not the system's own choice (port 0): that comes from the range out of which it serves outgoing connections too, so while a server is
     stopped a client could be given its port, or even reach itself when it tries to connect to it.
     """
-    found: list[int] = []
+    ports: list[int] = []
     for port in itertools.islice(_ports, 100):
         with contextlib.closing(socket.socket()) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -113,10 +113,10 @@ def free_ports(count: int) -> list[int]:
                 probe.bind(("127.0.0.1", port))
             except OSError:  # taken
                 continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise NotReady(f"found only {found} free among 100 ports of 127.0.0.1")
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise NotReady(f"found only {ports} free among 100 ports of 127.0.0.1")
 
 
 def _ports_of(worker: str) -> Iterator[int]:

@@ -50,7 +50,7 @@ class Deployed:
         self.api = control_plane.api
         self.folder = folder
         self._started_count = 0
-        applied = [one for one in manifests() if one["kind"] not in NEEDS_A_KUBELET]
+        applied = [manifest for manifest in manifests() if manifest["kind"] not in NEEDS_A_KUBELET]
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(applied))
         self.kubeconfig = control_plane.service_account_kubeconfig(NAMESPACE, "policysched")
         wait_until_allowed(self.api, f"{NAMESPACE}:policysched", granted(applied))
@@ -120,7 +120,7 @@ class Deployed:
 
         def look() -> Json | None:
             conditions = self.api.get(f"{PODS}/{name}").get("status", {}).get("conditions", [])
-            return next((one for one in conditions if one["type"] == "PodScheduled"), None)
+            return next((condition for condition in conditions if condition["type"] == "PodScheduled"), None)
 
         return wait_for(look, f"the condition of {name}")
 
@@ -166,7 +166,9 @@ class Deployed:
     ) -> Running:
         """The settings are those that `deploy/` ships, with `settings` and the flags over them."""
         self._started_count += 1
-        shipped = next(one for one in manifests() if one["metadata"]["name"].startswith("settings"))
+        shipped = next(
+            manifest for manifest in manifests() if manifest["metadata"]["name"].startswith("settings")
+        )
         given = {**yaml.safe_load(shipped["data"]["settings.yaml"]), **settings}
         path = self.folder / f"settings{self._started_count}.yaml"
         path.write_text(yaml.safe_dump(given))
@@ -192,4 +194,4 @@ def refused(deed: Callable[[], object]) -> ApiError | None:
 
 def pending(pods: Iterable[Json]) -> list[str]:
     """The names of those without a node."""
-    return [one["metadata"]["name"] for one in pods if "nodeName" not in one["spec"]]
+    return [pod["metadata"]["name"] for pod in pods if "nodeName" not in pod["spec"]]

@@ -32,7 +32,7 @@ class Extending:
         self.folder = folder
         self.port = free_ports(1)[0]
         self._started_count = 0
-        applied = [one for one in manifests(EXTENDER) if one["kind"] not in NEEDS_A_KUBELET]
+        applied = [manifest for manifest in manifests(EXTENDER) if manifest["kind"] not in NEEDS_A_KUBELET]
         if binds:
             applied += list(yaml.safe_load_all((EXTENDER / "binding.yaml").read_text()))
         self.applied = applied
@@ -53,7 +53,9 @@ class Extending:
         policy to wait for."""
         self._started_count += 1
         shipped = next(
-            one for one in manifests(EXTENDER) if one["metadata"]["name"].startswith("extender-settings")
+            manifest
+            for manifest in manifests(EXTENDER)
+            if manifest["metadata"]["name"].startswith("extender-settings")
         )
         path = self.folder / f"extender{self._started_count}.yaml"
         path.write_text(yaml.safe_dump({**yaml.safe_load(shipped["data"]["settings.yaml"]), **settings}))
@@ -85,10 +87,10 @@ class Extending:
         extenders = [
             {
                 name: value
-                for name, value in {**example, "urlPrefix": f"{url}/{one}", **fields}.items()
+                for name, value in {**example, "urlPrefix": f"{url}/{policy}", **fields}.items()
                 if value is not None
             }
-            for one in policies
+            for policy in policies
         ]
         return self.control_plane.start_scheduler(json.dumps({"extenders": extenders}))
 

@@ -34,10 +34,10 @@ class Permission:
 def granted(manifests: Iterable[Json]) -> set[Permission]:
     """All that these Roles and ClusterRoles allow, a wildcard as `*`."""
     return {
-        Permission(group, resource, verb, one["metadata"].get("namespace", ""), name)
-        for one in manifests
-        if one["kind"] in ("Role", "ClusterRole")
-        for rule in one["rules"]
+        Permission(group, resource, verb, manifest["metadata"].get("namespace", ""), name)
+        for manifest in manifests
+        if manifest["kind"] in ("Role", "ClusterRole")
+        for rule in manifest["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -67,8 +67,10 @@ def asked(records: Iterable[Json]) -> dict[Permission, set[int]]:
 def wait_until_allowed(api: Api, account: str, permissions: Iterable[Permission]) -> None:
     """kube-apiserver's authorizer hears of roles by watches of its own, on a busy machine some time after they were applied. `account`
     is NAMESPACE:NAME of a ServiceAccount."""
-    for one in permissions:
-        wait_for(lambda one=one: allowed(api, account, one), f"{account} to be allowed to {one}")  # type: ignore[misc]
+    for permission in permissions:
+        wait_for(
+            lambda one=permission: allowed(api, account, one), f"{account} to be allowed to {permission}"
+        )  # type: ignore[misc]
 
 
 def allowed(api: Api, account: str, permission: Permission) -> bool:

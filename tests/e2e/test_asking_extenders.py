@@ -98,11 +98,11 @@ def test_an_extender_of_2019_is_supported(deployed: Deployed, control_plane: Con
 
     def answer(verb: str, body: dict[str, Any]) -> Any:
         if verb == "filter":  # whole nodes, lower case, and `a` is dropped without a word
-            kept = [one for one in body["Nodes"]["items"] if one["metadata"]["name"] != "a"]
+            kept = [item for item in body["Nodes"]["items"] if item["metadata"]["name"] != "a"]
             return {"nodes": {"items": kept}, "failedNodes": {}, "error": ""}
         return [
-            {"host": one["metadata"]["name"], "score": 10 if one["metadata"]["name"] == "b" else 0}
-            for one in body["Nodes"]["items"]
+            {"host": item["metadata"]["name"], "score": 10 if item["metadata"]["name"] == "b" else 0}
+            for item in body["Nodes"]["items"]
         ]
 
     deployed.put_policies(main=ASKING)

@@ -55,9 +55,9 @@ def granted() -> set[Use]:
     for role in manifests():
         for rule in role.get("rules", []) if role["kind"] in ("Role", "ClusterRole") else []:
             found |= {
-                (verb, group, one, name)
+                (verb, group, resource, name)
                 for group in rule["apiGroups"]
-                for one in rule["resources"]
+                for resource in rule["resources"]
                 for verb in rule["verbs"]
                 for name in rule.get("resourceNames", [""])
             }
@@ -226,8 +226,11 @@ def stored() -> list[tuple[str, str, dict[str, Any]]]:
 
 def promised(world: World) -> bool:
     asked = "volume.kubernetes.io/selected-node"
-    return any("claimRef" in one["spec"] for one in world.local.list("persistentvolumes")) and any(
-        asked in one["metadata"].get("annotations", {}) for one in world.local.list("persistentvolumeclaims")
+    return any(
+        "claimRef" in persistentvolume["spec"] for persistentvolume in world.local.list("persistentvolumes")
+    ) and any(
+        asked in persistentvolumeclaim["metadata"].get("annotations", {})
+        for persistentvolumeclaim in world.local.list("persistentvolumeclaims")
     )
 
 
@@ -258,10 +261,10 @@ def shipped(world: World, road: Transport, lease_road: Transport) -> SchedulerAp
 
 def create_what_the_program_is_given(world: World) -> None:
     world.local.create("namespaces", "", {"metadata": {"name": "policysched"}})
-    for one in manifests():
-        plural = {"ConfigMap": "configmaps", "Lease": "leases"}.get(one["kind"])
+    for manifest in manifests():
+        plural = {"ConfigMap": "configmaps", "Lease": "leases"}.get(manifest["kind"])
         if plural is not None:
-            world.local.create(plural, "policysched", one)
+            world.local.create(plural, "policysched", manifest)
     config = world.local.get("configmaps", "policysched", "policies")
     assert config is not None
 
@@ -287,7 +290,9 @@ def pending_words(pod: dict[str, Any]) -> EventContent:
 
 def test_the_deployed_policy_equals_the_shipped_one() -> None:
     (config,) = [
-        one for one in manifests() if one["kind"] == "ConfigMap" and one["metadata"]["name"] == "policies"
+        manifest
+        for manifest in manifests()
+        if manifest["kind"] == "ConfigMap" and manifest["metadata"]["name"] == "policies"
     ]
 
     assert config["data"] == {"kube-default.policy": data_file("policies", "kube-default.policy").read_text()}
@@ -330,7 +335,7 @@ def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     """On a real API server with RBAC: the ServiceAccount, the roles and the objects of deploy/, and nothing more."""
-    items = [one for one in manifests() if one["kind"] != "Deployment"]
+    items = [manifest for manifest in manifests() if manifest["kind"] != "Deployment"]
     admin = Admin(control_plane)
     admin.kubectl("apply", "-f", "-", stdin=json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
     control_plane.create_namespace("team")
@@ -397,9 +402,9 @@ class Admin:
     def said(self, name: str, reason: str) -> list[str]:
         events = self._control_plane.api.items("/api/v1/events")
         return [
-            one["message"]
-            for one in events
-            if one["involvedObject"]["name"] == name and one["reason"] == reason
+            event["message"]
+            for event in events
+            if event["involvedObject"]["name"] == name and event["reason"] == reason
         ]
 
     def put_policy(self, text: str) -> None:

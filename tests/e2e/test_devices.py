@@ -146,10 +146,10 @@ SPECS: dict[str, Json] = {
 def put_world(control_plane: ControlPlane) -> None:
     for name in ("a", "b", "c"):
         control_plane.add_node(ready_node(name, labels={"rack": "r2" if name == "c" else "r1"}))
-    for one in CLASSES:
-        control_plane.api.post(f"{GROUP}/deviceclasses", new(one))
-    for one in slices():
-        control_plane.api.post(f"{GROUP}/resourceslices", new(one))
+    for class_ in CLASSES:
+        control_plane.api.post(f"{GROUP}/deviceclasses", new(class_))
+    for slice_ in slices():
+        control_plane.api.post(f"{GROUP}/resourceslices", new(slice_))
 
 
 NOT_SEEN_YET = "could not find ResourceClaim"
@@ -171,7 +171,9 @@ def outcome(control_plane: ControlPlane, scheduler: str, name: str, spec: Json, 
 
     def look() -> Any:
         found = api.get(f"{PODS}/{name}")
-        conditions = {one["type"]: one for one in found.get("status", {}).get("conditions", [])}
+        conditions = {
+            condition["type"]: condition for condition in found.get("status", {}).get("conditions", [])
+        }
         if found["spec"].get("nodeName"):
             return found["spec"]["nodeName"]
         refused = conditions.get("PodScheduled")
@@ -200,11 +202,11 @@ def plain(said: str, claim: Json, node: str | None) -> Any:
     allocation = status.get("allocation")
     if allocation is not None:
         allocation.pop("allocationTimestamp", None)
-        for one in allocation["devices"]["results"]:
-            if "shareID" in one:
-                one["shareID"] = "some"
-            for key, amount in one.get("consumedCapacity", {}).items():
-                one["consumedCapacity"][key] = bytes_of(amount)
+        for result in allocation["devices"]["results"]:
+            if "shareID" in result:
+                result["shareID"] = "some"
+            for key, amount in result.get("consumedCapacity", {}).items():
+                result["consumedCapacity"][key] = bytes_of(amount)
     reserved = [(one["resource"], one["name"]) for one in status.get("reservedFor", [])]
     finalizers = claim["metadata"].get("finalizers", [])
     return said, allocation, reserved, finalizers
@@ -334,14 +336,17 @@ def told(control_plane: ControlPlane, name: str) -> Any:
     status = found.get("status", {})
     if found["spec"].get("nodeName"):
         return found["spec"]["nodeName"], status.get("extendedResourceClaimStatus", {})
-    refused = {one["type"]: one for one in status.get("conditions", [])}.get("PodScheduled")
+    refused = {condition["type"]: condition for condition in status.get("conditions", [])}.get("PodScheduled")
     return refused and NOT_SEEN_YET not in refused["message"] and (refused["message"], {})
 
 
 def plain_claim(claim: Json, node: str) -> Any:
     meta = claim["metadata"]
     base = meta["name"].rpartition("-")[0] if meta.get("annotations") else meta["name"]
-    owners = [{key: one[key] for key in one if key != "uid"} for one in meta.get("ownerReferences", [])]
+    owners = [
+        {key: reference[key] for key in reference if key != "uid"}
+        for reference in meta.get("ownerReferences", [])
+    ]
     return base, meta.get("annotations"), owners, claim["spec"], plain("", claim, node)
 
 
@@ -423,7 +428,7 @@ def bound_late(control_plane: ControlPlane, scheduler: str, condition: str) -> A
 
     def pending() -> list[str]:
         events = api.items("/apis/events.k8s.io/v1/namespaces/default/events")
-        mine = [one for one in events if one["regarding"]["name"] == name]
+        mine = [event for event in events if event["regarding"]["name"] == name]
         return [one["note"] for one in mine if one["reason"] == "BindingConditionsPending"]
 
     wait_for(held, f"the claim of {name} to be reserved")
@@ -456,11 +461,11 @@ def test_both_schedulers_wait_for_device_binding_conditions(
     deployed.put_policies(main=PLAIN)
     conditions = ("example.com/attached", "example.com/broken")
     kube = whole_control_plane.start_scheduler()
-    theirs = [bound_late(whole_control_plane, "default-scheduler", one) for one in conditions]
+    theirs = [bound_late(whole_control_plane, "default-scheduler", condition) for condition in conditions]
     kube.stop()
 
     with deployed.running():
-        ours = [bound_late(whole_control_plane, "test", one) for one in conditions]
+        ours = [bound_late(whole_control_plane, "test", condition) for condition in conditions]
 
     assert ours == theirs, json.dumps([theirs, ours])
     assert [said for _, _, _, said, _ in ours] == [
@@ -487,9 +492,9 @@ def templated(deployed: Deployed, name: str) -> None:
 
 def devices_of(deployed: Deployed) -> list[str]:
     return [
-        f"{one['pool']}/{one['device']}"
+        f"{result['pool']}/{result['device']}"
         for claim in deployed.api.items(CLAIMS)
-        for one in (claim.get("status", {}).get("allocation") or {"devices": {"results": []}})["devices"][
+        for result in (claim.get("status", {}).get("allocation") or {"devices": {"results": []}})["devices"][
             "results"
         ]
     ]
@@ -533,7 +538,7 @@ def test_pods_share_a_claim_where_its_devices_are(whole_control_plane: ControlPl
         pods = deployed.all_bound(6)
 
     held = deployed.api.get(f"{CLAIMS}/shared")["status"]
-    assert {one["spec"]["nodeName"] for one in pods} == {held["allocation"]["devices"]["results"][0]["pool"]}
+    assert {pod["spec"]["nodeName"] for pod in pods} == {held["allocation"]["devices"]["results"][0]["pool"]}
     assert sorted(one["name"] for one in held["reservedFor"]) == [f"p{number}" for number in range(6)]
 
 

@@ -80,9 +80,9 @@ class Cluster:
     def look(self) -> None:
         """After each change of a claim, from the server's objects alone."""
         held = Counter(
-            (one["pool"], one["device"])
+            (result["pool"], result["device"])
             for claim in self.claims()
-            for one in ((claim.get("status") or {}).get("allocation") or {"devices": {"results": ()}})[
+            for result in ((claim.get("status") or {}).get("allocation") or {"devices": {"results": ()}})[
                 "devices"
             ]["results"]
         )
@@ -98,7 +98,7 @@ class Cluster:
         self.world.add_pod(f"p{number}", scheduler="kube-default", cpu="100m", spec=wanted)
 
     def pod_ends(self) -> None:
-        pods = [one for one in self.world.local.list("pods", "default") if one["spec"].get("nodeName")]
+        pods = [pod for pod in self.world.local.list("pods", "default") if pod["spec"].get("nodeName")]
         if pods:
             self.world.local.delete("pods", self.dice.choice(pods), grace_period_s=0)
 
@@ -107,7 +107,7 @@ class Cluster:
         for an extended resource. No other claim of that kind has devices."""
         found = []
         for pod in self.world.local.list("pods", "default"):
-            of_pod = [one for one in self.claims() if uses(pod, one["metadata"])]
+            of_pod = [claim for claim in self.claims() if uses(pod, claim["metadata"])]
             if not pod["spec"].get("nodeName"):
                 continue
             if not pod["spec"].get("resourceClaims") and len(of_pod) != 1:
@@ -116,8 +116,8 @@ class Cluster:
                 status = claim.get("status") or {}
                 users = [one["uid"] for one in status.get("reservedFor") or ()]
                 pools = [
-                    one["pool"]
-                    for one in (status.get("allocation") or {"devices": {"results": ()}})["devices"][
+                    result["pool"]
+                    for result in (status.get("allocation") or {"devices": {"results": ()}})["devices"][
                         "results"
                     ]
                 ]
@@ -127,11 +127,11 @@ class Cluster:
 
     def at_rest(self) -> list[str]:
         waiting = [
-            one["metadata"]["name"]
-            for one in self.world.local.list("pods", "default")
-            if not one["spec"].get("nodeName")
+            pod["metadata"]["name"]
+            for pod in self.world.local.list("pods", "default")
+            if not pod["spec"].get("nodeName")
         ]
-        taken = sum(bool((one.get("status") or {}).get("allocation")) for one in self.claims())
+        taken = sum(bool((claim.get("status") or {}).get("allocation")) for claim in self.claims())
         idle = [f"{waiting} wait, and {9 - taken} devices are free"] if waiting and taken < 9 else []
         return [*self.claims_are_right(), *idle]
 
@@ -175,7 +175,7 @@ def played(seed: int) -> list[str]:
                 await asyncio.sleep(400)
             found.extend([*cluster.wrong, *cluster.at_rest()])
             bound = [
-                one for one in cluster.world.local.list("pods", "default") if one["spec"].get("nodeName")
+                pod for pod in cluster.world.local.list("pods", "default") if pod["spec"].get("nodeName")
             ]
             assert len(bound) > 3, f"seed {seed} binds nobody"
 

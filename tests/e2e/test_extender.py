@@ -209,5 +209,7 @@ def bind_a_pod_that_is_bound(extending: Extending) -> None:
 def counted_up(extending: Extending) -> bool:
     events = extending.api.items("/apis/events.k8s.io/v1/events")
     return any(
-        one.get("series", {}).get("count", 1) > 1 for one in events if one["reason"] == "PolicyRecovered"
+        event.get("series", {}).get("count", 1) > 1
+        for event in events
+        if event["reason"] == "PolicyRecovered"
     )

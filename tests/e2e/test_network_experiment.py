@@ -54,7 +54,7 @@ def deploy(deployed: Deployed, name: str, *, replicas: int) -> None:
 
 
 def nodes_of(deployed: Deployed, name: str) -> list[str]:
-    found = [one for one in deployed.pods() if one["metadata"]["name"].startswith(f"{name}-")]
+    found = [pod for pod in deployed.pods() if pod["metadata"]["name"].startswith(f"{name}-")]
     return [one["spec"].get("nodeName", "") for one in found]
 
 
@@ -67,7 +67,7 @@ def placed(deployed: Deployed, name: str, replicas: int) -> set[str]:
 
 
 def metric_of(scheduler: Running) -> Any:
-    (policy,) = [one for one in scheduler.json("/policy")["policies"] if one["name"] == "test"]
+    (policy,) = [policy for policy in scheduler.json("/policy")["policies"] if policy["name"] == "test"]
     return policy["metrics"]["net_rx"]
 
 
@@ -119,7 +119,11 @@ def test_a_deployment_is_placed_on_the_quiet_node_and_follows_the_traffic(
         deploy(experiment, "second", replicas=6)
         assert placed(experiment, "second", 6) == {"a"}
 
-        bound = [one for one in scheduler.json("/decisions?limit=100")["decisions"] if one["result"]["node"]]
+        bound = [
+            decision
+            for decision in scheduler.json("/decisions?limit=100")["decisions"]
+            if decision["result"]["node"]
+        ]
         assert len(bound) == 12
         for one in bound:
             assert one["samples"]["net_rx"]["value"] < 8e6

@@ -63,7 +63,7 @@ def test_without_the_preemption_permissions_no_pod_is_evicted_or_marked(
 
     low, urgent = (deployed.api.get(f"{PODS}/{name}") for name in ("low", "urgent"))
     assert "cannot delete resource" in said["note"]
-    assert [one["type"] for one in low["status"]["conditions"]] == ["PodScheduled"]
+    assert [condition["type"] for condition in low["status"]["conditions"]] == ["PodScheduled"]
     assert "deletionTimestamp" not in low["metadata"]
     assert "nominatedNodeName" not in urgent["status"]
 
@@ -194,7 +194,8 @@ def makes_room(deployed: Deployed) -> None:
 
 def counted_up(deployed: Deployed) -> bool:
     return any(
-        one.get("series", {}).get("count", 1) > 1 for one in deployed.events("policies", "PolicyRecovered")
+        event.get("series", {}).get("count", 1) > 1
+        for event in deployed.events("policies", "PolicyRecovered")
     )
 
 

@@ -134,8 +134,8 @@ class History:
 
     def check(self, deployed: Deployed) -> None:
         """No pod was on two nodes, none is lost, no node has more than it can hold."""
-        for one in deployed.pods():
-            self.take(one["metadata"]["name"], one["spec"].get("nodeName", ""))
+        for bound in deployed.pods():
+            self.take(bound["metadata"]["name"], bound["spec"].get("nodeName", ""))
         assert {name: nodes for name, nodes in self.nodes.items() if len(nodes) != 1} == {}
         for node in ("a", "b", "c"):
             requested_milli = sum(CPU_MILLI for nodes in self.nodes.values() if nodes == [node])
@@ -210,7 +210,7 @@ def burst(deployed: Deployed) -> Iterator[Burst]:
 def in_the_middle(deployed: Deployed, created: Burst) -> None:
     """The scheduler is at it, and the other half of the pods comes from now on."""
     wait_for(
-        lambda: sum("nodeName" in one["spec"] for one in deployed.pods()) >= 50, "the first pods to be bound"
+        lambda: sum("nodeName" in pod["spec"] for pod in deployed.pods()) >= 50, "the first pods to be bound"
     )
     created.go_on.set()
 

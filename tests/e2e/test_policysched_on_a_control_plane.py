@@ -183,9 +183,9 @@ def test_a_restart_with_a_bad_policy_in_place_runs_the_last_known_good_one(deplo
 def nodes(deployed: Deployed) -> dict[str, str]:
     """The bound pods and where they are."""
     return {
-        one["metadata"]["name"]: one["spec"]["nodeName"]
-        for one in deployed.pods()
-        if "nodeName" in one["spec"]
+        pod["metadata"]["name"]: pod["spec"]["nodeName"]
+        for pod in deployed.pods()
+        if "nodeName" in pod["spec"]
     }
 
 

@@ -50,7 +50,7 @@ def test_pods_are_bound_and_unschedulable_pods_get_a_reason(cluster: Cluster) ->
 
 def _condition(cluster: Cluster, pod: str) -> str:
     status = cluster.get(f"/api/v1/namespaces/default/pods/{pod}")["status"]
-    said = [one for one in status.get("conditions", []) if one["type"] == "PodScheduled"]
+    said = [condition for condition in status.get("conditions", []) if condition["type"] == "PodScheduled"]
     return said[0]["message"] if said else ""
 
 
@@ -67,7 +67,7 @@ def test_a_pod_of_higher_priority_preempts_a_lower_one(cluster: Cluster) -> None
         cluster.run_pod("urgent", cpu="2", priority_class="urgent")
 
         node = cluster.bound("urgent")
-        left = [one["metadata"]["name"] for one in cluster.get("/api/v1/namespaces/default/pods")["items"]]
+        left = [item["metadata"]["name"] for item in cluster.get("/api/v1/namespaces/default/pods")["items"]]
         (victim,) = set(before) - set(left)
         uid = cluster.get("/api/v1/namespaces/default/pods/urgent")["metadata"]["uid"]
 
@@ -90,7 +90,7 @@ def test_status_outputs_match_their_schemas(cluster: Cluster) -> None:
 
         assert findings("policy", policies) == []
         assert findings("decisions", decisions) == []
-        assert [one["state"] for one in policies["policies"]] == ["active", "rejected"]
+        assert [policy["state"] for policy in policies["policies"]] == ["active", "rejected"]
         assert policies["policies"][1]["diagnostics"][0]["line"] == 2
         (decision,) = decisions["decisions"]
         assert decision["result"]["node"] == cluster.node_of("web")
@@ -140,7 +140,7 @@ def test_an_edit_requeues_the_pods_that_it_may_make_schedulable(cluster: Cluster
 
 def _config_maps(cluster: Cluster) -> list[str]:
     return [
-        one["metadata"]["name"] for one in cluster.get("/api/v1/namespaces/kube-system/configmaps")["items"]
+        item["metadata"]["name"] for item in cluster.get("/api/v1/namespaces/kube-system/configmaps")["items"]
     ]
 
 
@@ -311,7 +311,7 @@ def test_invalid_arguments_are_reported_in_one_line(arguments: list[str], words:
     (tmp_path / "bad").write_text("policies: a/b\nreporting:\n  writers: none\n")
 
     done = subprocess.run(
-        [str(BIN / "policysched"), *(one.format(folder=tmp_path) for one in arguments)],
+        [str(BIN / "policysched"), *(argument.format(folder=tmp_path) for argument in arguments)],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

@@ -21,8 +21,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def create(cluster: Cluster, *objects: dict[str, Any]) -> None:
-    for one in objects:
-        cluster.kubectl("create", "-f", "-", stdin=json.dumps(one))
+    for obj in objects:
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(obj))
 
 
 def stateful(name: str, **spec: Any) -> dict[str, Any]:

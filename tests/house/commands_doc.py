@@ -39,7 +39,7 @@ def _section(name: str) -> str:
     lines = [f"## {name}", "", f"`{usage}`", ""]
     for paragraph in (command.help or "").split("\n\n"):
         lines += [*_paragraph(paragraph), ""]
-    options = [one for one in command.params if isinstance(one, click.Option)]
+    options = [param for param in command.params if isinstance(param, click.Option)]
     if options:
         lines += ["| flag | |", "|---|---|", *map(_row, options), ""]
     return "\n".join(lines)
@@ -53,7 +53,9 @@ def _paragraph(text: str) -> Iterator[str]:
     else:
         # What would be a place in HTML or a slanted word is to be read as it stands; code is so already.
         parts = re.split(r"(`[^`]*`)", " ".join(words.split()))
-        yield "".join(one if one.startswith("`") else re.sub(r"[*<>\\]", r"\\\g<0>", one) for one in parts)
+        yield "".join(
+            part if part.startswith("`") else re.sub(r"[*<>\\]", r"\\\g<0>", part) for part in parts
+        )
 
 
 def _row(option: click.Option) -> str:

@@ -86,7 +86,9 @@ def fields() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Every setting by its path."""
     for name, field in schema("settings")["properties"].items():
         if "properties" in field and "description" not in field:
-            yield from ((f"{name}.{inner}", one) for inner, one in field["properties"].items())
+            yield from (
+                (f"{name}.{inner}", field_schema) for inner, field_schema in field["properties"].items()
+            )
         else:
             yield name, field
 
@@ -101,7 +103,7 @@ def default(name: str) -> str:
 
 def _flag(name: str) -> str:
     flag = _FLAG_OF.get(name, f"--{name.rpartition('.')[2].replace('_', '-')}")
-    known = {option for one in run.params if isinstance(one, click.Option) for option in one.opts}
+    known = {option for param in run.params if isinstance(param, click.Option) for option in param.opts}
     return f"`{flag}`" if flag in known else ""
 
 

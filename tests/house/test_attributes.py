@@ -130,7 +130,10 @@ def by_the_oracle(program: Program) -> PlacementExplanation:
 
 def said_by(explanation: PlacementExplanation) -> list[str]:
     return [
-        reason for refusals in explanation.rejections.values() for one in refusals for reason in one.reasons
+        reason
+        for refusals in explanation.refusals.values()
+        for refusal in refusals
+        for reason in refusal.reasons
     ]
 
 

@@ -230,7 +230,7 @@ def test_the_pages_list_the_metrics_of_the_extender() -> None:
 
     page = (ROOT / "docs" / "extender.md").read_text(encoding="utf-8")
     own = set(re.findall(r"^\| `(policysched_\w+)` \|", page, flags=re.MULTILINE))
-    assert {one for one in exports if one.startswith("policysched_extender_")} == own
+    assert {export for export in exports if export.startswith("policysched_extender_")} == own
     assert own < set(exports)
     assert set(exports) - own <= {one.name for one in exported()}
 

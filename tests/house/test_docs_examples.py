@@ -74,9 +74,9 @@ def said_of(block: Block, others: dict[str, str]) -> tuple[set[str], set[str]]:
 def beside(block: Block) -> dict[str, str]:
     """The files that earlier blocks of the page are."""
     return {
-        one.rest.removeprefix("file="): one.text
-        for one in POLICIES
-        if one.page == block.page and one.line < block.line and one.rest.startswith("file=")
+        policy.rest.removeprefix("file="): policy.text
+        for policy in POLICIES
+        if policy.page == block.page and policy.line < block.line and policy.rest.startswith("file=")
     }
 
 

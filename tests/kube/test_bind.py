@@ -150,7 +150,7 @@ def test_a_bind_is_retried_unchanged_until_it_is_answered() -> None:
         outcome = await bound(road, bind(pod_manifest("web")))
 
         assert isinstance(outcome, BindConfirmed)
-        assert len({(one.path, one.body) for one in road.asked}) == 1
+        assert len({(request.path, request.body) for request in road.asked}) == 1
         assert len(road.asked) == 5
         assert asyncio.get_running_loop().time() - began_s > 7
 
@@ -215,7 +215,7 @@ def test_conflicts_of_the_server_have_the_same_outcomes() -> None:
 
         outcomes = [await bound(world.road(), bind(pod)) for pod in (elsewhere, gated, dying)]
 
-        assert [type(one) for one in outcomes] == [BindLost, BindRefused, BindRefused]
+        assert [type(outcome) for outcome in outcomes] == [BindLost, BindRefused, BindRefused]
 
     on_virtual_time(scenario)
 

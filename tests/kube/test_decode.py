@@ -80,11 +80,11 @@ def test_during_a_resize_the_larger_of_both_sizes_counts() -> None:
         "containerStatuses": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}],
     }
 
-    seen = core_objects.decode_pod(
+    observed = core_objects.decode_pod(
         {"metadata": {"name": "p"}, "spec": {"containers": [container("a", cpu="1")]}, "status": status}
     )
 
-    assert seen.pod.requests["cpu"] == 2000
+    assert observed.pod.requests["cpu"] == 2000
 
 
 def test_fields_that_no_builtin_covers_are_listed() -> None:
@@ -109,11 +109,11 @@ def test_container_ports_of_a_host_network_pod_are_host_ports() -> None:
 
 
 def test_a_node_without_allocatable_uses_its_capacity() -> None:
-    seen = core_objects.decode_node(
+    observed = core_objects.decode_node(
         {"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "4", "pods": "110"}}}
     )
 
-    assert seen.allocatable == {"cpu": 4000, "pods": 110}
+    assert observed.allocatable == {"cpu": 4000, "pods": 110}
 
 
 @pytest.mark.parametrize(
@@ -195,9 +195,9 @@ def test_a_value_that_is_not_an_object_is_malformed(junk: Any) -> None:
 def test_a_kubelet_rejection_is_decoded_with_its_shortage(
     status: dict[str, Any], expected: KubeletRejection | None
 ) -> None:
-    seen = core_objects.decode_pod({**pod_manifest("p", node="a"), "status": status})
+    observed = core_objects.decode_pod({**pod_manifest("p", node="a"), "status": status})
 
-    assert seen.rejection == expected
+    assert observed.rejection == expected
 
 
 def test_container_events_are_the_current_run_and_the_end_of_the_previous_one() -> None:
@@ -261,8 +261,10 @@ def test_a_waiting_container_has_no_event_and_a_crashed_one_has_a_single_termina
     backing_off = core_objects.decode_pod(manifest)
 
     assert at_once == backing_off, "what containers do makes no other pod of it"
-    assert [(one.run_id, one.terminated) for one in at_once.container_events] == [("containerd://1", True)]
-    assert [(one.run_id, one.terminated) for one in backing_off.container_events] == [
+    assert [(event.run_id, event.terminated) for event in at_once.container_events] == [
+        ("containerd://1", True)
+    ]
+    assert [(event.run_id, event.terminated) for event in backing_off.container_events] == [
         ("containerd://1", True)
     ]
 

@@ -26,7 +26,7 @@ class Server:
     """Claims by name, as the API server keeps them, and what the pod's status was told."""
 
     def __init__(self, *claims: Json) -> None:
-        self.claims = {one["metadata"]["name"]: one for one in claims}
+        self.claims = {claim["metadata"]["name"]: claim for claim in claims}
         self.told: list[Json] = []
         self.version = 10
 
@@ -99,7 +99,10 @@ def test_the_claim_has_the_pods_requests_is_owned_by_it_and_is_in_its_status() -
     ]
     asked = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}
     assert claim["spec"] == {"devices": {"requests": [{"name": "container-0-request-1", "exactly": asked}]}}
-    assert [one["device"] for one in claim["status"]["allocation"]["devices"]["results"]] == ["g0", "g1"]
+    assert [result["device"] for result in claim["status"]["allocation"]["devices"]["results"]] == [
+        "g0",
+        "g1",
+    ]
     assert claim["status"]["allocation"]["allocationTimestamp"] == "2027-01-15T08:00:00Z"
     assert claim["status"]["reservedFor"] == [{"resource": "pods", "name": "web", "uid": "uid-web"}]
     mapping = {"containerName": "main", "resourceName": GPU, "requestName": "container-0-request-1"}

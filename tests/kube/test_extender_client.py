@@ -104,7 +104,7 @@ def test_an_extender_without_a_node_cache_gets_node_objects_and_may_return_them(
         whole_nodes=True,
     )
 
-    assert [one["metadata"]["name"] for one in sent[0]["Nodes"]["items"]] == ["a", "b"]
+    assert [item["metadata"]["name"] for item in sent[0]["Nodes"]["items"]] == ["a", "b"]
     assert sent[0]["NodeNames"] is None
 
 

@@ -77,7 +77,7 @@ class Server:
     @property
     def has(self) -> list[str]:
         allocation = self.claim.get("status", {}).get("allocation")
-        return [one["device"] for one in allocation["devices"]["results"]] if allocation else []
+        return [result["device"] for result in allocation["devices"]["results"]] if allocation else []
 
 
 def status_of(driver: str) -> Json:

@@ -180,7 +180,7 @@ def test_an_exec_plugin_runs_again_when_its_credential_is_refused(tmp_path: Path
     async def scenario(session: HttpTransport) -> None:
         answers = await asyncio.gather(*(session.request(ApiRequest("GET", "/")) for _ in range(5)))
 
-        assert [one.status for one in answers] == [200] * 5
+        assert [answer.status for answer in answers] == [200] * 5
         assert len(runs.read_text().split()) == 2
 
     with_server(

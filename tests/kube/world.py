@@ -50,9 +50,9 @@ class World:
         return self.local.create("nodes", "", manifest)
 
     def pod(self, name: str, namespace: str = "default") -> dict[str, Any]:
-        found = self.local.get("pods", namespace, name)
-        assert found is not None, f"no pod {namespace}/{name}"
-        return found
+        pod = self.local.get("pods", namespace, name)
+        assert pod is not None, f"no pod {namespace}/{name}"
+        return pod
 
     def node_of(self, name: str) -> str | None:
         node: str | None = self.pod(name)["spec"].get("nodeName")

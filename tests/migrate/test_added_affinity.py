@@ -157,7 +157,7 @@ NODES = st.lists(st.dictionaries(KEYS, LABELS), min_size=1, max_size=5)
 def feasible(
     policy: str, name: str, labels: list[dict[str, str]], spec: dict[str, Any]
 ) -> PlacementExplanation:
-    cache = world([node(f"n{index}", labels=one) for index, one in enumerate(labels)])
+    cache = world([node(f"n{index}", labels=label) for index, label in enumerate(labels)])
     return evaluate(
         program_of(name, policy), pod("p", spec=spec), cache, now_ns=0, facts=QueuedPodInfo(0, 0), samples={}
     )

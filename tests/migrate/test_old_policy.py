@@ -75,12 +75,12 @@ def test_what_kube_safe_scheduler_needs_is_listed_at_its_line_in_a_file_with_tab
     found = {where: (line, what) for line, _, where, what in of_the_file(done.not_imported)}
     assert found["extenders[0].apiVersion"] == (20, "this field")
     assert found["priorities[2]"] == (14, "plugin SelectorSpread")
-    assert [one.what for one in done.notes if one.where != "extenders[0]"] == [
+    assert [note.what for note in done.notes if note.where != "extenders[0]"] == [
         "predicate CheckNodeMemoryPressure",
         "priority EqualPriority",
         "arguments of InterPodAffinity",
     ]
-    hint = next(one.why for one in done.notes if one.where == "extenders[0]")
+    hint = next(note.why for note in done.notes if note.where == "extenders[0]")
     assert "mean-free-cpu" in hint
     assert done.settings["extenders"]["safe_overload"]["url"] == "http://localhost:8888/scheduler"
 
@@ -91,7 +91,7 @@ def test_without_predicates_or_priorities_the_defaults_of_the_time_hold() -> Non
     program = program_of("default-scheduler", only(done))
     younger = {"dynamic_resources", "node_declared_features"}
     assert filters_of(program) == [
-        name for name, one in BUILTINS.items() if one.filters and name not in younger
+        name for name, builtin in BUILTINS.items() if builtin.filters and name not in younger
     ]
     assert weights_of(program)["taint_toleration"] == 1
     assert params_of(program, "inter_pod_affinity")["hard_pod_affinity_weight"] == 7

@@ -19,8 +19,10 @@ from tests.migrate.words import (
     weights_of,
 )
 
-ALL_FILTERS = [name for name, one in BUILTINS.items() if one.filters]
-DEFAULT_WEIGHTS = {name: one.default_weight for name, one in BUILTINS.items() if one.default_weight}
+ALL_FILTERS = [name for name, builtin in BUILTINS.items() if builtin.filters]
+DEFAULT_WEIGHTS = {
+    name: builtin.default_weight for name, builtin in BUILTINS.items() if builtin.default_weight
+}
 
 
 def profile(body: str) -> str:
@@ -228,9 +230,11 @@ def test_resources_that_need_not_fit_become_a_parameter_of_the_filter() -> None:
     done = imported(profile("  pluginConfig:\n" + fit) + extender)
     alone = imported(profile("") + extender)
 
-    [rule] = [one for one in program_of("web", only(done)).rules.filters if one.name == "node_resources_fit"]
+    [rule] = [
+        rule for rule in program_of("web", only(done)).rules.filters if rule.name == "node_resources_fit"
+    ]
     [other] = [
-        one for one in program_of("web", only(alone)).rules.filters if one.name == "node_resources_fit"
+        rule for rule in program_of("web", only(alone)).rules.filters if rule.name == "node_resources_fit"
     ]
     assert dict(rule.params) == {
         "ignored_resources": {"example.com/a", "example.com/b"},
@@ -501,7 +505,7 @@ def test_extenders_become_settings_and_are_asked_by_every_policy() -> None:
     }
     for name in ("a", "b"):
         program = program_of(name, done.policies[name])
-        assert [(one.name, one.weight, one.missing) for one in program.extenders] == [
+        assert [(extender.name, extender.weight, extender.missing) for extender in program.extenders] == [
             ("gpushare", 5, 0),
             ("congestion", 1, 0),
             ("gpushare_2", None, None),
@@ -527,7 +531,7 @@ def test_what_an_extender_does_that_has_no_counterpart_is_listed_at_its_place() 
         "extenders[0].bindVerb",
         "extenders[3].tlsConfig.caData",
     }
-    hints = {one.where: one.why for one in done.notes}
+    hints = {note.where: note.why for note in done.notes}
     assert "congestion-factor" in hints["extenders[1]"]
 
 
@@ -587,7 +591,7 @@ def test_leader_election_and_back_off_are_settings() -> None:
         },
         "scheduling": {"backoff_initial_s": 2, "backoff_max_s": 60},
     }
-    assert [one.where for one in done.notes] == ["percentageOfNodesToScore", "clientConnection.qps"]
+    assert [note.where for note in done.notes] == ["percentageOfNodesToScore", "clientConnection.qps"]
 
 
 def test_the_lease_of_kube_scheduler_itself_is_not_taken() -> None:
@@ -597,7 +601,7 @@ def test_the_lease_of_kube_scheduler_itself_is_not_taken() -> None:
     off = imported(config("leaderElection: {leaderElect: false}\n"))
 
     assert done.settings == {}
-    assert ["kube-scheduler's Lease" in one.why for one in done.notes] == [True]
+    assert ["kube-scheduler's Lease" in note.why for note in done.notes] == [True]
     assert off.settings == {"leader_election": {"enabled": False}}
 
 
@@ -714,7 +718,7 @@ def test_a_field_that_is_null_is_absent_and_what_looks_like_a_date_is_a_text() -
 
     assert list(done.policies) == ["2026-01-01"]
     assert of_the_file(done.not_imported) == []
-    assert [one.what for one in done.notes] == ["arguments of Other (a)"]
+    assert [note.what for note in done.notes] == ["arguments of Other (a)"]
 
 
 def test_a_rename_of_nothing_is_refused() -> None:

@@ -70,7 +70,7 @@ def builtin_filters(program: Program) -> list[str]:
 def of_the_file(items: Iterable[ImportNote]) -> list[tuple[int, int, str, str]]:
     """What the configuration itself gives rise to: without what this version does not cover of the defaults."""
     return [
-        (one.line, one.column, one.where, one.what)
-        for one in items
-        if not one.why.startswith("not supported by this version")
+        (item.line, item.column, item.where, item.what)
+        for item in items
+        if not item.why.startswith("not supported by this version")
     ]

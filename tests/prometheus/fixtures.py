@@ -16,10 +16,10 @@ REQUIREMENT = "prometheus"
 
 @pytest.fixture(scope="session")
 def prometheus_programs() -> Programs:
-    found = find_programs()
-    if isinstance(found, Programs):
-        return found
-    return left_out(found)
+    programs = find_programs()
+    if isinstance(programs, Programs):
+        return programs
+    return left_out(programs)
 
 
 def left_out(missing: Missing) -> Programs:

@@ -198,9 +198,9 @@ def test_counters_between_pods_become_pairs_and_outlive_their_exporter(monitorin
 
 
 def test_missing_programs_are_named_with_how_to_install_them() -> None:
-    found = find_programs(path="/nowhere")
+    programs = find_programs(path="/nowhere")
 
-    assert found == Missing(
+    assert programs == Missing(
         "no real Prometheus: prometheus and prometheus-node-exporter not on the PATH "
         "(apt-get install prometheus prometheus-node-exporter)"
     )

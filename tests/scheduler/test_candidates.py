@@ -61,12 +61,12 @@ def urgent(scene: Scene) -> Pod:
 
 
 def searched(
-    scene: Scene, by: Program, one: Pod
+    scene: Scene, by: Program, pod: Pod
 ) -> tuple[CandidateSearchResult, tuple[NodeName, ...], Callable[[Pod], bool]]:
     compiled, evaluator, cache = plan.compile(by), plan.Evaluator(scene.cache), scene.cache
     evaluator.build_columns(compiled)
-    dry_run = evaluator.dry_run(compiled, one, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
-    allowed = compiled.may_evict(one, cache.namespaces.get(one.namespace), scene.facts, scene.now_ns)
+    dry_run = evaluator.dry_run(compiled, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
+    allowed = compiled.may_evict(pod, cache.namespaces.get(pod.namespace), scene.facts, scene.now_ns)
     cluster = PreemptionInputs(
         lambda node: cache.ledger.usage(node).pods.values(),
         lambda uid: cache.pods[uid].started_ns,
@@ -89,9 +89,9 @@ def without(scene: Scene, gone: Iterable[PodUid]) -> ClusterCache:
     return cache
 
 
-def judged(scene: Scene, by: Program, one: Pod, gone: Iterable[PodUid] = ()) -> PlacementExplanation:
+def judged(scene: Scene, by: Program, pod: Pod, gone: Iterable[PodUid] = ()) -> PlacementExplanation:
     cache = without(scene, gone)
-    return evaluate(by, one, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
+    return evaluate(by, pod, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
 
 
 def uids(pods: Iterable[Pod]) -> list[PodUid]:
@@ -324,7 +324,7 @@ def test_planted_bug_in_the_candidate_search_is_found(
 
 
 def candidate(name: str, *priorities: int, violations: int = 0, started_ns: int = 0) -> Candidate:
-    victims = tuple(pod(f"{name}-{place}", priority=one) for place, one in enumerate(priorities))
+    victims = tuple(pod(f"{name}-{place}", priority=priority) for place, priority in enumerate(priorities))
     return Candidate(NodeName(name), victims, violations, started_ns)
 
 

@@ -49,22 +49,22 @@ class Asked:
         assert self.answering.check() == []
 
     def filtered(
-        self, policy: str, one: Pod, *names: str, nodes: Iterable[Node] | None = None
+        self, policy: str, pod: Pod, *names: str, nodes: Iterable[Node] | None = None
     ) -> tuple[list[str], dict[str, str], dict[str, str]]:
-        found = self.answering.filter(question(policy, one, *names, nodes=nodes), START_NS)
+        found = self.answering.filter(question(policy, pod, *names, nodes=nodes), START_NS)
         return list(found.passed), dict(found.failed), dict(found.unresolvable)
 
-    def scores(self, one: Pod, *names: str, scale: str = "policy") -> dict[str, int]:
-        return self.answering.scores(question("scores", one, *names), scale, START_NS)  # type: ignore[arg-type,return-value]
+    def scores(self, pod: Pod, *names: str, scale: str = "policy") -> dict[str, int]:
+        return self.answering.scores(question("scores", pod, *names), scale, START_NS)  # type: ignore[arg-type,return-value]
 
-    def bind(self, one: Pod, on: str) -> Bind:
-        return self.answering.assume("racks", one.uid, one.namespace, one.name, NodeName(on), START_NS)
+    def bind(self, pod: Pod, on: str) -> Bind:
+        return self.answering.assume("racks", pod.uid, pod.namespace, pod.name, NodeName(on), START_NS)
 
 
-def question(policy: str, one: Pod, *names: str, nodes: Iterable[Node] | None = None) -> ExtenderQuery:
+def question(policy: str, pod: Pod, *names: str, nodes: Iterable[Node] | None = None) -> ExtenderQuery:
     sent = None if nodes is None else tuple(nodes)
     asked = tuple(map(NodeName, names)) if sent is None else tuple(each.name for each in sent)
-    return ExtenderQuery(policy, one, asked, sent)
+    return ExtenderQuery(policy, pod, asked, sent)
 
 
 def test_each_node_passes_or_fails_with_its_reason_and_eviction_helps_only_for_capacity() -> None:

@@ -266,7 +266,9 @@ def test_a_gang_with_a_topology_key_preempts_in_one_domain() -> None:
 
 def test_a_gang_preempts_in_the_least_disruptive_domain() -> None:
     racks = [node(name, labels={"rack": f"r{number}"}) for number, name in enumerate(("a", "b", "c", "d"), 2)]
-    racks = [replace(one, labels={**one.labels, "rack": f"r{place // 2}"}) for place, one in enumerate(racks)]
+    racks = [
+        replace(rack, labels={**rack.labels, "rack": f"r{place // 2}"}) for place, rack in enumerate(racks)
+    ]
     rig = Rig(KEEP_TOGETHER, *racks, low("w", "a", priority=9), low("x", "b"), low("y", "c"), low("z", "d"))
     rig.observe(member(1), member(2))
 
@@ -324,8 +326,8 @@ def test_a_gang_of_higher_priority_clears_all_nominations_of_a_lower_one() -> No
     assert not {"g1", "g2"} & nominations(rig).keys()
 
 
-def seen(one: Pod) -> ObservedPod:
-    return ObservedPod(one, node=None, phase="Pending", deleting=False, nominated_node=None)
+def seen(pod: Pod) -> ObservedPod:
+    return ObservedPod(pod, node=None, phase="Pending", deleting=False, nominated_node=None)
 
 
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -443,8 +443,8 @@ def accepts_every_confirmation(binding: BindTracker, uid: PodUid, node_name: Nod
     binding._admission.remove(flight.pod, now_ns)
 
 
-def adds_no_requests(usage: NodeUsage, one: Pod) -> None:
-    usage.pods[one.uid] = one
+def adds_no_requests(usage: NodeUsage, pod: Pod) -> None:
+    usage.pods[pod.uid] = pod
 
 
 @pytest.mark.parametrize(

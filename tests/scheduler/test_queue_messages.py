@@ -22,14 +22,14 @@ class Waiting:
         self.queue = SchedulingQueue(SchedulerLimits(backoff_initial_s=0, backoff_max_s=10))
         self.units = [unit(number) for number in range(5)]
         self.told: dict[QueueEntry, str] = dict.fromkeys(self.units, "first")
-        for one in self.units:
-            self.park(one, "first", 0)
+        for unit in self.units:
+            self.park(unit, "first", 0)
 
-    def park(self, one: QueueEntry, words: str, now_s: float) -> None:
-        self.told[one] = words
-        one.state = QueueState.DETACHED
+    def park(self, entry: QueueEntry, words: str, now_s: float) -> None:
+        self.told[entry] = words
+        entry.state = QueueState.DETACHED
         self.queue.park(
-            one,
+            entry,
             "kin",
             now_ns=round(now_s * SECOND_NS),
             requeue_events=WAKES,

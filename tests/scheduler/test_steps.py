@@ -241,8 +241,8 @@ def _forgets_the_last(nodes: list[str]) -> list[list[str]]:
 def _begins_anew(self: Scheduler, thought: object, most: int | None) -> None:
     """What was found so far is forgotten with each step."""
     cost = 0
-    for one in thought.steps:  # type: ignore[attr-defined]
-        cost += one
+    for step in thought.steps:  # type: ignore[attr-defined]
+        cost += step
         if most is not None and cost >= most:
             return
 

@@ -114,15 +114,19 @@ class World:
 
     def run_controllers(self) -> None:
         """The PV controller or the provisioner advances one claim."""
-        for one in self.dice.sample(sorted(self.claims.values(), key=lambda one: one.key), len(self.claims)):
-            if one.fully_bound:
+        for pvc in self.dice.sample(
+            sorted(self.claims.values(), key=lambda one: one.key), len(self.claims)
+        ):
+            if pvc.fully_bound:
                 continue
             for held in self.volumes.values():
-                if held.belongs_to(one, held.claim_ref):
-                    self._write_claim(replace(one, volume_name=held.name, bind_completed=True, phase="Bound"))
+                if held.belongs_to(pvc, held.claim_ref):
+                    self._write_claim(
+                        replace(pvc, volume_name=held.name, bind_completed=True, phase="Bound")
+                    )
                     return
-            if one.selected_node is not None and one.class_name == "made":
-                self._provision_or_give_up(one, one.selected_node)
+            if pvc.selected_node is not None and pvc.class_name == "made":
+                self._provision_or_give_up(pvc, pvc.selected_node)
                 return
 
     def take_volume(self) -> None:
@@ -160,20 +164,20 @@ class World:
 
     def final_violations(self) -> list[str]:
         """All violations, including pods that are pending although they fit."""
-        found = list(self.violations)
+        violations = list(self.violations)
         if self.scheduler.prebinding_count or self.scheduler.cache.ledger.unconfirmed:
-            found.append("a pod is prebinding or assumed forever")
-        waiting = [seen.pod for seen in self.pods.values() if seen.node is None]
-        found += [
+            violations.append("a pod is prebinding or assumed forever")
+        waiting = [pod.pod for pod in self.pods.values() if pod.node is None]
+        violations += [
             f"{pod.name} is pending although it fits"
             for pod in waiting
             if any(self._fits(pod, name) for name in NODES)
         ]
-        return found
+        return violations
 
-    def _fits(self, one: Pod, name: str) -> bool:
+    def _fits(self, pod: Pod, name: str) -> bool:
         """Whether each claim is bound for this node or has a free volume there. Exact only for pods with one claim."""
-        for use in one.claims:
+        for use in pod.claims:
             wanted = self.claims[use.claim]
             if wanted.fully_bound:
                 if not _reaches(self.volumes[wanted.volume_name], name):
@@ -181,7 +185,7 @@ class World:
             elif wanted.class_name == "made":
                 if wanted.selected_node not in (None, name):
                     return False
-            elif len(one.claims) > 1 or not any(
+            elif len(pod.claims) > 1 or not any(
                 held.claim_ref is None and held.class_name == "local" and _reaches(held, name)
                 for held in self.volumes.values()
             ):
@@ -253,31 +257,31 @@ class World:
         else:
             self._handle(e.PrebindWritten(command.uid, versions))
 
-    def _write_volume(self, one: PersistentVolume) -> int:
+    def _write_volume(self, volume: PersistentVolume) -> int:
         self.version += 1
-        self.volumes[one.name] = replace(one, version=self.version)
-        self.watch.append(e.StorageObjectUpdated(self.volumes[one.name]))
+        self.volumes[volume.name] = replace(volume, version=self.version)
+        self.watch.append(e.StorageObjectUpdated(self.volumes[volume.name]))
         return self.version
 
-    def _write_claim(self, one: PersistentVolumeClaim) -> int:
+    def _write_claim(self, claim: PersistentVolumeClaim) -> int:
         self.version += 1
-        self.claims[one.key] = replace(one, version=self.version)
-        self.watch.append(e.StorageObjectUpdated(self.claims[one.key]))
+        self.claims[claim.key] = replace(claim, version=self.version)
+        self.watch.append(e.StorageObjectUpdated(self.claims[claim.key]))
         return self.version
 
-    def _provision_or_give_up(self, one: PersistentVolumeClaim, selected: NodeName) -> None:
+    def _provision_or_give_up(self, claim: PersistentVolumeClaim, selected: NodeName) -> None:
         if self.dice.random() < 0.3:
-            self._write_claim(replace(one, selected_node=None))
+            self._write_claim(replace(claim, selected_node=None))
             return
         self.made += 1
         made = volume(
-            f"made-{self.made}", node=selected, of_class="made", claim=one.key.name, claim_uid=one.uid
+            f"made-{self.made}", node=selected, of_class="made", claim=claim.key.name, claim_uid=claim.uid
         )
         self._write_volume(made)
 
 
-def _reaches(one: PersistentVolume, name: str) -> bool:
-    terms = one.node_affinity_terms or ()
+def _reaches(volume: PersistentVolume, name: str) -> bool:
+    terms = volume.node_affinity_terms or ()
     return any(
         name in wanted.values for term in terms for wanted in term.expressions if wanted.key == HOSTNAME
     )

@@ -25,7 +25,7 @@ def matched_messages(messages: Iterable[str], patterns: Iterable[str]) -> set[st
     found = set()
     messages = list(messages)
     for pattern in patterns:
-        matching = [one for one in messages if _matches(pattern, one)]
+        matching = [message for message in messages if _matches(pattern, message)]
         if len(matching) == 1:
             found.add(matching[0])
     return found

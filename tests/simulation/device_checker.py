@@ -69,14 +69,14 @@ def devices_of(claim: Json) -> list[Device]:
     """The devices in the claim's status."""
     given = (claim.get("status") or {}).get("allocation") or {}
     results = (given.get("devices") or {}).get("results") or ()
-    return sorted((one["driver"], one["pool"], one["device"]) for one in results)
+    return sorted((result["driver"], result["pool"], result["device"]) for result in results)
 
 
 def claim_name(pod: Json, wanted: Json) -> str | None:
     """The name of the claim for an entry of the pod's spec; None until it is created."""
     made = {
-        one["name"]: one.get("resourceClaimName")
-        for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+        status["name"]: status.get("resourceClaimName")
+        for status in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
     }
     return wanted.get("resourceClaimName") or made.get(wanted["name"])
 

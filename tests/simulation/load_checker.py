@@ -107,13 +107,13 @@ class LoadChecker:
         return sent.pod.uid in self._core.binds.in_flight and observed is not None and not observed.deleting
 
     def _is_on_node(self, sent: _Sent) -> bool:
-        found = self._local.get("pods", sent.pod.namespace, sent.pod.name)
+        pod = self._local.get("pods", sent.pod.namespace, sent.pod.name)
         return (
-            found is not None
-            and found["metadata"]["uid"] == sent.pod.uid
-            and not found["metadata"].get("deletionTimestamp")
-            and found["spec"].get("nodeName") == sent.node
-            and found["status"].get("phase") not in ("Succeeded", "Failed")
+            pod is not None
+            and pod["metadata"]["uid"] == sent.pod.uid
+            and not pod["metadata"].get("deletionTimestamp")
+            and pod["spec"].get("nodeName") == sent.node
+            and pod["status"].get("phase") not in ("Succeeded", "Failed")
         )
 
 

@@ -184,13 +184,13 @@ class SafetyChecker:
 def scheduled_condition(obj: Json) -> Json:
     """The PodScheduled condition of a pod; empty if it has none."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((one for one in conditions if one["type"] == "PodScheduled"), {})
+    return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
 
 
 def is_preempted(obj: Json) -> bool:
     """Whether a scheduler marked the pod as a preemption victim."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    return any(one.get("reason") == "PreemptionByScheduler" for one in conditions)
+    return any(condition.get("reason") == "PreemptionByScheduler" for condition in conditions)
 
 
 def _name(obj: Json) -> str:

@@ -98,14 +98,14 @@ class Scenario(World):
 
     def policies(self, **texts: str) -> None:
         data = {f"{name}.policy": text for name, text in texts.items()}
-        programs = (one.program for one in compiled(data).sources.values())
+        programs = (source.program for source in compiled(data).sources.values())
         self._good_hashes |= {program.sha256 for program in programs if program is not None}
-        found = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
-        if found is None:
+        config_map = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
+        if config_map is None:
             body = {"metadata": {"name": POLICIES.name}, "data": data}
             self.local.create("configmaps", POLICIES.namespace, body)
         else:
-            self.local.update("configmaps", found, lambda one: {**one, "data": data})
+            self.local.update("configmaps", config_map, lambda config_map: {**config_map, "data": data})
 
     def node(self, name: str, **more: Any) -> None:
         manifest = node_manifest(name, **more)
@@ -157,9 +157,9 @@ class Scenario(World):
             self.fail(f"at rest: {words}")
 
     def _state_problems(self, scheduler: Scheduler) -> list[str]:
-        found = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
-        assert found is not None, "a scenario without policies"
-        return super()._state_problems(scheduler) if "epsilon.policy" in found["data"] else []
+        config_map = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
+        assert config_map is not None, "a scenario without policies"
+        return super()._state_problems(scheduler) if "epsilon.policy" in config_map["data"] else []
 
     async def end(self) -> None:
         await self._end([*self._replica_tasks, self._kubelet])

@@ -67,7 +67,7 @@ async def a_namespace_is_relabelled(world: Scenario) -> None:
     space = world.local.get("namespaces", "", "default")
     assert space is not None, "a cluster has that one from the start"
     metadata = {**space["metadata"], "labels": {"tier": "gold"}}
-    world.local.update("namespaces", space, lambda one: {**one, "metadata": metadata})
+    world.local.update("namespaces", space, lambda namespace: {**namespace, "metadata": metadata})
     await world.check_at_rest()
 
 
@@ -200,8 +200,8 @@ def only_the_first_condition_of_a_pod_is_written() -> AbstractContextManager[Any
 
 def scheduling_gates_are_not_decoded() -> AbstractContextManager[Any]:
     def decode(obj: Any) -> PodUpdated:
-        found = core_objects.decode_pod(obj)
-        return PodUpdated(replace(found, pod=replace(found.pod, gates=())))
+        observed = core_objects.decode_pod(obj)
+        return PodUpdated(replace(observed, pod=replace(observed.pod, gates=())))
 
     return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=decode))
 

@@ -88,8 +88,8 @@ def a_volume_claim_is_overwritten() -> AbstractContextManager[Any]:
     """The volume is reserved again, and the patch has no resource version."""
     honest = prebind.claim_ref_patch
 
-    def body(one: VolumeToBind) -> Json:
-        said = honest(one)
+    def body(volume: VolumeToBind) -> Json:
+        said = honest(volume)
         del said["metadata"]["resourceVersion"]
         return said
 
@@ -120,7 +120,7 @@ def a_bound_claim_gets_another_volume() -> AbstractContextManager[Any]:
 
     def bind(self: VolumeController, claim: Json, volume: Json) -> None:
         honest(self, claim, volume)
-        others = [one["metadata"]["name"] for one in self._local.list(VOLUMES)]
+        others = [volume["metadata"]["name"] for volume in self._local.list(VOLUMES)]
         others.remove(volume["metadata"]["name"])
         self._local.update(
             CLAIMS, claim, lambda one: {**one, "spec": {**one["spec"], "volumeName": others[0]}}

@@ -94,7 +94,7 @@ class StepChecker:
         return checked_step
 
     def _record_eviction(self, evict: Evict) -> None:
-        victims = ", ".join(f"{one.namespace}/{one.name}" for one in evict.victims)
+        victims = ", ".join(f"{victim.namespace}/{victim.name}" for victim in evict.victims)
         self._world.log(f"{self._name} evicts {victims} on {evict.node} for {evict.namespace}/{evict.name}")
         self._world.safety_checker.record_eviction(evict)
         self.oracle_checker.check_eviction(evict)

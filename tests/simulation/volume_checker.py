@@ -42,9 +42,9 @@ class VolumeChecker:
         if before and before != volume:
             self._fail(f"claim {change.entry.key} had volume {before} and has {volume}")
         sharing = [
-            one["metadata"]["name"]
-            for one in self._local.list(CLAIMS)
-            if one["spec"].get("volumeName") == volume
+            claim["metadata"]["name"]
+            for claim in self._local.list(CLAIMS)
+            if claim["spec"].get("volumeName") == volume
         ]
         if len(sharing) > 1:
             self._fail(f"claims {sharing} have one volume: {volume}")
@@ -73,18 +73,18 @@ class VolumeChecker:
             )
         if "ReadWriteOncePod" in found["spec"]["accessModes"]:
             users = [
-                one["metadata"]["name"]
-                for one in self._local.list("pods", space)
-                if claim in claim_names(one) and one["spec"].get("nodeName")
-                if one["status"].get("phase") not in ("Succeeded", "Failed")
-                if one["spec"]["schedulerName"] in self._own_schedulers
+                pod["metadata"]["name"]
+                for pod in self._local.list("pods", space)
+                if claim in claim_names(pod) and pod["spec"].get("nodeName")
+                if pod["status"].get("phase") not in ("Succeeded", "Failed")
+                if pod["spec"]["schedulerName"] in self._own_schedulers
             ]
             if len(users) > 1:
                 self._fail(f"{who} is ReadWriteOncePod and is used by {users}")
 
 
 def claim_names(pod: Json) -> list[str]:
-    found = [one.get("persistentVolumeClaim") for one in pod["spec"].get("volumes") or ()]
+    found = [volume.get("persistentVolumeClaim") for volume in pod["spec"].get("volumes") or ()]
     return [one["claimName"] for one in found if one]
 
 
@@ -97,4 +97,6 @@ def _reachable_nodes(volume: Json, otherwise: str) -> list[str]:
     terms = volume["spec"].get("nodeAffinity", {}).get("required", {}).get("nodeSelectorTerms")
     if not terms:
         return [otherwise]
-    return [host for term in terms for one in term["matchExpressions"] for host in one["values"]]
+    return [
+        host for term in terms for expression in term["matchExpressions"] for host in expression["values"]
+    ]

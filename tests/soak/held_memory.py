@@ -23,7 +23,7 @@ def held_bytes(roots: Mapping[str, object]) -> Counter[str]:
     found: Counter[str] = Counter()
     seen: set[int] = set()
     # Breadth first: an object counts under its shortest path, which is stable between readings.
-    queue = deque((name, one) for name, one in roots.items())
+    queue = deque((name, root) for name, root in roots.items())
     while queue:
         path, one = queue.popleft()
         if id(one) in seen or isinstance(one, _SHARED) or _is_outside(one):

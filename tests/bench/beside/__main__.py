@@ -52,7 +52,7 @@ def main(
 ) -> None:
     """Throughput beside kube-scheduler, on one control plane, alternating."""
     console, programs = Console(), find_programs()
-    taken = [Turn(**one) for one in json.loads(raw.read_text())] if raw is not None and raw.exists() else []
+    taken = [Turn(**load) for load in json.loads(raw.read_text())] if raw is not None and raw.exists() else []
     for count in nodes:
         taken += asyncio.run(_measure(console, programs, count, pods, workload, turns, only, profile))
         if raw is not None:

@@ -57,12 +57,12 @@ def kinds(turns: Iterable[Turn]) -> list[Kind]:
 
 
 def rows(turns: Iterable[Turn]) -> list[Row]:
-    found = []
+    rows = []
     for one in kinds(turns):
         for scheduler in COLOURS:
             mine = [turn for turn in turns if kind(turn) == one and turn.scheduler == scheduler]
-            found += [_row(mine)] if mine else []
-    return found
+            rows += [_row(mine)] if mine else []
+    return rows
 
 
 def _row(turns: Sequence[Turn]) -> Row:
@@ -155,7 +155,7 @@ def page(found: Sequence[Row], *, kubernetes: str | None, plot: str, note: str) 
 
 def _turns_said(found: Sequence[Row]) -> str:
     counts = sorted({row.turns for row in found})
-    return f"{' or '.join(str(one) for one in counts)} turn{'s' if counts != [1] else ''} each"
+    return f"{' or '.join(str(count) for count in counts)} turn{'s' if counts != [1] else ''} each"
 
 
 def machine() -> str:

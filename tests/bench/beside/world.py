@@ -50,7 +50,7 @@ class World:
         await _each(range(count), add)
 
     async def delete_pods(self) -> None:
-        names = [one["metadata"]["name"] for one in (await self.get(PODS))["items"]]
+        names = [item["metadata"]["name"] for item in (await self.get(PODS))["items"]]
 
         async def delete(name: str) -> None:
             await self._send("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})

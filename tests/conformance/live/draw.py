@@ -104,7 +104,7 @@ def _services(dice: Dice, seed: int) -> list[Json]:
 
 def _owners(dice: Dice, seed: int) -> list[Json]:
     """Controllers that nobody carries out: what counts is whom they select."""
-    found = []
+    owners = []
     for kind, api in (("ReplicaSet", "apps/v1"), ("StatefulSet", "apps/v1"), ("ReplicationController", "v1")):
         if dice.one_in(2):
             labels = _labels(dice, least=1)
@@ -115,8 +115,8 @@ def _owners(dice: Dice, seed: int) -> list[Json]:
             selector: Json = labels if kind == "ReplicationController" else {"matchLabels": labels}
             meta = {"name": f"s{seed}-{kind.lower()}", "namespace": dice.choice(tuple(NAMESPACES))}
             spec = {"selector": selector, "template": template, "replicas": 1}
-            found.append({"apiVersion": api, "kind": kind, "metadata": meta, "spec": spec})
-    return found
+            owners.append({"apiVersion": api, "kind": kind, "metadata": meta, "spec": spec})
+    return owners
 
 
 def _labels(dice: Dice, *, least: int = 0) -> dict[str, str]:
@@ -227,15 +227,15 @@ def _on(pod: Json, node: str) -> Json:
 
 
 def _containers(dice: Dice, *, small: bool) -> list[Json]:
-    found = [_container(dice, f"c{index}", small=small) for index in range(dice.choice((1, 1, 2)))]
+    containers = [_container(dice, f"c{index}", small=small) for index in range(dice.choice((1, 1, 2)))]
     if dice.one_in(5):
         port: Json = {
             "containerPort": 80,
             "hostPort": dice.choice((8080, 8081)),
             "protocol": dice.choice(("TCP", "UDP")),
         }
-        found[0]["ports"] = [port | dice.choice(({}, {"hostIP": "10.0.0.1"}, {"hostIP": "10.0.0.2"}))]
-    return found
+        containers[0]["ports"] = [port | dice.choice(({}, {"hostIP": "10.0.0.1"}, {"hostIP": "10.0.0.2"}))]
+    return containers
 
 
 def _container(dice: Dice, name: str, *, small: bool) -> Json:
@@ -319,7 +319,7 @@ def _pod_term(dice: Dice, own: dict[str, str]) -> Json:
         term["namespaceSelector"] = dice.choice(
             ({}, {"matchLabels": {"team": "x"}}, {"matchLabels": {"env": "dev"}})
         )
-    used = {one["key"] for one in term["labelSelector"].get("matchExpressions", ())}
+    used = {expression["key"] for expression in term["labelSelector"].get("matchExpressions", ())}
     free = [key for key in own if key not in used and key not in term["labelSelector"].get("matchLabels", {})]
     if free and dice.one_in(4):
         term[dice.choice(("matchLabelKeys", "mismatchLabelKeys"))] = [dice.choice(free)]
@@ -358,8 +358,11 @@ def _constraint(dice: Dice, key: str) -> Json:
         if dice.one_in(3):
             found[policy] = dice.choice(("Honor", "Ignore"))
     asked = found["labelSelector"]
-    used = {*asked.get("matchLabels", ()), *(one["key"] for one in asked.get("matchExpressions", ()))}
-    free = [one for one in LABELS if one not in used]
+    used = {
+        *asked.get("matchLabels", ()),
+        *(expression["key"] for expression in asked.get("matchExpressions", ())),
+    }
+    free = [label for label in LABELS if label not in used]
     if dice.one_in(5) and free:
         found["matchLabelKeys"] = [dice.choice(free)]
     return found

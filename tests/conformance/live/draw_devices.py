@@ -61,17 +61,17 @@ class _Devices:
         self._cards, self._parts = f"gpu{seed}.example.com", f"part{seed}.example.com"
         self._shares, self._net = f"share{seed}.example.com", f"net{seed}.example.com"
         self._orderly = dice.one_in(2)
-        self._nodes = [one["metadata"]["name"] for one in case["nodes"]]
+        self._nodes = [node["metadata"]["name"] for node in case["nodes"]]
         self._extended = not dice.one_in(3)
         self._free: list[_Offered] = []
 
     def add(self) -> None:
         dice, case = self._dice, self._case
-        for one in case["objects"]:
-            if one["kind"] == "Namespace" and one["metadata"]["name"] == _TRUSTED:
-                one["metadata"]["labels"] = {**one["metadata"]["labels"], ADMIN_ACCESS: "true"}
-        slices = [new(one) for one in self._slices()]
-        case["objects"] += [new(one) for one in self._classes()] + slices
+        for obj in case["objects"]:
+            if obj["kind"] == "Namespace" and obj["metadata"]["name"] == _TRUSTED:
+                obj["metadata"]["labels"] = {**obj["metadata"]["labels"], ADMIN_ACCESS: "true"}
+        slices = [new(slice_) for slice_ in self._slices()]
+        case["objects"] += [new(class_) for class_ in self._classes()] + slices
         claims: dict[str, list[str]] = {}
         for space in sorted({one["metadata"]["namespace"] for one in (*case["bound"], *case["pending"])}):
             for number in range(dice.randint(1, 4)):
@@ -88,19 +88,19 @@ class _Devices:
     # ── what drivers offer ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _slices(self) -> list[Json]:
-        found = []
+        slices = []
         for node in self._nodes:
             if not self._dice.one_in(4):
-                found += self._pool_of_cards(node)
+                slices += self._pool_of_cards(node)
             if self._dice.one_in(2):
-                found += self._pool_of_parts(node)
+                slices += self._pool_of_parts(node)
             if self._dice.one_in(2):
-                found.append(self._shared_card(node))
+                slices.append(self._shared_card(node))
         if not self._dice.one_in(3):
-            found.append(self._near())
+            slices.append(self._near())
         if not self._orderly and self._dice.one_in(3):
-            found.append(self._contradictory(self._dice.choice(self._nodes)))
-        return found
+            slices.append(self._contradictory(self._dice.choice(self._nodes)))
+        return slices
 
     def _pool_of_cards(self, node: str) -> list[Json]:
         """Of one or two slices, of which one may be missing, and perhaps with one left of an earlier generation."""
@@ -119,7 +119,7 @@ class _Devices:
             found.append(slice_manifest(node, self._card("old"), name=f"{node}-old", **old))
         if more["slices"] == len(parts):
             fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
-            self._free += [_Offered("card", node, one["name"], {"matchFields": fields}) for one in cards]
+            self._free += [_Offered("card", node, card["name"], {"matchFields": fields}) for card in cards]
         return found
 
     def _card(self, name: str) -> Json:

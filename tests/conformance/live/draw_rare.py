@@ -185,7 +185,7 @@ def _inline_disk(dice: RareDice) -> Json:
 
 def _limits_of_drivers(dice: RareDice, case: Json) -> None:
     """Nodes whose kubelet leaves disks to drivers, and how many these attach."""
-    known = {one["metadata"]["name"]: one for one in case["objects"] if one["kind"] == "CSINode"}
+    known = {obj["metadata"]["name"]: obj for obj in case["objects"] if obj["kind"] == "CSINode"}
     for node in case["nodes"]:
         name = node["metadata"]["name"]
         if dice.one_in(3):
@@ -203,44 +203,44 @@ def _limits_of_drivers(dice: RareDice, case: Json) -> None:
             known[name]["metadata"]["annotations"] = {MIGRATED: ",".join(plugins)}
         known[name]["spec"]["drivers"] += [
             {
-                "name": IN_TREE[one],
+                "name": IN_TREE[plugin],
                 "nodeID": name,
                 "topologyKeys": [],
                 "allocatable": {"count": dice.choice((0, 1, 2, 3))},
             }
-            for one in plugins
+            for plugin in plugins
         ]
 
 
 def _volumes_in_tree(dice: RareDice, case: Json) -> None:
     """Bound volumes of the old plugins. No disk of GCE in two zones that have no names of its: kube-scheduler ends every attempt of a
     pod that uses one in an error of its translation."""
-    for one in case["objects"]:
-        if one["kind"] != "PersistentVolume" or "csi" not in one["spec"] or not dice.one_in(2):
+    for obj in case["objects"]:
+        if obj["kind"] != "PersistentVolume" or "csi" not in obj["spec"] or not dice.one_in(2):
             continue
-        name = one["metadata"]["name"]
-        del one["spec"]["csi"]
-        between_zones = any("__" in value for value in one["metadata"].get("labels", {}).values())
+        name = obj["metadata"]["name"]
+        del obj["spec"]["csi"]
+        between_zones = any("__" in value for value in obj["metadata"].get("labels", {}).values())
         match dice.randrange(3):
             case 0:
-                one["spec"]["awsElasticBlockStore"] = {"volumeID": f"aws://z1/vol-{name[-3:]}"}
+                obj["spec"]["awsElasticBlockStore"] = {"volumeID": f"aws://z1/vol-{name[-3:]}"}
             case 1 if not between_zones:
-                one["spec"]["gcePersistentDisk"] = {"pdName": name}
+                obj["spec"]["gcePersistentDisk"] = {"pdName": name}
             case _:
-                one["spec"]["cinder"] = {"volumeID": name}
+                obj["spec"]["cinder"] = {"volumeID": name}
 
 
 def _attachments(dice: RareDice, seed: int, case: Json) -> None:
     """Volumes that are attached to a node and used by no pod there: some that pods use elsewhere, and strangers that fill up what a
     driver may attach."""
-    volumes = [one for one in case["objects"] if one["kind"] == "PersistentVolume" and "csi" in one["spec"]]
+    volumes = [obj for obj in case["objects"] if obj["kind"] == "PersistentVolume" and "csi" in obj["spec"]]
     nodes = [node["metadata"]["name"] for node in case["nodes"]]
     pairs = [(dice.choice(volumes), dice.choice(nodes)) for _ in range(dice.randrange(4) if volumes else 0)]
     limited = [
-        (one["metadata"]["name"], driver["name"])
-        for one in case["objects"]
-        if one["kind"] == "CSINode"
-        for driver in one["spec"]["drivers"]
+        (obj["metadata"]["name"], driver["name"])
+        for obj in case["objects"]
+        if obj["kind"] == "CSINode"
+        for driver in obj["spec"]["drivers"]
         if "allocatable" in driver
     ]
     for place, (node, driver) in enumerate(limited):
@@ -282,7 +282,7 @@ def _ephemeral_volumes(dice: RareDice, seed: int, case: Json) -> None:
     """Their claims are made for the pod, as it is made: `owned` has them by the pod's name. Of some nobody has made the claim yet, and
     of some there is one that was made for nobody; but not of pods on nodes, for kube-scheduler places none of these: it gives up on
     every pod with volumes as soon as it meets one."""
-    classes = [one["metadata"]["name"] for one in case["objects"] if one["kind"] == "StorageClass"]
+    classes = [obj["metadata"]["name"] for obj in case["objects"] if obj["kind"] == "StorageClass"]
     case["owned"] = {}
     for pod in (*case["bound"], *case["pending"]) if classes else ():
         if not dice.one_in(4):

@@ -37,7 +37,7 @@ def add_volumes(seed: int, case: Json) -> None:
     claims = [
         _claim(dice, seed, space, number) for space in namespaces for number in range(dice.randint(1, 4))
     ]
-    held = [_volume_of(dice, seed, one, nodes, driver) for one in claims if _fate(one) == BOUND]
+    held = [_volume_of(dice, seed, claim, nodes, driver) for claim in claims if _fate(claim) == BOUND]
     free = [_free_volume(dice, seed, number, nodes) for number in range(dice.randint(2, 9))]
     case["objects"] += [
         *_classes(dice, seed, driver, tracking),
@@ -51,7 +51,7 @@ def add_volumes(seed: int, case: Json) -> None:
             for name in (driver, tracking)
         ),
         *_capacities(dice, seed),
-        *(one for one in claims if _fate(one) != NONE),
+        *(claim for claim in claims if _fate(claim) != NONE),
         *held,
         *free,
         *_csi_nodes(dice, nodes, (driver, tracking)),
@@ -59,9 +59,9 @@ def add_volumes(seed: int, case: Json) -> None:
     used: set[str] = set()
     for pod in case["bound"]:
         if not dice.one_in(3):
-            _use(dice, pod, [one for one in claims if _fate(one) == BOUND], used)
-            used |= {one["metadata"]["name"] for one in claims if _alone(one) and _uses(pod, one)}
-    used -= {one["metadata"]["name"] for one in claims if _alone(one)}
+            _use(dice, pod, [claim for claim in claims if _fate(claim) == BOUND], used)
+            used |= {claim["metadata"]["name"] for claim in claims if _alone(claim) and _uses(pod, claim)}
+    used -= {claim["metadata"]["name"] for claim in claims if _alone(claim)}
     for pod in case["pending"]:
         if not dice.one_in(3):
             _use(dice, pod, claims, used)
@@ -76,7 +76,9 @@ def _alone(claim: Json) -> bool:
 
 
 def _uses(pod: Json, claim: Json) -> bool:
-    named = [one.get("persistentVolumeClaim", {}).get("claimName") for one in pod["spec"].get("volumes", ())]
+    named = [
+        volume.get("persistentVolumeClaim", {}).get("claimName") for volume in pod["spec"].get("volumes", ())
+    ]
     return claim["metadata"]["name"] in named
 
 
@@ -84,7 +86,9 @@ def _use(dice: VolumeDice, pod: Json, claims: Sequence[Json], used: set[str]) ->
     """One or two claims of the pod's namespace."""
     space = pod["metadata"]["namespace"]
     there = [
-        one for one in claims if one["metadata"]["namespace"] == space and one["metadata"]["name"] not in used
+        claim
+        for claim in claims
+        if claim["metadata"]["namespace"] == space and claim["metadata"]["name"] not in used
     ]
     chosen = dice.sample(there, min(len(there), dice.choice((1, 1, 2))))
     used |= {one["metadata"]["name"] for one in chosen if _fate(one) in (MAKE, TRACK)}
@@ -100,7 +104,7 @@ def _use(dice: VolumeDice, pod: Json, claims: Sequence[Json], used: set[str]) ->
 
 
 def _classes(dice: VolumeDice, seed: int, driver: str, tracking: str) -> list[Json]:
-    found = [
+    classes = [
         _class(seed, WAIT, "kubernetes.io/no-provisioner"),
         _class(seed, MAKE, driver),
         _class(seed, TRACK, tracking),
@@ -108,8 +112,8 @@ def _classes(dice: VolumeDice, seed: int, driver: str, tracking: str) -> list[Js
     ]
     if dice.one_in(2):
         values = dice.sample(ZONES, dice.randint(1, 2))
-        found[1]["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": values}]}]
-    return found
+        classes[1]["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": values}]}]
+    return classes
 
 
 def _class(seed: int, fate: str, provisioner: str) -> Json:

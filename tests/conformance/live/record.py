@@ -260,7 +260,7 @@ class Recorder:
             self._api.delete(path, {"gracePeriodSeconds": 0})
         else:
             expected |= _scores(first, stored, node)
-        if node is not None and any(one["kind"] == "DeviceClass" for one in case["objects"]):
+        if node is not None and any(obj["kind"] == "DeviceClass" for obj in case["objects"]):
             expected["claims"] = self._claims_of(seen)
             expected["extended"] = seen["status"].get("extendedResourceClaimStatus")
         return stored, expected
@@ -268,7 +268,7 @@ class Recorder:
     def _claims_of(self, pod: Json) -> list[Json]:
         """For devices, as they stand now that the pod has a node."""
         status = pod["status"]
-        names = [one.get("resourceClaimName") for one in pod["spec"].get("resourceClaims", ())]
+        names = [claim.get("resourceClaimName") for claim in pod["spec"].get("resourceClaims", ())]
         names += [one.get("resourceClaimName") for one in status.get("resourceClaimStatuses", ())]
         names.append(status.get("extendedResourceClaimStatus", {}).get("resourceClaimName"))
         path = PATHS["ResourceClaim"].format(pod["metadata"]["namespace"])

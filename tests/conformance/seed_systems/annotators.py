@@ -36,11 +36,11 @@ def _annotations(given: Json) -> dict[str, str]:
     resources = {key: value for key, value in allocatable.items() if key not in ("cpu_m", "pods")}
     cpu, pods = f"{allocatable.get('cpu_m', 0)}m", allocatable.get("pods", 0)
     nodes = [node_with(node, cpu=cpu, pods=pods, resources=resources)]
-    found: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     for key in allocatable:
         for word in ("requested", "free"):
-            found[f"{word}-{_UNITS.get(key, key)}"] = str(_known(word, key, nodes, [holder, *others]))
-    return found
+            annotations[f"{word}-{_UNITS.get(key, key)}"] = str(_known(word, key, nodes, [holder, *others]))
+    return annotations
 
 
 def _known(word: str, key: str, nodes: Sequence[Json], pods: Sequence[Json]) -> int | float | None:
@@ -54,5 +54,5 @@ def _known(word: str, key: str, nodes: Sequence[Json], pods: Sequence[Json]) -> 
         for one in value_of(Policy("kube-default"), amount, nodes=nodes, pods=[*pods, asked]).items()
         if one[0] == "asked"
     ]
-    (found,) = values.values()
-    return found
+    (value,) = values.values()
+    return value

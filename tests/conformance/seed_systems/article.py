@@ -40,7 +40,7 @@ def answer(case: Json) -> Json:
     if "rules" in given:
         return {"results": [plugin_sets.outcome(rule) for rule in given["rules"]]}
     if "cases" in given:
-        return {"results": [protocol.became(one) for one in given["cases"]]}
+        return {"results": [protocol.became(case) for case in given["cases"]]}
     if "rows" in given and "empty_request_defaults" in given:
         return _resource_scores(given["rows"])
     return {}
@@ -164,28 +164,29 @@ def _resource_scores(rows: Sequence[Json]) -> Json:
 
 def _with_extenders(given: Json) -> dict[str, int]:
     """Scores that nodes have in annotations, with their weights, and what the extenders answered on top."""
-    given_scores = [one["scores"] for one in given["priorities"].values()]
-    names = sorted({node for one in given_scores for node in one})
+    given_scores = [priority["scores"] for priority in given["priorities"].values()]
+    names = sorted({node for score in given_scores for node in score})
     lines = ["policy case version 1"]
-    for index, one in enumerate(given["priorities"].values()):
+    for index, priority in enumerate(given["priorities"].values()):
         lines.append(f'input v{index}: int = node.annotations["v{index}"] default 0 invalid default')
-        lines.append(f"score s{index} weight {one['weight']} higher v{index} normalize range(0, 100)")
+        lines.append(f"score s{index} weight {priority['weight']} higher v{index} normalize range(0, 100)")
     lines += [
-        f"extender e{index} weight {one['weight']} missing worst"
-        for index, one in enumerate(given["extenders"])
+        f"extender e{index} weight {extender['weight']} missing worst"
+        for index, extender in enumerate(given["extenders"])
     ]
     program = policy_of_text("\n".join(lines) + "\n")
     nodes = [
         node_with(
-            name, annotations={f"v{index}": str(one.get(name, 0)) for index, one in enumerate(given_scores)}
+            name,
+            annotations={f"v{index}": str(score.get(name, 0)) for index, score in enumerate(given_scores)},
         )
         for name in names
     ]
     alone = replace(program, extenders=())
     explained = play(alone, world(alone, nodes=nodes, pods=[pod_with("asked")])).explanations["asked"]
     answers = {
-        f"e{index}": ExtenderResult(rejections={}, scores=one["scores"])
-        for index, one in enumerate(given["extenders"])
+        f"e{index}": ExtenderResult(refusals={}, scores=extender["scores"])
+        for index, extender in enumerate(given["extenders"])
     }
     judged = NodeSubsetVerdict(None, explained.totals, {}, 0)
     return dict(add_extender_scores(judged, program.extenders, answers))

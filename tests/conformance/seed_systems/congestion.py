@@ -27,8 +27,10 @@ def answer(case: Json) -> Json:
 def _foo(given: Json) -> Json:
     """The template lets every node pass and gives each the same."""
     program = policy_of_text("policy foo version 1\nscore foo weight 10 higher 1 normalize range(0, 10)\n")
-    found = play(program, world(program, nodes=given["nodes"], pods=[given["pod"]], scheduler="my-scheduler"))
-    explained = found.explanations[given["pod"]["metadata"]["name"]]
+    result = play(
+        program, world(program, nodes=given["nodes"], pods=[given["pod"]], scheduler="my-scheduler")
+    )
+    explained = result.explanations[given["pod"]["metadata"]["name"]]
     names = [node["metadata"]["name"] for node in given["nodes"]]
     return {
         "feasible": [name for name in names if name in explained.feasible],
@@ -46,5 +48,5 @@ def policy_for(name: str, environment: Json, names: dict[str, str]) -> Policy:
 def raw_scores(policy: Policy, given: Json, rule: str) -> dict[str, int | float | None]:
     """On the seed's own scale, as it comes before normalizing."""
     program = policy.program()
-    one = world(program, nodes=given["nodes"], pods=[given["pod"]], scheduler="my-scheduler")
-    return raw(play(program, one).explanations[given["pod"]["metadata"]["name"]], rule)
+    scenario = world(program, nodes=given["nodes"], pods=[given["pod"]], scheduler="my-scheduler")
+    return raw(play(program, scenario).explanations[given["pod"]["metadata"]["name"]], rule)

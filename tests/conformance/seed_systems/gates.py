@@ -19,12 +19,12 @@ def verdicts(
     """`AttemptSuccess` for who passes the gate and so, on a roomy node (where no other `nodes` are given), is placed; `Unschedulable` for who waits; and in which
     words. Pods of other schedulers are nobody's to judge; `attempt` is the one pod that is asked about."""
     program = policy.program()
-    found = play(
+    result = play(
         program,
         world(program, nodes=[roomy_node()] if nodes is None else nodes, pods=pods, scheduler=scheduler),
     )
-    judged = {**dict.fromkeys(found.node, "Success"), **dict.fromkeys(found.pending, "Unschedulable")}
-    return {pod: word for pod, word in judged.items() if attempt in (None, pod)}, found.pending
+    judged = {**dict.fromkeys(result.node, "Success"), **dict.fromkeys(result.pending, "Unschedulable")}
+    return {pod: word for pod, word in judged.items() if attempt in (None, pod)}, result.pending
 
 
 def order(
@@ -32,8 +32,8 @@ def order(
 ) -> list[str]:
     """All pods queued before the first is tried, on a node (a roomy one) that no filter refuses."""
     program = without_filters(policy.program())
-    one = world(program, nodes=[node or roomy_node()], pods=pods, scheduler=scheduler)
-    return play(program, one).decision_order
+    scenario = world(program, nodes=[node or roomy_node()], pods=pods, scheduler=scheduler)
+    return play(program, scenario).decision_order
 
 
 def in_tiers(found: Sequence[str], tiers: Sequence[Sequence[str]]) -> list[list[str]]:

@@ -53,14 +53,14 @@ def answer(case: Json) -> Json:
 def _scores(given: Json) -> Json:
     program = Policy("kube-rl").program()
     rewards: Mapping[str, Mapping[str, float]] = given["rewards"]
-    one = world(
+    scenario = world(
         program,
         nodes=given["nodes"],
         pods=[given["pod"]],
         state={"reward": rewards, "known": {type_: dict.fromkeys(of, 1) for type_, of in rewards.items()}},
         scheduler=_SCHEDULER,
     )
-    return raw(play(program, one).explanations[given["pod"]["metadata"]["name"]], "rl_priority")
+    return raw(play(program, scenario).explanations[given["pod"]["metadata"]["name"]], "rl_priority")
 
 
 def _types(pods: Sequence[Json]) -> dict[str, str]:

@@ -78,9 +78,9 @@ class Life:
             self._carry_out(self._scheduler.decide(self._now_ns))
 
     def explain(self, uid: str) -> PlacementExplanation:
-        found = self._scheduler.explain(PodUid(uid), self._now_ns)
-        assert found is not None, f"{uid} is nobody's to explain"
-        return found
+        explanation = self._scheduler.explain(PodUid(uid), self._now_ns)
+        assert explanation is not None, f"{uid} is nobody's to explain"
+        return explanation
 
     def value(self, state: str, key: str, node: str | None) -> float:
         """What a state of the policy has there; without a node, everywhere."""

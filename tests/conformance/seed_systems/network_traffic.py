@@ -50,22 +50,22 @@ def answer(case: Json) -> Json:
 def _asked(policy: Policy, values: Mapping[str, float | str | None], given: Json) -> Json:
     program = policy.program()
     pods = given.get("pods") or [pod_with("asked")]
-    one = world(
+    scenario = world(
         program,
         nodes=[roomy_node(name) for name in values],
         pods=pods,
         metrics={_METRIC: _numbers(values)},
         scheduler=_SCHEDULER,
     )
-    found = play(program, one)
+    result = play(program, scenario)
     first = pods[0]["metadata"]["name"]
-    explained = found.explanations[first]
+    explained = result.explanations[first]
     return {
         "raw": raw(explained, _RULE),
         "normalized": scores(explained, _RULE),
-        "rejected": sorted(explained.rejections),
-        "binding": found.node,
-        "node": found.node.get(first),
+        "rejected": sorted(explained.refusals),
+        "binding": result.node,
+        "node": result.node.get(first),
     }
 
 
@@ -74,9 +74,9 @@ def _without_asking(nodes: Sequence[str], given: Json) -> Json:
     program = Policy("network-traffic").program()
     pod = (given.get("pods") or [pod_with("asked")])[0]
     nodes_there = [roomy_node(name) for name in nodes]
-    one = world(program, nodes=nodes_there, pods=[pod], scheduler=_SCHEDULER)
-    node = play(program, one).node.get(pod["metadata"]["name"])
-    return {"binding_node": node} | ({} if node is None else {"queries": len(one.polls)})
+    scenario = world(program, nodes=nodes_there, pods=[pod], scheduler=_SCHEDULER)
+    node = play(program, scenario).node.get(pod["metadata"]["name"])
+    return {"binding_node": node} | ({} if node is None else {"queries": len(scenario.polls)})
 
 
 def _numbers(values: Mapping[str, float | str | None]) -> dict[str, float | str | None]:

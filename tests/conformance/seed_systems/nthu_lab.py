@@ -56,12 +56,12 @@ def _policy(mode: str | None) -> Policy:
 
 def _asked(mode: str | None, nodes: Sequence[Json]) -> Json:
     program = _policy(mode).program()
-    found = play(program, world(program, nodes=nodes, pods=[pod_with("asked", labels=_OF_A_GROUP)]))
-    explained = found.explanations["asked"]
+    result = play(program, world(program, nodes=nodes, pods=[pod_with("asked", labels=_OF_A_GROUP)]))
+    explained = result.explanations["asked"]
     judged = scores(explained, "memory")
     return {
         # By this score alone: kube-scheduler's own stand beside it in the policy.
-        "best": max(judged, key=lambda node: judged[node]) if judged else found.node.get("asked"),
+        "best": max(judged, key=lambda node: judged[node]) if judged else result.node.get("asked"),
         "raw": raw(explained, "memory"),
         "scores": judged,
     }

@@ -112,10 +112,10 @@ def _judged(policy: Policy, step: Json, others: Sequence[Json], own: Sequence[Js
             name,
             cpu="0",
             memory="0",
-            resources=_amounts(one["capacity"]),
-            **({"pods": one["capacity"][2]} if len(one["capacity"]) > 2 else {}),
+            resources=_amounts(node["capacity"]),
+            **({"pods": node["capacity"][2]} if len(node["capacity"]) > 2 else {}),
         )
-        for name, one in step["nodes"].items()
+        for name, node in step["nodes"].items()
     ]
     pods = [*others, *own, _pod("asked", step["demand"])]
     program = without_filters(policy.with_more(_SHOW_VALUE).program())
@@ -151,8 +151,8 @@ def _varies(mean: Sequence[float], covariance: Sequence[Sequence[float]]) -> flo
     product = " + ".join(f"{mean[i]} * {mean[j]} * {covariance[i][j]}" for i in places for j in places)
     square = " + ".join(f"{one} * {one}" for one in mean)
     asked = f"(sqrt(max({product}, 0)) else 0) / ({square}) else 0"
-    found = value_of(Policy("kube-default"), asked, nodes=[roomy_node()], pods=[pod_with("asked")])
-    (value,) = found["asked"].values()
+    values = value_of(Policy("kube-default"), asked, nodes=[roomy_node()], pods=[pod_with("asked")])
+    (value,) = values["asked"].values()
     return value
 
 

@@ -19,7 +19,7 @@ _SETS: Mapping[str, str] = {
     "plugin does not implement point": "    score: {enabled: [{name: NodePorts}]}\n",
     "unknown name": "    score: {enabled: [{name: Nope}]}\n",
 }
-_USUAL = {name: one.default_weight for name, one in BUILTINS.items() if one.default_weight}
+_USUAL = {name: builtin.default_weight for name, builtin in BUILTINS.items() if builtin.default_weight}
 
 
 def outcome(rule: str) -> str:
@@ -32,7 +32,7 @@ def outcome(rule: str) -> str:
     (text,) = done.policies.values()
     program = check_text(text, "web.policy").program
     assert program is not None, text
-    weights = {one.name: one.weight for one in program.rules.scores if one.weight}
+    weights = {score.name: score.weight for score in program.rules.scores if score.weight}
     left_out = [one.what for one in done.not_imported if one.where.startswith("profiles")]
     others = [what for what in left_out if "DynamicResources" not in what]
     if rule == "weight 0":

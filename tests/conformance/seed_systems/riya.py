@@ -84,7 +84,7 @@ def _of_the_gate(given: Json, expected: Json) -> Json:
         "condition_message": next(iter(words)) if len(words) == 1 else sorted(words),
         "phase": "Pending" if said and set(found.values()) == {"Unschedulable"} else "Running",
     }
-    if all(str(expected.get("reason")) in one for one in words):
+    if all(str(expected.get("reason")) in word for word in words):
         answer["reason"] = expected.get("reason")
     if "counts" in expected:
         answer["counts"] = _counts(policy, pods, given, expected["counts"])
@@ -138,8 +138,8 @@ _QOS_NUMBER = "if pod.qos == Guaranteed then 2 else (if pod.qos == Burstable the
 
 
 def _only(values: Mapping[str, int | float | None]) -> int | float | None:
-    (found,) = values.values()
-    return found
+    (value,) = values.values()
+    return value
 
 
 def _shared(pattern: str, words: Mapping[str, str]) -> str:
@@ -162,9 +162,9 @@ def _less(pairs: Sequence[Sequence[str]]) -> dict[str, bool]:
 def _placed(given: Json) -> Json:
     def bound(policy: Policy) -> Json:
         program = policy.program()
-        found = play(
+        result = play(
             program, world(program, nodes=given["nodes"], pods=_pods(given), scheduler=_scheduler(given))
         )
-        return {"bound_count": len(found.node), "pending_count": len(found.pending)}
+        return {"bound_count": len(result.node), "pending_count": len(result.pending)}
 
     return {"seed": bound(Policy("riya")), "true_gang": bound(Policy("gang-batch"))}

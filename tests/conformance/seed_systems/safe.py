@@ -82,8 +82,8 @@ def _judged(given: Json, expected: Json) -> Json:
 
     rejected_by_us = {
         node
-        for node, refusals in found.rejections.items()
-        if any(one.rule.endswith("_overload") for one in refusals)
+        for node, refusals in found.refusals.items()
+        if any(refusal.rule.endswith("_overload") for refusal in refusals)
     }
     per_node = {
         node["metadata"]["name"]: {
@@ -110,7 +110,7 @@ def _when(resource: str, key: str) -> str:
 
 def _values(policy: Policy, name: str, when: str, nodes: Sequence[Json], pod: Json) -> Mapping[str, Any]:
     """What one of the policy's names is worth on each node for which `when` holds."""
-    asked = value_of(
+    values = value_of(
         policy,
         name,
         when=when,
@@ -118,17 +118,17 @@ def _values(policy: Policy, name: str, when: str, nodes: Sequence[Json], pod: Js
         pods=[pod],
         scheduler=_SCHEDULER,
     )
-    return asked[pod["metadata"]["name"]]
+    return values[pod["metadata"]["name"]]
 
 
 def _probability(mean: float, deviation: float, limit: float) -> float | int | None:
-    found = value_of(
+    values = value_of(
         Policy("kube-default"),
         f"beta_cdf({limit}, {mean}, {deviation})",
         nodes=[roomy_node()],
         pods=[pod_with("asked")],
     )
-    (value,) = found["asked"].values()
+    (value,) = values["asked"].values()
     return value
 
 
@@ -170,9 +170,9 @@ def beside_congestion(given: Json) -> Json:
     )
     program = only.program()
     pod = given["pod"]
-    found = play(program, world(program, nodes=given["nodes"], pods=[pod], scheduler=_SCHEDULER))
-    explained = found.explanations[pod["metadata"]["name"]]
-    best = found.node.get(pod["metadata"]["name"])
+    result = play(program, world(program, nodes=given["nodes"], pods=[pod], scheduler=_SCHEDULER))
+    explained = result.explanations[pod["metadata"]["name"]]
+    best = result.node.get(pod["metadata"]["name"])
     return {
         **{key: raw(explained, rule) for key, rule in RULES.items() if rule in ours},
         # A score of ours has 100 steps where the extender's has 10.

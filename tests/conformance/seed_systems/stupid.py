@@ -24,15 +24,15 @@ def answer(case: Json) -> Json:
     nodes = given.get("nodes") or [roomy_node()]
     whole = any("/" in name for key in ("binding", "bindings") for name in expected.get(key, ()))
     there = world(program, nodes=nodes, pods=_pods(given), scheduler=_SCHEDULER)
-    found = play(program, there, whole_names=whole)
+    result = play(program, there, whole_names=whole)
     asked = expected.get("order_any_permutation_of")
-    same = asked is not None and sorted(found.decision_order) == sorted(asked)
+    same = asked is not None and sorted(result.decision_order) == sorted(asked)
     return {
-        "queue": found.decision_order,
+        "queue": result.decision_order,
         "log": _events(program, given),
-        "binding": found.node,
-        "bindings": found.node,
-        "order_any_permutation_of": asked if same else found.decision_order,
+        "binding": result.node,
+        "bindings": result.node,
+        "order_any_permutation_of": asked if same else result.decision_order,
     } | _each_for_itself(program, given, expected)
 
 
@@ -49,7 +49,7 @@ def _each_for_itself(program: Program, given: Json, expected: Json) -> Json:
     wanted = expected.get("recommended")
     if not isinstance(wanted, str):
         return {}
-    found = play(
+    result = play(
         program,
         world(program, nodes=[roomy_node()], pods=_pods(given), scheduler=_SCHEDULER),
         whole_names=True,
@@ -59,7 +59,7 @@ def _each_for_itself(program: Program, given: Json, expected: Json) -> Json:
         for pod in given["pods"]
         if pod["spec"].get("schedulerName") == _SCHEDULER and "nodeName" not in pod["spec"]
     }
-    return {"recommended": wanted if ours <= set(found.node) else f"bound {found.node}"}
+    return {"recommended": wanted if ours <= set(result.node) else f"bound {result.node}"}
 
 
 def _events(program: Program, given: Json) -> list[str]:

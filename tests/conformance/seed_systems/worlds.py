@@ -68,16 +68,18 @@ class Policy:
 @cache
 def _checked(name: str, params: tuple[tuple[str, str], ...], more: str) -> Program:
     text = (POLICIES / f"{name}.policy").read_text(encoding="utf-8")
-    (one,) = parse_sources(text + more, str(POLICIES / f"{name}.policy"))
-    return _program(one, [f"{key}={value}" for key, value in params])
+    (source,) = parse_sources(text + more, str(POLICIES / f"{name}.policy"))
+    return _program(source, [f"{key}={value}" for key, value in params])
 
 
-def _program(one: SourceSet, flags: Sequence[str]) -> Program:
-    bundle = check_source_set(one, flags)
-    (key,) = one.requested
+def _program(source_set: SourceSet, flags: Sequence[str]) -> Program:
+    bundle = check_source_set(source_set, flags)
+    (key,) = source_set.requested
     checked = bundle.sources[key]
     if checked.program is None:
-        errors = [found.message for found in checked.diagnostics if found.severity >= Severity.ERROR]
+        errors = [
+            diagnostic.message for diagnostic in checked.diagnostics if diagnostic.severity >= Severity.ERROR
+        ]
         raise Refused("; ".join(errors))
     unknown = [flag for flag in flags if flag.partition("=")[0] not in checked.program.parameters]
     if unknown:
@@ -87,8 +89,8 @@ def _program(one: SourceSet, flags: Sequence[str]) -> Program:
 
 def policy_of_text(text: str) -> Program:
     """Raises Refused."""
-    (one,) = parse_sources(text, "case.policy")
-    return _program(one, ())
+    (source,) = parse_sources(text, "case.policy")
+    return _program(source, ())
 
 
 def without_filters(program: Program) -> Program:
@@ -131,7 +133,7 @@ def world(
     """Everything is there at once; pending pods come in their order. Pods that name no scheduler, or `scheduler` (the seed's
     own name), are the policy's. A metric's None is no sample. `state` as in tests of policies."""
     seen = [
-        wire.decode_pod(_as_it_stands(short_forms.expand_pod(one, scheduler=program.name))) for one in pods
+        wire.decode_pod(_as_it_stands(short_forms.expand_pod(pod, scheduler=program.name))) for pod in pods
     ]
     ours = [_ours(one, program.name, scheduler) for one in seen]
     placed = [PodArrival(START_NS, one, _NOWHERE) for one in ours if one.node is not None]
@@ -145,7 +147,7 @@ def world(
     ]
     return Scenario(
         namespaces=(),
-        nodes=tuple(wire.decode_node(short_forms.expand_node(one)) for one in nodes),
+        nodes=tuple(wire.decode_node(short_forms.expand_node(node)) for node in nodes),
         cluster_events=(),
         pods=(*placed, *pending),
         polls=tuple(polls),
@@ -184,24 +186,24 @@ def _raw(values: Mapping[str, float | str | None]) -> RawSamples:
     return RawSamples({node: value for node, value in values.items() if value is not None}, START_NS)
 
 
-def _ours(seen: ObservedPod, policy: str, scheduler: str | None) -> ObservedPod:
-    mine = seen.pod.scheduler in (policy, scheduler)
-    return replace(seen, pod=replace(seen.pod, scheduler=policy)) if mine else seen
+def _ours(pod: ObservedPod, policy: str, scheduler: str | None) -> ObservedPod:
+    mine = pod.pod.scheduler in (policy, scheduler)
+    return replace(pod, pod=replace(pod.pod, scheduler=policy)) if mine else pod
 
 
-def _created(seen: ObservedPod, place: int) -> ObservedPod:
-    if seen.pod.created_ns:
-        return seen
-    return replace(seen, pod=replace(seen.pod, created_ns=START_NS + place))
+def _created(pod: ObservedPod, place: int) -> ObservedPod:
+    if pod.pod.created_ns:
+        return pod
+    return replace(pod, pod=replace(pod.pod, created_ns=START_NS + place))
 
 
 # ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def play(program: Program, one: Scenario, *, whole_names: bool = False) -> ScenarioResult:
+def play(program: Program, scenario: Scenario, *, whole_names: bool = False) -> ScenarioResult:
     """Every pending pod decided, and explained as of its decision. Names in the answer are without the namespace, unless
     they are to be whole."""
-    game = ScenarioRunner(program, one, {seen.pod.pod.full_name for seen in one.pods})
+    game = ScenarioRunner(program, scenario, {pod.pod.pod.full_name for pod in scenario.pods})
     for _ in game.rounds():
         pass
     found = game.result
@@ -212,7 +214,7 @@ def play(program: Program, one: Scenario, *, whole_names: bool = False) -> Scena
         decision_order=[_short(name) for name in found.decision_order],
         node={_short(name): node for name, node in found.node.items()},
         pending={_short(name): message for name, message in found.pending.items()},
-        explanations={_short(name): one for name, one in found.explanations.items()},
+        explanations={_short(name): explanation for name, explanation in found.explanations.items()},
     )
 
 
@@ -242,16 +244,16 @@ def value_of(
     program = without_filters(program)
     played = play(program, world(program, nodes=nodes, pods=pods, **more))
     return {
-        pod: {node: cell.raw for node, cell in found.scores.get(_PROBE, {}).items()}
-        for pod, found in played.explanations.items()
+        pod: {node: cell.raw for node, cell in explanation.scores.get(_PROBE, {}).items()}
+        for pod, explanation in played.explanations.items()
     }
 
 
-def scores(found: PlacementExplanation, rule: str) -> dict[str, int]:
+def scores(explanation: PlacementExplanation, rule: str) -> dict[str, int]:
     """A rule's scores by node."""
-    return {node: cell.score for node, cell in found.scores.get(rule, {}).items()}
+    return {node: cell.score for node, cell in explanation.scores.get(rule, {}).items()}
 
 
-def raw(found: PlacementExplanation, rule: str) -> dict[str, int | float | None]:
+def raw(explanation: PlacementExplanation, rule: str) -> dict[str, int | float | None]:
     """A rule's values by node, before normalizing."""
-    return {node: cell.raw for node, cell in found.scores.get(rule, {}).items()}
+    return {node: cell.raw for node, cell in explanation.scores.get(rule, {}).items()}

@@ -42,9 +42,9 @@ def _judged(given: Json, expected: Json) -> Json:
         for node, claim in claims.items()
     ]
     pods = [*holders, given["pod"]]
-    found = play(program, world(program, nodes=nodes, pods=pods, scheduler=_SCHEDULER))
+    result = play(program, world(program, nodes=nodes, pods=pods, scheduler=_SCHEDULER))
     name = given["pod"]["metadata"]["name"]
-    explained = scored = found.explanations[name]
+    explained = scored = result.explanations[name]
     if set(expected.get("raw", ())) - set(explained.feasible):  # scores of nodes that are no candidates
         program = without_filters(program)
         scored = play(program, world(program, nodes=nodes, pods=pods, scheduler=_SCHEDULER)).explanations[
