@@ -43,7 +43,7 @@ def test_a_kept_demo_answers_kubectl_until_it_is_interrupted() -> None:
     )
     try:
         assert process.stdout is not None
-        line = next(one for one in process.stdout if "export KUBECONFIG=" in one)
+        line = next(text for text in process.stdout if "export KUBECONFIG=" in text)
         path = Path(line.split("=", 1)[1].strip())
         pods = subprocess.run(
             (kubectl, "--kubeconfig", str(path), "get", "pods", "-n", "shop", "--no-headers"),

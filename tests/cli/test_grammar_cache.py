@@ -48,9 +48,9 @@ def test_a_broken_file_is_written_anew_and_nothing_is_said_of_it(tmp_path: Path,
     honest = lint(tmp_path)
     tables(tmp_path).write_bytes(broken)
 
-    said = lint(tmp_path)
+    output = lint(tmp_path)
 
-    assert said == honest
+    assert output == honest
     assert len(tables(tmp_path).read_bytes()) > len(broken) + 1000
 
 
@@ -59,9 +59,9 @@ def test_tables_that_break_off_are_written_anew(tmp_path: Path) -> None:
     whole = tables(tmp_path).read_bytes()
     tables(tmp_path).write_bytes(whole[: len(whole) // 2])
 
-    said = lint(tmp_path)
+    output = lint(tmp_path)
 
-    assert said == honest
+    assert output == honest
     # Not to the byte: sets are written in another order each time.
     assert len(tables(tmp_path).read_bytes()) > 0.9 * len(whole)
 
@@ -72,19 +72,19 @@ def test_where_nothing_can_be_kept_the_command_works_all_the_same(tmp_path: Path
     shut.mkdir()
     (shut / ".cache").write_text("not a folder")
 
-    said = lint(shut)
+    output = lint(shut)
 
-    assert said[0] == honest[0]
+    assert output[0] == honest[0]
 
 
 def test_a_folder_where_others_may_write_is_not_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = cache_folder()
+    folder = cache_folder()
     (tmp_path / "policysched").chmod(0o777)
 
-    assert found == tmp_path / "policysched"
+    assert folder == tmp_path / "policysched"
     assert cache_folder() is None
 
 

@@ -108,7 +108,7 @@ def test_json_fits_its_schema(tmp_path: Path) -> None:
     assert findings("import-config", answer) == []
     assert list(answer["policies"]) == ["spread", "pack"]
     assert answer["settings"] == {"leader_election": {"lease": "team/ours"}}
-    assert [one["where"] for one in answer["not_imported"]] == ["extenders[0].preemptVerb"]
+    assert [item["where"] for item in answer["not_imported"]] == ["extenders[0].preemptVerb"]
     assert [note["where"] for note in answer["notes"]] == ["parallelism", "extenders[0]"]
 
 
@@ -130,13 +130,13 @@ def test_what_cannot_be_read_is_one_line_and_exit_2(tmp_path: Path) -> None:
     bad, latin = write(tmp_path, bad_yaml=config("profiles: 3\n"), latin_yaml="")
     Path(latin).write_bytes(b"kind: \xe4\n")
 
-    found = [run("import-config", one) for one in (bad, latin, str(tmp_path / "none.yaml"))]
+    results = [run("import-config", file) for file in (bad, latin, str(tmp_path / "none.yaml"))]
 
-    assert [one.code for one in found] == [2, 2, 2]
-    assert found[0].err == f"policysched: {bad}:3:1: profiles: is 3, expected a list or null\n"
-    assert found[1].err == f"policysched: {latin}: not UTF-8 text (byte 6)\n"
-    assert found[2].err == f"policysched: {tmp_path / 'none.yaml'}: no such file\n"
-    assert all(one.out == "" for one in found)
+    assert [result.code for result in results] == [2, 2, 2]
+    assert results[0].err == f"policysched: {bad}:3:1: profiles: is 3, expected a list or null\n"
+    assert results[1].err == f"policysched: {latin}: not UTF-8 text (byte 6)\n"
+    assert results[2].err == f"policysched: {tmp_path / 'none.yaml'}: no such file\n"
+    assert all(result.out == "" for result in results)
 
 
 @pytest.mark.parametrize(

@@ -323,14 +323,14 @@ def test_a_watch_prints_rows_as_they_change(kubectl: Callable[..., str], cluster
 
 
 def test_a_dry_run_on_the_server_keeps_nothing(kubectl: Callable[..., str]) -> None:
-    said = kubectl("apply", "--dry-run=server", "-f", "-", stdin=WAITING_POD)
+    output = kubectl("apply", "--dry-run=server", "-f", "-", stdin=WAITING_POD)
 
-    assert said == "pod/waiting created (server dry run)\n"
+    assert output == "pod/waiting created (server dry run)\n"
     assert kubectl("get", "pods", "-o", "name") == ""
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("logs", "waiting"), "the sandbox does not serve pods/log"),
         (("get", "--raw", "/api/v1/secrets"), "the sandbox does not serve secrets.v1"),
@@ -341,11 +341,11 @@ def test_a_dry_run_on_the_server_keeps_nothing(kubectl: Callable[..., str]) -> N
     ],
 )
 def test_what_is_not_served_is_refused_by_name(
-    kubectl: Callable[..., str], cluster: Kubectl, words: tuple[str, ...], said: str
+    kubectl: Callable[..., str], cluster: Kubectl, words: tuple[str, ...], message: str
 ) -> None:
     kubectl("apply", "-f", "-", stdin=WAITING_POD)
 
     refused = cluster.run(*words, stdin=WAITING_POD)
 
     assert refused.returncode != 0
-    assert said in refused.stderr
+    assert message in refused.stderr

@@ -44,7 +44,7 @@ METRIC = 'metric rx: ratio {{ query = "q"{source}, unit = "1", join = node, ever
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("", "it names no source and the settings have several: one, two"),
         (", source = one", ""),
@@ -53,7 +53,7 @@ METRIC = 'metric rx: ratio {{ query = "q"{source}, unit = "1", join = node, ever
     ],
 )
 def test_with_the_settings_at_hand_a_metric_that_no_source_serves_is_named(
-    source: str, said: str, tmp_path: Path
+    source: str, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "settings.yaml").write_text(
         "policies: a/b\nsources: {one: {kind: prometheus, url: 'http://p:9090'}, two: {kind: metrics-api}}\n"
@@ -65,7 +65,7 @@ def test_with_the_settings_at_hand_a_metric_that_no_source_serves_is_named(
     given = run("lint", path, "--config", str(tmp_path / "settings.yaml"), "--output-format", "concise")
 
     assert (without.code, without.out) == (0, "")
-    assert (given.code, said in given.out, "PS902" in given.out) == (0, True, bool(said))
+    assert (given.code, message in given.out, "PS902" in given.out) == (0, True, bool(message))
 
 
 def test_with_the_settings_at_hand_an_extender_that_they_lack_is_an_error_at_its_place(
@@ -228,8 +228,8 @@ def test_a_comment_silences_a_warning_and_says_why(tmp_path: Path, comment: str,
     )
 
     for path in (behind, above):
-        found = json.loads(run("lint", path, "--output-format", "json").out)["diagnostics"]
-        assert sorted(entry["code"] for entry in found) == sorted(codes)
+        diagnostics = json.loads(run("lint", path, "--output-format", "json").out)["diagnostics"]
+        assert sorted(entry["code"] for entry in diagnostics) == sorted(codes)
 
 
 def test_a_comment_cannot_silence_an_error(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_comment_cannot_silence_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["lint", "nowhere.policy"], "policysched: nowhere.policy: no such file"),
         (["lint", "--frmat", "x"], "policysched lint: No such option '--frmat'"),
@@ -253,30 +253,30 @@ def test_a_comment_cannot_silence_an_error(tmp_path: Path) -> None:
         (["lintt"], "policysched: No such command 'lintt'. Did you mean 'lint'?"),
     ],
 )
-def test_what_cannot_run_is_said_in_one_line_with_exit_2(args: list[str], said: str) -> None:
+def test_what_cannot_run_is_said_in_one_line_with_exit_2(args: list[str], message: str) -> None:
     done = run(*args)
 
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(said)
+    assert done.err.startswith(message)
     assert done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("a_yaml", "a: [1\nb: 2\n", "a.yaml:2:2: not YAML"),
         ("b_yaml", "kind: Service\n", "contains no ConfigMap with a key that ends in .policy"),
     ],
 )
 def test_a_file_that_holds_no_policy_is_said_in_one_line(
-    tmp_path: Path, name: str, text: str, said: str
+    tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     (path,) = write(tmp_path, **{name: text})
 
     done = run("lint", path)
 
     assert done.code == 2
-    assert said in done.err
+    assert message in done.err
     assert done.err.count("\n") == 1
 
 
@@ -458,9 +458,9 @@ def test_what_kube_default_does_not_cover_is_said_beside_the_findings(tmp_path: 
     path = tmp_path / "own.policy"
     path.write_text("policy own version 1\n\ninclude kube_default\n")
 
-    said = run("lint", str(path)).err
+    output = run("lint", str(path)).err
 
-    assert [line.strip() for line in said.splitlines()[-len(UNSUPPORTED_FEATURES) :]] == [
+    assert [line.strip() for line in output.splitlines()[-len(UNSUPPORTED_FEATURES) :]] == [
         feature.description for feature in UNSUPPORTED_FEATURES
     ]
 
@@ -469,13 +469,13 @@ def test_a_policy_with_one_built_in_is_told_what_of_that_is_left_out(tmp_path: P
     path = tmp_path / "own.policy"
     path.write_text("policy own version 1\n\nfilter dynamic_resources\n")
 
-    said = run("lint", str(path)).err
+    output = run("lint", str(path)).err
 
-    told = [line.strip() for line in said.splitlines() if line.startswith("  ")]
-    assert told == [
+    missing = [line.strip() for line in output.splitlines() if line.startswith("  ")]
+    assert missing == [
         feature.description for feature in UNSUPPORTED_FEATURES if feature.plugin == "DynamicResources"
     ]
-    assert 0 < len(told) < len(UNSUPPORTED_FEATURES)
+    assert 0 < len(missing) < len(UNSUPPORTED_FEATURES)
 
 
 def test_a_policy_whose_built_ins_are_whole_is_told_nothing(tmp_path: Path) -> None:
@@ -492,10 +492,10 @@ def test_a_policy_that_kubectl_put_under_binary_data_is_no_clean_configmap(tmp_p
         "data:\n  a.policy: |\n    policy a version 1\n    include kube_default\nbinaryData:\n  b.policy: /A==\n"
     )
 
-    told = run("lint", str(path))
+    result = run("lint", str(path))
 
-    assert told.code == 2
-    assert told.err == (
+    assert result.code == 2
+    assert result.err == (
         f"policysched: {path}:8:3: key b.policy of ConfigMap policies is under binaryData, "
         "where kubectl puts files that are not UTF-8\n"
     )
@@ -506,6 +506,6 @@ def test_a_file_of_windows_is_clean_in_the_configmap_that_kubectl_made_of_it(tmp
     text = "\ufeffpolicy win version 1\r\ninclude kube_default\r\n"
     path.write_text(json.dumps({"kind": "ConfigMap", "data": {"win.policy": text}}))
 
-    told = run("lint", str(path), "--fail-level", "warning")
+    result = run("lint", str(path), "--fail-level", "warning")
 
-    assert (told.code, "error" in told.out) == (0, False)
+    assert (result.code, "error" in result.out) == (0, False)

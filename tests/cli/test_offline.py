@@ -122,14 +122,14 @@ def test_explain_says_what_preemption_could_do(files: Path) -> None:
 
     urgent = answer(run(files, "explain", "urgent", "--output-format", "json"), "explain")
     humble = answer(run(files, "explain", "humble", "--output-format", "json"), "explain")
-    said = run(files, "explain", "humble").stdout
+    output = run(files, "explain", "humble").stdout
 
     assert urgent["message"] == "0/2 nodes are available: 2 Insufficient cpu."
     assert "would be nominated to b, evicting default/low" in urgent["notes"]
     assert humble["message"].endswith(
         "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
     )
-    assert humble["message"] in said.replace("\n", " ")
+    assert humble["message"] in output.replace("\n", " ")
 
 
 def test_explain_for_people_shows_every_part(files: Path) -> None:
@@ -189,14 +189,14 @@ def test_simulate_says_who_would_be_evicted_and_for_what_room(files: Path) -> No
     (files / "cluster.yaml").write_text(yaml.safe_dump_all(cluster))
 
     record = answer(run(files, "simulate", "--output-format", "json"), "simulate")
-    said = run(files, "simulate").stdout
+    output = run(files, "simulate").stdout
 
     assert [(placement["pod"], placement["node"]) for placement in record["placements"]] == [
         ("default/urgent", "b")
     ]
     assert record["preempted"] == ["default/web"]
     assert record["pending"] == []
-    assert "preempted: default/web" in said
+    assert "preempted: default/web" in output
 
 
 def test_each_placement_takes_from_the_next(files: Path) -> None:
@@ -354,15 +354,15 @@ def test_a_parameter_is_set_for_a_question_on_the_command_line(files: Path) -> N
         "policy test version 1\nparam most: int = 10 range 0..10\ninclude kube_default\n"
         "filter crowded require node.pods < most\npreemption never\n"
     )
-    asked = ["explain", "web", "--policy", str(policy), "--cluster", str(files / "cluster.yaml")]
+    args = ["explain", "web", "--policy", str(policy), "--cluster", str(files / "cluster.yaml")]
 
-    found = json.loads(
-        CliRunner().invoke(main, [*asked, "--param", "most=0", "--output-format", "json"]).stdout
+    explained = json.loads(
+        CliRunner().invoke(main, [*args, "--param", "most=0", "--output-format", "json"]).stdout
     )
-    refused = CliRunner().invoke(main, [*asked, "--param", "most=11"])
+    refused = CliRunner().invoke(main, [*args, "--param", "most=11"])
 
-    jsonschema.validate(found, schema("explain"))
-    assert found["policy"]["params"] == {"most": "0"} and found["selected"] is None
+    jsonschema.validate(explained, schema("explain"))
+    assert explained["policy"]["params"] == {"most": "0"} and explained["selected"] is None
     assert refused.exit_code == 2 and "PS260" in refused.stderr
 
 
@@ -438,12 +438,15 @@ def test_values_of_states_come_from_a_file_as_one_writes_them_or_as_they_are_kep
     without = answer(run(files, "explain", "web", "--output-format", "json"), "explain")
     simulated = answer(run(files, "simulate", *option), "simulate")
 
-    assert {node: one["raw"] for node, one in explained["scores"]["learnt"].items()} == {
+    assert {node: score["raw"] for node, score in explained["scores"]["learnt"].items()} == {
         "busy": 0.4,
         "quiet": 1,
     }
-    assert [one["rule"] for one in explained["rejected"]["full"]] == ["node_resources_fit", "trusted"]
-    assert {one["raw"] for one in without["scores"]["learnt"].values()} == {1.0}
+    assert [rejection["rule"] for rejection in explained["rejected"]["full"]] == [
+        "node_resources_fit",
+        "trusted",
+    ]
+    assert {score["raw"] for score in without["scores"]["learnt"].values()} == {1.0}
     assert (
         "states have their start values: reward 1, broken 0 (no --state file was given)" in without["notes"]
     )
@@ -462,11 +465,11 @@ def test_what_containers_in_a_cluster_file_did_moves_no_value_of_a_question(file
     (files / "more.yaml").write_text(yaml.safe_dump(crashed))
     (files / "state.yaml").write_text("reward: {web: {quiet: 0.9, busy: 0.6}}")
 
-    found = run(
+    result = run(
         files, "simulate", "--cluster", str(files / "more.yaml"), "--state", str(files / "state.yaml")
     )
 
-    assert "default/web  quiet" in found.stdout
+    assert "default/web  quiet" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -489,10 +492,10 @@ def test_a_file_of_states_that_cannot_be_used_is_one_line_and_exit_2(
     (files / "test.policy").write_text(STATED)
     (files / "state.yaml").write_text(text)
 
-    found = run(files, "explain", "web", "--state", str(files / "state.yaml"))
+    result = run(files, "explain", "web", "--state", str(files / "state.yaml"))
 
-    assert found.exit_code == 2
-    assert words in found.stderr.splitlines()[-1]
+    assert result.exit_code == 2
+    assert words in result.stderr.splitlines()[-1]
 
 
 def test_custom_resources_in_the_cluster_files_are_read_by_their_kind(files: Path) -> None:
@@ -509,11 +512,11 @@ def test_custom_resources_in_the_cluster_files_are_read_by_their_kind(files: Pat
         "status": {"cardList": [{"health": "Healthy"}]},
     }
     (files / "scv.json").write_text(json.dumps(scv))
-    asked = ["--policy", str(policy), "--cluster", str(files / "cluster.yaml"), "--output-format", "json"]
-    asked += ["--cluster", str(files / "scv.json")]
+    args = ["--policy", str(policy), "--cluster", str(files / "cluster.yaml"), "--output-format", "json"]
+    args += ["--cluster", str(files / "scv.json")]
 
-    found = json.loads(CliRunner().invoke(main, ["explain", "web", *asked]).stdout)
-    placed = json.loads(CliRunner().invoke(main, ["simulate", *asked]).stdout)
+    explained = json.loads(CliRunner().invoke(main, ["explain", "web", *args]).stdout)
+    placed = json.loads(CliRunner().invoke(main, ["simulate", *args]).stdout)
 
-    assert found["feasible"] == ["busy"]
+    assert explained["feasible"] == ["busy"]
     assert {placement["node"] for placement in placed["placements"]} == {"busy"}

@@ -84,7 +84,7 @@ def test_an_expectation_that_is_met_passes(folder: Path, expect: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expect", "said"),
+    ("expect", "message"),
     [
         ("node: {p: busy}", "web/p: expected busy, it went to calm"),
         ("node: {p: null}", "web/p: expected no node, it went to calm"),
@@ -103,12 +103,12 @@ def test_an_expectation_that_is_met_passes(folder: Path, expect: str) -> None:
     ],
 )
 def test_an_expectation_that_is_not_met_fails_with_what_was_found(
-    folder: Path, expect: str, said: str
+    folder: Path, expect: str, message: str
 ) -> None:
     result = play_tests(folder, one_test(WEB, expect))
 
     assert result.code == 1
-    assert said in result.out
+    assert message in result.out
     assert "some_test.yaml:8:" in result.out, "the place of the expectation"
 
 
@@ -447,7 +447,7 @@ def test_a_pod_that_is_evicted_for_another_is_named(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expect", "said"),
+    ("expect", "message"),
     [
         ("rejected: {p: {busy: link_col}}", "unknown filter `link_col`"),
         ("rejected: {p: {busy: {quiet: x}}}", "unknown filter `quiet`"),
@@ -460,12 +460,12 @@ def test_a_pod_that_is_evicted_for_another_is_named(folder: Path) -> None:
     ],
 )
 def test_a_name_that_is_not_there_is_an_error_at_its_place_and_nothing_is_played(
-    folder: Path, expect: str, said: str
+    folder: Path, expect: str, message: str
 ) -> None:
     result = play_tests(folder, one_test("{name: p}", "node: {p: calm}") + one_test("{name: p}", expect))
 
     assert result.code == 2
-    assert f"error[PS702] {said}" in result.out
+    assert f"error[PS702] {message}" in result.out
     assert "some_test.yaml:9:" in result.out
     assert "passed" in result.out and "ok " not in result.out
 
@@ -482,7 +482,7 @@ def test_without_looking_names_up_a_renamed_rule_would_not_be_told_from_a_failur
 
 
 @pytest.mark.parametrize(
-    ("tests", "said", "line"),
+    ("tests", "message", "line"),
     [
         (
             "- {name: a, pods: [{name: p, cpus: 3}], expect: {order: [p, p]}}\n",
@@ -512,12 +512,12 @@ def test_without_looking_names_up_a_renamed_rule_would_not_be_told_from_a_failur
     ],
 )
 def test_a_file_that_cannot_be_used_is_said_with_line_and_column(
-    folder: Path, tests: str, said: str, line: int
+    folder: Path, tests: str, message: str, line: int
 ) -> None:
     result = play_tests(folder, tests)
 
     assert result.code == 2
-    assert said in result.out
+    assert message in result.out
     assert f"some_test.yaml:{line}:" in result.out
 
 

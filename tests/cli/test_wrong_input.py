@@ -64,8 +64,8 @@ FILES = {
     TOO_LONG: "",
 }
 TAKEN = {
-    (one, "deployment.yaml")
-    for one in ("sandbox --nodes", "simulate --cluster", "simulate --state", "explain")
+    (command, "deployment.yaml")
+    for command in ("sandbox --nodes", "simulate --cluster", "simulate --state", "explain")
 }
 """Clusters take any object of Kubernetes, and states of other names are but a note."""
 
@@ -92,8 +92,8 @@ def test_a_file_that_is_of_no_use_is_told_in_a_line(command: str, file: str) -> 
     done = run(*[file if word == "FILE" else word for word in COMMANDS[command]], env={"KUBECONFIG": None})
 
     assert (done.code, done.out) == (2, "")
-    said = done.err.splitlines()
-    assert said and all(line.startswith("policysched") for line in said), done.err
+    lines = done.err.splitlines()
+    assert lines and all(line.startswith("policysched") for line in lines), done.err
     assert file[:12] in done.err and FILES[file] in done.err
 
 

@@ -129,7 +129,7 @@ def replay(case: Json) -> Iterator[Decision]:
     for sent, expected in _paired(case["pending"], case["expected"]):
         manifest = as_stored(sent, classes)
         pod = core_objects.decode_pod(manifest).pod
-        reserved = [one for one in nominated if one[0].priority >= pod.priority]
+        reserved = [nomination for nomination in nominated if nomination[0].priority >= pod.priority]
         yield Decision(
             str(case.get("name", "(a case without a name)")),
             manifest,
@@ -162,11 +162,11 @@ def replay(case: Json) -> Iterator[Decision]:
 def _paired(pending: Sequence[Json], expected: Sequence[Json]) -> list[tuple[Json, Json]]:
     """In the order in which the pods were created, whatever the order of what was recorded of them."""
     names = [pod["metadata"]["name"] for pod in pending]
-    told = [one["pod"] for one in expected]
-    if names == told:
+    decided = [decision["pod"] for decision in expected]
+    if names == decided:
         return list(zip(pending, expected, strict=True))
-    assert sorted(names) == sorted(set(told)), f"{names} wait, and {told} are told of"
-    by_name = dict(zip(told, expected, strict=True))
+    assert sorted(names) == sorted(set(decided)), f"{names} wait, and {decided} are told of"
+    by_name = dict(zip(decided, expected, strict=True))
     return [(pod, by_name[name]) for name, pod in zip(names, pending, strict=True)]
 
 

@@ -93,11 +93,11 @@ class Compared:
 
 
 def compare(cases: Iterable[Mapping[str, Any]], program: Program) -> Compared:
-    found = Compared()
+    comparison = Compared()
     for case in cases:
-        found.cases += 1
-        _compare_case(case, program, found)
-    return found
+        comparison.cases += 1
+        _compare_case(case, program, comparison)
+    return comparison
 
 
 def _compare_case(case: Mapping[str, Any], program: Program, comparison: Compared) -> None:
@@ -121,13 +121,15 @@ def _compare_decision(decision: Decision, program: Program, comparison: Compared
     if decision.expected.get("waits") and not decision.expected.keys() - {"pod", "waits", "nodeName"}:
         comparison.waiting += 1
         return
-    said: dict[Aspect, list[str]] = {}
+    sentences_by_aspect: dict[Aspect, list[str]] = {}
     for aspect, sentences in differences(decision, program, comparison):
-        said.setdefault(aspect, []).extend(sentences)
-    comparison.asked.update(said.keys())
-    comparison.agree.update(aspect for aspect, sentences in said.items() if not sentences)
-    comparison.agreeing += not any(sentences for aspect, sentences in said.items() if aspect != WORDING)
-    for aspect, sentences in said.items():
+        sentences_by_aspect.setdefault(aspect, []).extend(sentences)
+    comparison.asked.update(sentences_by_aspect.keys())
+    comparison.agree.update(aspect for aspect, sentences in sentences_by_aspect.items() if not sentences)
+    comparison.agreeing += not any(
+        sentences for aspect, sentences in sentences_by_aspect.items() if aspect != WORDING
+    )
+    for aspect, sentences in sentences_by_aspect.items():
         comparison.disagreements += [Disagreement(decision.name, aspect, sentence) for sentence in sentences]
 
 
@@ -140,25 +142,25 @@ def differences(
     decision: Decision, program: Program, comparison: Compared
 ) -> Iterator[tuple[Aspect, list[str]]]:
     """Each aspect that the recording tells, with the sentences about how it differs."""
-    said = explanations(decision, program)
-    for who, ours in said.items():
-        for aspect, sentences in _of_explanation(decision, ours, program):
-            yield aspect, [f"{who}: {sentence}" for sentence in sentences]
-    expected, refusal = decision.expected, said["plan"].pod_refusal
+    by_evaluation = explanations(decision, program)
+    for evaluation, explanation in by_evaluation.items():
+        for aspect, sentences in _of_explanation(decision, explanation, program):
+            yield aspect, [f"{evaluation}: {sentence}" for sentence in sentences]
+    expected, refusal = decision.expected, by_evaluation["plan"].pod_refusal
     if "claims" in expected:
         yield "devices", compare_devices(decision)
-    if said["plan"].pod_rejected_by is not None and "message" in expected:
+    if by_evaluation["plan"].pod_refused_by is not None and "message" in expected:
         assert refusal is not None, f"{decision.name} is refused without words"
         nodes = len(decision.cache.nodes)
-        message = pod_rejected_message(
-            nodes, refusal, message_after_rejection(program, nodes, said["plan"].pod_rejected_by)
+        message = pod_refused_message(
+            nodes, refusal, message_after_rejection(program, nodes, by_evaluation["plan"].pod_refused_by)
         )
         yield "victims", [f"{expected['victims']}, nobody here"] if expected.get("victims") else []
         yield "message", _unequal(message, expected["message"])
     elif refusal is not None and "message" in expected:
         yield "message", [f"`{refusal}`, recorded `{expected['message']}`"]
     elif refusal is None and (expected.get("victims") or "message" in expected):
-        room = compare_room(decision, program, refused_counts(said["plan"]))
+        room = compare_room(decision, program, refused_counts(by_evaluation["plan"]))
         comparison.preempting += bool(expected.get("victims"))
         comparison.diced += room.diced
         yield "victims", room.victims
@@ -222,13 +224,13 @@ def _of_place(explanation: PlacementExplanation, expected: Mapping[str, Any]) ->
     return [f"{explanation.selected}, which does not tie with {node}, as recorded"]
 
 
-def _unequal(ours: object, theirs: object) -> list[str]:
-    if not (isinstance(ours, dict) and isinstance(theirs, dict)):
-        return [] if ours == theirs else [f"{ours}, recorded {theirs}"]
+def _unequal(actual: object, recorded: object) -> list[str]:
+    if not (isinstance(actual, dict) and isinstance(recorded, dict)):
+        return [] if actual == recorded else [f"{actual}, recorded {recorded}"]
     return [
-        f"{key}: {ours.get(key)}, recorded {theirs.get(key)}"
-        for key in sorted(ours.keys() | theirs.keys())
-        if ours.get(key) != theirs.get(key)
+        f"{key}: {actual.get(key)}, recorded {recorded.get(key)}"
+        for key in sorted(actual.keys() | recorded.keys())
+        if actual.get(key) != recorded.get(key)
     ]
 
 
@@ -281,7 +283,7 @@ def report(title: str, comparison: Compared, *, verbose: bool) -> str:
     if comparison.diced:
         lines.append(f"  ({comparison.diced} with victims drawn among equals, otherwise than here)")
     shown = comparison.disagreements if verbose else comparison.disagreements[:SHOWN]
-    lines += [f"    {one}" for one in shown]
+    lines += [f"    {difference}" for difference in shown]
     if len(shown) < len(comparison.disagreements):
         lines.append(f"    and {len(comparison.disagreements) - len(shown)} more: --verbose")
     return "\n".join(lines)

@@ -30,7 +30,7 @@ def _of_plan(decision: Decision, program: Program) -> PlacementExplanation:
     plain = evaluator.explain(compiled, decision.pod, now_ns=0, facts=FACTS, samples={})
     if plain.pod_rejection is not None:
         return plain
-    found = evaluator.evaluate_nodes(
+    evaluated = evaluator.evaluate_nodes(
         compiled,
         decision.pod,
         decision.cache.nodes,
@@ -39,16 +39,16 @@ def _of_plan(decision: Decision, program: Program) -> PlacementExplanation:
         samples={},
         nominated_pods=decision.reserved,
     )
-    rejected = {node: (refusal,) for node, refusal in found.rejections.items()}
-    if found.totals.keys() == set(plain.feasible):
-        return replace(plain, rejections=rejected)
+    rejected = {node: (refusal,) for node, refusal in evaluated.refusals.items()}
+    if evaluated.totals.keys() == set(plain.feasible):
+        return replace(plain, refusals=rejected)
     return PlacementExplanation(
-        pod_rejection=None,
-        feasible=tuple(found.totals),
-        rejections=rejected,
+        pod_refusal=None,
+        feasible=tuple(evaluated.totals),
+        refusals=rejected,
         scores={},
-        totals=found.totals,
-        selected=max(found.totals, key=lambda node: found.totals[node], default=None),
+        totals=evaluated.totals,
+        selected=max(evaluated.totals, key=lambda node: evaluated.totals[node], default=None),
     )
 
 
@@ -57,13 +57,13 @@ def _of_oracle(decision: Decision, program: Program, by_plan: PlacementExplanati
     plain = evaluate(program, pod, cache, now_ns=0, facts=FACTS)
     taken = set()
     for node in {node for _, node in decision.reserved}:
-        there = [one for one, at in decision.reserved if at == node]
-        for one in there:
-            cache.put_pod(placed(one, node))
+        reserved_pods = [reserved_pod for reserved_pod, at in decision.reserved if at == node]
+        for reserved_pod in reserved_pods:
+            cache.put_pod(placed(reserved_pod, node))
         if node not in evaluate(program, pod, cache, now_ns=0, facts=FACTS).feasible:
             taken.add(node)
-        for one in there:
-            cache.drop_pod(one.uid)
-            cache.put_pod(replace(pending(one), nominated_node=NodeName(node)))
+        for reserved_pod in reserved_pods:
+            cache.drop_pod(reserved_pod.uid)
+            cache.put_pod(replace(pending(reserved_pod), nominated_node=NodeName(node)))
     feasible = tuple(node for node in plain.feasible if node not in taken)
     return plain if feasible == plain.feasible else replace(by_plan, feasible=feasible)

@@ -47,36 +47,38 @@ def compare_room(decision: Decision, program: Program, refused: Mapping[str, int
     expected = decision.expected
     victims = sorted(expected.get("victims") or ())
     never = decision.pod.preemption_policy == "Never"
-    found = making_room(decision, program)
+    outcome = making_room(decision, program)
     if not victims:
-        words = PREEMPTION_NEVER if never else unavailable_message(len(decision.cache.nodes), found.reasons)
+        words = PREEMPTION_NEVER if never else unavailable_message(len(decision.cache.nodes), outcome.reasons)
         claims = claim_message(decision.pod, AvailableDevices(decision.cache.devices))
         message = unavailable_message(
             len(decision.cache.nodes), refused, preemption_message(program, words, claims)
         )
         recorded = expected["message"]
-        evicts = found.candidates and not never
+        evicts = outcome.candidates and not never
         return Room(
-            victims=[f"would go from {found.candidates[0].node}, recorded to evict nobody"] if evicts else [],
+            victims=[f"would go from {outcome.candidates[0].node}, recorded to evict nobody"]
+            if evicts
+            else [],
             message=[] if message == recorded else [f"`{message}`, recorded `{recorded}`"],
         )
-    if never or not found.candidates:
+    if never or not outcome.candidates:
         return Room([f"nobody, recorded {victims}"])
     node = NodeName(expected["nodeName"] or expected["nominatedNodeName"])
-    if agrees(found.candidates, node, victims):
+    if agrees(outcome.candidates, node, victims):
         return Room()
-    for ours in orders_of(decision, program, node):
+    for in_order in orders_of(decision, program, node):
         others = [
             max(orders_of(decision, program, candidate.node), key=lambda other: other.disruption[:4])
-            if candidate.disruption[:4] < ours.disruption[:4]
+            if candidate.disruption[:4] < in_order.disruption[:4]
             else candidate
-            for candidate in found.candidates
+            for candidate in outcome.candidates
             if candidate.node != node
         ]
-        if agrees([*others, ours], node, victims):
+        if agrees([*others, in_order], node, victims):
             return Room(diced=True)
-    said = {str(candidate.node): _names(candidate) for candidate in found.candidates}
-    return Room([f"{said}, recorded {victims} on {node}"])
+    candidates = {str(candidate.node): _names(candidate) for candidate in outcome.candidates}
+    return Room([f"{candidates}, recorded {victims} on {node}"])
 
 
 def agrees(candidates: Collection[Candidate], node: NodeName, victims: list[str]) -> bool:
@@ -93,14 +95,14 @@ def orders_of(decision: Decision, program: Program, node: NodeName) -> Iterator[
     when each was taken up."""
     there = decision.cache.ledger.usage(node).pods.values()
     pods = sorted(
-        (one for one in there if one.priority < decision.pod.priority), key=lambda one: one.priority
+        (pod for pod in there if pod.priority < decision.pod.priority), key=lambda one: one.priority
     )
     if all(decision.cache.pods[pod.uid].started_ns is not None for pod in pods):
         yield from making_room(decision, program, only=node).candidates
         return
-    groups = [list(group) for _, group in groupby(pods, key=lambda one: one.priority)]
+    groups = [list(group) for _, group in groupby(pods, key=lambda pod: pod.priority)]
     for order in islice(product(*map(permutations, groups)), ORDERS_MAX):
-        ranks = {one.uid: rank for group in order for rank, one in enumerate(group)}
+        ranks = {pod.uid: rank for group in order for rank, pod in enumerate(group)}
         yield from making_room(decision, program, only=node, started=ranks).candidates
 
 

@@ -158,16 +158,16 @@ def _decide(control_plane: ControlPlane, scheduler: Process, pod: Json, bound: l
     api.post(_pods(pod), pod)
 
     def outcome() -> Json | None:
-        seen = api.get(path)
-        if seen["spec"].get("nodeName"):
-            return seen
+        pod = api.get(path)
+        if pod["spec"].get("nodeName"):
+            return pod
         # A pod for which others are being evicted is decided once it is bound.
-        return seen if _refusal(seen) and not seen["status"].get("nominatedNodeName") else None
+        return pod if _refusal(pod) and not pod["status"].get("nominatedNodeName") else None
 
-    seen = wait_for(outcome, f"a decision on {pod['metadata']['name']}")
-    refusal = _refusal(seen) or {}
-    node = seen["spec"].get("nodeName")
-    key = f"{seen['metadata']['namespace']}/{seen['metadata']['name']}"
+    decided = wait_for(outcome, f"a decision on {pod['metadata']['name']}")
+    refusal = _refusal(decided) or {}
+    node = decided["spec"].get("nodeName")
+    key = f"{decided['metadata']['namespace']}/{decided['metadata']['name']}"
     return Decision(
         node=node,
         message=None if node else refusal.get("message"),
@@ -180,8 +180,8 @@ def _decide(control_plane: ControlPlane, scheduler: Process, pod: Json, bound: l
 def _refusal(pod: Json) -> Json | None:
     for condition in pod["status"].get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            found: Json = condition
-            return found
+            refusal: Json = condition
+            return refusal
     return None
 
 

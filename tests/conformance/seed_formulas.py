@@ -16,8 +16,8 @@ _DECIMAL = re.compile(r"[+-]?[0-9]+\Z")
 
 def parse_int(text: str | None) -> int | None:
     """Go's `strconv.ParseInt(text, 10, 64)`; None where it is an error."""
-    found = None if text is None or not _DECIMAL.match(text) else int(text)
-    return found if found is not None and -INT64_MAX - 1 <= found <= INT64_MAX else None
+    number = None if text is None or not _DECIMAL.match(text) else int(text)
+    return number if number is not None and -INT64_MAX - 1 <= number <= INT64_MAX else None
 
 
 # ── riya ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -39,13 +39,13 @@ def _priority(text: str | None) -> int:
 
 def _qos(pod: Json) -> int:
     every = [*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())]
-    given = [one.get("resources", {}) for one in every]
+    given = [container.get("resources", {}) for container in every]
     amounts = [
         {
-            kind: {name: one.get(kind, {}).get(name) for name in ("cpu", "memory")}
+            kind: {name: resources.get(kind, {}).get(name) for name in ("cpu", "memory")}
             for kind in ("requests", "limits")
         }
-        for one in given
+        for resources in given
     ]
     if all(value is None for amount in amounts for kind in amount.values() for value in kind.values()):
         return 0
@@ -59,23 +59,23 @@ def _qos(pod: Json) -> int:
 
 def riya_gate(pods: Sequence[Json]) -> dict[str, str]:
     """Recommended: those that have finished or are being deleted do not count."""
-    found = {}
+    verdicts = {}
     for pod in pods:
         if not _waits(pod):
             continue
         labels = pod["metadata"].get("labels", {})
         group, minimum = labels.get("podGroup", ""), parse_int(labels.get("minAvailable"))
         there = [
-            one
-            for one in pods
-            if one["metadata"].get("labels", {}).get("podGroup") == group
-            and one["metadata"]["namespace"] == pod["metadata"]["namespace"]
-            and one.get("status", {}).get("phase") not in ("Succeeded", "Failed")
-            and "deletionTimestamp" not in one["metadata"]
+            other
+            for other in pods
+            if other["metadata"].get("labels", {}).get("podGroup") == group
+            and other["metadata"]["namespace"] == pod["metadata"]["namespace"]
+            and other.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+            and "deletionTimestamp" not in other["metadata"]
         ]
         gated = group != "" and minimum is not None and minimum > 1 and len(there) < minimum
-        found[pod["metadata"]["name"]] = "Unschedulable" if gated else "Success"
-    return found
+        verdicts[pod["metadata"]["name"]] = "Unschedulable" if gated else "Success"
+    return verdicts
 
 
 def _waits(pod: Json) -> bool:
@@ -234,9 +234,9 @@ def _placed_value(
             away = [
                 (mean - prime) / mean if prime < mean else (prime - mean) / (1 - mean) for prime in primes
             ]
-            return 1 - math.sqrt(sum(one * one for one in away) / len(away))
+            return 1 - math.sqrt(sum(distance * distance for distance in away) / len(away))
         case _:
-            clamped = [[min(max(one, 0.0), 1.0) for one in share] for share in shares]
+            clamped = [[min(max(value, 0.0), 1.0) for value in share] for share in shares]
             return abs(_varies(clamped) - _varies(_in_shares([*before, demand], nodes)))
 
 
@@ -267,25 +267,25 @@ def _varies(vectors: Sequence[Sequence[float]]) -> float:
         for i in range(size)
         for j in range(size)
     )
-    square = sum(one * one for one in mean)
+    square = sum(coordinate * coordinate for coordinate in mean)
     return math.sqrt(max(product, 0)) / square if square else 0.0
 
 
 def _ranked(values: Mapping[str, float | None]) -> dict[str, int | None]:
     """None where the value is too near half a point to tell."""
     known = [value for value in values.values() if value is not None]
-    found: dict[str, int | None] = {}
+    ranks: dict[str, int | None] = {}
     for name, value in values.items():
         if value is None:
-            found[name] = 0
+            ranks[name] = 0
             continue
         span = max(known) - min(known)
         if span < 2e-6:
-            found[name] = 10 if span == 0 else None
+            ranks[name] = 10 if span == 0 else None
             continue
         exact = 1 + 9 * (max(known) - value) / span
-        found[name] = math.floor(exact + 0.5) if abs(exact - math.floor(exact) - 0.5) > 20e-6 / span else None
-    return found
+        ranks[name] = math.floor(exact + 0.5) if abs(exact - math.floor(exact) - 0.5) > 20e-6 / span else None
+    return ranks
 
 
 # ── Yoda ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -295,36 +295,36 @@ def yoda(labels: Mapping[str, str], scv: Mapping[str, Json | None], claimed: Map
     number = parse_int(labels.get("scv/number")) or 0
     memory, clock = (parse_int(labels.get(f"scv/{name}")) or 0 for name in ("memory", "clock"))
 
-    def passes(one: Json) -> bool:
+    def passes(scv_: Json) -> bool:
         wanted = number if "scv/number" in labels else 1
-        enough = wanted <= one["cardNumber"] if "scv/number" in labels else one["cardNumber"] > 0
-        healthy = [card for card in one["cardList"] if card["health"] == "Healthy"]
+        enough = wanted <= scv_["cardNumber"] if "scv/number" in labels else scv_["cardNumber"] > 0
+        healthy = [card for card in scv_["cardList"] if card["health"] == "Healthy"]
         if "scv/memory" in labels:
             enough = enough and sum(card["freeMemory"] >= memory for card in healthy) >= wanted
         if "scv/clock" in labels:
             enough = enough and sum(card["clock"] == clock for card in healthy) >= wanted
         return enough
 
-    feasible = {name: one for name, one in scv.items() if one is not None and passes(one)}
+    feasible = {name: status for name, status in scv.items() if status is not None and passes(status)}
     fields = ("bandwidth", "clock", "core", "power", "freeMemory", "totalMemory")
 
-    def would_do(one: Json) -> list[Json]:
-        return [card for card in one["cardList"] if card["freeMemory"] >= memory and card["clock"] >= clock]
+    def would_do(scv_: Json) -> list[Json]:
+        return [card for card in scv_["cardList"] if card["freeMemory"] >= memory and card["clock"] >= clock]
 
-    cards = [card for one in feasible.values() for card in would_do(one)]
+    cards = [card for status in feasible.values() for card in would_do(status)]
     most = {field: max([1, *(card[field] for card in cards)]) for field in fields}
     against = {**most, "clock": most["bandwidth"]}
     times = {"freeMemory": 2}
     raw = {}
-    for name, one in feasible.items():
+    for name, status in feasible.items():
         basic = sum(
             times.get(field, 1) * (card[field] * 100 // against[field])
-            for card in would_do(one)
+            for card in would_do(status)
             for field in fields
         )
-        total, held = one["totalMemorySum"], claimed.get(name, 0)
+        total, held = status["totalMemorySum"], claimed.get(name, 0)
         allocate = 0 if held > total else 3 * ((total - held) * 100 // total)
-        raw[name] = basic + allocate + 2 * (one["freeMemorySum"] * 100 // total)
+        raw[name] = basic + allocate + 2 * (status["freeMemorySum"] * 100 // total)
     return {"feasible": list(feasible), "raw": raw, "normalized": min_max(raw)}
 
 

@@ -56,11 +56,13 @@ class Outcome:
 
 def judge(system: str, case: Json, known: Sequence[Choice]) -> Outcome:
     try:
-        found = differences(case["expected"], answer(system, case), Tolerance.of(case.get("tolerance") or {}))
+        unequal = differences(
+            case["expected"], answer(system, case), Tolerance.of(case.get("tolerance") or {})
+        )
     except _UNEXPECTED as error:
-        found = [Difference("", case["expected"], f"{type(error).__name__}: {error}")]
+        unequal = [Difference("", case["expected"], f"{type(error).__name__}: {error}")]
     listed, unlisted = [], []
-    for difference in found:
+    for difference in unequal:
         choice = next((choice for choice in known if choice.covers(case["id"], difference.key)), None)
         if choice is None:
             unlisted.append(difference)

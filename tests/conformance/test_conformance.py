@@ -34,13 +34,13 @@ def written(folder: Path, *cases: dict[str, Any]) -> Path:
 def small_case(**expected: Any) -> dict[str, Any]:
     """One node and one pod that fits."""
     manifest = pod_manifest("web", cpu="1")
-    said = {"pod": "web", "nodeName": "a", "feasible": ["a"], **expected}
+    decision = {"pod": "web", "nodeName": "a", "feasible": ["a"], **expected}
     return {
         "name": "small",
         "nodes": [node_manifest("a")],
         "bound": [],
         "pending": [manifest],
-        "expected": [said],
+        "expected": [decision],
     }
 
 
@@ -49,11 +49,11 @@ def small_case(**expected: Any) -> dict[str, Any]:
     [("default", 660, 364, 150), ("wide", 300, 160, 61), ("volume", 138, 35, 73)],
 )
 def test_every_recorded_pod_agrees_in_all_aspects(name: str, pods: int, scored: int, messages: int) -> None:
-    found = compared(name)
+    result = compared(name)
 
-    assert found.disagreements == [], report(name, found, verbose=False)
-    assert (found.pods, found.agreeing, found.comparable) == (pods, pods, pods)
-    assert found.asked == {
+    assert result.disagreements == [], report(name, result, verbose=False)
+    assert (result.pods, result.agreeing, result.comparable) == (pods, pods, pods)
+    assert result.asked == {
         "feasible nodes": pods,
         "weighted scores": scored,
         "totals": scored,
@@ -61,15 +61,15 @@ def test_every_recorded_pod_agrees_in_all_aspects(name: str, pods: int, scored: 
         "victims": messages,
         "message": messages,
     }
-    assert found.agree == found.asked
+    assert result.agree == result.asked
 
 
 def test_victims_and_preemption_messages_agree_with_the_recordings() -> None:
-    found = compared("preempt")
+    result = compared("preempt")
 
-    assert found.disagreements == [], report("preempt", found, verbose=True)
-    assert (found.pods, found.agreeing, found.preempting, found.asked["message"]) == (70, 70, 44, 12)
-    assert found.diced <= 4
+    assert result.disagreements == [], report("preempt", result, verbose=True)
+    assert (result.pods, result.agreeing, result.preempting, result.asked["message"]) == (70, 70, 44, 12)
+    assert result.diced <= 4
 
 
 @pytest.mark.parametrize(
@@ -231,14 +231,14 @@ def test_a_bad_line_is_named_by_its_number_and_the_others_are_compared(
 
     status = main([str(tmp_path / "gone.jsonl"), str(path), str(empty)])
 
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     assert status == 2
-    assert [line.partition(": ")[0] for line in told.err.splitlines()] == [
+    assert [line.partition(": ")[0] for line in output.err.splitlines()] == [
         str(tmp_path / "gone.jsonl"),
         *(f"{path}:{number}" for number in (3, 4, 5)),
     ]
-    assert "empty.jsonl: 0 pods in 0 cases" in told.out
-    assert told.out.endswith("2 of 2 pods agree on everything but wording\n")
+    assert "empty.jsonl: 0 pods in 0 cases" in output.out
+    assert output.out.endswith("2 of 2 pods agree on everything but wording\n")
 
 
 def test_keys_of_a_case_have_any_order_and_optional_keys_may_be_absent() -> None:

@@ -27,9 +27,9 @@ _FEW = settings(
 
 def assert_answered(system: str, given_: Json, expected: Json, tolerance: float = 1e-6, **more: Any) -> None:
     case = {"id": "drawn", "input": given_, "expected": expected, **more}
-    found = answer(system, case)
+    answered = answer(system, case)
     assert [
-        str(difference) for difference in differences(expected, found, Tolerance(absolute=tolerance))
+        str(difference) for difference in differences(expected, answered, Tolerance(absolute=tolerance))
     ] == []
 
 
@@ -99,12 +99,12 @@ def riya_pods(draw: st.DrawFn) -> list[Json]:
 @given(pods=riya_pods())
 def test_riya_gates_on_the_pods_that_are_present(pods: list[Json]) -> None:
     wanted = formulas.riya_gate(pods)
-    ours = {pod["metadata"]["name"] for pod in pods if pod["spec"]["schedulerName"] == "riya-scheduler"}
+    own = {pod["metadata"]["name"] for pod in pods if pod["spec"]["schedulerName"] == "riya-scheduler"}
 
     assert_answered(
         "riya-scheduler",
         {"pods": pods},
-        {"recommended": {"verdicts": {name: wanted[name] for name in wanted if name in ours}}},
+        {"recommended": {"verdicts": {name: wanted[name] for name in wanted if name in own}}},
     )
 
 
@@ -183,31 +183,31 @@ def safe_cases(draw: st.DrawFn) -> Json:
     demand = {"cpu": draw(st.sampled_from((0, 200, 1500))), "memory": draw(st.sampled_from((0, 200, 900)))}
     says = []
     for _ in range(draw(st.integers(1, 3))):
-        one: Json = {}
+        amounts: Json = {}
         for resource, there in (("cpu", 2000), ("memory", 1024)):
             if draw(st.integers(0, 3)) == 0:
                 continue
-            one[resource] = {
+            amounts[resource] = {
                 "mean": draw(st.sampled_from((0, 0.05, 0.3, 0.7, 0.95, 1))) * there,
                 "deviation": draw(st.sampled_from((0, 0.01, 0.05, 0.1, 0.4))) * there,
                 "forecast": draw(st.sampled_from((None, 0.1, 0.8))),
             }
-            if one[resource]["forecast"] is not None:
-                one[resource]["forecast"] *= there
-        says.append(one)
+            if amounts[resource]["forecast"] is not None:
+                amounts[resource]["forecast"] *= there
+        says.append(amounts)
     return {"terms": terms, "demand": demand, "says": says}
 
 
 _MEBI = 2**20
 
 
-def _annotations(one: Json) -> dict[str, str]:
+def _annotations(amounts: Json) -> dict[str, str]:
     annotations = {}
     for resource, unit in (("cpu", 1), ("memory", _MEBI)):
-        said = one.get(resource, {})
+        amount = amounts.get(resource, {})
         for word, key in (("mean", "mean"), ("std", "deviation"), ("forcasted", "forecast")):
-            if said.get(key) is not None:
-                annotations[f"{word}-free-{resource}"] = repr(float(said[key] * unit))
+            if amount.get(key) is not None:
+                annotations[f"{word}-free-{resource}"] = repr(float(amount[key] * unit))
     return annotations
 
 
@@ -230,34 +230,34 @@ SAFE_NEARLY_ALL_OR_NOTHING: Json = {
 @example(case=SAFE_NEARLY_ALL_OR_NOTHING)
 def test_safe_is_the_risk_of_a_beta_distribution(case: Json) -> None:
     nodes = [
-        worlds.node_with(f"n{index}", cpu="2", memory="1Gi", annotations=_annotations(one))
-        for index, one in enumerate(case["says"])
+        worlds.node_with(f"n{index}", cpu="2", memory="1Gi", annotations=_annotations(says))
+        for index, says in enumerate(case["says"])
     ]
     demand = case["demand"]
     pod = worlds.pod_with(
         "p", scheduler="my-scheduler", cpu=f"{demand['cpu']}m", memory=f"{demand['memory']}Mi"
     )
     per_node = {}
-    for index, one in enumerate(case["says"]):
+    for index, says in enumerate(case["says"]):
         of = {
             resource: formulas.safe_resource(
                 there=there,
-                mean=one[resource]["mean"],
-                deviation=one[resource]["deviation"],
-                forecast=one[resource]["forecast"],
+                mean=says[resource]["mean"],
+                deviation=says[resource]["deviation"],
+                forecast=says[resource]["forecast"],
                 demand=demand[resource],
                 terms=case["terms"],
             )
             for resource, there in (("cpu", 2000), ("memory", 1024))
-            if resource in one
+            if resource in says
         }
-        steps = [found["overload"] for found in of.values()]
+        steps = [outcome["overload"] for outcome in of.values()]
         expected: Json = {
-            "feasible": all(found["accepted"] for found in of.values()),
+            "feasible": all(outcome["accepted"] for outcome in of.values()),
             "safe-overload": None if None in steps else min(steps, default=0),
-            "safe-balance": min((found["balance"] for found in of.values()), default=0),
+            "safe-balance": min((outcome["balance"] for outcome in of.values()), default=0),
         }
-        details = {resource: known(found) for resource, found in of.items()}
+        details = {resource: known(outcome) for resource, outcome in of.items()}
         per_node[f"n{index}"] = {**known(expected), "detail": details}
 
     assert_answered(
@@ -427,7 +427,7 @@ def test_resources_fit_where_enough_is_free(
     assert_answered(
         "Four ways to extend the scheduler",
         {"allocatable": allocatable, "node_requested": requested, "node_pods": pods, "pod_request": request},
-        {"fits": not failing} | ({"insufficient": failing} if all(one[1] for one in failing) else {}),
+        {"fits": not failing} | ({"insufficient": failing} if all(amounts[1] for amounts in failing) else {}),
     )
 
 
@@ -533,21 +533,21 @@ def test_the_formulas_answer_the_recorded_cases() -> None:
     def of(case: str) -> tuple[Json, Json]:
         return cases[case]["input"], cases[case]["expected"]
 
-    asked, wanted = of("yoda-score-1")
+    inputs, wanted = of("yoda-score-1")
     assert (
         formulas.yoda(
-            asked["pod"]["metadata"]["labels"], asked["scv"], asked["claimed_memory_by_pods_on_node"]
+            inputs["pod"]["metadata"]["labels"], inputs["scv"], inputs["claimed_memory_by_pods_on_node"]
         )["raw"]
         == wanted["raw"]
     )
-    asked, wanted = of("pigeon-load-balance")
-    step = asked["steps"][0]
-    found = formulas.pigeon_step("LOAD_BALANCE", 0, step["nodes"], step["demand"])
-    assert found["scores"] == wanted["steps"][0]["scores"]
-    asked, wanted = of("nt-doc-example")
-    assert formulas.traffic_scores(asked["metrics"]["bandwidth"]) == wanted["normalized"]
-    asked, wanted = of("riya-ex4-pusheen")
-    assert formulas.riya_order(asked["pods"]) == [
+    inputs, wanted = of("pigeon-load-balance")
+    step = inputs["steps"][0]
+    decided = formulas.pigeon_step("LOAD_BALANCE", 0, step["nodes"], step["demand"])
+    assert decided["scores"] == wanted["steps"][0]["scores"]
+    inputs, wanted = of("nt-doc-example")
+    assert formulas.traffic_scores(inputs["metrics"]["bandwidth"]) == wanted["normalized"]
+    inputs, wanted = of("riya-ex4-pusheen")
+    assert formulas.riya_order(inputs["pods"]) == [
         name for tier in wanted["order_tiers"] for name in sorted(tier)
     ]
     # The risk by the power series of I_0.05(b, a).

@@ -109,16 +109,16 @@ def test_an_unreadable_file_or_case_is_named_and_the_others_are_answered(
 
     code = seeds.main([str(path) for path in [tmp_path / "gone.json", *sorted(tmp_path.glob("*.json"))]])
 
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     assert code == 2
-    assert [line.removeprefix(f"{tmp_path}/").split(":")[:2] for line in told.err.splitlines()] == [
+    assert [line.removeprefix(f"{tmp_path}/").split(":")[:2] for line in output.err.splitlines()] == [
         ["gone.json", " cannot be read"],
         ["empty.json", " cannot be read"],
         ["list.json", " no file of cases"],
         ["some.json", " case 1 is no object"],
         ["some.json", " case nt-doc-example"],
     ]
-    assert told.out.splitlines() == [
+    assert output.out.splitlines() == [
         "ok      nt-doc-example",
         "1 of 1 cases as expected, 0 differ by choice (listed)",
     ]
@@ -164,10 +164,14 @@ def test_a_choice_covers_the_cases_and_keys_that_its_patterns_match(tmp_path: Pa
         "| `a-*` | `log` | it has events |\n\n## After\n\n| `z` | `z` | z |\n"
     )
 
-    found = listed.choices(tmp_path)
+    choices = listed.choices(tmp_path)
 
-    assert found == [Choice("some.md", "a-*", "log", "it has events")]
-    assert (found[0].covers("a-1", "log"), found[0].covers("a-1", "logs"), found[0].covers("b", "log")) == (
+    assert choices == [Choice("some.md", "a-*", "log", "it has events")]
+    assert (
+        choices[0].covers("a-1", "log"),
+        choices[0].covers("a-1", "logs"),
+        choices[0].covers("b", "log"),
+    ) == (
         True,
         False,
         False,
@@ -185,7 +189,7 @@ def test_behaviour_of_the_original_is_compared_only_where_it_is_answered() -> No
 
 
 @pytest.mark.parametrize(
-    ("expected", "found", "equal"),
+    ("expected", "actual", "equal"),
     [
         (0.5, 0.5004, True),
         (0.5, 0.502, False),
@@ -199,13 +203,13 @@ def test_behaviour_of_the_original_is_compared_only_where_it_is_answered() -> No
         (None, 0, False),
     ],
 )
-def test_only_floats_have_a_tolerance(expected: Any, found: Any, equal: bool) -> None:
-    assert (differences({"x": expected}, {"x": found}, Tolerance(absolute=0.001)) == []) is equal
+def test_only_floats_have_a_tolerance(expected: Any, actual: Any, equal: bool) -> None:
+    assert (differences({"x": expected}, {"x": actual}, Tolerance(absolute=0.001)) == []) is equal
 
 
 def test_every_shipped_policy_has_passing_tests_that_cover_every_outcome() -> None:
-    found = run("test", str(POLICIES), "--threshold", "100")
+    result = run("test", str(POLICIES), "--threshold", "100")
 
     tested = {path.name.removesuffix("_test.yaml") for path in POLICIES.glob("*_test.yaml")}
-    assert found.code == 0, found.out + found.err
+    assert result.code == 0, result.out + result.err
     assert tested == {path.stem for path in POLICIES.glob("*.policy")}

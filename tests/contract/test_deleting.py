@@ -130,15 +130,15 @@ def test_a_victim_of_preemption_is_marked_and_ends_after_its_grace_period(api: A
     marked = api.patch(f"{pods}/victim/status", mark, STRATEGIC, timeout="5s")
     again = api.patch(f"{pods}/victim/status", mark, STRATEGIC, timeout="5s")
     ended = api.delete(f"{pods}/victim", {"preconditions": {"uid": uid}}, timeout="5s")
-    seen = api.get(f"{pods}/victim").json
+    victim = api.get(f"{pods}/victim").json
 
     assert (marked.status, again.status, ended.status) == (200, 200, 200)
     assert [
         condition["reason"]
-        for condition in seen["status"]["conditions"]
+        for condition in victim["status"]["conditions"]
         if condition["type"] == "DisruptionTarget"
     ] == ["PreemptionByScheduler"]
-    assert seen["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert victim["metadata"]["deletionGracePeriodSeconds"] == 30
 
 
 def test_a_disruption_condition_for_another_uid_changes_nothing(api: Api) -> None:
@@ -164,8 +164,8 @@ def test_a_patch_of_the_status_sets_and_clears_the_nomination(api: Api) -> None:
     def nominate(node: str | None) -> str | None:
         body = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
         api.patch(f"{pods}/waiting/status", body, STRATEGIC).ok()
-        found: str | None = api.get(f"{pods}/waiting").json["status"].get("nominatedNodeName")
-        return found
+        nominated: str | None = api.get(f"{pods}/waiting").json["status"].get("nominatedNodeName")
+        return nominated
 
     assert [nominate("n1"), nominate("n2"), nominate(None)] == ["n1", "n2", None]
 

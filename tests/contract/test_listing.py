@@ -156,5 +156,5 @@ def test_all_namespaces_are_listed_in_the_order_of_namespace_and_name(api: Api) 
 
     listed = api.get("/api/v1/configmaps", labelSelector="mine")
 
-    found = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in listed.json["items"]]
-    assert found == [(namespace, name) for namespace in namespaces for name in "ab"]
+    names = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in listed.json["items"]]
+    assert names == [(namespace, name) for namespace in namespaces for name in "ab"]

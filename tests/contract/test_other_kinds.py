@@ -60,7 +60,7 @@ def test_a_deployment_with_fields_of_the_wrong_type_answers_400(api: Api) -> Non
     counted["spec"]["replicas"] = "three"
     labelled["spec"]["template"]["metadata"]["labels"] = {"minAvailable": 4}
 
-    answers = [api.post(deployments, one) for one in (counted, labelled)]
+    answers = [api.post(deployments, deployment) for deployment in (counted, labelled)]
 
     assert [(answer.status, answer.json["reason"]) for answer in answers] == [(400, "BadRequest")] * 2
 
@@ -130,10 +130,10 @@ def test_an_unknown_resource_answers_404(api: Api) -> None:
 def test_a_namespace_carries_its_name_as_a_label(api: Api) -> None:
     name = api.namespace()
 
-    found = api.get(f"/api/v1/namespaces/{name}").json
+    created = api.get(f"/api/v1/namespaces/{name}").json
 
-    assert found["metadata"]["labels"]["kubernetes.io/metadata.name"] == name
-    assert (found["status"]["phase"], found["spec"]["finalizers"]) == ("Active", ["kubernetes"])
+    assert created["metadata"]["labels"]["kubernetes.io/metadata.name"] == name
+    assert (created["status"]["phase"], created["spec"]["finalizers"]) == ("Active", ["kubernetes"])
 
 
 def test_a_stateful_set_gets_its_defaults_and_keeps_its_selector(api: Api) -> None:

@@ -14,9 +14,9 @@ def test_a_watch_shows_an_immediate_deletion_as_modified_first(api: Api) -> None
     with api.watch(pods, resourceVersion=version) as watch:
         marked, gone = watch.next(), watch.next()
     assert (marked["type"], gone["type"]) == ("MODIFIED", "DELETED")
-    for seen in (answer.json, marked["object"], gone["object"]):
-        assert "deletionTimestamp" in seen["metadata"]
-        assert seen["metadata"]["deletionGracePeriodSeconds"] == 0
+    for obj in (answer.json, marked["object"], gone["object"]):
+        assert "deletionTimestamp" in obj["metadata"]
+        assert obj["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
 def test_a_watch_shows_the_new_grace_period_of_a_forced_deletion_first(api: Api) -> None:

@@ -67,11 +67,11 @@ def test_a_kind_is_served_once_it_is_registered() -> None:
     made = server.handle(
         ServerRequest("POST", path, body=b'{"metadata": {"name": "a"}, "anything": {"goes": 1}}')
     )
-    found = server.handle(ServerRequest("GET", f"{path}/a"))
+    response = server.handle(ServerRequest("GET", f"{path}/a"))
 
     assert isinstance(made, ApiResponse)
-    assert isinstance(found, ApiResponse)
-    assert (made.status, orjson.loads(found.body)["anything"]) == (201, {"goes": 1})
+    assert isinstance(response, ApiResponse)
+    assert (made.status, orjson.loads(response.body)["anything"]) == (201, {"goes": 1})
 
 
 def test_an_event_is_encoded_once_for_all_watchers() -> None:

@@ -56,11 +56,11 @@ def test_a_bound_pod_runs_after_its_start_and_an_unbound_one_never() -> None:
         for name in ("bound", "waiting"):
             local.create("pods", "default", pod(name))
         bind(server, "bound")
-        seen = []
+        phases = []
         for _ in range(2):
             await asyncio.sleep(1.5)
-            seen.append((phase(local, "bound"), phase(local, "waiting")))
-        return seen
+            phases.append((phase(local, "bound"), phase(local, "waiting")))
+        return phases
 
     assert in_a_world(story) == [("Pending", "Pending"), ("Running", "Pending")]
 
@@ -104,13 +104,13 @@ def test_a_pod_starts_when_its_node_is_created_and_is_deleted_with_it() -> None:
         local.create("pods", "default", pod("web"))
         bind(server, "web", to="late")
         await asyncio.sleep(10)
-        seen = [phase(local, "web")]
+        phases = [phase(local, "web")]
         late = local.create("nodes", "", node("late"))
         await asyncio.sleep(3)
-        seen.append(phase(local, "web"))
+        phases.append(phase(local, "web"))
         local.delete("nodes", late)
         await asyncio.sleep(1)
-        return [*seen, phase(local, "web")]
+        return [*phases, phase(local, "web")]
 
     assert in_a_world(story) == ["Pending", "Running", "gone"]
 

@@ -198,7 +198,7 @@ def test_the_same_seed_draws_the_same_faults_and_a_fault_free_profile_none() -> 
 
     async def outcomes(seed: int) -> list[tuple[float, int]]:
         _, transport, faults = road(climate, seed)
-        loop, seen = asyncio.get_running_loop(), []
+        loop, answers = asyncio.get_running_loop(), []
         for at in range(60):
             if at == 40:
                 faults.disable()
@@ -207,8 +207,8 @@ def test_the_same_seed_draws_the_same_faults_and_a_fault_free_profile_none() -> 
                 status = (await transport.request(make(f"map-{at}"))).status
             except TransportError:
                 status = 0
-            seen.append((loop.time() - started_s, status))
-        return seen
+            answers.append((loop.time() - started_s, status))
+        return answers
 
     first, again, other = (run_virtual(outcomes(seed)) for seed in (1, 1, 2))
 

@@ -111,12 +111,12 @@ def _go_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _go_version(go: str, environ: Mapping[str, str]) -> str:
     """The version that would build `src`, which is not the one on the PATH where Go fetches a newer toolchain by itself."""
-    told = subprocess.run(
+    result = subprocess.run(
         [go, "env", "GOVERSION"], cwd=SOURCES, env=_go_environ(environ), capture_output=True, text=True
     )
-    if told.returncode != 0:
-        raise BuildFailed(f"no control plane: {told.stderr.strip()}")
-    return told.stdout.strip().replace(" ", "_")
+    if result.returncode != 0:
+        raise BuildFailed(f"no control plane: {result.stderr.strip()}")
+    return result.stdout.strip().replace(" ", "_")
 
 
 def _run_go_build(go: str, output: Path, environ: Mapping[str, str]) -> None:

@@ -57,15 +57,15 @@ def find_programs(environ: Mapping[str, str] = os.environ) -> Programs:
     lacking = [name for name in PROGRAM_NAMES if name not in assets]
     if not lacking:
         return Programs(MappingProxyType(dict(assets)))
-    found: dict[str, Program | Missing] = dict(assets)
+    programs: dict[str, Program | Missing] = dict(assets)
     binary = _our_binary(environ)
     for name in lacking:
         if isinstance(binary, Missing):
-            found[name] = binary
+            programs[name] = binary
         else:
             version = None if name == "etcd" else kubernetes_version()
-            found[name] = Program((str(binary), name), version)
-    return Programs(MappingProxyType(found))
+            programs[name] = Program((str(binary), name), version)
+    return Programs(MappingProxyType(programs))
 
 
 def _assets(environ: Mapping[str, str]) -> dict[str, Program]:
@@ -81,9 +81,9 @@ def _assets(environ: Mapping[str, str]) -> dict[str, Program]:
 
 
 def _version_of(path: Path) -> str:
-    said = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
-    match = re.search(r"v\d+\.\d+\.\d+\S*", said)
-    assert match, f"{path} --version said {said!r}"
+    output = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
+    match = re.search(r"v\d+\.\d+\.\d+\S*", output)
+    assert match, f"{path} --version said {output!r}"
     return match.group()
 
 

@@ -14,8 +14,8 @@ T = TypeVar("T")
 def wait_for(look: Callable[[], T | None], what: str, *, within_s: float = PATIENCE_S) -> T:
     """The first thing that `look` returns which is neither None nor False nor empty."""
     deadline = time.monotonic() + within_s
-    while not (seen := look()):
+    while not (result := look()):
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {within_s:g} s in vain for {what}")
         time.sleep(LOOK_EVERY_S)
-    return seen
+    return result

@@ -39,7 +39,7 @@ def manifests(folder: Path = DEPLOY) -> list[Json]:
         [BIN / "kubectl", "kustomize", folder], capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.returncode == 0, done.stderr
-    return [one for one in yaml.safe_load_all(done.stdout) if one]
+    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
 
 
 class Deployed:
@@ -102,17 +102,17 @@ class Deployed:
     def all_bound(self, count: int) -> list[Json]:
         """Wait until so many pods exist and each has a node."""
 
-        found: list[Json] = []
+        bound: list[Json] = []
 
         def look() -> list[Json]:
-            found[:] = self.pods()
-            return found if len(found) == count and not pending(found) else []
+            bound[:] = self.pods()
+            return bound if len(bound) == count and not pending(bound) else []
 
         try:
             return wait_for(look, f"{count} pods to be bound")
         except AssertionError as error:
             raise AssertionError(
-                f"{error}: of {len(found)} there are pending {pending(found)[:20]}"
+                f"{error}: of {len(bound)} there are pending {pending(bound)[:20]}"
             ) from None
 
     def condition(self, name: str) -> Json:
@@ -126,8 +126,10 @@ class Deployed:
 
     def events(self, name: str, reason: str) -> list[Json]:
         """Events of that reason about an object of that name."""
-        found = self.api.items("/apis/events.k8s.io/v1/events")
-        return [one for one in found if one["regarding"]["name"] == name and one["reason"] == reason]
+        events_ = self.api.items("/apis/events.k8s.io/v1/events")
+        return [
+            event for event in events_ if event["regarding"]["name"] == name and event["reason"] == reason
+        ]
 
     def event(self, name: str, reason: str) -> Json:
         """The first such event, once it is there."""
@@ -145,16 +147,16 @@ class Deployed:
         program: Sequence[str] = ("-m", "policysched"),
     ) -> Iterator[Running]:
         """`python -m policysched run` for the length of a block; it must end with 0 after SIGTERM."""
-        one = self.start(*flags, elect=elect, kubeconfig=kubeconfig, settings=settings, program=program)
+        process = self.start(*flags, elect=elect, kubeconfig=kubeconfig, settings=settings, program=program)
         try:
-            yield one
-            if one.process.poll() is None:
-                assert one.terminate() == 0, one.log()
+            yield process
+            if process.process.poll() is None:
+                assert process.terminate() == 0, process.log()
         except BaseException:
-            print(one.log()[-20_000:])  # pytest shows it with the failure
+            print(process.log()[-20_000:])  # pytest shows it with the failure
             raise
         finally:
-            one.kill()
+            process.kill()
 
     def start(
         self,

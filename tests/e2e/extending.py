@@ -65,18 +65,18 @@ class Extending:
             *("--kubeconfig", str(self.kubeconfig), "--http", f"127.0.0.1:{self.port}"),
             *("--budget", "50", *flags),
         ]
-        one = Running(command, log, self.port)
+        process = Running(command, log, self.port)
         try:
             if ready:
-                one.wait_for_state(ready, "active")
-            yield one
-            if one.process.poll() is None:
-                assert one.terminate() == 0, one.log()
+                process.wait_for_state(ready, "active")
+            yield process
+            if process.process.poll() is None:
+                assert process.terminate() == 0, process.log()
         except BaseException:
-            print(one.log()[-20_000:])  # pytest shows it with the failure
+            print(process.log()[-20_000:])  # pytest shows it with the failure
             raise
         finally:
-            one.kill()
+            process.kill()
 
     def start_kube_scheduler(self, *policies: str, url: str = "", **fields: Any) -> Process:
         """With an extender for each of the policies. `fields` are those of the configuration, laid over the example's
@@ -112,9 +112,11 @@ class Extending:
         """The first event of that reason about the object, once it is there."""
 
         def look() -> Sequence[Json]:
-            found = self.api.items("/apis/events.k8s.io/v1/events")
-            about = [one for one in found if one["regarding"]["name"] == name and one["reason"] == reason]
-            return [one for one in about if containing in one["note"]]
+            events_ = self.api.items("/apis/events.k8s.io/v1/events")
+            about = [
+                event for event in events_ if event["regarding"]["name"] == name and event["reason"] == reason
+            ]
+            return [event for event in about if containing in event["note"]]
 
-        said: str = wait_for(look, f"an event {reason} about {name}")[0]["note"]
-        return said
+        note_: str = wait_for(look, f"an event {reason} about {name}")[0]["note"]
+        return note_

@@ -24,10 +24,10 @@ class Permission:
             f"{self.verb} {self.group or 'core'}/{self.resource}{f' {self.name}' if self.name else ''}{where}"
         )
 
-    def allows(self, asked: "Permission") -> bool:
+    def allows(self, other: "Permission") -> bool:
         """Whether a request is one of those that this allows."""
-        return (self.group, self.resource, self.verb) == (asked.group, asked.resource, asked.verb) and (
-            self.namespace in ("", asked.namespace) and self.name in ("", asked.name)
+        return (self.group, self.resource, self.verb) == (other.group, other.resource, other.verb) and (
+            self.namespace in ("", other.namespace) and self.name in ("", other.name)
         )
 
 
@@ -48,7 +48,7 @@ def granted(manifests: Iterable[Json]) -> set[Permission]:
 def asked(records: Iterable[Json]) -> dict[Permission, set[int]]:
     """What the audit log's requests needed, with the answers' status codes. A list or watch of one object by a field selector counts as
     one of that name, as the API server's authorizer sees it."""
-    found: dict[Permission, set[int]] = {}
+    used: dict[Permission, set[int]] = {}
     for record in records:
         about = record.get("objectRef")
         if about is None:  # such as /version: discovery is everybody's
@@ -57,11 +57,11 @@ def asked(records: Iterable[Json]) -> dict[Permission, set[int]]:
             f"{about['resource']}/{about['subresource']}" if "subresource" in about else about["resource"]
         )
         name = "" if record["verb"] == "create" else about.get("name", "")
-        one = Permission(
+        permission = Permission(
             about.get("apiGroup", ""), resource, record["verb"], about.get("namespace", ""), name
         )
-        found.setdefault(one, set()).add(record["responseStatus"]["code"])
-    return found
+        used.setdefault(permission, set()).add(record["responseStatus"]["code"])
+    return used
 
 
 def wait_until_allowed(api: Api, account: str, permissions: Iterable[Permission]) -> None:
@@ -69,7 +69,8 @@ def wait_until_allowed(api: Api, account: str, permissions: Iterable[Permission]
     is NAMESPACE:NAME of a ServiceAccount."""
     for permission in permissions:
         wait_for(
-            lambda one=permission: allowed(api, account, one), f"{account} to be allowed to {permission}"
+            lambda permission_=permission: allowed(api, account, permission_),
+            f"{account} to be allowed to {permission}",
         )  # type: ignore[misc]
 
 
@@ -88,5 +89,5 @@ def allowed(api: Api, account: str, permission: Permission) -> bool:
         "/apis/authorization.k8s.io/v1/subjectaccessreviews",
         {"spec": {"user": f"system:serviceaccount:{account}", "resourceAttributes": attributes}},
     )
-    found: bool = answer["status"]["allowed"]
-    return found
+    is_allowed: bool = answer["status"]["allowed"]
+    return is_allowed

@@ -82,17 +82,17 @@ class Running:
             listed = self.json("/policy")["policies"]
         except OSError:
             return None
-        return next((one["state"] for one in listed if one["name"] == policy), None)
+        return next((item["state"] for item in listed if item["name"] == policy), None)
 
     def wait_for_state(self, policy: str, state: str) -> None:
         wait_for(lambda: self.state_of(policy) == state, f"policy {policy} to be {state}")
 
     def metric(self, name: str) -> float:
         """Of a name with its labels, or of a bare name the sum over all labels."""
-        found = [
+        lines = [
             line for line in self.get("/metrics").splitlines() if line.startswith((name + " ", name + "{"))
         ]
-        return sum(float(line.rpartition(" ")[2]) for line in found)
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)

@@ -90,11 +90,11 @@ class Cluster:
 
     def events(self, name: str, reason: str) -> list[str]:
         """The messages of the events of that reason about an object of that name."""
-        found = self.get("/api/v1/events")["items"]
+        events_ = self.get("/api/v1/events")["items"]
         return [
-            one["message"]
-            for one in found
-            if one["involvedObject"]["name"] == name and one["reason"] == reason
+            event["message"]
+            for event in events_
+            if event["involvedObject"]["name"] == name and event["reason"] == reason
         ]
 
     @contextmanager
@@ -107,10 +107,10 @@ class Cluster:
             *("--http", f"127.0.0.1:{port}", "--log-format", "json"),
             *("--leader-elect" if elect else "--no-leader-elect", *flags),
         ]
-        one = Running([str(BIN / "policysched"), *arguments], self.folder / f"run{self._logs}.log", port)
+        process = Running([str(BIN / "policysched"), *arguments], self.folder / f"run{self._logs}.log", port)
         try:
-            yield one
-            if one.process.poll() is None:
-                assert one.terminate() == 0, one.log()
+            yield process
+            if process.process.poll() is None:
+                assert process.terminate() == 0, process.log()
         finally:
-            one.kill()
+            process.kill()

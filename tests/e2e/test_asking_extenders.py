@@ -42,10 +42,10 @@ def old_extender(answer: Answering) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            said = json.dumps(answer(self.path.rpartition("/")[2], body)).encode()
+            answered = json.dumps(answer(self.path.rpartition("/")[2], body)).encode()
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(said)
+            self.wfile.write(answered)
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -139,8 +139,8 @@ def test_other_pods_are_scheduled_while_an_extender_is_slow_crashes_or_is_malfor
         deployed.create("web")
         deployed.create("other", scheduler="plain")
         assert deployed.bound("other") == "a"
-        said = deployed.condition("web")
-        assert (said["reason"], said["message"]) == (
+        condition = deployed.condition("web")
+        assert (condition["reason"], condition["message"]) == (
             "SchedulerError",
             "extender peer: filter timed out after 1 s",
         )

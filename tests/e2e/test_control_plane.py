@@ -30,21 +30,21 @@ def kubectl(kubeconfig: Path, *arguments: str, stdin: str = "") -> str:
 
 
 def test_the_api_server_reports_the_version_that_was_found(control_plane: ControlPlane) -> None:
-    found = control_plane.programs["kube-apiserver"].kubernetes_version
+    installed = control_plane.programs["kube-apiserver"].kubernetes_version
 
     version = control_plane.api.get("/version")
 
-    assert version["gitVersion"] == found
+    assert version["gitVersion"] == installed
 
 
 def test_kubectl_creates_a_pod_and_it_waits_for_a_scheduler(control_plane: ControlPlane) -> None:
     kubectl(control_plane.kubeconfig_path, "create", "-f", "-", stdin=json.dumps(pod("web")))
 
-    seen = control_plane.api.get(f"{PODS}/web")
+    stored = control_plane.api.get(f"{PODS}/web")
 
-    assert seen["status"]["phase"] == "Pending"
-    assert "nodeName" not in seen["spec"]
-    assert seen["spec"]["serviceAccountName"] == "default"  # admission has been at it
+    assert stored["status"]["phase"] == "Pending"
+    assert "nodeName" not in stored["spec"]
+    assert stored["spec"]["serviceAccountName"] == "default"  # admission has been at it
 
 
 def test_kube_scheduler_binds_a_pod_to_the_node_with_room(whole_control_plane: ControlPlane) -> None:
@@ -75,7 +75,7 @@ def test_the_controllers_turn_a_deployment_into_pods(whole_control_plane: Contro
     )
 
     pods = wait_for(
-        lambda: found if len(found := whole_control_plane.api.items(PODS)) == 3 else None, "three pods"
+        lambda: created if len(created := whole_control_plane.api.items(PODS)) == 3 else None, "three pods"
     )
     assert {p["metadata"]["ownerReferences"][0]["kind"] for p in pods} == {"ReplicaSet"}
 
@@ -208,8 +208,8 @@ def is_alive(pid: int) -> bool:
 
 def node_of(control_plane: ControlPlane, name: str) -> str | None:
     spec = control_plane.api.get(f"{PODS}/{name}")["spec"]
-    found: str | None = spec.get("nodeName")
-    return found
+    node: str | None = spec.get("nodeName")
+    return node
 
 
 EVERYTHING = (

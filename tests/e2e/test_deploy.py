@@ -51,17 +51,17 @@ def manifests() -> list[dict[str, Any]]:
 
 def granted() -> set[Use]:
     """Every permission of the shipped roles; for those without resourceNames the name is empty."""
-    found: set[Use] = set()
+    uses: set[Use] = set()
     for role in manifests():
         for rule in role.get("rules", []) if role["kind"] in ("Role", "ClusterRole") else []:
-            found |= {
+            uses |= {
                 (verb, group, resource, name)
                 for group in rule["apiGroups"]
                 for resource in rule["resources"]
                 for verb in rule["verbs"]
                 for name in rule.get("resourceNames", [""])
             }
-    return found
+    return uses
 
 
 class Recorder:
@@ -116,8 +116,8 @@ def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
         world.add_pod(
             "stateful", scheduler="kube-default", cpu="1m", spec={"volumes": using("found", "missing")}
         )
-        for plural, space, one in (*stored(), *offered()):
-            world.local.create(plural, space, one)
+        for plural, space, obj in (*stored(), *offered()):
+            world.local.create(plural, space, obj)
         world.add_pod("accelerated", scheduler="kube-default", cpu="1m", spec=claiming("devices"))
         refused = world.add_pod("huge", scheduler="kube-default", cpu="1000")
         world.local.create("pods", "default", somebody_elses())
@@ -225,11 +225,11 @@ def stored() -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def promised(world: World) -> bool:
-    asked = "volume.kubernetes.io/selected-node"
+    annotation = "volume.kubernetes.io/selected-node"
     return any(
         "claimRef" in persistentvolume["spec"] for persistentvolume in world.local.list("persistentvolumes")
     ) and any(
-        asked in persistentvolumeclaim["metadata"].get("annotations", {})
+        annotation in persistentvolumeclaim["metadata"].get("annotations", {})
         for persistentvolumeclaim in world.local.list("persistentvolumeclaims")
     )
 
@@ -394,10 +394,10 @@ class Admin:
         self._control_plane.api.post("/api/v1/namespaces/team/pods", body)
 
     def node_of(self, name: str) -> str | None:
-        found: str | None = self._control_plane.api.get(f"/api/v1/namespaces/team/pods/{name}")["spec"].get(
+        node: str | None = self._control_plane.api.get(f"/api/v1/namespaces/team/pods/{name}")["spec"].get(
             "nodeName"
         )
-        return found
+        return node
 
     def said(self, name: str, reason: str) -> list[str]:
         events = self._control_plane.api.items("/api/v1/events")

@@ -170,22 +170,22 @@ def outcome(control_plane: ControlPlane, scheduler: str, name: str, spec: Json, 
     api.post(PODS, manifest)
 
     def look() -> Any:
-        found = api.get(f"{PODS}/{name}")
+        pod = api.get(f"{PODS}/{name}")
         conditions = {
-            condition["type"]: condition for condition in found.get("status", {}).get("conditions", [])
+            condition["type"]: condition for condition in pod.get("status", {}).get("conditions", [])
         }
-        if found["spec"].get("nodeName"):
-            return found["spec"]["nodeName"]
+        if pod["spec"].get("nodeName"):
+            return pod["spec"]["nodeName"]
         refused = conditions.get("PodScheduled")
         return refused and NOT_SEEN_YET not in refused["message"] and refused["message"]
 
-    said = wait_for(look, f"{scheduler} to say something of {name}")
+    decision = wait_for(look, f"{scheduler} to say something of {name}")
     held = api.get(f"{CLAIMS}/{name}")
     api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
     api.patch(f"{CLAIMS}/{name}", {"metadata": {"finalizers": None}})
     api.delete(f"{CLAIMS}/{name}")
     wait_for(lambda: gone(control_plane, f"{CLAIMS}/{name}"), f"{name} to be gone")
-    return plain(said, held, node)
+    return plain(decision, held, node)
 
 
 def gone(control_plane: ControlPlane, path: str) -> bool:
@@ -196,7 +196,7 @@ def gone(control_plane: ControlPlane, path: str) -> bool:
     return False
 
 
-def plain(said: str, claim: Json, node: str | None) -> Any:
+def plain(decision: str, claim: Json, node: str | None) -> Any:
     """Without what is another in each run: times, UIDs, shares."""
     status = claim.get("status", {})
     allocation = status.get("allocation")
@@ -207,9 +207,9 @@ def plain(said: str, claim: Json, node: str | None) -> Any:
                 result["shareID"] = "some"
             for key, amount in result.get("consumedCapacity", {}).items():
                 result["consumedCapacity"][key] = bytes_of(amount)
-    reserved = [(one["resource"], one["name"]) for one in status.get("reservedFor", [])]
+    reserved = [(consumer["resource"], consumer["name"]) for consumer in status.get("reservedFor", [])]
     finalizers = claim["metadata"].get("finalizers", [])
-    return said, allocation, reserved, finalizers
+    return decision, allocation, reserved, finalizers
 
 
 def bytes_of(amount: str) -> int:
@@ -229,28 +229,30 @@ def test_both_schedulers_allocate_the_same_devices_and_give_the_same_reasons(
     deployed = Deployed(whole_control_plane, tmp_path)
     deployed.put_policies(main=PLAIN)
     kube = whole_control_plane.start_scheduler()
-    theirs = {
+    upstream = {
         name: outcome(whole_control_plane, "default-scheduler", name, spec, node)
         for name, spec, node in cases()
     }
     kube.stop()
 
     with deployed.running():
-        ours = {name: outcome(whole_control_plane, "test", name, spec, node) for name, spec, node in cases()}
+        own = {name: outcome(whole_control_plane, "test", name, spec, node) for name, spec, node in cases()}
 
-    differences = {name: (theirs[name], ours[name]) for name in theirs if not alike(theirs[name], ours[name])}
+    differences = {
+        name: (upstream[name], own[name]) for name in upstream if not alike(upstream[name], own[name])
+    }
     assert not differences, json.dumps(differences)
-    assert sum(one[1] is not None for one in theirs.values()) > 30
+    assert sum(outcome_[1] is not None for outcome_ in upstream.values()) > 30
 
 
 ERROR = 'running "DynamicResources" filter plugin: '
 
 
-def alike(theirs: Any, ours: Any) -> bool:
+def alike(upstream: Any, own: Any) -> bool:
     """kube-scheduler gives up at an error on one node, where here that node is refused, in the same words."""
-    if theirs[0].startswith(ERROR):
-        return theirs[0].removeprefix(ERROR) in ours[0] and theirs[1:] == ours[1:]
-    return bool(theirs == ours)
+    if upstream[0].startswith(ERROR):
+        return upstream[0].removeprefix(ERROR) in own[0] and upstream[1:] == own[1:]
+    return bool(upstream == own)
 
 
 # ── extended resources that a class stands for ─────────────────────────────────────────────────────────────────────
@@ -319,23 +321,23 @@ def outcome_of_resources(
         api.post(CLAIMS, {"metadata": {"name": name}, "spec": claim_spec()})
     wants = {"nodeSelector": {"kubernetes.io/hostname": node}, **spec}
     api.post(PODS, pod(name, schedulerName=scheduler, **wants))
-    said, status = wait_for(lambda: told(control_plane, name), f"{scheduler} to say something of {name}")
-    claims = [plain_claim(one, node) for one in api.items(CLAIMS)]
+    decision, status = wait_for(lambda: told(control_plane, name), f"{scheduler} to say something of {name}")
+    claims = [plain_claim(claim, node) for claim in api.items(CLAIMS)]
     api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
-    for one in api.items(CLAIMS):
-        path = f"{CLAIMS}/{one['metadata']['name']}"
+    for claim_ in api.items(CLAIMS):
+        path = f"{CLAIMS}/{claim_['metadata']['name']}"
         api.patch(path, {"metadata": {"finalizers": None}})
         api.delete(path)
     wait_for(lambda: not api.items(CLAIMS), f"the claims of {name} to be gone")
     named = status.pop("resourceClaimName", "")
-    return said, claims, named.rpartition("-")[0], status
+    return decision, claims, named.rpartition("-")[0], status
 
 
 def told(control_plane: ControlPlane, name: str) -> Any:
-    found = control_plane.api.get(f"{PODS}/{name}")
-    status = found.get("status", {})
-    if found["spec"].get("nodeName"):
-        return found["spec"]["nodeName"], status.get("extendedResourceClaimStatus", {})
+    pod = control_plane.api.get(f"{PODS}/{name}")
+    status = pod.get("status", {})
+    if pod["spec"].get("nodeName"):
+        return pod["spec"]["nodeName"], status.get("extendedResourceClaimStatus", {})
     refused = {condition["type"]: condition for condition in status.get("conditions", [])}.get("PodScheduled")
     return refused and NOT_SEEN_YET not in refused["message"] and (refused["message"], {})
 
@@ -364,22 +366,22 @@ def test_both_schedulers_create_the_same_claims_for_extended_resources(
     deployed = Deployed(whole_control_plane, tmp_path)
     deployed.put_policies(main=PLAIN)
     kube = whole_control_plane.start_scheduler()
-    theirs = {
+    upstream = {
         name: outcome_of_resources(whole_control_plane, "default-scheduler", name, spec, node)
         for name, spec, node in cases_of_resources()
     }
     kube.stop()
 
     with deployed.running():
-        ours = {
+        own = {
             name: outcome_of_resources(whole_control_plane, "test", name, spec, node)
             for name, spec, node in cases_of_resources()
         }
 
-    refused, bound = theirs.pop(MENDED), ours.pop(MENDED)
-    differences = {name: (theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name]}
+    refused, bound = upstream.pop(MENDED), own.pop(MENDED)
+    differences = {name: (upstream[name], own[name]) for name in upstream if upstream[name] != own[name]}
     assert not differences, json.dumps(differences)
-    assert sum(bool(one[3]) for one in theirs.values()) > 10
+    assert sum(bool(outcome_[3]) for outcome_ in upstream.values()) > 10
     assert "nil or empty request mappings" in refused[0]
     assert bound[0] == "d"
 
@@ -406,14 +408,14 @@ def offer_slow(control_plane: ControlPlane) -> None:
 
 def report(control_plane: ControlPlane, claim: str, condition: str) -> None:
     """The driver says so of the claim's device."""
-    said = {
+    reported = {
         "type": condition,
         "status": "True",
         "reason": "Said",
         "message": "so it is",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    device = {"driver": DRIVER, "pool": "a", "device": "g0", "conditions": [said]}
+    device = {"driver": DRIVER, "pool": "a", "device": "g0", "conditions": [reported]}
     control_plane.api.patch(f"{CLAIMS}/{claim}/status", {"status": {"devices": [device]}})
 
 
@@ -429,7 +431,7 @@ def bound_late(control_plane: ControlPlane, scheduler: str, condition: str) -> A
     def pending() -> list[str]:
         events = api.items("/apis/events.k8s.io/v1/namespaces/default/events")
         mine = [event for event in events if event["regarding"]["name"] == name]
-        return [one["note"] for one in mine if one["reason"] == "BindingConditionsPending"]
+        return [event["note"] for event in mine if event["reason"] == "BindingConditionsPending"]
 
     wait_for(held, f"the claim of {name} to be reserved")
     waits = wait_for(pending, f"{name} to wait")[0]
@@ -437,15 +439,15 @@ def bound_late(control_plane: ControlPlane, scheduler: str, condition: str) -> A
     first = (waiting["status"]["allocation"] or {}).get("allocationTimestamp")
     bound_before = api.get(f"{PODS}/{name}")["spec"].get("nodeName")
     report(control_plane, name, condition)
-    said, _ = wait_for(lambda: told(control_plane, name), f"{scheduler} to say something of {name}")
-    if said != "a":
+    decision, _ = wait_for(lambda: told(control_plane, name), f"{scheduler} to say something of {name}")
+    if decision != "a":
         wait_for(lambda: given_anew(api.get(f"{CLAIMS}/{name}")), f"the claim of {name} to be taken back")
     api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
     api.patch(f"{CLAIMS}/{name}", {"metadata": {"finalizers": None}})
     api.delete(f"{CLAIMS}/{name}")
     wait_for(lambda: gone(control_plane, f"{CLAIMS}/{name}"), f"{name} to be gone")
     _, allocation, *_ = plain("", waiting, "a")
-    return waits, bool(first), bound_before, said.replace(name, "NAME"), allocation
+    return waits, bool(first), bound_before, decision.replace(name, "NAME"), allocation
 
 
 def given_anew(claim: Json) -> bool:
@@ -461,14 +463,14 @@ def test_both_schedulers_wait_for_device_binding_conditions(
     deployed.put_policies(main=PLAIN)
     conditions = ("example.com/attached", "example.com/broken")
     kube = whole_control_plane.start_scheduler()
-    theirs = [bound_late(whole_control_plane, "default-scheduler", condition) for condition in conditions]
+    upstream = [bound_late(whole_control_plane, "default-scheduler", condition) for condition in conditions]
     kube.stop()
 
     with deployed.running():
-        ours = [bound_late(whole_control_plane, "test", condition) for condition in conditions]
+        own = [bound_late(whole_control_plane, "test", condition) for condition in conditions]
 
-    assert ours == theirs, json.dumps([theirs, ours])
-    assert [said for _, _, _, said, _ in ours] == [
+    assert own == upstream, json.dumps([upstream, own])
+    assert [decision for _, _, _, decision, _ in own] == [
         "a",
         'running PreBind plugin "DynamicResources": device binding failed: claim=NAME, reason=Said, message="so it is"',
     ]
@@ -539,7 +541,9 @@ def test_pods_share_a_claim_where_its_devices_are(whole_control_plane: ControlPl
 
     held = deployed.api.get(f"{CLAIMS}/shared")["status"]
     assert {pod["spec"]["nodeName"] for pod in pods} == {held["allocation"]["devices"]["results"][0]["pool"]}
-    assert sorted(one["name"] for one in held["reservedFor"]) == [f"p{number}" for number in range(6)]
+    assert sorted(consumer["name"] for consumer in held["reservedFor"]) == [
+        f"p{number}" for number in range(6)
+    ]
 
 
 def test_an_unused_claim_is_deallocated_from_a_full_node(

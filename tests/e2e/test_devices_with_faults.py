@@ -105,16 +105,16 @@ class Cluster:
     def claims_are_right(self) -> list[str]:
         """Of each pod that is bound: its claims have devices that its node can use, and are reserved for it; it has one if it asked
         for an extended resource. No other claim of that kind has devices."""
-        found = []
+        problems = []
         for pod in self.world.local.list("pods", "default"):
             of_pod = [claim for claim in self.claims() if uses(pod, claim["metadata"])]
             if not pod["spec"].get("nodeName"):
                 continue
             if not pod["spec"].get("resourceClaims") and len(of_pod) != 1:
-                found.append(f"{pod['metadata']['name']} has no claim for its extended resource")
+                problems.append(f"{pod['metadata']['name']} has no claim for its extended resource")
             for claim in of_pod:
                 status = claim.get("status") or {}
-                users = [one["uid"] for one in status.get("reservedFor") or ()]
+                users = [consumer["uid"] for consumer in status.get("reservedFor") or ()]
                 pools = [
                     result["pool"]
                     for result in (status.get("allocation") or {"devices": {"results": ()}})["devices"][
@@ -122,8 +122,8 @@ class Cluster:
                     ]
                 ]
                 if pod["metadata"]["uid"] not in users or pools != [pod["spec"]["nodeName"]]:
-                    found.append(f"{pod['metadata']['name']} on {pod['spec']['nodeName']} with {status}")
-        return found
+                    problems.append(f"{pod['metadata']['name']} on {pod['spec']['nodeName']} with {status}")
+        return problems
 
     def at_rest(self) -> list[str]:
         waiting = [
@@ -140,15 +140,15 @@ def uses(pod: Json, claim: Json) -> bool:
     """Whether the pod uses the claim of this metadata."""
     wanted = pod["spec"].get("resourceClaims")
     if not wanted:
-        told = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
-        return bool(claim["name"] == told.get("resourceClaimName"))
+        claim_status = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+        return bool(claim["name"] == claim_status.get("resourceClaimName"))
     if "resourceClaimName" in wanted[0]:
         return bool(claim["name"] == "shared")
     return bool(claim["name"].startswith(f"{pod['metadata']['name']}-gpu-"))
 
 
 def played(seed: int) -> list[str]:
-    found: list[str] = []
+    problems: list[str] = []
 
     async def scenario() -> None:
         cluster = Cluster(seed)
@@ -173,14 +173,14 @@ def played(seed: int) -> list[str]:
                 for _ in range(4):
                     cluster.pod_ends()
                 await asyncio.sleep(400)
-            found.extend([*cluster.wrong, *cluster.at_rest()])
+            problems.extend([*cluster.wrong, *cluster.at_rest()])
             bound = [
                 pod for pod in cluster.world.local.list("pods", "default") if pod["spec"].get("nodeName")
             ]
             assert len(bound) > 3, f"seed {seed} binds nobody"
 
     on_virtual_time(scenario)
-    return found
+    return problems
 
 
 @pytest.mark.parametrize("seed", range(6))

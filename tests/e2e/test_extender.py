@@ -136,15 +136,15 @@ def test_client_and_server_authenticate_by_certificates(extending: Extending, tm
     for name in ("a", "b"):
         extending.control_plane.add_node(ready_node(name, labels={"rack": "r17" if name == "a" else "r18"}))
     extending.put_policies(main=NOT_R17)
-    ours = {"certificate": serving.certificate, "key": serving.key, "client_ca": authority.certificate}
-    theirs = {"caFile": authority.certificate, "certFile": client.certificate, "keyFile": client.key}
-    flags = [f"--tls-{name.replace('_', '-')}={file}" for name, file in ours.items()]
+    server = {"certificate": serving.certificate, "key": serving.key, "client_ca": authority.certificate}
+    client_files = {"caFile": authority.certificate, "certFile": client.certificate, "keyFile": client.key}
+    flags = [f"--tls-{name.replace('_', '-')}={file}" for name, file in server.items()]
     with extending.running(*flags):
         extending.start_kube_scheduler(
             "racks",
             url=f"https://127.0.0.1:{extending.port}",
             enableHTTPS=True,
-            tlsConfig={name: str(file) for name, file in theirs.items()},
+            tlsConfig={name: str(file) for name, file in client_files.items()},
             ignorable=False,
         )
 
@@ -190,9 +190,11 @@ def test_the_extender_binds_and_needs_exactly_the_shipped_permissions(
         bind_a_pod_that_is_bound(extending)  # a pod is read
         wait_for(lambda: counted_up(extending), "an event that is counted up")
     used, rules = asked(audited.audit_records()), granted(extending.applied)
-    assert {str(one): codes for one, codes in used.items() if 403 in codes} == {}
+    assert {str(permission): codes for permission, codes in used.items() if 403 in codes} == {}
     assert [str(rule) for rule in sorted(rules) if not any(map(rule.allows, used))] == []
-    assert [str(one) for one in sorted(used) if not any(rule.allows(one) for rule in rules)] == []
+    assert [
+        str(permission) for permission in sorted(used) if not any(rule.allows(permission) for rule in rules)
+    ] == []
 
 
 def bind_a_pod_that_is_bound(extending: Extending) -> None:

@@ -54,8 +54,8 @@ def deploy(deployed: Deployed, name: str, *, replicas: int) -> None:
 
 
 def nodes_of(deployed: Deployed, name: str) -> list[str]:
-    found = [pod for pod in deployed.pods() if pod["metadata"]["name"].startswith(f"{name}-")]
-    return [one["spec"].get("nodeName", "") for one in found]
+    replicas = [pod for pod in deployed.pods() if pod["metadata"]["name"].startswith(f"{name}-")]
+    return [pod["spec"].get("nodeName", "") for pod in replicas]
 
 
 def placed(deployed: Deployed, name: str, replicas: int) -> set[str]:
@@ -125,9 +125,9 @@ def test_a_deployment_is_placed_on_the_quiet_node_and_follows_the_traffic(
             if decision["result"]["node"]
         ]
         assert len(bound) == 12
-        for one in bound:
-            assert one["samples"]["net_rx"]["value"] < 8e6
-            assert 0 <= one["samples"]["net_rx"]["age_s"] <= 5
+        for decision in bound:
+            assert decision["samples"]["net_rx"]["value"] < 8e6
+            assert 0 <= decision["samples"]["net_rx"]["age_s"] <= 5
         wait_for(lambda: metric_of(scheduler)["last_good"]["nodes"] == 2, "a poll that knows both")
 
 

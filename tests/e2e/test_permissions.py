@@ -37,10 +37,12 @@ def test_every_permission_is_used_and_none_is_missing(audited: ControlPlane, tmp
     everything_once(deployed)
 
     used, rules = asked(audited.audit_records()), granted(manifests())
-    assert {str(one): codes for one, codes in used.items() if 403 in codes} == {}
+    assert {str(permission): codes for permission, codes in used.items() if 403 in codes} == {}
     in_vain = {str(rule) for rule in rules if not any(map(rule.allows, used))}
     assert in_vain == NOT_AUDITED
-    assert [str(one) for one in sorted(used) if not any(rule.allows(one) for rule in rules)] == []
+    assert [
+        str(permission) for permission in sorted(used) if not any(rule.allows(permission) for rule in rules)
+    ] == []
 
 
 def test_without_the_preemption_permissions_no_pod_is_evicted_or_marked(
@@ -59,10 +61,10 @@ def test_without_the_preemption_permissions_no_pod_is_evicted_or_marked(
         deployed.create("low", cpu="3")
         deployed.bound("low")
         deployed.create("urgent", cpu="3", priorityClassName="urgent")
-        said = deployed.event("policies", "PreemptionForbidden")
+        event = deployed.event("policies", "PreemptionForbidden")
 
     low, urgent = (deployed.api.get(f"{PODS}/{name}") for name in ("low", "urgent"))
-    assert "cannot delete resource" in said["note"]
+    assert "cannot delete resource" in event["note"]
     assert [condition["type"] for condition in low["status"]["conditions"]] == ["PodScheduled"]
     assert "deletionTimestamp" not in low["metadata"]
     assert "nominatedNodeName" not in urgent["status"]
@@ -84,7 +86,7 @@ def test_a_permission_too_many_and_one_too_few_are_noticed() -> None:
     rules, used = granted([manifest]), asked([record, elsewhere])
 
     assert [str(rule) for rule in rules if not any(map(rule.allows, used))] == ["delete core/pods in team"]
-    assert [one for one in used if not any(rule.allows(one) for rule in rules)] == [
+    assert [permission for permission in used if not any(rule.allows(permission) for rule in rules)] == [
         Permission("", "pods", "get", "other", "web")
     ]
 
@@ -151,7 +153,7 @@ def gives_devices(deployed: Deployed) -> None:
                 break
         deployed.bound(name)
         used = asked(deployed.control_plane.audit_records())
-        if any((one.resource, one.verb) == ("resourceclaims", "get") for one in used):
+        if any((permission.resource, permission.verb) == ("resourceclaims", "get") for permission in used):
             return
     raise AssertionError("nobody was quicker than policysched")
 

@@ -38,18 +38,18 @@ def deployed(control_plane: ControlPlane, tmp_path: Path) -> Deployed:
 
 
 def test_no_pod_is_lost_when_the_api_server_is_killed_and_restarted_in_a_burst(deployed: Deployed) -> None:
-    with deployed.running() as scheduler, history(deployed) as seen, burst(deployed) as created:
+    with deployed.running() as scheduler, history(deployed) as bindings, burst(deployed) as created:
         in_the_middle(deployed, created)
 
         deployed.control_plane.restart_apiserver()
 
         deployed.all_bound(BURST)
         assert scheduler.process.poll() is None
-    seen.check(deployed)
+    bindings.check(deployed)
 
 
 def test_no_pod_is_lost_when_the_api_server_hangs_in_a_burst(deployed: Deployed) -> None:
-    with deployed.running() as scheduler, history(deployed) as seen, burst(deployed) as created:
+    with deployed.running() as scheduler, history(deployed) as bindings, burst(deployed) as created:
         in_the_middle(deployed, created)
 
         deployed.control_plane.pause_apiserver()
@@ -59,7 +59,7 @@ def test_no_pod_is_lost_when_the_api_server_hangs_in_a_burst(deployed: Deployed)
         deployed.all_bound(BURST)
         scheduler.heard("answers again")
         assert scheduler.process.poll() is None
-    seen.check(deployed)
+    bindings.check(deployed)
 
 
 def test_a_compacted_history_is_listed_again(deployed: Deployed) -> None:
@@ -78,21 +78,21 @@ def test_no_pod_is_lost_when_the_leader_is_killed_in_a_burst(
     deployed: Deployed,
 ) -> None:
     lease = lease_that_is_told_of()
-    with deployed.running(elect=True, settings=lease) as one, history(deployed) as seen:
-        one.heard("acquired the lease; leading")
+    with deployed.running(elect=True, settings=lease) as leader, history(deployed) as bindings:
+        leader.heard("acquired the lease; leading")
         with deployed.running(elect=True, settings=lease) as two:
             two.wait_until_ready()
             with burst(deployed) as created:
                 in_the_middle(deployed, created)
 
-                one.kill()
+                leader.kill()
 
                 two.heard("acquired the lease; leading")
                 deployed.all_bound(BURST)
             assert 0 < looks_at_the_dead(two) <= LOOKS_MOST
             assert two.said("acquired the lease; leading")[0]["first_decision_in_s"] == SETTLE_S
             assert two.metric("policysched_leader") == 1
-    seen.check(deployed)
+    bindings.check(deployed)
 
 
 def test_a_rotated_token_is_used(deployed: Deployed, tmp_path: Path) -> None:
@@ -145,21 +145,21 @@ class History:
 @contextmanager
 def history(deployed: Deployed) -> Iterator[History]:
     """Look at the pods five times a second from now on, in a thread, through restarts."""
-    seen, ended = History(), threading.Event()
+    bindings, ended = History(), threading.Event()
     api = deployed.control_plane.api_as(deployed.control_plane.admin)
 
     def look() -> None:
         while not ended.wait(0.2):
             try:
-                for one in api.items(PODS):
-                    seen.take(one["metadata"]["name"], one["spec"].get("nodeName", ""))
+                for pod in api.items(PODS):
+                    bindings.take(pod["metadata"]["name"], pod["spec"].get("nodeName", ""))
             except (OSError, HTTPException, ApiError):  # that is what these tests are about
                 continue
 
     thread = threading.Thread(target=look)
     thread.start()
     try:
-        yield seen
+        yield bindings
     finally:
         ended.set()
         thread.join()

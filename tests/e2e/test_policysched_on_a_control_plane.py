@@ -38,14 +38,14 @@ def test_only_pods_of_this_scheduler_are_bound(whole: Deployed) -> None:
         whole.api.post("/apis/apps/v1/namespaces/default/deployments", web)
         whole.api.post("/apis/batch/v1/namespaces/default/jobs", batch)
 
-        bound = wait_for(lambda: found if len(found := nodes(whole)) == 7 else None, "seven bound pods")
+        bound = wait_for(lambda: placed if len(placed := nodes(whole)) == 7 else None, "seven bound pods")
 
     assert set(bound.values()) == {"a", "b"}
     assert "foreign" not in bound
-    one = next(name for name in bound if name.startswith("web"))
-    said = whole.event(one, "Scheduled")
-    assert said["note"] == f"Successfully assigned default/{one} to {bound[one]}"
-    assert said["reportingController"] == "test"
+    pod = next(name for name in bound if name.startswith("web"))
+    event = whole.event(pod, "Scheduled")
+    assert event["note"] == f"Successfully assigned default/{pod} to {bound[pod]}"
+    assert event["reportingController"] == "test"
 
 
 def test_an_unschedulable_pod_gets_the_message_of_kube_scheduler(whole: Deployed) -> None:
@@ -68,20 +68,20 @@ def test_an_unschedulable_pod_gets_the_message_of_kube_scheduler(whole: Deployed
         for name, spec in hopeless.items():
             whole.create(f"{name}-ours", **spec)
             whole.create(f"{name}-theirs", scheduler="default-scheduler", **spec)
-        said = {
+        events = {
             name: (whole.event(name, "FailedScheduling"), whole.condition(name))
-            for name in (f"{one}-{whose}" for one in hopeless for whose in ("ours", "theirs"))
+            for name in (f"{pod}-{whose}" for pod in hopeless for whose in ("ours", "theirs"))
         }
 
     for name in hopeless:
-        ours, theirs = said[f"{name}-ours"], said[f"{name}-theirs"]
+        own, upstream = events[f"{name}-ours"], events[f"{name}-theirs"]
         for field in ("type", "reason", "action"):
-            assert ours[0][field] == theirs[0][field]
-        assert ours[0]["note"] == theirs[0]["note"]
-        assert ours[0]["note"] == ours[1]["message"]
+            assert own[0][field] == upstream[0][field]
+        assert own[0]["note"] == upstream[0]["note"]
+        assert own[0]["note"] == own[1]["message"]
         for field in ("type", "status", "reason", "observedGeneration"):
-            assert ours[1][field] == theirs[1][field]
-        assert ours[1]["message"] == theirs[1]["message"]
+            assert own[1][field] == upstream[1][field]
+        assert own[1]["message"] == upstream[1]["message"]
 
 
 def test_a_gang_is_bound_completely_or_not_at_all(deployed: Deployed) -> None:

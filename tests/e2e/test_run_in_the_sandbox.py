@@ -50,8 +50,10 @@ def test_pods_are_bound_and_unschedulable_pods_get_a_reason(cluster: Cluster) ->
 
 def _condition(cluster: Cluster, pod: str) -> str:
     status = cluster.get(f"/api/v1/namespaces/default/pods/{pod}")["status"]
-    said = [condition for condition in status.get("conditions", []) if condition["type"] == "PodScheduled"]
-    return said[0]["message"] if said else ""
+    scheduled = [
+        condition for condition in status.get("conditions", []) if condition["type"] == "PodScheduled"
+    ]
+    return scheduled[0]["message"] if scheduled else ""
 
 
 def test_a_pod_of_higher_priority_preempts_a_lower_one(cluster: Cluster) -> None:
@@ -236,8 +238,8 @@ def test_the_process_survives_an_api_server_that_restarts_without_its_state(clus
 
 def test_when_the_leader_is_stopped_the_standby_takes_over(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
-    with cluster.scheduler(elect=True) as one:
-        wait_for(lambda: one.said("acquired the lease; leading"), "the first to lead")
+    with cluster.scheduler(elect=True) as leader:
+        wait_for(lambda: leader.said("acquired the lease; leading"), "the first to lead")
         with cluster.scheduler(elect=True) as two:
             (standing_by,) = wait_for(
                 lambda: two.said("not leading: the lease is held by another process"), "the second to say so"
@@ -246,9 +248,11 @@ def test_when_the_leader_is_stopped_the_standby_takes_over(cluster: Cluster) -> 
             cluster.bound("first")
             assert not two.said("acquired the lease; leading")
             two.wait_until_ready()
-            assert standing_by["holder"] and not one.said("not leading: the lease is held by another process")
+            assert standing_by["holder"] and not leader.said(
+                "not leading: the lease is held by another process"
+            )
 
-            assert one.terminate() == 0
+            assert leader.terminate() == 0
 
             cluster.run_pod("second")
             assert cluster.bound("second")
@@ -284,9 +288,9 @@ def test_samples_from_a_file_are_used_and_a_metric_without_a_source_is_named(
 def _lands_on(cluster: Cluster, node: str) -> bool:
     """Whether a new pod lands there, by the samples as they are now."""
     cluster.run_pod("probe")
-    found = cluster.bound("probe")
+    node_ = cluster.bound("probe")
     cluster.kubectl("delete", "pod", "probe")
-    return found == node
+    return node_ == node
 
 
 @pytest.mark.parametrize(

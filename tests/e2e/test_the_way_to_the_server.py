@@ -30,8 +30,8 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConnectProxy]:
     """Named nowhere yet."""
     for name in ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    with connect_proxy() as one:
-        yield one
+    with connect_proxy() as proxy_:
+        yield proxy_
 
 
 @pytest.fixture

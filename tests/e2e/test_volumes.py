@@ -90,11 +90,11 @@ def test_a_pod_with_an_unbound_immediate_claim_waits_until_it_is_bound(
 
     with deployed.running():
         deployed.create("web", volumes=using("data"))
-        told = deployed.condition("web")["message"]
+        message = deployed.condition("web")["message"]
         deployed.api.post(VOLUMES, local_volume("on-b", node="b", of_class="now"))
         node = deployed.bound("web")
 
-    assert told == ("0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found")
+    assert message == ("0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found")
     assert node == "b"
 
 

@@ -85,7 +85,7 @@ def units() -> str:
     """Suffixes of literals, and what `unit "..."` may say, by type."""
     lines = ['| type | suffixes of literals | `unit "..."` of inputs and metrics |', "|---|---|---|"]
     for kind in (*SUFFIXES, TypeKind.TIMESTAMP):
-        suffixes = " ".join(f"`{one}`" if one else "(none)" for one in SUFFIXES.get(kind, {}))
+        suffixes = " ".join(f"`{suffix}`" if suffix else "(none)" for suffix in SUFFIXES.get(kind, {}))
         of_samples = " ".join(f"`{unit}`" for unit in UNITS[kind])
         lines.append(f"| {kind.value} | {suffixes or 'no literals'} | {of_samples} |")
     return "\n".join(lines)

@@ -43,11 +43,13 @@ def _releases() -> str:
         "|---|---|",
     ]
     for version, release in KUBE_SCHEDULER_RELEASES.items():
-        said = [f"no `{name}`" for name in sorted(release.missing_builtins)]
-        said += [f"no score of `{name}`" for name in sorted(release.builtins_without_score)]
+        differences = [f"no `{name}`" for name in sorted(release.missing_builtins)]
+        differences += [f"no score of `{name}`" for name in sorted(release.builtins_without_score)]
         for name, words in release.score_parameter_values.items():
-            said.append(f"`{name} {{ {', '.join(f'{one} = {word}' for one, word in words.items())} }}`")
-        lines.append(f'| `"{version}"` | {", ".join(said) or "everything above"} |')
+            differences.append(
+                f"`{name} {{ {', '.join(f'{parameter} = {word}' for parameter, word in words.items())} }}`"
+            )
+        lines.append(f'| `"{version}"` | {", ".join(differences) or "everything above"} |')
     lines += [
         "",
         "Not told apart: how releases before 1.36 read requests of a pod whose pod-level resources are being resized, and which in-tree volume "
@@ -63,9 +65,9 @@ def _section(builtin: BuiltinDeclaration) -> str:
     if builtin.scores:
         parts.append(f"score {builtin.name} weight {builtin.default_weight}{_parameters(builtin.parameters)}")
     parts += ["```\n", _meaning(builtin.name), ""]
-    both = builtin.filters and builtin.scores
-    parts += [_parameter(each, "filter" if both else "") for each in builtin.filter_parameters]
-    parts += [_parameter(each, "score" if both else "") for each in builtin.parameters]
+    has_both = builtin.filters and builtin.scores
+    parts += [_parameter(each, "filter" if has_both else "") for each in builtin.filter_parameters]
+    parts += [_parameter(each, "score" if has_both else "") for each in builtin.parameters]
     if builtin.filter_parameters or builtin.parameters:
         parts.append("")
     parts += [f"- reads of the pod: {_listed(builtin.pod_reads)}; of the node: {_listed(builtin.node_reads)}"]

@@ -64,8 +64,8 @@ def _row(option: click.Option) -> str:
     value = "" if option.is_flag else option.metavar or ("FILE" if isinstance(kind, click.Path) else "N")
     if isinstance(kind, click.Choice):
         value = ", ".join(map(str, kind.choices))
-    said = (option.help or "").strip()
+    help_text = (option.help or "").strip()
     default = option.default if option.show_default and not option.is_flag else None
     more = f" Default: {default}." if default is not None else ""
     what = f" {value.replace('|', chr(92) + '|')}" if value else ""
-    return f"| {names}{what} | {(said + more).strip().replace('|', chr(92) + '|')} |"
+    return f"| {names}{what} | {(help_text + more).strip().replace('|', chr(92) + '|')} |"

@@ -39,7 +39,9 @@ not. Source: `pkg/scheduler/metrics/metrics.go`."""
 
 def table() -> str:
     lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
-    for metric in sorted(exported(), key=lambda one: (not one.name.startswith(KUBE_SCHEDULERS), one.name)):
+    for metric in sorted(
+        exported(), key=lambda metric_: (not metric_.name.startswith(KUBE_SCHEDULERS), metric_.name)
+    ):
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         lines.append(f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} |")
     return "\n".join(lines)

@@ -97,8 +97,8 @@ def default(name: str) -> str:
     if name in _OWN_DEFAULTS:
         return _OWN_DEFAULTS[name]
     section, _, inner = name.partition(".")
-    found = getattr(_DEFAULTS.get(section), inner, None) if inner else None
-    return "" if found is None else f"{found:g}" if isinstance(found, float) else str(found)
+    value = getattr(_DEFAULTS.get(section), inner, None) if inner else None
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _flag(name: str) -> str:

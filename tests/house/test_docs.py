@@ -232,7 +232,7 @@ def test_the_pages_list_the_metrics_of_the_extender() -> None:
     own = set(re.findall(r"^\| `(policysched_\w+)` \|", page, flags=re.MULTILINE))
     assert {export for export in exports if export.startswith("policysched_extender_")} == own
     assert own < set(exports)
-    assert set(exports) - own <= {one.name for one in exported()}
+    assert set(exports) - own <= {metric.name for metric in exported()}
 
 
 # ── metrics and alerts ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -134,8 +134,8 @@ def commands_in(text: str) -> Iterator[list[str]]:
             inside = True
         elif inside:
             inside = line != "POLICY"
-        elif found := re.search(r"(?:^|\||&&|\$) *(?:\.venv/bin/)?policysched ([^|>]*)", line):
-            yield shlex.split(found[1].replace("$(", "(").replace("(", "").replace(")", ""), comments=True)
+        elif command := re.search(r"(?:^|\||&&|\$) *(?:\.venv/bin/)?policysched ([^|>]*)", line):
+            yield shlex.split(command[1].replace("$(", "(").replace("(", "").replace(")", ""), comments=True)
 
 
 def all_commands() -> list[tuple[str, list[str]]]:
@@ -222,9 +222,10 @@ def broken_links(path: Path, text: str) -> list[str]:
     broken = []
     for link in links_of(text):
         target, _, anchor = unquote(link).partition("#")
-        found = (path.parent / target).resolve() if target else path
-        if not found.exists() or (
-            anchor and anchor not in anchors_of(text if found == path else found.read_text(encoding="utf-8"))
+        linked = (path.parent / target).resolve() if target else path
+        if not linked.exists() or (
+            anchor
+            and anchor not in anchors_of(text if linked == path else linked.read_text(encoding="utf-8"))
         ):
             broken.append(link)
     return broken

@@ -43,12 +43,10 @@ class Reporting:
 
 
 def shown(world: World, uid: str) -> UnboundPodVersion | None:
-    found = [pod for pod in world.local.list("pods") if pod["metadata"]["uid"] == uid]
-    if not found or found[0]["spec"].get("nodeName"):
+    pods = [pod for pod in world.local.list("pods") if pod["metadata"]["uid"] == uid]
+    if not pods or pods[0]["spec"].get("nodeName"):
         return None
-    return UnboundPodVersion(
-        found[0]["metadata"]["resourceVersion"], found[0]["metadata"].get("generation", 0)
-    )
+    return UnboundPodVersion(pods[0]["metadata"]["resourceVersion"], pods[0]["metadata"].get("generation", 0))
 
 
 def about(pod: dict[str, Any]) -> EventObject:
@@ -76,9 +74,9 @@ def bind(world: World, name: str, node: str) -> None:
 def conditions(world: World, name: str) -> list[tuple[str, str, str]]:
     conditions = world.pod(name)["status"].get("conditions", [])
     return [
-        (one["status"], one.get("reason", ""), one.get("message", ""))
-        for one in conditions
-        if one["type"] == "PodScheduled"
+        (condition["status"], condition.get("reason", ""), condition.get("message", ""))
+        for condition in conditions
+        if condition["type"] == "PodScheduled"
     ]
 
 
@@ -173,9 +171,9 @@ def test_a_new_message_keeps_the_transition_time_of_the_status() -> None:
             reporting.reporter.set_condition(condition(pod, "second"))
             await asyncio.sleep(30)
 
-        (said,) = world.pod("web")["status"]["conditions"]
-        assert said["message"] == "second"
-        assert said["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+        (written,) = world.pod("web")["status"]["conditions"]
+        assert written["message"] == "second"
+        assert written["lastTransitionTime"] == "2026-01-01T00:00:00Z"
 
     on_virtual_time(scenario)
 
@@ -213,8 +211,10 @@ def test_after_a_lost_patch_the_earlier_message_is_written_again() -> None:
             reporting.reporter.set_condition(condition(pod, "first"))
             await reporting.reporter.wait_until_drained()
 
-        said = [orjson.loads(request.body)["status"]["conditions"][0]["message"] for request in road.asked]
-        assert said == ["first", "second", "first"]
+        messages = [
+            orjson.loads(request.body)["status"]["conditions"][0]["message"] for request in road.asked
+        ]
+        assert messages == ["first", "second", "first"]
 
     on_virtual_time(scenario)
 
@@ -286,9 +286,9 @@ def test_a_condition_has_the_observed_generation_if_the_pod_has_one() -> None:
             reporting.reporter.set_condition(condition(pod, "not counted"))
             await reporting.reporter.wait_until_drained()
 
-        said = [orjson.loads(request.body) for request in road.asked]
-        assert [one["status"]["conditions"][0].get("observedGeneration") for one in said] == [3, None]
-        assert {one["metadata"]["resourceVersion"] for one in said} == {"7"}
+        patches = [orjson.loads(request.body) for request in road.asked]
+        assert [patch["status"]["conditions"][0].get("observedGeneration") for patch in patches] == [3, None]
+        assert {patch["metadata"]["resourceVersion"] for patch in patches} == {"7"}
 
     on_virtual_time(scenario)
 

@@ -62,21 +62,21 @@ def asked(script: Script) -> list[tuple[str, str]]:
 
 def answered(*answers: Any, victims: tuple[Victim, ...] = (ONE, TWO)) -> tuple[EvictionOutcome, Script]:
     script = Script(answers)
-    found: list[EvictionOutcome] = []
+    outcomes: list[EvictionOutcome] = []
 
     async def scenario() -> None:
-        found.append(await Bench(ApiClient(script)).outcome(evict(*victims)))
+        outcomes.append(await Bench(ApiClient(script)).outcome(evict(*victims)))
 
     on_virtual_time(scenario)
-    return found[0], script
+    return outcomes[0], script
 
 
 def test_a_victims_condition_has_the_observed_generation_if_the_pod_has_one() -> None:
     _, script = answered(OK, victims=(replace(ONE, generation=3), TWO))
 
     marks = [orjson.loads(request.body)["status"] for request in script.asked if request.method == "PATCH"]
-    said = [mark["conditions"][0].get("observedGeneration") for mark in marks if "conditions" in mark]
-    assert said == [3, None]
+    generations = [mark["conditions"][0].get("observedGeneration") for mark in marks if "conditions" in mark]
+    assert generations == [3, None]
 
 
 def test_the_pod_is_nominated_before_each_victim_is_marked_and_deleted() -> None:
@@ -206,8 +206,8 @@ def test_nominations_of_one_pod_are_written_in_order() -> None:
 
     on_virtual_time(scenario)
 
-    said = [orjson.loads(request.body or b"")["status"]["nominatedNodeName"] for request in script.asked]
-    assert said == ["a", None]
+    nodes = [orjson.loads(request.body or b"")["status"]["nominatedNodeName"] for request in script.asked]
+    assert nodes == ["a", None]
 
 
 def test_over_a_faulty_transport_each_victim_is_evicted_once_and_no_other_pod() -> None:

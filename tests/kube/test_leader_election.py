@@ -308,10 +308,10 @@ def _annotated(obj: dict[str, Any]) -> dict[str, Any]:
 def test_a_lease_deleted_under_the_leader_ends_its_leadership_before_its_successor_decides() -> None:
     async def scenario() -> None:
         world = World()
-        one, two = elector(world, "one", world.road()), elector(world, "two", world.road())
-        async with running(one.run(), two.run()):
-            await until(lambda: one.may_decide() or two.may_decide(), "one of them to decide")
-            before, after = (one, two) if one.leads() else (two, one)
+        first, two = elector(world, "one", world.road()), elector(world, "two", world.road())
+        async with running(first.run(), two.run()):
+            await until(lambda: first.may_decide() or two.may_decide(), "one of them to decide")
+            before, after = (first, two) if first.leads() else (two, first)
             world.local.delete("leases", lease(world))
 
             await until(lambda: after.leads(), "the other to lead")
@@ -372,10 +372,10 @@ def test_an_unreachable_lease_is_logged_once_and_then_the_leader(
 
     async def scenario() -> None:
         world = World()
-        one, road = elector(world, "one", world.road()), world.road()
+        first, road = elector(world, "one", world.road()), world.road()
         two = elector(world, "two", road)
-        async with running(one.run()):
-            await until(one.leads, "one to lead")
+        async with running(first.run()):
+            await until(first.leads, "one to lead")
             caplog.clear()
             road.refuse_for(30)
             async with running(two.run()):
@@ -383,6 +383,6 @@ def test_an_unreachable_lease_is_logged_once_and_then_the_leader(
 
     on_virtual_time(scenario)
 
-    (told,) = said(caplog, "WARNING")
-    assert told.startswith("not leading: cannot read or acquire the lease; retrying (")
+    (message,) = said(caplog, "WARNING")
+    assert message.startswith("not leading: cannot read or acquire the lease; retrying (")
     assert said(caplog, "INFO") == ["not leading: the lease is held by another process (one)"]

@@ -66,14 +66,14 @@ class Mirror:
 
     def state(self) -> dict[str, str | None]:
         """Pods by UID, and the node of each."""
-        found: dict[str, str | None] = {}
+        nodes: dict[str, str | None] = {}
         for change in self.events:
             match change:
-                case PodUpdated(seen):
-                    found[seen.pod.uid] = seen.node
+                case PodUpdated(observed):
+                    nodes[observed.pod.uid] = observed.node
                 case PodDeleted(uid):
-                    del found[uid]  # gone without having been seen would be a KeyError
-        return found
+                    del nodes[uid]  # gone without having been seen would be a KeyError
+        return nodes
 
 
 def truth(world: World) -> dict[str, str | None]:
@@ -317,7 +317,7 @@ def test_a_malformed_object_is_left_out_and_logged_once_for_each_version() -> No
             await until(lambda: len(mirror.events) == 2, "both nodes")
 
         assert [event.node.name for event in mirror.events] == ["good", "broken"]
-        assert [(one.name, one.field) for one in mirror.malformed] == [
+        assert [(obj.name, obj.field) for obj in mirror.malformed] == [
             ("broken", "status.allocatable.cpu")
         ] * 2
 

@@ -72,7 +72,7 @@ class Server:
 
     @property
     def reserved(self) -> list[str]:
-        return [one["name"] for one in self.claim.get("status", {}).get("reservedFor") or ()]
+        return [consumer["name"] for consumer in self.claim.get("status", {}).get("reservedFor") or ()]
 
     @property
     def has(self) -> list[str]:

@@ -80,7 +80,7 @@ async def until(look: Callable[[], object], what: str, *, within_s: float = 120.
 @asynccontextmanager
 async def running(*work: Awaitable[object]) -> AsyncIterator[None]:
     """Tasks for the length of a block. One that fails on its own fails the test."""
-    tasks = [asyncio.ensure_future(one) for one in work]
+    tasks = [asyncio.ensure_future(task) for task in work]
     try:
         yield
         for task in tasks:

@@ -27,7 +27,7 @@ def with_affinity(**added: Any) -> str:
 
 
 def terms(*each: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"nodeSelectorTerms": [{"matchExpressions": one} for one in each]}
+    return {"nodeSelectorTerms": [{"matchExpressions": expressions} for expressions in each]}
 
 
 def test_each_operator_has_its_expression() -> None:
@@ -99,7 +99,7 @@ def test_a_selector_too_long_for_an_expression_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    "one",
+    "requirement",
     [
         {"key": "a", "operator": "In", "values": []},
         {"key": "a", "operator": "Exists", "values": ["x"]},
@@ -109,13 +109,13 @@ def test_a_selector_too_long_for_an_expression_is_listed() -> None:
         {"key": "no key", "operator": "Exists"},
         {"key": "a", "operator": "In", "values": ['"] or true or node.name in ["']},
     ],
-    ids=lambda one: f"{one['key']} {one['operator']} {one.get('values')}",
+    ids=lambda requirement: f"{requirement['key']} {requirement['operator']} {requirement.get('values')}",
 )
-def test_a_requirement_that_kubernetes_refuses_is_refused(one: dict[str, Any]) -> None:
+def test_a_requirement_that_kubernetes_refuses_is_refused(requirement: dict[str, Any]) -> None:
     with pytest.raises(
         UnusableFile, match=r"^scheduler.yaml:7:\d+: profiles\[0\].pluginConfig\[0\].args.addedAffinity"
     ):
-        imported(with_affinity(**{REQUIRED: terms([one])}))
+        imported(with_affinity(**{REQUIRED: terms([requirement])}))
 
 
 # ── the same nodes as a pod's own affinity ─────────────────────────────────────────────────────────────────────────
@@ -188,8 +188,8 @@ def test_a_not_in_that_forgets_absent_labels_would_be_noticed(monkeypatch: pytes
     before = difference(selector, labels)
     right = affinity.NodeSelectorTranslator._expression
 
-    def forgetful(self: affinity.NodeSelectorTranslator, path: Any, one: Any) -> str:
-        return right(self, path, one).replace("(not has", "(has").replace(" or ", " and ")
+    def forgetful(self: affinity.NodeSelectorTranslator, path: Any, requirement: Any) -> str:
+        return right(self, path, requirement).replace("(not has", "(has").replace(" or ", " and ")
 
     monkeypatch.setattr(affinity.NodeSelectorTranslator, "_expression", forgetful)
 

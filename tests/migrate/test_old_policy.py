@@ -72,9 +72,9 @@ def test_priorities_are_scores_with_their_weights() -> None:
 def test_what_kube_safe_scheduler_needs_is_listed_at_its_line_in_a_file_with_tabs() -> None:
     done = imported(SAFE, "policy.cfg")
 
-    found = {where: (line, what) for line, _, where, what in of_the_file(done.not_imported)}
-    assert found["extenders[0].apiVersion"] == (20, "this field")
-    assert found["priorities[2]"] == (14, "plugin SelectorSpread")
+    not_imported = {where: (line, what) for line, _, where, what in of_the_file(done.not_imported)}
+    assert not_imported["extenders[0].apiVersion"] == (20, "this field")
+    assert not_imported["priorities[2]"] == (14, "plugin SelectorSpread")
     assert [note.what for note in done.notes if note.where != "extenders[0]"] == [
         "predicate CheckNodeMemoryPressure",
         "priority EqualPriority",

@@ -427,10 +427,10 @@ def test_riyas_config_map_is_opened_and_places_are_those_of_its_file() -> None:
 
     assert list(done.policies) == ["riya-scheduler"]
     assert done.settings == {"leader_election": {"lease": "kube-system/riya-scheduler"}}
-    found = of_the_file(done.not_imported)
-    assert (24, 7, "plugins.pluginConfig", "this field") in found
-    assert (18, 11, "plugins.queueSort.enabled[0]", "plugin riya (queueSort, preFilter)") in found
-    (why,) = [one.why for one in done.not_imported if one.what.startswith("plugin riya")]
+    not_imported = of_the_file(done.not_imported)
+    assert (24, 7, "plugins.pluginConfig", "this field") in not_imported
+    assert (18, 11, "plugins.queueSort.enabled[0]", "plugin riya (queueSort, preFilter)") in not_imported
+    (why,) = [item.why for item in done.not_imported if item.what.startswith("plugin riya")]
     assert "`queue by`" in why and "`gang by`" in why
 
 
@@ -442,8 +442,8 @@ def test_yodas_plugin_is_listed_once_for_all_its_points() -> None:
 
     done = imported(plugins(points))
 
-    (one,) = of_the_file(done.not_imported)
-    assert one[3] == "plugin yoda (filter, preScore, score, weight 300)"
+    (item,) = of_the_file(done.not_imported)
+    assert item[3] == "plugin yoda (filter, preScore, score, weight 300)"
     assert "custom resource Scv cannot be read" in done.not_imported[0].why
 
 
@@ -452,7 +452,7 @@ def test_a_plugin_that_nobody_knows_gets_a_hint_by_where_it_stands() -> None:
         plugins("    multiPoint: {enabled: [{name: Mine}]}\n    permit: {enabled: [{name: Theirs}]}\n")
     )
 
-    whys = {one.what: one.why for one in done.not_imported}
+    whys = {item.what: item.why for item in done.not_imported}
     assert "a policy has no equivalent" in whys["plugin Mine (multiPoint)"]
     assert "instead: `gang by`" in whys["plugin Theirs (permit)"]
 
@@ -525,8 +525,10 @@ def test_the_imported_settings_are_settings_of_run() -> None:
 def test_what_an_extender_does_that_has_no_counterpart_is_listed_at_its_place() -> None:
     done = imported(config(EXTENDERS))
 
-    found = {one.where: (one.what, one.why) for one in done.not_imported if one.where.startswith("extenders")}
-    assert set(found) == {
+    not_imported = {
+        item.where: (item.what, item.why) for item in done.not_imported if item.where.startswith("extenders")
+    }
+    assert set(not_imported) == {
         "extenders[0].preemptVerb",
         "extenders[0].bindVerb",
         "extenders[3].tlsConfig.caData",
@@ -557,13 +559,13 @@ def test_a_plugin_that_is_not_covered_is_named_where_it_is_on_and_only_once(
     lacking = {"VolumeZone": ["not supported by this version: claims"]}
     monkeypatch.setattr("policysched.migrate.profile.limitations", lambda plugin: lacking.get(plugin, []))
 
-    both = imported(config("profiles: [{schedulerName: a}, {schedulerName: b}]\n"))
+    two_profiles = imported(config("profiles: [{schedulerName: a}, {schedulerName: b}]\n"))
     off = imported(plugins("    multiPoint: {disabled: [{name: VolumeZone}]}\n"))
 
-    assert [(one.where, one.what, one.why) for one in both.not_imported] == [
+    assert [(item.where, item.what, item.why) for item in two_profiles.not_imported] == [
         ("profiles", "plugin VolumeZone", "not supported by this version: claims")
     ]
-    assert [one for one in off.not_imported if "not covered" in one.why] == []
+    assert [item for item in off.not_imported if "not covered" in item.why] == []
 
 
 # ── the process ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -29,8 +29,8 @@ def imported(text: str, name: str = "scheduler.yaml", **renames: str) -> ImportR
 def program_of(name: str, policy: str) -> Program:
     checked = check_text(policy, f"{name}.policy")
     source = Source(f"{name}.policy", policy)
-    said = apply_ignore_comments(source, checked.diagnostics)
-    assert [(one.code, one.message) for one in said] == []
+    diagnostics = apply_ignore_comments(source, checked.diagnostics)
+    assert [(diagnostic.code, diagnostic.message) for diagnostic in diagnostics] == []
     assert format_source(source).text == policy
     assert checked.program is not None and checked.program.name == name
     return checked.program
@@ -58,7 +58,7 @@ def weights_of(program: Program) -> dict[str, int]:
 
 
 def params_of(program: Program, score: str) -> dict[str, object]:
-    (rule,) = [one for one in program.rules.scores if one.name == score]
+    (rule,) = [rule_ for rule_ in program.rules.scores if rule_.name == score]
     assert isinstance(rule, BuiltinScore), rule
     return dict(rule.params)
 

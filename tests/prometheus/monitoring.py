@@ -103,7 +103,9 @@ class Monitoring:
     def rates(self) -> dict[str, float]:
         """Bytes a second by host, as Prometheus has them now; hosts without two samples are left out."""
         by_address = {f"{address}:9100": name for name, address in self._addresses.items()}
-        return {by_address[one["metric"]["instance"]]: float(one["value"][1]) for one in self.ask(RATE)}
+        return {
+            by_address[series["metric"]["instance"]]: float(series["value"][1]) for series in self.ask(RATE)
+        }
 
     def wait_for_rates(self, busy: str) -> None:
         """Until one host is seen to be busy and all others to be quiet."""
@@ -120,8 +122,8 @@ class Monitoring:
         """An instant query by a client of the tests' own."""
         url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
         with urllib.request.urlopen(url, timeout=READY_WITHIN_S) as answer:
-            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
-            return found
+            series: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+            return series
 
     def start(self) -> None:
         """Prometheus, with what it stored before."""

@@ -28,8 +28,8 @@ def find_programs(path: str | None = None) -> Programs | Missing:
     exporter = shutil.which("prometheus-node-exporter", path=path) or shutil.which("node_exporter", path=path)
     absent = [
         package
-        for package, found in (("prometheus", prometheus), ("prometheus-node-exporter", exporter))
-        if found is None
+        for package, program in (("prometheus", prometheus), ("prometheus-node-exporter", exporter))
+        if program is None
     ]
     if absent or prometheus is None or exporter is None:
         return Missing(

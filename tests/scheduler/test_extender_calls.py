@@ -286,8 +286,8 @@ def test_a_waiting_pod_without_a_feasible_node_is_reported_and_does_not_hold_up_
 
 
 def test_a_pod_deleted_during_a_call_leaves_nothing_behind() -> None:
-    one, other = pod("web"), pod("other")
-    rig = Asking(ASKING, *nodes("a"), one, other)
+    web, other = pod("web"), pod("other")
+    rig = Asking(ASKING, *nodes("a"), web, other)
     rig.settle()
     asked_first = rig.extender_calls[0]
 

@@ -32,8 +32,8 @@ OTHER_QUERY = COOL.replace('query = "load"', 'query = "load5"')
 
 
 def samples(rig: Rig, metric: str = "load", **values: float) -> e.SamplesArrived:
-    found = {NodeName(name): Sample(value, rig.now_ns) for name, value in values.items()}
-    return e.SamplesArrived("test", metric, MetricSamples(found, rig.now_ns))
+    by_node = {NodeName(name): Sample(value, rig.now_ns) for name, value in values.items()}
+    return e.SamplesArrived("test", metric, MetricSamples(by_node, rig.now_ns))
 
 
 def started(policy: str = COOL, *, wait_s: float = 10.0, source: str | None = None) -> Rig:

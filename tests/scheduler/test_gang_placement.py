@@ -171,9 +171,9 @@ def test_a_gang_with_terminating_victims_evicts_no_further_pods() -> None:
 def test_a_refused_eviction_clears_the_nominations_of_all_members() -> None:
     rig = two_full_nodes(ANY, member(1), member(2))
     rig.settle()
-    one, other = rig.of(c.Evict)
+    first, other = rig.of(c.Evict)
 
-    rig.handle(e.EvictionRefused(one.uid, "no answer", forbidden=False, victims=()))
+    rig.handle(e.EvictionRefused(first.uid, "no answer", forbidden=False, victims=()))
 
     assert nominations(rig) == {}
     assert {clear.name for clear in rig.of(c.ClearNomination)} == {"g1", "g2"}
@@ -342,9 +342,9 @@ def caught() -> Iterator[None]:
 def test_a_gang_that_preempts_in_part_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     search = gang_preemption._GangSearch.run
 
-    def in_part(self: gang_preemption._GangSearch) -> Steps[object]:
-        found = yield from search(self)
-        return GangPlacement(tuple(self.placements)) if self.placements else found
+    def in_part(self: placement._GangSearch) -> Steps[object]:
+        outcome = yield from search(self)
+        return GangPlacement(tuple(self.placements)) if self.placements else outcome
 
     monkeypatch.setattr(gang_preemption._GangSearch, "run", in_part)
 
@@ -403,7 +403,9 @@ def test_cached_candidates_of_changed_nodes_are_noticed(
 
 def test_nominations_of_the_gang_itself_that_block_it_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     reserved = nominated.competing_nominations
-    monkeypatch.setattr(nominated, "competing_nominations", lambda core, one, *_: reserved(core, one))
+    monkeypatch.setattr(
+        nominated, "competing_nominations", lambda core, preemptor, *_: reserved(core, preemptor)
+    )
 
     with caught():
         test_after_a_restart_nominated_members_are_placed_on_their_nominated_nodes()

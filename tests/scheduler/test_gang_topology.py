@@ -163,9 +163,9 @@ def broken_up(seed: int) -> list[str]:
         mistakes.append(f"seed {seed}: {where}")
     if 0 < len(where) < 3:
         mistakes.append(f"seed {seed}: only {where}")
-    asked = next(iter(rig.scheduler._core.pods.values())).pod.requests["cpu"] if not where else 0
+    cpu_milli = next(iter(rig.scheduler._core.pods.values())).pod.requests["cpu"] if not where else 0
     for rack in "abcd" if not where else "":
-        fits = sum(one.allocatable["cpu"] // asked for one in things if one.labels["rack"] == rack)
+        fits = sum(node_.allocatable["cpu"] // cpu_milli for node_ in things if node_.labels["rack"] == rack)
         if fits >= 3:
             mistakes.append(f"seed {seed}: waits, and rack {rack} takes {fits}")
     return mistakes

@@ -45,8 +45,8 @@ class Waiting:
         return out
 
     def tell(self, now_s: float, most: int = 100) -> None:
-        for one, room in self.queue.due_messages(round(now_s * SECOND_NS), most):
-            self.told[one] = room.message
+        for entry, room in self.queue.due_messages(round(now_s * SECOND_NS), most):
+            self.told[entry] = room.message
 
     def tell_for(self, from_s: int, until_s: int) -> None:
         for now_s in range(from_s, until_s):

@@ -91,7 +91,7 @@ def test_a_pod_is_placed_by_the_policy_state_and_waits_if_it_is_bad_everywhere()
     rig.observe(shown("p", "a", ended("run-1")))
     rig.observe(pod("next", labels={"app": "web"}))
     rig.settle()
-    rig.observe(*(shown(f"p-{one}", one, ended("run-1"), ended("run-2", at_s=3)) for one in "ab"))
+    rig.observe(*(shown(f"p-{name}", name, ended("run-1"), ended("run-2", at_s=3)) for name in "ab"))
     rig.observe(pod("refused", labels={"app": "web"}), pod("stranger", labels={"app": "db"}))
     rig.settle()
 

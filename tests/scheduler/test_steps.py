@@ -73,14 +73,14 @@ def world(number: int) -> tuple[list[object], list[ObservedPod | Pod]]:
         spec = _demands(dice)
         for index in range(least + dice.randrange(2)):
             labels = {"group": f"g{gang}", "least": str(least)}
-            one = pod(
+            web = pod(
                 f"g{gang}-{index}",
                 cpu=cpu if alike else dice.choice(("1", "3")),
                 priority=priority,
                 labels=labels,
                 spec=spec,
             )
-            came.append(one)
+            came.append(web)
     came += [
         pod(
             f"single{index}",

@@ -62,7 +62,7 @@ class World:
         self.scheduler = Scheduler(SchedulerLimits())
         self.watch.clear()
         self.in_flight = [
-            one for one in self.in_flight if isinstance(one, c.Bind) and self.dice.random() < 0.5
+            command for command in self.in_flight if isinstance(command, c.Bind) and self.dice.random() < 0.5
         ]
         for late in self.in_flight:
             self._bind(late)
@@ -82,9 +82,9 @@ class World:
         self.pods_created += 1
         name = f"p{self.pods_created}"
         wanted = self.dice.sample(sorted(key.name for key in self.claims), self.dice.choice((1, 1, 2)))
-        seen = pending(pod(name, spec=using(*wanted)))
-        self.pods[seen.pod.uid] = seen
-        self.watch.append(e.PodUpdated(seen))
+        observed = pending(pod(name, spec=using(*wanted)))
+        self.pods[observed.pod.uid] = observed
+        self.watch.append(e.PodUpdated(observed))
 
     def delete_pod(self) -> None:
         if self.pods:
@@ -114,16 +114,12 @@ class World:
 
     def run_controllers(self) -> None:
         """The PV controller or the provisioner advances one claim."""
-        for pvc in self.dice.sample(
-            sorted(self.claims.values(), key=lambda one: one.key), len(self.claims)
-        ):
+        for pvc in self.dice.sample(sorted(self.claims.values(), key=lambda pvc: pvc.key), len(self.claims)):
             if pvc.fully_bound:
                 continue
             for held in self.volumes.values():
                 if held.belongs_to(pvc, held.claim_ref):
-                    self._write_claim(
-                        replace(pvc, volume_name=held.name, bind_completed=True, phase="Bound")
-                    )
+                    self._write_claim(replace(pvc, volume_name=held.name, bind_completed=True, phase="Bound"))
                     return
             if pvc.selected_node is not None and pvc.class_name == "made":
                 self._provision_or_give_up(pvc, pvc.selected_node)
@@ -205,7 +201,7 @@ class World:
                 self.latest[command.uid] = command
                 for uid in self.scheduler._core.binds.prebinding:
                     other = self.latest.get(uid)
-                    if other is not None and any(one is other for one in self.in_flight):
+                    if other is not None and any(other_command is other for other_command in self.in_flight):
                         self.violations += _conflicts(command, other)
             if isinstance(command, c.Prebind | c.Bind):
                 self.in_flight.append(command)
@@ -214,11 +210,11 @@ class World:
         self.violations += self.scheduler.check()
 
     def _bind(self, bind: c.Bind) -> e.Event:
-        seen = self.pods.get(bind.uid)
-        if seen is None:
+        observed = self.pods.get(bind.uid)
+        if observed is None:
             return e.BindLost(bind.uid, "gone")
-        if seen.node is None:
-            for use in seen.pod.claims:
+        if observed.node is None:
+            for use in observed.pod.claims:
                 held = self.claims[use.claim]
                 if not held.fully_bound:
                     self.violations.append(f"{bind.name} is bound before its claim {held.key.name}")
@@ -226,7 +222,7 @@ class World:
                     self.violations.append(
                         f"{bind.name} is on {bind.node}, out of reach of {held.volume_name}"
                     )
-            self.pods[bind.uid] = replace(seen, node=bind.node)
+            self.pods[bind.uid] = replace(observed, node=bind.node)
             self.watch.append(e.PodUpdated(self.pods[bind.uid]))
         node_now = self.pods[bind.uid].node
         if node_now != bind.node:
@@ -236,12 +232,12 @@ class World:
     def _write(self, command: c.Prebind, kind: str) -> None:
         versions: dict[str | VolumeClaimKey, int] = {}
         refusal = "the object has been modified" if kind == "refused" else None
-        for one in command.volumes_to_bind:
-            held = self.volumes.get(one.volume)
-            if refusal is None and (held is None or held.version != one.version):
+        for binding in command.volumes_to_bind:
+            held = self.volumes.get(binding.volume)
+            if refusal is None and (held is None or held.version != binding.version):
                 refusal = "the object has been modified"
             if refusal is None and held is not None:
-                ref = ClaimRef(one.claim, one.claim_uid)
+                ref = ClaimRef(binding.claim, binding.claim_uid)
                 versions[held.name] = self._write_volume(replace(held, claim_ref=ref, phase="Bound"))
         for made in command.volumes_to_provision:
             wanted = self.claims.get(made.claim)
@@ -287,12 +283,12 @@ def _reaches(volume: PersistentVolume, name: str) -> bool:
     )
 
 
-def _conflicts(one: c.Prebind, other: c.Prebind) -> list[str]:
-    theirs = {given.volume: given.claim for given in other.volumes_to_bind}
+def _conflicts(first: c.Prebind, other: c.Prebind) -> list[str]:
+    other_claims = {given.volume: given.claim for given in other.volumes_to_bind}
     return [
-        f"{given.volume} is given to {given.claim.name} and to {theirs[given.volume].name}"
-        for given in one.volumes_to_bind
-        if theirs.get(given.volume, given.claim) != given.claim
+        f"{given.volume} is given to {given.claim.name} and to {other_claims[given.volume].name}"
+        for given in first.volumes_to_bind
+        if other_claims.get(given.volume, given.claim) != given.claim
     ]
 
 

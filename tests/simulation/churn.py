@@ -241,7 +241,7 @@ class Churn:
         if devices := self._devices.claims_for_pod(namespace, 0.1 if "group" in labels else 0.3):
             spec["resourceClaims"] = devices
         metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
-        claims = "".join(f" with {_claim_of(one)}" for one in (*spec.get("volumes", ()), *devices))
+        claims = "".join(f" with {_claim_of(source)}" for source in (*spec.get("volumes", ()), *devices))
         self._log(f"pod {namespace}/{name} of {scheduler}{claims}")
         self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})
 
@@ -492,12 +492,12 @@ class Churn:
     # ── random choices ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _random_object(self, plural: str, wanted: Callable[[Json], bool] = lambda _: True) -> Json | None:
-        found = [
-            one
-            for one in self._local.list(plural)
-            if not one["metadata"].get("deletionTimestamp") and wanted(one)
+        candidates = [
+            obj
+            for obj in self._local.list(plural)
+            if not obj["metadata"].get("deletionTimestamp") and wanted(obj)
         ]
-        return self._random.choice(found) if found else None
+        return self._random.choice(candidates) if candidates else None
 
     def _next_number(self) -> int:
         self._count += 1

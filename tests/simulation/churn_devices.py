@@ -124,7 +124,7 @@ class DeviceChurn:
         if known is None:
             self._local.create(SLICES, "", {"metadata": {"name": f"{pool}-gpus"}, "spec": spec})
         else:
-            self._local.update(SLICES, known, lambda one: {**one, "spec": spec})
+            self._local.update(SLICES, known, lambda slice_: {**slice_, "spec": spec})
 
     def _device(self, name: str) -> Json:
         random = self._random

@@ -92,7 +92,8 @@ class LivenessChecker:
         core = self._core
         problems = self._scheduler.check()
         problems += [
-            f"{one.pod.full_name} is still assumed on {one.node}" for one in core.cache.ledger.unconfirmed
+            f"{placement.pod.full_name} is still assumed on {placement.node}"
+            for placement in core.cache.ledger.unconfirmed
         ]
         problems += [
             f"capacity of {name} is still held" for name in self._scheduler.nodes_with_capacity_holds
@@ -124,10 +125,10 @@ class LivenessChecker:
             ("slice", known.devices.slices, fresh.devices.slices),
         ]
         return [
-            f"{what} {key} is {ours.get(key)} in the cache and on the server {its.get(key)}"
-            for what, ours, its in pairs
-            for key in sorted(ours.keys() | its.keys(), key=str)
-            if ours.get(key) != its.get(key)
+            f"{what} {key} is {cached.get(key)} in the cache and on the server {its.get(key)}"
+            for what, cached, its in pairs
+            for key in sorted(cached.keys() | its.keys(), key=str)
+            if cached.get(key) != its.get(key)
         ]
 
     def _policy_problems(self) -> list[str]:
@@ -163,10 +164,10 @@ class LivenessChecker:
 
     def _feasible_node(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> str | None:
         """A node that is feasible for the pod."""
-        said = self._explain(program, observed, cache)
+        explanation = self._explain(program, observed, cache)
         if not program.extenders:
-            return said.selected
-        return next((node for node in said.feasible if not self._vetoes(observed.pod.uid, node)), None)
+            return explanation.selected
+        return next((node for node in explanation.feasible if not self._vetoes(observed.pod.uid, node)), None)
 
     def _gang_problems(
         self, program: Program, gang: GangKey, members: list[tuple[ObservedPod, GangTerms]]

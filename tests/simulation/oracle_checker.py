@@ -55,22 +55,24 @@ class OracleChecker:
         self.comparisons = 0
 
     def _check_evaluate(
-        self, plan: Plan, pod: Pod, *, overlay: Overlay | None = None, **asked: Any
+        self, plan: Plan, pod: Pod, *, overlay: Overlay | None = None, **inputs: Any
     ) -> Verdict:
-        verdict = self._evaluate(plan, pod, overlay=overlay, **asked)
-        self._now_ns = asked["now_ns"]
+        verdict = self._evaluate(plan, pod, overlay=overlay, **inputs)
+        self._now_ns = inputs["now_ns"]
         nominated = self._core.cache.nominated
         self._nominated_placements[pod.uid] = [
             (other, node) for other, node in (overlay.placements if overlay else ()) if other.uid in nominated
         ]
         if overlay is None:
             self.comparisons += 1
-            asked.pop("nominated_node")
-            assert asked.pop("domain") is None, f"{pod.full_name} is attempted alone, within a domain"
-            said = self._prefer_nominated_node(pod, evaluate(plan.program, pod, self._core.cache, **asked))
-            self._compare(pod, verdict, said)
-            if said.selected is not None:
-                self._last_agreed = (pod.uid, said.selected)
+            inputs.pop("nominated_node")
+            assert inputs.pop("domain") is None, f"{pod.full_name} is attempted alone, within a domain"
+            explanation = self._prefer_nominated_node(
+                pod, evaluate(plan.program, pod, self._core.cache, **inputs)
+            )
+            self._compare(pod, verdict, explanation)
+            if explanation.selected is not None:
+                self._last_agreed = (pod.uid, explanation.selected)
         return verdict
 
     def _compare(self, pod: Pod, verdict: Verdict, explanation: PlacementExplanation) -> None:
@@ -185,7 +187,7 @@ class OracleChecker:
         self._check_gang_placements(gang, placement)
         self._evict_for_gang(gang, placement, now_ns)
 
-    def _check_gang_placements(self, gang: QueuedGang, found: GangPlacement) -> None:
+    def _check_gang_placements(self, gang: QueuedGang, gang_placement: GangPlacement) -> None:
         """Place the members in order without their victims, evaluate each, and restore the ledger."""
         ledger = self._core.cache.ledger
         assumed: list[PodUid] = []
@@ -195,7 +197,7 @@ class OracleChecker:
         ):
             ledger.assume(other, node)
             assumed.append(other.uid)
-        for member in found.members:
+        for member in gang_placement.members:
             pod = member.pod.pod
             for victim in member.candidate.victims:
                 placement = ledger.placement(victim.uid)
@@ -264,18 +266,18 @@ class OracleChecker:
         ending = {observed.pod.uid for observed in core.cache.pods.values() if observed.deleting}
         ending |= self._victims & core.cache.pods.keys()
         self._victims |= victims
-        who = f"{pod.full_name} evicts {sorted(victim.name for victim in evict.victims)} on {evict.node}"
+        prefix = f"{pod.full_name} evicts {sorted(victim.name for victim in evict.victims)} on {evict.node}"
         if evict.node not in self._feasible(pod, self._cache_without(victims | ending)):
-            self._fail(f"{who}, and does not fit there without its victims")
+            self._fail(f"{prefix}, and does not fit there without its victims")
         if ending or any(uid != pod.uid for uid in core.cache.nominated):
             return  # overlapping preemptions are not judged
         for victim in sorted(victims):
             if evict.node in self._feasible(pod, self._cache_without(victims - {victim})):
-                self._fail(f"{who}, of which {core.cache.pods[victim].pod.full_name} is not needed")
+                self._fail(f"{prefix}, of which {core.cache.pods[victim].pod.full_name} is not needed")
         if any(self._is_counted_by_budget(core.cache.pods[uid].pod, allowed=0) for uid in victims):
             harmless = [node for node in core.cache.nodes if self._is_feasible_within_budgets(pod, node)]
             if harmless:
-                self._fail(f"{who}, which violates a budget, and {harmless} would violate none")
+                self._fail(f"{prefix}, which violates a budget, and {harmless} would violate none")
 
     def _is_feasible_within_budgets(self, pod: Pod, node: NodeName) -> bool:
         """Whether the pod fits without the possible victims that no budget covers."""

@@ -231,8 +231,8 @@ def samples_requeue_no_waiting_pod() -> AbstractContextManager[Any]:
 def a_failed_metric_poll_is_not_retried() -> AbstractContextManager[Any]:
     wait_s = PollingSource._wait_s
 
-    def wait(self: PollingSource[Any], asked: Any) -> float:
-        return 1e6 if asked.failures else wait_s(self, asked)
+    def wait(self: PollingSource[Any], query: Any) -> float:
+        return 1e6 if query.failures else wait_s(self, query)
 
     return patch.object(PollingSource, "_wait_s", wait)
 

@@ -77,7 +77,7 @@ class TrafficChecker:
 
 def _flow(samples: MetricSamples, observed: ObservedPod, peer: ObservedPod) -> float | None:
     """None when the pair has no usable samples."""
-    one, two = (observed.pod.namespace, observed.pod.name), (peer.pod.namespace, peer.pod.name)
-    if two in samples.pairs.get(one, {}):
-        return samples.pairs[one][two]
-    return 0.0 if one in samples.pairs and two in samples.pairs else TRAFFIC_ASSUMED
+    first, two = (observed.pod.namespace, observed.pod.name), (peer.pod.namespace, peer.pod.name)
+    if two in samples.pairs.get(first, {}):
+        return samples.pairs[first][two]
+    return 0.0 if first in samples.pairs and two in samples.pairs else TRAFFIC_ASSUMED

@@ -335,22 +335,24 @@ class World:
         config_map = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
         assert config_map is not None, "the ConfigMap was restored"
         checked = compiled(config_map["data"]).sources.values()
-        return {one.program.name: one.program.sha256 for one in checked if one.program is not None}
+        return {
+            source.program.name: source.program.sha256 for source in checked if source.program is not None
+        }
 
     def _scheduled_event_problems(self) -> list[str]:
         """Each bind that cannot have lost its event has exactly one."""
-        said: dict[str, int] = {}
+        events_by_pod: dict[str, int] = {}
         for event in self.local.list("events"):
             if event["reason"] == "Scheduled":
                 uid = event["involvedObject"]["uid"]
-                said[uid] = said.get(uid, 0) + 1
+                events_by_pod[uid] = events_by_pod.get(uid, 0) + 1
         nothing_lost = not any(replica.may_have_lost_reports for replica in self.replicas)
         there = {pod["metadata"]["uid"] for pod in self.local.list("pods")}
         problems = []
         for uid, landed_s in self.safety_checker.bound_at_s.items():
             in_calm = landed_s - EPOCH_S > self.recovering_since_s + 15.0
-            if (nothing_lost or in_calm) and uid in there and said.get(uid, 0) != 1:
-                problems.append(f"{uid} was bound and has {said.get(uid, 0)} Scheduled events")
+            if (nothing_lost or in_calm) and uid in there and events_by_pod.get(uid, 0) != 1:
+                problems.append(f"{uid} was bound and has {events_by_pod.get(uid, 0)} Scheduled events")
         return problems
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -375,18 +377,18 @@ def _summary(plural: str, obj: Json) -> str:
     match plural:
         case "pods":
             going = " terminating" if metadata.get("deletionTimestamp") else ""
-            told = {
+            messages = {
                 condition["type"]: condition.get("message", "")
                 for condition in obj["status"].get("conditions") or ()
             }
             why = f" {obj['status']['reason']}" if obj["status"].get("reason") else ""
-            return f"{name} {metadata['uid']} on {obj['spec'].get('nodeName')} {obj['status'].get('phase')}{why}{going} {told.get('PodScheduled')}"
+            return f"{name} {metadata['uid']} on {obj['spec'].get('nodeName')} {obj['status'].get('phase')}{why}{going} {messages.get('PodScheduled')}"
         case "persistentvolumes" | "persistentvolumeclaims":
             ref = (obj["spec"].get("claimRef") or {}).get("name")
             phase = (obj.get("status") or {}).get("phase")
             return f"{name} {metadata['uid']} {phase} of {ref or obj['spec'].get('volumeName')}"
         case "resourceclaims":
-            users = [one["name"] for one in (obj.get("status") or {}).get("reservedFor") or ()]
+            users = [consumer["name"] for consumer in (obj.get("status") or {}).get("reservedFor") or ()]
             going = " terminating" if metadata.get("deletionTimestamp") else ""
             return f"{name} {metadata['uid']} has {devices_of(obj)} for {users}{going}"
         case "leases":
@@ -400,10 +402,10 @@ def _summary(plural: str, obj: Json) -> str:
 def compiled(texts: Mapping[str, str]) -> PolicyBundle:
     """Compile a ConfigMap's texts, once for all seeds."""
     key = tuple(sorted(texts.items()))
-    found = _bundles.get(key)
-    if found is None:
-        found = _bundles[key] = compile_sync(dict(key), "ConfigMap of the simulation")
-    return found
+    bundle = _bundles.get(key)
+    if bundle is None:
+        bundle = _bundles[key] = compile_sync(dict(key), "ConfigMap of the simulation")
+    return bundle
 
 
 def good_programs() -> dict[str, Any]:

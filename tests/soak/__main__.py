@@ -28,16 +28,16 @@ def main(minutes: float, action_interval_s: float, seed: int) -> None:
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task("time", total=soak.span_s, passed="")
         soak.run(lambda at_s: progress.update(bar, completed=at_s, passed=f"{at_s / 60:.0f} min"))
-    found = judge(soak.readings)
+    verdict = judge(soak.readings)
     console.print(table(soak.readings))
     console.print(f"held by policysched: {line([reading.held_bytes for reading in soak.readings])}")
     console.print(
-        f"{'flat' if found.flat else 'GROWS'}: {found.growth_bytes / 1024:+,.0f} KiB over the readings after the warm-up, "
-        f"usually {found.usual_bytes / 1024:,.0f} KiB ({found.growth_bytes / found.usual_bytes:+.1%})"
+        f"{'flat' if verdict.flat else 'GROWS'}: {verdict.growth_bytes / 1024:+,.0f} KiB over the readings after the warm-up, "
+        f"usually {verdict.usual_bytes / 1024:,.0f} KiB ({verdict.growth_bytes / verdict.usual_bytes:+.1%})"
     )
-    if not found.flat:
+    if not verdict.flat:
         console.print("grown since the first quarter:", *soak.grown, sep="\n  ")
-    raise SystemExit(0 if found.flat else 1)
+    raise SystemExit(0 if verdict.flat else 1)
 
 
 def table(readings: list[Reading]) -> Table:

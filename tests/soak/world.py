@@ -171,8 +171,8 @@ class Soak:
         churn.populate(nodes=12, pods=self.pods_max // 2)
         app, telemetry = self._app(server)
         work = [
-            asyncio.create_task(one, name=name)
-            for name, one in {
+            asyncio.create_task(task, name=name)
+            for name, task in {
                 "kubelet": kubelet.run(),
                 "app": app.run(),
                 "deeds": self._run_actions(server, churn),
@@ -292,12 +292,12 @@ class Soak:
 
 async def _expire_events(server: ApiServer) -> None:
     """Delete old events, as the real server does after an hour."""
-    local, seen = LocalClient(server), dict[str, float]()
+    local, since = LocalClient(server), dict[str, float]()
     while True:
         await asyncio.sleep(10.0)
         there = {event["metadata"]["uid"]: event for event in local.list("events")}
-        seen = {uid: seen.get(uid, local.now()) for uid in there}
-        for uid, since_s in seen.items():
+        since = {uid: since.get(uid, local.now()) for uid in there}
+        for uid, since_s in since.items():
             if local.now() - since_s > EVENT_TTL_S:
                 local.delete("events", there[uid])
 

@@ -53,14 +53,16 @@ def kind(turn: Turn) -> Kind:
 
 
 def kinds(turns: Iterable[Turn]) -> list[Kind]:
-    return sorted({kind(turn) for turn in turns}, key=lambda one: (list(WORKLOADS).index(one[0]), one[1:]))
+    return sorted(
+        {kind(turn) for turn in turns}, key=lambda kind_: (list(WORKLOADS).index(kind_[0]), kind_[1:])
+    )
 
 
 def rows(turns: Iterable[Turn]) -> list[Row]:
     rows = []
-    for one in kinds(turns):
+    for kind_ in kinds(turns):
         for scheduler in COLOURS:
-            mine = [turn for turn in turns if kind(turn) == one and turn.scheduler == scheduler]
+            mine = [turn for turn in turns if kind(turn) == kind_ and turn.scheduler == scheduler]
             rows += [_row(mine)] if mine else []
     return rows
 
@@ -95,36 +97,36 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def ratios(found: Sequence[Row]) -> list[str]:
+def ratios(rows_: Sequence[Row]) -> list[str]:
     """One sentence for each size at which both had their turns."""
     pairs = [
-        (ours, theirs)
-        for ours in found
-        for theirs in found
-        if (ours.scheduler, theirs.scheduler) == ("policysched", "kube-scheduler")
-        and (ours.workload, ours.nodes, ours.pods) == (theirs.workload, theirs.nodes, theirs.pods)
+        (own, upstream)
+        for own in rows_
+        for upstream in rows_
+        if (own.scheduler, upstream.scheduler) == ("policysched", "kube-scheduler")
+        and (own.workload, own.nodes, own.pods) == (upstream.workload, upstream.nodes, upstream.pods)
     ]
     return [
-        f"{ours.workload}, {ours.nodes:,} nodes: {ours.pods_per_s / theirs.pods_per_s:.1f} times the pods per second, "
-        f"the last event after {ours.last_event_s / theirs.last_event_s:.2f} of the time, "
-        f"{ours.cpu_s / theirs.cpu_s:.2f} of the CPU, {ours.peak_mib / theirs.peak_mib:.2f} of the memory."
-        for ours, theirs in pairs
+        f"{own.workload}, {own.nodes:,} nodes: {own.pods_per_s / upstream.pods_per_s:.1f} times the pods per second, "
+        f"the last event after {own.last_event_s / upstream.last_event_s:.2f} of the time, "
+        f"{own.cpu_s / upstream.cpu_s:.2f} of the CPU, {own.peak_mib / upstream.peak_mib:.2f} of the memory."
+        for own, upstream in pairs
     ]
 
 
 WORDS = ("workload", "scheduler")
 
 
-def table(found: Sequence[Row]) -> Table:
+def table(rows_: Sequence[Row]) -> Table:
     shown = Table(title="medians")
     for name in COLUMNS:
         shown.add_column(name, justify="left" if name in WORDS else "right")
-    for row in found:
+    for row in rows_:
         shown.add_row(*cells(row))
     return shown
 
 
-def page(found: Sequence[Row], *, kubernetes: str | None, plot: str, note: str) -> str:
+def page(rows_: Sequence[Row], *, kubernetes: str | None, plot: str, note: str) -> str:
     """Markdown."""
     lines = [
         "# Beside kube-scheduler",
@@ -135,14 +137,14 @@ def page(found: Sequence[Row], *, kubernetes: str | None, plot: str, note: str) 
         "profile with client QPS and burst 5,000; policysched runs `include kube_default` with the roles and settings that `deploy/` ships.",
         "Everything shares the machine, so ratios are what counts.",
         "",
-        f"Machine: {machine()}. Kubernetes {kubernetes or 'of unknown version'}, Python {platform.python_version()}. Medians of {_turns_said(found)}.",
+        f"Machine: {machine()}. Kubernetes {kubernetes or 'of unknown version'}, Python {platform.python_version()}. Medians of {_turns_said(rows_)}.",
         *([note] if note else []),
         "",
         "| " + " | ".join(COLUMNS) + " |",
         "|" + "|".join(" --- " if name in WORDS else " ---: " for name in COLUMNS) + "|",
-        *("| " + " | ".join(cells(row)) + " |" for row in found),
+        *("| " + " | ".join(cells(row)) + " |" for row in rows_),
         "",
-        *(f"- {sentence}" for sentence in ratios(found)),
+        *(f"- {sentence}" for sentence in ratios(rows_)),
         "",
         f"![Pods bound over time]({plot})",
         "",
@@ -153,8 +155,8 @@ def page(found: Sequence[Row], *, kubernetes: str | None, plot: str, note: str) 
     return "\n".join(lines)
 
 
-def _turns_said(found: Sequence[Row]) -> str:
-    counts = sorted({row.turns for row in found})
+def _turns_said(rows_: Sequence[Row]) -> str:
+    counts = sorted({row.turns for row in rows_})
     return f"{' or '.join(str(count) for count in counts)} turn{'s' if counts != [1] else ''} each"
 
 
@@ -169,15 +171,15 @@ def machine() -> str:
 
 def plot(turns: Sequence[Turn]) -> str:
     """SVG: a panel for each size, pods bound over seconds, a line for each turn."""
-    found = kinds(turns)
-    rows_count = -(-len(found) // PANELS_A_ROW)
-    width, height = PANEL_WIDTH * min(len(found), PANELS_A_ROW), PANEL_HEIGHT * rows_count + 30
+    panels = kinds(turns)
+    rows_count = -(-len(panels) // PANELS_A_ROW)
+    width, height = PANEL_WIDTH * min(len(panels), PANELS_A_ROW), PANEL_HEIGHT * rows_count + 30
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         'font-family="sans-serif" font-size="12">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
     ]
-    for index, (workload, nodes, pods) in enumerate(found):
+    for index, (workload, nodes, pods) in enumerate(panels):
         mine = [turn for turn in turns if kind(turn) == (workload, nodes, pods)]
         title = f"{workload}: {nodes:,} nodes, {pods:,} pods"
         row, column = divmod(index, PANELS_A_ROW)

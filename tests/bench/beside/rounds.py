@@ -78,12 +78,12 @@ async def take_turn(
     profile: Path | None = None,
 ) -> Turn:
     await world.add_pods(pods, scheduler="test", workload=workload)
-    seen, effort = Seen(), Effort()
-    watching = asyncio.create_task(watch_all(world, await world.version(), seen))
+    observed, effort = Seen(), Effort()
+    watching = asyncio.create_task(watch_all(world, await world.version(), observed))
     with SCHEDULERS[name](deployed, profile) as pid:
         sampling = asyncio.create_task(sample(pid, effort))
-        await _until_done(seen, pods, watching)
-        begin_s, end_s = seen.bound_s[0], max(seen.bound_s[-1], seen.told_s[-1])
+        await _until_done(observed, pods, watching)
+        begin_s, end_s = observed.bound_s[0], max(observed.bound_s[-1], observed.told_s[-1])
         await asyncio.sleep(0.2)  # one more sample past the end
         sampling.cancel()
     watching.cancel()
@@ -94,21 +94,23 @@ async def take_turn(
         workload=workload,
         nodes=nodes,
         pods=pods,
-        bound_s=[at - begin_s for at in seen.bound_s],
-        last_event_s=seen.told_s[-1] - begin_s,
-        events=len(seen.told_s),
+        bound_s=[at - begin_s for at in observed.bound_s],
+        last_event_s=observed.told_s[-1] - begin_s,
+        events=len(observed.told_s),
         cpu_s=effort.cpu_s(begin_s, end_s),
         peak_mib=effort.peak_bytes / 2**20,
     )
 
 
-async def _until_done(seen: Seen, pods: int, watching: "asyncio.Task[None]") -> None:
+async def _until_done(observed: Seen, pods: int, watching: "asyncio.Task[None]") -> None:
     began_s = time.monotonic()
-    while len(seen.bound_s) < pods or len(seen.told_s) < pods:
+    while len(observed.bound_s) < pods or len(observed.told_s) < pods:
         await asyncio.sleep(0.05)
         now_s = time.monotonic()
         assert not watching.done(), f"the watch ended: {watching}"
-        assert now_s - began_s < ALL_WITHIN_S, f"{len(seen.bound_s)} of {pods} bound in {ALL_WITHIN_S:g} s"
-        last_s = max(seen.bound_s[-1:] + seen.told_s[-1:], default=now_s)
-        if len(seen.bound_s) == pods and now_s - last_s > LAST_EVENT_WITHIN_S:
+        assert now_s - began_s < ALL_WITHIN_S, (
+            f"{len(observed.bound_s)} of {pods} bound in {ALL_WITHIN_S:g} s"
+        )
+        last_s = max(observed.bound_s[-1:] + observed.told_s[-1:], default=now_s)
+        if len(observed.bound_s) == pods and now_s - last_s > LAST_EVENT_WITHIN_S:
             return

@@ -48,11 +48,11 @@ async def watch(world: World, path: str, selector: str, version: str, times_s: l
             times_s.extend([time.monotonic()] * added)
 
 
-async def watch_all(world: World, version: str, seen: Seen) -> None:
+async def watch_all(world: World, version: str, observed: Seen) -> None:
     """Until cancelled. A pod shows to a watch of bound pods when it is bound."""
     await asyncio.gather(
-        watch(world, PODS, "spec.nodeName%21%3D", version, seen.bound_s),
-        watch(world, SCHEDULED, "reason%3DScheduled", version, seen.told_s),
+        watch(world, PODS, "spec.nodeName%21%3D", version, observed.bound_s),
+        watch(world, SCHEDULED, "reason%3DScheduled", version, observed.told_s),
     )
 
 
@@ -60,10 +60,10 @@ async def sample(pid: int, effort: Effort) -> None:
     """Until cancelled."""
     while True:
         used_s, held_bytes = 0.0, 0
-        for one in _family(pid):
+        for process in _family(pid):
             try:
-                stat = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-                status = Path(f"/proc/{one}/statm").read_text().split()
+                stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+                status = Path(f"/proc/{process}/statm").read_text().split()
             except (FileNotFoundError, ProcessLookupError):  # ended between
                 continue
             used_s += (int(stat[11]) + int(stat[12])) / TICKS_PER_S

@@ -60,8 +60,8 @@ class World:
     async def get(self, path: str) -> Json:
         async with self.session.get(f"{self.url}{path}") as answer:
             answer.raise_for_status()
-            found: Json = orjson.loads(await answer.read())
-            return found
+            answered: Json = orjson.loads(await answer.read())
+            return answered
 
     async def version(self) -> str:
         """The current resource version, to start a watch from."""
@@ -94,7 +94,7 @@ async def _each(things: Iterable[int] | Iterable[str], deed: Callable[..., Await
     left = iter(things)
 
     async def work() -> None:
-        for one in left:
-            await deed(one)
+        for name in left:
+            await deed(name)
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))

@@ -55,7 +55,7 @@ def main() -> int:
             if checked.at_first:
                 late += 1
                 print(f"\rseed {seed}: agrees only with a scheduler that starts on it; at first")
-                print("\n".join(f"  {one}" for one in checked.at_first), flush=True)
+                print("\n".join(f"  {disagreement}" for disagreement in checked.at_first), flush=True)
             if checked.differences:
                 differing += 1
                 print(f"\r{checked}", flush=True)
@@ -68,8 +68,8 @@ def main() -> int:
     return 1 if differing else 0
 
 
-def _show(count: int, clusters: int, said: str) -> None:
-    line = f"{count} of {clusters} clusters, {said}"
+def _show(count: int, clusters: int, outcome: str) -> None:
+    line = f"{count} of {clusters} clusters, {outcome}"
     if sys.stdout.isatty():
         print(f"\r{line}", end="\n" if count == clusters else "", flush=True)
     elif count % EVERY == 0 and count < clusters:

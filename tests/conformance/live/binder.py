@@ -41,7 +41,9 @@ def carry_out(api: Api, pod: Json) -> None:
 
 def _bind(api: Api, path: str, claim: Json) -> None:
     uid = claim["metadata"]["uid"]
-    meant = [one for one in api.items(VOLUMES) if (one["spec"].get("claimRef") or {}).get("uid") == uid]
+    meant = [
+        volume for volume in api.items(VOLUMES) if (volume["spec"].get("claimRef") or {}).get("uid") == uid
+    ]
     if meant:
         volume = meant[0]
     elif claim["metadata"].get("annotations", {}).get(SELECTED_NODE):

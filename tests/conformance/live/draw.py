@@ -286,29 +286,29 @@ def _node_term(dice: Dice, nodes: Sequence[str]) -> Json:
 def _node_requirement(dice: Dice) -> Json:
     key = dice.choice((*NODE_LABELS, ZONE))
     operator = dice.choice(("In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
-    found: Json = {"key": key, "operator": operator}
+    requirement: Json = {"key": key, "operator": operator}
     if operator in ("In", "NotIn"):
-        found["values"] = dice.some((*NODE_LABELS.get(key, ()), "z1", "z2"), 3, least=1)
+        requirement["values"] = dice.some((*NODE_LABELS.get(key, ()), "z1", "z2"), 3, least=1)
     elif operator in ("Gt", "Lt"):
-        found |= {"key": "gen", "values": [dice.choice(("1", "2", "9"))]}
-    return found
+        requirement |= {"key": "gen", "values": [dice.choice(("1", "2", "9"))]}
+    return requirement
 
 
 # ── what pods ask of other pods ────────────────────────────────────────────────────────────────────────────────────
 
 
 def _pod_affinity(dice: Dice, own: dict[str, str]) -> Json:
-    found: Json = {}
+    affinity: Json = {}
     for kind in dice.some(("podAffinity", "podAntiAffinity"), 2, least=1):
-        found[kind] = {}
+        affinity[kind] = {}
         if dice.one_in(3):
-            found[kind][_REQUIRED] = [_pod_term(dice, own) for _ in range(dice.choice((1, 1, 2)))]
-        if not found[kind] or dice.one_in(2):
-            found[kind][_PREFERRED] = [
+            affinity[kind][_REQUIRED] = [_pod_term(dice, own) for _ in range(dice.choice((1, 1, 2)))]
+        if not affinity[kind] or dice.one_in(2):
+            affinity[kind][_PREFERRED] = [
                 {"weight": dice.choice((1, 7, 50, 100)), "podAffinityTerm": _pod_term(dice, own)}
                 for _ in range(dice.randint(1, 2))
             ]
-    return found
+    return affinity
 
 
 def _pod_term(dice: Dice, own: dict[str, str]) -> Json:
@@ -346,26 +346,26 @@ def _constraints(dice: Dice) -> list[Json]:
 
 def _constraint(dice: Dice, key: str) -> Json:
     hard = dice.one_in(2)
-    found: Json = {
+    constraint: Json = {
         "topologyKey": key,
         "maxSkew": dice.choice((1, 1, 2, 4)),
         "whenUnsatisfiable": "DoNotSchedule" if hard else "ScheduleAnyway",
         "labelSelector": _selector(dice),
     }
     if hard and dice.one_in(4):
-        found["minDomains"] = dice.choice((1, 2, 4))
+        constraint["minDomains"] = dice.choice((1, 2, 4))
     for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
         if dice.one_in(3):
-            found[policy] = dice.choice(("Honor", "Ignore"))
-    asked = found["labelSelector"]
+            constraint[policy] = dice.choice(("Honor", "Ignore"))
+    selector = constraint["labelSelector"]
     used = {
-        *asked.get("matchLabels", ()),
-        *(expression["key"] for expression in asked.get("matchExpressions", ())),
+        *selector.get("matchLabels", ()),
+        *(expression["key"] for expression in selector.get("matchExpressions", ())),
     }
     free = [label for label in LABELS if label not in used]
     if dice.one_in(5) and free:
-        found["matchLabelKeys"] = [dice.choice(free)]
-    return found
+        constraint["matchLabelKeys"] = [dice.choice(free)]
+    return constraint
 
 
 # ── making room ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -73,7 +73,7 @@ class _Devices:
         slices = [new(slice_) for slice_ in self._slices()]
         case["objects"] += [new(class_) for class_ in self._classes()] + slices
         claims: dict[str, list[str]] = {}
-        for space in sorted({one["metadata"]["namespace"] for one in (*case["bound"], *case["pending"])}):
+        for space in sorted({pod["metadata"]["namespace"] for pod in (*case["bound"], *case["pending"])}):
             for number in range(dice.randint(1, 4)):
                 name = f"s{self._seed}-{space}-d{number}"
                 case["objects"].append(self._claim(name, space, held=dice.one_in(4)))
@@ -111,16 +111,16 @@ class _Devices:
         if not self._orderly and dice.one_in(6):
             more["slices"] += 1
         names = dice.sample((f"{node}-a", f"{node}-b"), len(parts))
-        found = [
+        slices = [
             slice_manifest(node, *part, name=name, **more) for name, part in zip(names, parts, strict=True)
         ]
         if dice.one_in(6):
             old = {**more, "generation": 1, "slices": 1}
-            found.append(slice_manifest(node, self._card("old"), name=f"{node}-old", **old))
+            slices.append(slice_manifest(node, self._card("old"), name=f"{node}-old", **old))
         if more["slices"] == len(parts):
             fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
             self._free += [_Offered("card", node, card["name"], {"matchFields": fields}) for card in cards]
-        return found
+        return slices
 
     def _card(self, name: str) -> Json:
         dice = self._dice
@@ -193,7 +193,7 @@ class _Devices:
         cards, reach = [gpu("n0"), gpu("n1"), gpu("n2")], dice.choice((terms, {"allNodes": True}, None))
         if reach is None:
             own = [terms, {"nodeName": dice.choice(self._nodes)}, {"allNodes": True}]
-            cards = [gpu(f"n{place}", **one) for place, one in enumerate(own)]
+            cards = [gpu(f"n{place}", **attributes) for place, attributes in enumerate(own)]
             reach = {"perDeviceNodeSelection": True}
         name = f"s{self._seed}-near"
         if "perDeviceNodeSelection" not in reach:
@@ -214,18 +214,18 @@ class _Devices:
     # ── what kinds of it there are ─────────────────────────────────────────────────────────────────────────────────
 
     def _classes(self) -> list[Json]:
-        dice, found = self._dice, []
+        dice, classes = self._dice, []
         for kind, driver in self._drivers().items():
             more: Json = {}
             if kind == "card" and self._extended:
                 more["extendedResourceName"] = GPU
             if dice.one_in(4):
                 more["config"] = [{"opaque": {"driver": driver, "parameters": {"a": 1}}}]
-            found.append(class_manifest(self._class(kind), f'device.driver == "{driver}"', **more))
+            classes.append(class_manifest(self._class(kind), f'device.driver == "{driver}"', **more))
         big = f'device.capacity["{self._cards}"].memory.compareTo(quantity("80Gi")) >= 0'
-        found.append(class_manifest(self._class("big"), f'device.driver == "{self._cards}"', big))
-        found.append(class_manifest(self._class("any")))
-        return found
+        classes.append(class_manifest(self._class("big"), f'device.driver == "{self._cards}"', big))
+        classes.append(class_manifest(self._class("any")))
+        return classes
 
     def _drivers(self) -> dict[str, str]:
         return {"card": self._cards, "part": self._parts, "share": self._shares, "net": self._net}
@@ -245,9 +245,9 @@ class _Devices:
         """A claim that has the device."""
         plain = ask(of_class=self._class(device.kind))
         request = self._dice.choice(("r0", "r0/s0", "r0/s1"))
-        asked: Json = {"name": "r0", "exactly": plain}
+        claimed: Json = {"name": "r0", "exactly": plain}
         if request != "r0":
-            asked = {"name": "r0", "firstAvailable": [{"name": one, **plain} for one in ("s0", "s1")]}
+            claimed = {"name": "r0", "firstAvailable": [{"name": name_, **plain} for name_ in ("s0", "s1")]}
         driver = self._drivers()[device.kind]
         result = {"request": request, "driver": driver, "pool": device.pool, "device": device.name}
         status = {
@@ -259,7 +259,7 @@ class _Devices:
             },
             "reservedFor": [{"resource": "pods", "name": "somebody", "uid": f"uid-of-user-of-{name}"}],
         }
-        return new(claim_manifest(name, asked, namespace=space, status=status))
+        return new(claim_manifest(name, claimed, namespace=space, status=status))
 
     def _spec(self, *, trusted: bool) -> Json:
         dice = self._dice
@@ -268,7 +268,7 @@ class _Devices:
         if kind == 0:
             asks = [{"count": dice.randint(2, 3)}, {}][: dice.randint(1, 2)]
             requests = [
-                {"name": f"r{place}", "exactly": self._plain() | one} for place, one in enumerate(asks)
+                {"name": f"r{place}", "exactly": self._plain() | ask} for place, ask in enumerate(asks)
             ]
             constraints = [{"matchAttribute": f"{self._cards}/{dice.choice(('rack', 'model'))}"}]
             if dice.one_in(2):
@@ -327,25 +327,25 @@ class _Devices:
 
     def _selector(self) -> str:
         """None of these fails on any device."""
-        ours = f'device.attributes["{self._cards}"]'
+        attributes = f'device.attributes["{self._cards}"]'
         room = f'device.capacity["{self._cards}"]'
-        said = self._dice.choice(
+        condition = self._dice.choice(
             (
-                f"{ours}.index >= 2",
-                f'has({ours}.rack) && {ours}.rack == "x"',
-                f"{ours}.?fast.orValue(false)",
-                f'{ours}.model in ["b", "c"]',
-                f'{ours}.model.startsWith("a")',
-                f'{ours}.model.matches("^[b-z]$")',
+                f"{attributes}.index >= 2",
+                f'has({attributes}.rack) && {attributes}.rack == "x"',
+                f"{attributes}.?fast.orValue(false)",
+                f'{attributes}.model in ["b", "c"]',
+                f'{attributes}.model.startsWith("a")',
+                f'{attributes}.model.matches("^[b-z]$")',
                 f'{room}.memory.compareTo(quantity("80Gi")) >= 0',
                 f'{room}.memory.isLessThan(quantity("50Gi"))',
-                f'{ours}.driverVersion.isGreaterThan(semver("1.0.5"))',
-                f'cel.bind(d, {ours}, d.model == "b" || d.index == 0)',
-                f"{ours}.all(name, name != 'fast')",
+                f'{attributes}.driverVersion.isGreaterThan(semver("1.0.5"))',
+                f'cel.bind(d, {attributes}, d.model == "b" || d.index == 0)',
+                f"{attributes}.all(name, name != 'fast')",
                 "!device.allowMultipleAllocations",
             )
         )
-        return f'device.driver == "{self._cards}" && {said}'
+        return f'device.driver == "{self._cards}" && {condition}'
 
     # ── who claims it ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -360,7 +360,7 @@ class _Devices:
             self._case.setdefault("owned", {}).setdefault(meta["name"], []).append(claim)
         else:
             chosen = dice.some(claims, 2, least=1)
-            spec["resourceClaims"] = [{"name": one, "resourceClaimName": one} for one in chosen]
+            spec["resourceClaims"] = [{"name": claim, "resourceClaimName": claim} for claim in chosen]
         spec["containers"][0]["resources"]["claims"] = [{"name": spec["resourceClaims"][0]["name"]}]
         for container in (*spec.get("initContainers", ()), *spec["containers"]):
             container["resources"].get("limits", {}).pop(GPU, None)

@@ -122,11 +122,11 @@ def _lives_of_pods(dice: RareDice, case: Json) -> None:
 
 def _resized(dice: RareDice, pod: Json) -> list[Json]:
     """What the kubelet has given a container counts while that is more than it asks for."""
-    found = []
+    changes = []
     for container in pod["spec"]["containers"]:
         requests = dict(container["resources"].get("requests", {}))
         given = {**requests, "cpu": dice.choice(("50m", "500m", "2"))}
-        found.append(
+        changes.append(
             {
                 "name": container["name"],
                 "image": container["image"],
@@ -139,7 +139,7 @@ def _resized(dice: RareDice, pod: Json) -> list[Json]:
                 "resources": {"requests": given},
             }
         )
-    return found
+    return changes
 
 
 # ── volumes ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,9 +148,11 @@ def _resized(dice: RareDice, pod: Json) -> list[Json]:
 def _inline_disks(dice: RareDice, pods: Iterable[Json]) -> None:
     """Of few names, so that pods meet on them; and what is nobody's business but the kubelet's."""
     for pod in pods:
-        found = [{"name": f"d{place}", **_inline_disk(dice)} for place in range(dice.choice((0, 0, 1, 1, 2)))]
-        if found:
-            pod["spec"]["volumes"] = [*pod["spec"].get("volumes", ()), *found]
+        volumes = [
+            {"name": f"d{place}", **_inline_disk(dice)} for place in range(dice.choice((0, 0, 1, 1, 2)))
+        ]
+        if volumes:
+            pod["spec"]["volumes"] = [*pod["spec"].get("volumes", ()), *volumes]
 
 
 def _inline_disk(dice: RareDice) -> Json:
@@ -288,18 +290,18 @@ def _ephemeral_volumes(dice: RareDice, seed: int, case: Json) -> None:
         if not dice.one_in(4):
             continue
         name, space = pod["metadata"]["name"], pod["metadata"]["namespace"]
-        asked = {
+        claim_spec = {
             "accessModes": ["ReadWriteOnce"],
             "storageClassName": dice.choice(classes),
             "resources": {"requests": {"storage": "1Gi"}},
         }
-        volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": asked}}}
+        volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim_spec}}}
         pod["spec"]["volumes"] = [*pod["spec"].get("volumes", ()), volume]
         claim = {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
             "metadata": {"name": f"{name}-scratch", "namespace": space, "labels": {"fate": "ephemeral"}},
-            "spec": asked,
+            "spec": claim_spec,
         }
         match dice.randrange(4):
             case 0:

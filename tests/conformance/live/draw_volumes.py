@@ -91,10 +91,10 @@ def _use(dice: VolumeDice, pod: Json, claims: Sequence[Json], used: set[str]) ->
         if claim["metadata"]["namespace"] == space and claim["metadata"]["name"] not in used
     ]
     chosen = dice.sample(there, min(len(there), dice.choice((1, 1, 2))))
-    used |= {one["metadata"]["name"] for one in chosen if _fate(one) in (MAKE, TRACK)}
+    used |= {claim["metadata"]["name"] for claim in chosen if _fate(claim) in (MAKE, TRACK)}
     volumes = [
-        {"name": f"v{place}", "persistentVolumeClaim": {"claimName": one["metadata"]["name"]}}
-        for place, one in enumerate(chosen)
+        {"name": f"v{place}", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}}
+        for place, claim in enumerate(chosen)
     ]
     if volumes:
         pod["spec"]["volumes"] = [*pod["spec"].get("volumes", ()), *volumes]
@@ -190,38 +190,38 @@ def _claim(dice: VolumeDice, seed: int, space: str, number: int) -> Json:
 def _volume_of(dice: VolumeDice, seed: int, claim: Json, nodes: Sequence[str], driver: str) -> Json:
     """The volume that a claim is bound to, usable somewhere or everywhere."""
     name, spec = claim["metadata"]["name"], claim["spec"]
-    one = _volume(f"{name}-v", f"s{seed}-{MAKE}", 6 * _GI, spec["accessModes"][0])
-    one["spec"]["claimRef"] = {
+    volume = _volume(f"{name}-v", f"s{seed}-{MAKE}", 6 * _GI, spec["accessModes"][0])
+    volume["spec"]["claimRef"] = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "namespace": claim["metadata"]["namespace"],
         "name": name,
     }
     if dice.one_in(4):
-        one["spec"]["hostPath"] = {"path": "/mnt/x"}
+        volume["spec"]["hostPath"] = {"path": "/mnt/x"}
     else:
-        one["spec"]["csi"] = {"driver": driver, "volumeHandle": name}
+        volume["spec"]["csi"] = {"driver": driver, "volumeHandle": name}
     match dice.randrange(5):
         case 0:
-            one["metadata"]["labels"] = {dice.choice((ZONE, OLD_ZONE)): dice.choice((*ZONES, "z1__z2"))}
+            volume["metadata"]["labels"] = {dice.choice((ZONE, OLD_ZONE)): dice.choice((*ZONES, "z1__z2"))}
         case 1:
-            one["spec"]["nodeAffinity"] = _within(HOST, [dice.choice(nodes)])
+            volume["spec"]["nodeAffinity"] = _within(HOST, [dice.choice(nodes)])
         case 2 | 3:
-            one["spec"]["nodeAffinity"] = _within(ZONE, dice.sample(ZONES, dice.randint(1, 2)))
+            volume["spec"]["nodeAffinity"] = _within(ZONE, dice.sample(ZONES, dice.randint(1, 2)))
         case _:
             pass
-    one["status"] = {"phase": "Bound"}
-    return one
+    volume["status"] = {"phase": "Bound"}
+    return volume
 
 
 def _free_volume(dice: VolumeDice, seed: int, number: int, nodes: Sequence[str]) -> Json:
     size = dice.randint(2, 6) * _GI + number * 2**20
-    one = _volume(f"s{seed}-free{number}", f"s{seed}-{WAIT}", size, "ReadWriteOnce")
-    one["spec"]["local"] = {"path": f"/mnt/{number}"}
+    volume = _volume(f"s{seed}-free{number}", f"s{seed}-{WAIT}", size, "ReadWriteOnce")
+    volume["spec"]["local"] = {"path": f"/mnt/{number}"}
     where = (HOST, [dice.choice(nodes)]) if dice.one_in(2) else (ZONE, [dice.choice(ZONES)])
-    one["spec"]["nodeAffinity"] = _within(*where)
-    one["status"] = {"phase": "Released" if dice.one_in(8) else "Available"}
-    return one
+    volume["spec"]["nodeAffinity"] = _within(*where)
+    volume["status"] = {"phase": "Released" if dice.one_in(8) else "Available"}
+    return volume
 
 
 def _volume(name: str, of_class: str, size_bytes: int, mode: str) -> Json:

@@ -102,12 +102,12 @@ class Recorder:
         nominated: dict[str, str] = {}
         decided: list[tuple[Json, Json]] = []
         for pod in case["pending"]:
-            one = self._decide(pod, placed, case, nominated)
+            decision = self._decide(pod, placed, case, nominated)
             if not self._still_wait(nominated):
                 break  # one found a node after all, before this pod or after: who knows
-            decided.append(one)
-            if "nominatedNodeName" in one[1]:
-                nominated[_key(one[0])] = one[1]["nominatedNodeName"]
+            decided.append(decision)
+            if "nominatedNodeName" in decision[1]:
+                nominated[_key(decision[0])] = decision[1]["nominatedNodeName"]
         stored["pending"] = [pod for pod, _ in decided]
         stored["expected"] = [expected for _, expected in decided]
         self._clear(stored)
@@ -193,9 +193,9 @@ class Recorder:
         for pod in stored["bound"]:
             wanted["Add", _key(pod)] += 1
             phase, finished = pod["status"]["phase"], pod["status"]["phase"] in ("Succeeded", "Failed")
-            told = "startTime" in pod["status"] or phase == "Running"
+            shown = "startTime" in pod["status"] or phase == "Running"
             wanted["Delete", _key(pod)] += finished
-            wanted["Update", _key(pod)] += (told and not finished) + ("deletionTimestamp" in pod["metadata"])
+            wanted["Update", _key(pod)] += (shown and not finished) + ("deletionTimestamp" in pod["metadata"])
         self._wait_for(log, wanted)
 
     def _clear(self, stored: Json) -> None:
@@ -208,7 +208,7 @@ class Recorder:
     def _wait_for(self, log: Log, wanted: Mapping[tuple[str, str], int]) -> None:
         def seen() -> bool:
             there = Counter((what, name) for what, _, name in _SEEN.findall(log.text()))
-            return all(there[one] >= count for one, count in wanted.items())
+            return all(there[key] >= count for key, count in wanted.items())
 
         wait_for(seen, f"kube-scheduler to notice {len(wanted)} objects")
 
@@ -223,27 +223,27 @@ class Recorder:
         stored = self._bring(pod, case)
 
         def outcome() -> Json | None:
-            seen = self._api.get(path)
-            if seen["spec"].get("nodeName"):
-                return seen
-            carry_out(self._api, seen)
-            if not _refusal(seen):
+            pod = self._api.get(path)
+            if pod["spec"].get("nodeName"):
+                return pod
+            carry_out(self._api, pod)
+            if not _refusal(pod):
                 return None
-            if seen["status"].get("nominatedNodeName"):
+            if pod["status"].get("nominatedNodeName"):
                 # Where victims leave at once it is decided when it is bound.
-                return seen if case.get("lingers") and _has_evicted(log.text(), _key(seen)) else None
-            return seen
+                return pod if case.get("lingers") and _has_evicted(log.text(), _key(pod)) else None
+            return pod
 
-        seen = wait_for(outcome, f"a decision on {pod['metadata']['name']}")
-        node = seen["spec"].get("nodeName")
+        decided = wait_for(outcome, f"a decision on {pod['metadata']['name']}")
+        node = decided["spec"].get("nodeName")
         expected: Json = {"pod": pod["metadata"]["name"], "nodeName": node}
         first = log.text()
-        if node is None and seen["status"].get("nominatedNodeName"):
-            told, ending = (_victims_of(_key(stored), first, words) for words in (_TOLD, _ENDING))
-            self._wait_for(log, {("Update", name): 2 for name in told})  # its condition, and that it ends
-            victims = sorted(name.partition("/")[2] for name in told | ending)
+        if node is None and decided["status"].get("nominatedNodeName"):
+            marked, ending = (_victims_of(_key(stored), first, words) for words in (_TOLD, _ENDING))
+            self._wait_for(log, {("Update", name): 2 for name in marked})  # its condition, and that it ends
+            victims = sorted(name.partition("/")[2] for name in marked | ending)
             return stored, expected | {
-                "nominatedNodeName": seen["status"]["nominatedNodeName"],
+                "nominatedNodeName": decided["status"]["nominatedNodeName"],
                 "victims": victims,
                 "feasible": [],
             }
@@ -251,25 +251,25 @@ class Recorder:
         if node is not None:
             placed.add(_key(stored))
             # The API server adds labels of the node's place when a pod is bound.
-            expected["labels"] = seen["metadata"].get("labels", {})
+            expected["labels"] = decided["metadata"].get("labels", {})
         if victims:
             expected |= {"victims": victims, "feasible": []}
         elif node is None:
-            refusal = _refusal(seen) or {}
+            refusal = _refusal(decided) or {}
             expected |= {"feasible": [], "message": refusal.get("message"), "reason": refusal.get("reason")}
             self._api.delete(path, {"gracePeriodSeconds": 0})
         else:
             expected |= _scores(first, stored, node)
         if node is not None and any(obj["kind"] == "DeviceClass" for obj in case["objects"]):
-            expected["claims"] = self._claims_of(seen)
-            expected["extended"] = seen["status"].get("extendedResourceClaimStatus")
+            expected["claims"] = self._claims_of(decided)
+            expected["extended"] = decided["status"].get("extendedResourceClaimStatus")
         return stored, expected
 
     def _claims_of(self, pod: Json) -> list[Json]:
         """For devices, as they stand now that the pod has a node."""
         status = pod["status"]
         names = [claim.get("resourceClaimName") for claim in pod["spec"].get("resourceClaims", ())]
-        names += [one.get("resourceClaimName") for one in status.get("resourceClaimStatuses", ())]
+        names += [status_.get("resourceClaimName") for status_ in status.get("resourceClaimStatuses", ())]
         names.append(status.get("extendedResourceClaimStatus", {}).get("resourceClaimName"))
         path = PATHS["ResourceClaim"].format(pod["metadata"]["namespace"])
         return [
@@ -292,13 +292,13 @@ class Recorder:
     def _still_wait(self, nominated: Mapping[str, str]) -> bool:
         for key, node in nominated.items():
             space, _, name = key.partition("/")
-            seen = self._api.get(f"/api/v1/namespaces/{space}/pods/{name}")
-            if seen["spec"].get("nodeName") or seen["status"].get("nominatedNodeName") != node:
+            pod = self._api.get(f"/api/v1/namespaces/{space}/pods/{name}")
+            if pod["spec"].get("nodeName") or pod["status"].get("nominatedNodeName") != node:
                 return False
         return True
 
     def _victims(self, placed: Set[str]) -> list[str]:
-        there = {_key(one) for one in self._api.items("/api/v1/pods")}
+        there = {_key(pod) for pod in self._api.items("/api/v1/pods")}
         return sorted(key.partition("/")[2] for key in placed - there)
 
 
@@ -317,15 +317,15 @@ def _scores(log: str, decided: Json, node: str) -> Json:
 
 def _has_evicted(log: str, preemptor: str) -> bool:
     """Whether all of the preemptor's victims have been told; nobody has to be told who is ending already."""
-    if not any(one.get("pod") == preemptor for one in _said(log, _TARGET)):
+    if not any(entry.get("pod") == preemptor for entry in _said(log, _TARGET)):
         return False
-    if any(one["preemptor"] == preemptor for one in _said(log, _BEGUN)):
-        return any(one["preemptor"] == preemptor for one in _said(log, _DONE))
+    if any(entry["preemptor"] == preemptor for entry in _said(log, _BEGUN)):
+        return any(entry["preemptor"] == preemptor for entry in _said(log, _DONE))
     return bool(_victims_of(preemptor, log, _ENDING))
 
 
 def _victims_of(preemptor: str, log: str, words: str) -> set[str]:
-    return {one["victim"] for one in _said(log, words) if one["preemptor"] == preemptor}
+    return {entry["victim"] for entry in _said(log, words) if entry["preemptor"] == preemptor}
 
 
 def _said(log: str, words: str) -> Iterator[dict[str, str]]:

@@ -50,9 +50,9 @@ def _known(word: str, key: str, nodes: Sequence[Json], pods: Sequence[Json]) -> 
     amount = f"max({amount}, 0)" if word == "free" else amount
     asked = pod_with("asked")
     ((_, values),) = [
-        one
-        for one in value_of(Policy("kube-default"), amount, nodes=nodes, pods=[*pods, asked]).items()
-        if one[0] == "asked"
+        row
+        for row in value_of(Policy("kube-default"), amount, nodes=nodes, pods=[*pods, asked]).items()
+        if row[0] == "asked"
     ]
     (value,) = values.values()
     return value

@@ -39,8 +39,8 @@ def answer(system: str, case: Json) -> Json:
     """In the shape of the case's `expected`; what nobody answers is left out. KeyError: nobody knows the system."""
     for name, of_system in ANSWERS.items():
         if system.startswith(name):
-            found = of_system(case)
-            return _recommended(of_system, case, found) | found
+            answers = of_system(case)
+            return _recommended(of_system, case, answers) | answers
     raise KeyError(f"no policy stands in for the system {system!r}")
 
 
@@ -51,13 +51,13 @@ _WORD = "verdict"
 """What one word may be that does."""
 
 
-def _recommended(of_system: Answer, case: Json, found: Json) -> Json:
+def _recommended(of_system: Answer, case: Json, known: Json) -> Json:
     """What a case recommends is asked as if it were all that the case expects: under `recommended`, or with that word at
     either end of the key."""
     answers: Json = {}
     for key, wanted in case["expected"].items():
         plain = key.removesuffix("_recommended").removeprefix("recommended_")
-        if key in found:
+        if key in known:
             continue
         if plain != key:
             inner = of_system({**case, "expected": {plain: wanted}})

@@ -90,8 +90,8 @@ def _numbers(resource: str, node: Json, pods: Sequence[Json]) -> list[Any]:
     ]
 
 
-def _of_asked(found: Mapping[str, Mapping[str, int | float | None]]) -> int | float | None:
-    (value,) = found["asked"].values()
+def _of_asked(values: Mapping[str, Mapping[str, int | float | None]]) -> int | float | None:
+    (value,) = values["asked"].values()
     return value
 
 
@@ -107,20 +107,22 @@ def _with_nominated(given: Json) -> dict[str, bool]:
         "holder", node="n", priority=2_000_000_000, requests=_amounts(state.get("requested", {}))
     )
     promised = [
-        pod_with(f"nominated-{index}", priority=one["priority"], requests=_amounts(one["request"]))
+        pod_with(
+            f"nominated-{index}", priority=nominated["priority"], requests=_amounts(nominated["request"])
+        )
         | {"status": {"phase": "Pending", "nominatedNodeName": "n"}}
-        for index, one in enumerate(given["nominated"])
+        for index, nominated in enumerate(given["nominated"])
     ]
-    found = {}
-    for one in given["pods"]:
-        asked = pod_with("asked", priority=one["priority"], requests=_amounts(one["request"]))
+    fits = {}
+    for pod_ in given["pods"]:
+        asked = pod_with("asked", priority=pod_["priority"], requests=_amounts(pod_["request"]))
         pods = [holder, *promised, asked]
         # Of another scheduler: they keep their room, and are nobody's to place here.
         others = [{**pod, "spec": {**pod["spec"], "schedulerName": "other"}} for pod in promised]
         pods = [holder, *others, asked]
         played = play(program, world(program, nodes=[node], pods=pods))
-        found[one["name"]] = "asked" in played.node
-    return found
+        fits[pod_["name"]] = "asked" in played.node
+    return fits
 
 
 # ── scores ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,19 +137,19 @@ def _affinity(given: Json) -> Json:
     asked = pod_with("asked", spec={"affinity": affinity})
     explained = play(program, world(program, nodes=given["nodes"], pods=[asked])).explanations["asked"]
     nothing = {node["metadata"]["name"]: 0 for node in given["nodes"]}
-    found = {**nothing, **scores(explained, "node_affinity")}
+    reduced = {**nothing, **scores(explained, "node_affinity")}
     return {
         "map": {**nothing, **raw(explained, "node_affinity")},
-        "reduce_max100": found,
+        "reduce_max100": reduced,
         # Until 1.16 a score had ten steps: one is ten of ours, what is begun is cut off.
-        "reduce_max10 (k8s<=1.16)": {node: score // 10 for node, score in found.items()},
+        "reduce_max10 (k8s<=1.16)": {node: score // 10 for node, score in reduced.items()},
     }
 
 
 def _resource_scores(rows: Sequence[Json]) -> Json:
     """What is requested stands on the node already; the pod that asks has explicit zeroes."""
     program = Policy("kube-1-17").program()
-    found: dict[str, list[int]] = {"LeastRequested": [], "BalancedResourceAllocation": []}
+    by_plugin: dict[str, list[int]] = {"LeastRequested": [], "BalancedResourceAllocation": []}
     for row in rows:
         cpu, memory = row["allocatable"]
         node = node_with("n", cpu=f"{cpu}m", memory=memory)
@@ -157,9 +159,9 @@ def _resource_scores(rows: Sequence[Json]) -> Json:
         # Nodes over their capacity are no candidates; the formulas are asked all the same.
         plain = without_filters(program)
         explained = play(plain, world(plain, nodes=[node], pods=[holder, asked])).explanations["asked"]
-        found["LeastRequested"].append(scores(explained, "node_resources_fit")["n"])
-        found["BalancedResourceAllocation"].append(scores(explained, "balanced_resource_allocation")["n"])
-    return found
+        by_plugin["LeastRequested"].append(scores(explained, "node_resources_fit")["n"])
+        by_plugin["BalancedResourceAllocation"].append(scores(explained, "balanced_resource_allocation")["n"])
+    return by_plugin
 
 
 def _with_extenders(given: Json) -> dict[str, int]:

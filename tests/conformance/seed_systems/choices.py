@@ -27,7 +27,7 @@ class Choice:
 
 
 def choices(folder: Path = DOCS) -> list[Choice]:
-    return [one for page in sorted(folder.glob("*.md")) for one in _choices_of(page)]
+    return [choice for page in sorted(folder.glob("*.md")) for choice in _choices_of(page)]
 
 
 def _choices_of(page: Path) -> Iterator[Choice]:

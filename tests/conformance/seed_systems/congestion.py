@@ -19,9 +19,13 @@ def answer(case: Json) -> Json:
     if set(environment) & set(safe.ENVIRONMENT):
         return safe.beside_congestion(given)
     policy = policy_for("congestion", environment, ENVIRONMENT)
-    found = raw_scores(policy, given, "congestion")
+    congestion_scores = raw_scores(policy, given, "congestion")
     program = policy.program()
-    return {"scores": found, "congestion": found, "max": program.parameters["factor_max"].value.value}
+    return {
+        "scores": congestion_scores,
+        "congestion": congestion_scores,
+        "max": program.parameters["factor_max"].value.value,
+    }
 
 
 def _foo(given: Json) -> Json:

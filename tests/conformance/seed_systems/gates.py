@@ -36,13 +36,13 @@ def order(
     return play(program, scenario).decision_order
 
 
-def in_tiers(found: Sequence[str], tiers: Sequence[Sequence[str]]) -> list[list[str]]:
+def in_tiers(order: Sequence[str], tiers: Sequence[Sequence[str]]) -> list[list[str]]:
     """The order cut into pieces as long as the tiers, each in the order in which the tier names its members where it has
     the same ones."""
     pieces, at = [], 0
     for tier in tiers:
-        piece = list(found[at : at + len(tier)])
+        piece = list(order[at : at + len(tier)])
         at += len(tier)
         pieces.append(list(tier) if sorted(piece) == sorted(tier) else piece)
-    rest = list(found[at:])
+    rest = list(order[at:])
     return [*pieces, rest] if rest else pieces

@@ -35,7 +35,7 @@ def answer(case: Json) -> Json:
         return {"recommended": _of_one_end(given)}
     for key in ("statuses", "rows", "events"):
         if key in given:
-            return {"rewards": [_reward(one) for one in given[key]]}
+            return {"rewards": [_reward(state) for state in given[key]]}
     if "status" in given or "phase" in given:
         return {"reward": _reward(given.get("status", given))}
     if "event" in given:
@@ -70,7 +70,7 @@ def _types(pods: Sequence[Json]) -> dict[str, str]:
         | {word for pod in pods for word in pod["metadata"].get("labels", {}).values()}
     )
     nodes = [node_with(f"n{index}", labels={"word": word}) for index, word in enumerate(words)]
-    found = value_of(
+    labels = value_of(
         Policy("kube-rl"),
         'if pod_type == (node.labels["word"] else "") then 1 else 0',
         nodes=nodes,
@@ -79,7 +79,7 @@ def _types(pods: Sequence[Json]) -> dict[str, str]:
     )
     return {
         pod: words[[bool(values[f"n{index}"]) for index in range(len(words))].index(True)]
-        for pod, values in found.items()
+        for pod, values in labels.items()
     }
 
 
@@ -128,14 +128,14 @@ def _after_an_event(given: Json, expected: Json) -> Json:
     def value(key: str) -> str:
         match key.strip("/").split("/"):
             case ["nodes", node]:
-                found = life.value("node_reward", "", node)
+                reward = life.value("node_reward", "", node)
             case ["pods", type_, "all"]:
-                found = life.value("type_reward", type_, None)
+                reward = life.value("type_reward", type_, None)
             case ["pods", type_, node]:
-                found = life.value("reward", type_, node)
+                reward = life.value("reward", type_, node)
             case _:
                 raise LookupError(f"no state keeps {key}")
-        return f"{found:f}"
+        return f"{reward:f}"
 
     return {
         name: {key: value(key) for key in expected[name]}
@@ -166,15 +166,15 @@ state fed: float { key = pod_type  on = any  when = tells  value = fared  keep =
 """
 
 
-def _reward(told: Json) -> float | None:
+def _reward(state: Json) -> float | None:
     """Of one status of a pod; None where it gives none. What a watch would have shown before it is shown before."""
-    status = told.get("status", told)
+    status = state.get("status", state)
     life = Life(Policy("kube-rl").with_more(_FED).program())
     life.add_node("n")
     earlier = [
-        {**one, "state": one["lastState"], "lastState": {}}
-        for one in status.get("containerStatuses", ())
-        if one.get("lastState")
+        {**container, "state": container["lastState"], "lastState": {}}
+        for container in status.get("containerStatuses", ())
+        if container.get("lastState")
     ]
     if earlier:
         life.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": earlier}))
@@ -211,9 +211,9 @@ def _restarts(period_s: float | None) -> Iterator[tuple[float, Json]]:
     runs = 1 if period_s is None else max(1, int(600 / period_s))
     for run in range(runs):
         began_s = run * (period_s or 0)
-        one = {"name": "c", "restartCount": run, "lastState": last}
+        status = {"name": "c", "restartCount": run, "lastState": last}
         running = {"state": {"running": {"startedAt": _time(began_s)}}, "containerID": f"run-{run}"}
-        yield began_s, {"phase": "Running", "containerStatuses": [one | running]}
+        yield began_s, {"phase": "Running", "containerStatuses": [status | running]}
         if period_s is not None:
             ended_s = began_s + period_s
             ended = {
@@ -224,7 +224,7 @@ def _restarts(period_s: float | None) -> Iterator[tuple[float, Json]]:
             }
             yield (
                 ended_s - 0.5,
-                {"phase": "Running", "containerStatuses": [one | {"state": {"terminated": ended}}]},
+                {"phase": "Running", "containerStatuses": [status | {"state": {"terminated": ended}}]},
             )
             last = {"terminated": ended}
 

@@ -33,18 +33,18 @@ def answer(case: Json) -> Json:
     values = given["metrics"]["bandwidth"]
     if "options_needed" in expected:
         return {"options_needed": _options(values, expected["options_needed"])}
-    found = _asked(Policy("network-traffic"), values, given)
-    numbers = {"raw": found["raw"], "normalized": found["normalized"]}
-    said = numbers | {"binding": found["binding"]}
-    said |= {f"raw_{node}": value for node, value in found["raw"].items()}
+    outcome = _asked(Policy("network-traffic"), values, given)
+    numbers = {"raw": outcome["raw"], "normalized": outcome["normalized"]}
+    answer_ = numbers | {"binding": outcome["binding"]}
+    answer_ |= {f"raw_{node}": value for node, value in outcome["raw"].items()}
     wanted = expected.get("recommended")
     if isinstance(wanted, str):
         # In words: NaN is no sample, so the node is as one without.
         without = _asked(Policy("network-traffic"), _without_nan(values), given)
-        return {"recommended": wanted if _same(without, found) else numbers}
+        return {"recommended": wanted if _same(without, outcome) else numbers}
     if isinstance(wanted, dict):
-        return {"recommended": numbers if wanted.keys() & numbers.keys() else found["normalized"]}
-    return said
+        return {"recommended": numbers if wanted.keys() & numbers.keys() else outcome["normalized"]}
+    return answer_
 
 
 def _asked(policy: Policy, values: Mapping[str, float | str | None], given: Json) -> Json:
@@ -95,34 +95,34 @@ def _without_nan(values: Mapping[str, float | str | None]) -> dict[str, float | 
     }
 
 
-def _same(one: Json, other: Json) -> bool:
-    return {**one, "raw": sorted(one["raw"])} == {**other, "raw": sorted(other["raw"])}
+def _same(outcome: Json, other: Json) -> bool:
+    return {**outcome, "raw": sorted(outcome["raw"])} == {**other, "raw": sorted(other["raw"])}
 
 
-def _options(values: Mapping[str, float | None], asked: list[str]) -> list[str]:
+def _options(values: Mapping[str, float | None], options: list[str]) -> list[str]:
     """Those of the behaviours that the policy has, as each shows on a node without a sample."""
     lacking = sorted(node for node, value in values.items() if value is None)
     assumed = "100Bps"
-    found = {
+    outcomes = {
         option: _asked(
             Policy("network-traffic").accepting({"without_sample": option, "assumed": assumed}), values, {}
         )
-        for option in asked
+        for option in options
     }
     as_if = _asked(
         Policy("network-traffic"), {**values, **dict.fromkeys(lacking, _bytes_per_second(assumed))}, {}
     )
     shows = {
-        "error": lambda one: one["node"] is None and not one["rejected"],
-        "skip-node": lambda one: (
-            one["rejected"] == lacking and (one["node"] is not None or len(lacking) == len(values))
+        "error": lambda outcome: outcome["node"] is None and not outcome["rejected"],
+        "skip-node": lambda outcome: (
+            outcome["rejected"] == lacking and (outcome["node"] is not None or len(lacking) == len(values))
         ),
-        "default-value": lambda one: one["normalized"] == as_if["normalized"],
-        "worst-score": lambda one: (
-            all(one["normalized"].get(node) == 0 for node in lacking) and not one["rejected"]
+        "default-value": lambda outcome: outcome["normalized"] == as_if["normalized"],
+        "worst-score": lambda outcome: (
+            all(outcome["normalized"].get(node) == 0 for node in lacking) and not outcome["rejected"]
         ),
     }
-    return [option for option in asked if option in shows and shows[option](found[option])]
+    return [option for option in options if option in shows and shows[option](outcomes[option])]
 
 
 def _bytes_per_second(text: str) -> float:

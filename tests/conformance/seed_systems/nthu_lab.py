@@ -30,14 +30,14 @@ def answer(case: Json) -> Json:
         if not any(pod["metadata"]["name"] == name for pod in others):
             attempt = _beside_itself(attempt)
         pods = [*others, attempt]
-        found, _ = verdicts(Policy("nthu-lab"), pods, scheduler=None, attempt=name)
-        return {"verdict": found[name]}
+        outcome, _ = verdicts(Policy("nthu-lab"), pods, scheduler=None, attempt=name)
+        return {"verdict": outcome[name]}
     if "modes" in given:
         return {"results": [_mode(word) for word in given["modes"]]}
     if "scores" in given:
         return _normalized(given["scores"])
-    found = _asked(given.get("mode"), given["nodes"])
-    return {"best": found["best"], "raw": found["raw"]}
+    outcome = _asked(given.get("mode"), given["nodes"])
+    return {"best": outcome["best"], "raw": outcome["raw"]}
 
 
 def _beside_itself(attempt: Json) -> Json:
@@ -82,6 +82,6 @@ def _normalized(numbers: Sequence[int]) -> Json:
     names = [f"n{index}" for index in range(len(numbers))]
     least = min(0, *numbers) if numbers else 0
     nodes = [node_with(name, memory=number - least) for name, number in zip(names, numbers, strict=True)]
-    found: Mapping[str, int] = _asked("Most", nodes)["scores"]
-    listed = [found[name] for name in names]
+    normalized: Mapping[str, int] = _asked("Most", nodes)["scores"]
+    listed = [normalized[name] for name in names]
     return {"normalized": listed, "recommended": listed}

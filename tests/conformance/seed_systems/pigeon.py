@@ -56,14 +56,14 @@ def answer(case: Json) -> Json:
 
 
 def _steps(policy: Policy, steps: Sequence[Json]) -> list[Json]:
-    found, own = [], list[Json]()
+    judged, own = [], list[Json]()
     before: Json | None = None
     for step in steps:
         if before is not None:
             own += _placed_between(before, step, number=len(own))
-        found.append(_judged(policy, step, _others(steps[0], step, own), own))
+        judged.append(_judged(policy, step, _others(steps[0], step, own), own))
         before = step
-    return found
+    return judged
 
 
 def _placed_between(before: Json, step: Json, *, number: int) -> list[Json]:
@@ -78,21 +78,21 @@ def _placed_between(before: Json, step: Json, *, number: int) -> list[Json]:
 
 def _others(first: Json, step: Json, own: Sequence[Json]) -> list[Json]:
     """Pods of others that hold the rest of what each node has given away."""
-    found = []
+    pods_ = []
     for node, now in step["nodes"].items():
         rest = now["requested"]
         for pod in own:
             if pod["spec"]["nodeName"] == node:
                 rest = _less(rest, pod["demand"])
         if any(rest):
-            found.append(_pod(f"other-{node}", rest, node=node, scheduler="other"))
+            pods_.append(_pod(f"other-{node}", rest, node=node, scheduler="other"))
         pods = rest[2] if len(rest) > 2 else 0
-        found += [pod_with(f"other-{node}-{index}", node=node, scheduler="other") for index in range(1, pods)]
-    return found
+        pods_ += [pod_with(f"other-{node}-{index}", node=node, scheduler="other") for index in range(1, pods)]
+    return pods_
 
 
 def _less(more: Sequence[int], fewer: Sequence[int]) -> list[int]:
-    return [one - other for one, other in zip(more, fewer, strict=True)]
+    return [minuend - other for minuend, other in zip(more, fewer, strict=True)]
 
 
 def _pod(name: str, demand: Sequence[int], **more: Any) -> Json:
@@ -102,8 +102,8 @@ def _pod(name: str, demand: Sequence[int], **more: Any) -> Json:
 def _amounts(numbers: Sequence[int]) -> dict[str, str]:
     """Of cpu (thousandths), memory (MiB), pods, gpus and storage (GiB), as far as there are numbers; without the pods."""
     units = {"cpu": "m", "memory": "Mi", "pods": "", "nvidia.com/gpu": "", "ephemeral-storage": "Gi"}
-    found = {name: f"{number}{units[name]}" for name, number in zip(units, numbers, strict=False)}
-    return {name: amount for name, amount in found.items() if name != "pods"}
+    amounts = {name: f"{number}{units[name]}" for name, number in zip(units, numbers, strict=False)}
+    return {name: amount for name, amount in amounts.items() if name != "pods"}
 
 
 def _judged(policy: Policy, step: Json, others: Sequence[Json], own: Sequence[Json]) -> Json:
@@ -149,9 +149,9 @@ def _varies(mean: Sequence[float], covariance: Sequence[Sequence[float]]) -> flo
     """The policy's way to write the coefficient, for so many resources: its language works it out."""
     places = range(len(mean))
     product = " + ".join(f"{mean[i]} * {mean[j]} * {covariance[i][j]}" for i in places for j in places)
-    square = " + ".join(f"{one} * {one}" for one in mean)
-    asked = f"(sqrt(max({product}, 0)) else 0) / ({square}) else 0"
-    values = value_of(Policy("kube-default"), asked, nodes=[roomy_node()], pods=[pod_with("asked")])
+    square = " + ".join(f"{mean_value} * {mean_value}" for mean_value in mean)
+    expression = f"(sqrt(max({product}, 0)) else 0) / ({square}) else 0"
+    values = value_of(Policy("kube-default"), expression, nodes=[roomy_node()], pods=[pod_with("asked")])
     (value,) = values["asked"].values()
     return value
 

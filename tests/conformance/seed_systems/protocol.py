@@ -38,26 +38,31 @@ _OVERLOAD_ALONE = "\n".join(
 
 def asked(expected: Json) -> Json:
     """What `policysched extender` answers with `policies/safe.policy`, in the case's words."""
-    found: Json = {}
+    answers: Json = {}
 
     async def scenario() -> None:
         text = (POLICIES / "safe.policy").read_text(encoding="utf-8") + _OVERLOAD_ALONE + "\n"
-        async with extender(text) as one:
+        async with extender(text) as server:
 
             async def ask(verb: str, body: object) -> Any:
-                return await one.ask(verb, body, policy="safe")
+                return await server.ask(verb, body, policy="safe")
 
             busy = _node("busy", mean=100, deviation=50)
-            both = {"Pod": _pod(), "Nodes": {"items": [_node("master-node", mean=900, deviation=200), busy]}}
-            filtered = (await ask("filter", both)).value
-            scored = await ask("prioritize", {**both, "Nodes": {"items": both["Nodes"]["items"][:1]}})
+            arguments = {
+                "Pod": _pod(),
+                "Nodes": {"items": [_node("master-node", mean=900, deviation=200), busy]},
+            }
+            filtered = (await ask("filter", arguments)).value
+            scored = await ask(
+                "prioritize", {**arguments, "Nodes": {"items": arguments["Nodes"]["items"][:1]}}
+            )
             named = await ask("filter", {"Pod": _pod(), "Nodes": None, "NodeNames": ["a"]})
             cut, unreadable = await ask("filter", b"{"), await ask("prioritize", b"{")
             bound = await ask(
                 "bind", {"PodName": "none", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
             )
             preempted = await ask("preempt", {"Pod": _pod(), "NodeNameToMetaVictims": {}})
-            found.update(
+            answers.update(
                 {
                     "filter_response_keys": [
                         key for key in expected["filter_response_keys"] if key in filtered
@@ -76,7 +81,7 @@ def asked(expected: Json) -> Json:
             )
 
     on_virtual_time(scenario)
-    return found | {"version_status": _version()}
+    return answers | {"version_status": _version()}
 
 
 def _version() -> int:
@@ -156,8 +161,8 @@ def _without_prioritize() -> str:
     weighty = unusable_extenders(
         policy_of_text(_POLICY), extender_capabilities({"beside": _peer(prioritize=None)})
     )
-    both = {"filter": {"NodeNames": ["a", "b"]}}
-    plain = _life(both, _peer(prioritize=None), text=_POLICY.replace(" weight 1 missing worst", "")).bound
+    answers = {"filter": {"NodeNames": ["a", "b"]}}
+    plain = _life(answers, _peer(prioritize=None), text=_POLICY.replace(" weight 1 missing worst", "")).bound
     return "all 0, weight 0" if weighty and plain == {"p": "b"} else f"{weighty}; bound {plain}"
 
 
@@ -208,10 +213,10 @@ async def _ask(command: CallExtenders, answers: Json, peer: ExtenderEndpoint) ->
     """An answer that is a number is the status, and no answer."""
 
     async def answer(request: web.Request) -> web.Response:
-        found = answers[request.match_info["verb"]]
-        if isinstance(found, int):
-            return web.Response(status=found)
-        return web.json_response(found)
+        answer_ = answers[request.match_info["verb"]]
+        if isinstance(answer_, int):
+            return web.Response(status=answer_)
+        return web.json_response(answer_)
 
     application = web.Application()
     application.router.add_post("/{verb}", answer)
@@ -220,10 +225,10 @@ async def _ask(command: CallExtenders, answers: Json, peer: ExtenderEndpoint) ->
         wanted = [(client, scores) for _, scores in command.extenders]
         pod = json.loads(json.dumps(pod_with(command.name)))
         try:
-            said = await call_extenders(wanted, pod, command.nodes, whole={}, calls=Counter())
+            answers_ = await call_extenders(wanted, pod, command.nodes, whole={}, calls=Counter())
         except ExtenderCallFailed as error:
             return ExtendersAnswered(command.call_id, {}, str(error))
-    return ExtendersAnswered(command.call_id, said)
+    return ExtendersAnswered(command.call_id, answers_)
 
 
 def _life(answers: Json, peer: ExtenderEndpoint, *, text: str = _POLICY, bind_fails: bool = False) -> _Asking:

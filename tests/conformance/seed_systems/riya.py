@@ -44,15 +44,15 @@ def answer(case: Json) -> Json:
 
 def _as_the_seed_counts(given: Json, expected: Json) -> Json:
     """What it does of pods that are done, by the parameter for that, where the case tells it pod by pod."""
-    told = expected.get("seed")
-    if not isinstance(told, dict) or not isinstance(told.get("verdicts"), dict):
+    seed = expected.get("seed")
+    if not isinstance(seed, dict) or not isinstance(seed.get("verdicts"), dict):
         return {}
     policy = _policy(given.get("config", {}))
     policy = replace(policy, params={**policy.params, "count_finished": "true"})
     pods = _pods(given)
-    found, _ = verdicts(policy, pods, scheduler=_scheduler(given), attempt=given.get("attempt"))
-    counts = {"counts": _counts(policy, pods, given, told["counts"])} if "counts" in told else {}
-    return {"seed": {"verdicts": found, **counts}}
+    verdicts_, _ = verdicts(policy, pods, scheduler=_scheduler(given), attempt=given.get("attempt"))
+    counts = {"counts": _counts(policy, pods, given, seed["counts"])} if "counts" in seed else {}
+    return {"seed": {"verdicts": verdicts_, **counts}}
 
 
 def _policy(config: Mapping[str, str]) -> Policy:
@@ -73,16 +73,16 @@ def _pods(given: Json) -> list[Json]:
 
 def _of_the_gate(given: Json, expected: Json) -> Json:
     policy, pods = _policy(given.get("config", {})), _pods(given)
-    found, said = verdicts(
+    verdict_of, words_of = verdicts(
         policy, pods, scheduler=_scheduler(given), attempt=given.get("attempt"), nodes=given.get("nodes")
     )
-    words = set(said.values())
+    words = set(words_of.values())
     answer: Json = {
-        **{pod: verdict for pod, verdict in found.items() if pod in expected},
-        **({"verdict": found[given["attempt"]]} if given.get("attempt") in found else {}),
-        "verdicts": found,
+        **{pod: verdict for pod, verdict in verdict_of.items() if pod in expected},
+        **({"verdict": verdict_of[given["attempt"]]} if given.get("attempt") in verdict_of else {}),
+        "verdicts": verdict_of,
         "condition_message": next(iter(words)) if len(words) == 1 else sorted(words),
-        "phase": "Pending" if said and set(found.values()) == {"Unschedulable"} else "Running",
+        "phase": "Pending" if words_of and set(verdict_of.values()) == {"Unschedulable"} else "Running",
     }
     if all(str(expected.get("reason")) in word for word in words):
         answer["reason"] = expected.get("reason")
@@ -91,7 +91,7 @@ def _of_the_gate(given: Json, expected: Json) -> Json:
     return answer
 
 
-def _counts(policy: Policy, pods: Sequence[Json], given: Json, asked: Mapping[str, int]) -> Json:
+def _counts(policy: Policy, pods: Sequence[Json], given: Json, listed: Mapping[str, int]) -> Json:
     """By group, or by namespace and group, as the case has it: the largest minimum with which the group passes the gate."""
     counts: Json = {}
     for minimum in range(2, len(pods) + 2):
@@ -101,7 +101,7 @@ def _counts(policy: Policy, pods: Sequence[Json], given: Json, asked: Mapping[st
         for pod in pods:
             meta = pod["metadata"]
             group = meta.get("labels", {}).get(_label(given, "groupLabel", "podGroup"), "")
-            key = group if group in asked else f"{meta.get('namespace', 'default')}/{group}"
+            key = group if group in listed else f"{meta.get('namespace', 'default')}/{group}"
             if passed.get(meta["name"]) == "Success":
                 counts[key] = minimum
             else:
@@ -122,8 +122,8 @@ def _of_the_queue(given: Json, expected: Json) -> Json:
     policy, pods, scheduler = _policy(given.get("config", {})), _pods(given), _scheduler(given)
     answer: Json = {}
     if "order" in expected or "order_tiers" in expected:
-        found = order(policy, pods, scheduler=scheduler)
-        answer |= {"order": found, "order_tiers": in_tiers(found, expected.get("order_tiers", ()))}
+        order_ = order(policy, pods, scheduler=scheduler)
+        answer |= {"order": order_, "order_tiers": in_tiers(order_, expected.get("order_tiers", ()))}
     if "priority" in expected:
         worth = value_of(policy, "priority", nodes=[roomy_node()], pods=pods, scheduler=scheduler)
         answer["priority"] = {pod: str(_only(values)) for pod, values in worth.items()}
@@ -144,19 +144,19 @@ def _only(values: Mapping[str, int | float | None]) -> int | float | None:
 
 def _shared(pattern: str, words: Mapping[str, str]) -> str:
     """The word of all pods that a pattern such as `hi-*` means."""
-    found = {word for pod, word in words.items() if fnmatchcase(pod, pattern)}
-    return found.pop() if len(found) == 1 else "/".join(sorted(found))
+    shared = {word for pod, word in words.items() if fnmatchcase(pod, pattern)}
+    return shared.pop() if len(shared) == 1 else "/".join(sorted(shared))
 
 
 def _less(pairs: Sequence[Sequence[str]]) -> dict[str, bool]:
     """One goes before another where it does so whichever of the two comes first."""
     policy = Policy("riya")
-    found = {}
-    for one, other in pairs:
-        first, second = pod_with("one", **_AMOUNTS[one]), pod_with("other", **_AMOUNTS[other])
+    less = {}
+    for left, right in pairs:
+        first, second = pod_with("one", **_AMOUNTS[left]), pod_with("other", **_AMOUNTS[right])
         orders = [order(policy, pods, scheduler="") for pods in ([first, second], [second, first])]
-        found[f"{one}<{other}"] = all(names[0] == "one" for names in orders)
-    return found
+        less[f"{left}<{right}"] = all(names[0] == "one" for names in orders)
+    return less
 
 
 def _placed(given: Json) -> Json:

@@ -61,7 +61,9 @@ def _judged(given: Json, expected: Json) -> Json:
     policy, nodes, pod = policy_for(given.get("env", {})), given["nodes"], given["pod"]
     name = pod["metadata"]["name"]
     program = policy.program()
-    found = play(program, world(program, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)).explanations[name]
+    explained = play(program, world(program, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)).explanations[
+        name
+    ]
     # The agent's scores are asked for refused nodes as well.
     open_to_all = without_filters(program)
     scored = play(
@@ -77,12 +79,12 @@ def _judged(given: Json, expected: Json) -> Json:
         values = {key: details[resource, key].get(node) for key in _DETAILS}
         if values["mu"] is None:
             return None
-        refused = {one.rule for one in found.rejections.get(node, ())}
+        refused = {refusal.rule for refusal in explained.refusals.get(node, ())}
         return values | {"accepted": f"{resource}_overload" not in refused}
 
     rejected_by_us = {
         node
-        for node, refusals in found.refusals.items()
+        for node, refusals in explained.refusals.items()
         if any(refusal.rule.endswith("_overload") for refusal in refusals)
     }
     per_node = {
@@ -145,9 +147,9 @@ def _weighted(given: Json) -> Json:
         lines.append(f'input v{index}: int = node.annotations["{name}"] default 0 invalid default')
         lines.append(f"score s{index} weight {weight} higher v{index} normalize range(0, 10)")
     program = policy_of_text("\n".join(lines) + "\n")
-    found = play(program, world(program, nodes=nodes, pods=[pod_with("asked")])).explanations["asked"]
-    tenths = {node: total / 10 for node, total in found.totals.items()}
-    return {"extender_sum_k8s_1.13": tenths, "extender_sum_k8s_1.17_plus": dict(found.totals)}
+    explained = play(program, world(program, nodes=nodes, pods=[pod_with("asked")])).explanations["asked"]
+    tenths = {node: total / 10 for node, total in explained.totals.items()}
+    return {"extender_sum_k8s_1.13": tenths, "extender_sum_k8s_1.17_plus": dict(explained.totals)}
 
 
 def beside_congestion(given: Json) -> Json:
@@ -164,9 +166,11 @@ def beside_congestion(given: Json) -> Json:
         .accepting({taken[name]: value for name, value in given["env"].items() if name in taken})
     )
     program = policy.program()
-    ours = {rule.name for rule in program.rules.scores} & set(RULES.values())
+    expected_rules = {rule.name for rule in program.rules.scores} & set(RULES.values())
     only = policy.with_more(
-        "\n".join(f"drop score {rule.name}" for rule in program.rules.scores if rule.name not in ours)
+        "\n".join(
+            f"drop score {rule.name}" for rule in program.rules.scores if rule.name not in expected_rules
+        )
     )
     program = only.program()
     pod = given["pod"]
@@ -174,7 +178,7 @@ def beside_congestion(given: Json) -> Json:
     explained = result.explanations[pod["metadata"]["name"]]
     best = result.node.get(pod["metadata"]["name"])
     return {
-        **{key: raw(explained, rule) for key, rule in RULES.items() if rule in ours},
+        **{key: raw(explained, rule) for key, rule in RULES.items() if rule in expected_rules},
         # A score of ours has 100 steps where the extender's has 10.
         "extender_sum": {node: total / 10 for node, total in explained.totals.items()},
         "best": f"{best} (default priorities equal)",

@@ -25,14 +25,14 @@ def answer(case: Json) -> Json:
     whole = any("/" in name for key in ("binding", "bindings") for name in expected.get(key, ()))
     there = world(program, nodes=nodes, pods=_pods(given), scheduler=_SCHEDULER)
     result = play(program, there, whole_names=whole)
-    asked = expected.get("order_any_permutation_of")
-    same = asked is not None and sorted(result.decision_order) == sorted(asked)
+    names = expected.get("order_any_permutation_of")
+    same = names is not None and sorted(result.decision_order) == sorted(names)
     return {
         "queue": result.decision_order,
         "log": _events(program, given),
         "binding": result.node,
         "bindings": result.node,
-        "order_any_permutation_of": asked if same else result.decision_order,
+        "order_any_permutation_of": names if same else result.decision_order,
     } | _each_for_itself(program, given, expected)
 
 
@@ -54,12 +54,12 @@ def _each_for_itself(program: Program, given: Json, expected: Json) -> Json:
         world(program, nodes=[roomy_node()], pods=_pods(given), scheduler=_SCHEDULER),
         whole_names=True,
     )
-    ours = {
+    pods = {
         f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata']['name']}"
         for pod in given["pods"]
         if pod["spec"].get("schedulerName") == _SCHEDULER and "nodeName" not in pod["spec"]
     }
-    return {"recommended": wanted if ours <= set(result.node) else f"bound {result.node}"}
+    return {"recommended": wanted if pods <= set(result.node) else f"bound {result.node}"}
 
 
 def _events(program: Program, given: Json) -> list[str]:
@@ -80,25 +80,25 @@ _EVENT = re.compile(r"(?P<verb>add|delete) (?P<kind>pod|node) (?P<name>\S+)(?P<e
 
 def _after(program: Program, events: list[str]) -> str:
     """The events as they are told, in words; then another pod, to see which nodes are still chosen."""
-    told = [found for event in events if (found := _EVENT.match(event)) is not None]
+    steps = [match_ for event in events if (match_ := _EVENT.match(event)) is not None]
     life = Life(program)
-    for one in told:
-        if one["earlier"]:
-            life.add_node(one["name"])
+    for step in steps:
+        if step["earlier"]:
+            life.add_node(step["name"])
     gone = {
-        kind: {one["name"] for one in told if one["verb"] == "delete" and one["kind"] == kind}
+        kind: {step["name"] for step in steps if step["verb"] == "delete" and step["kind"] == kind}
         for kind in ("pod", "node")
     }
-    for one in told:
-        match one["verb"], one["kind"]:
+    for step in steps:
+        match step["verb"], step["kind"]:
             case "add", "pod":
-                life.add_pod(one["name"])
+                life.add_pod(step["name"])
             case "delete", "pod":
-                life.tell(e.PodDeleted(PodUid(f"default/{one['name']}")))
+                life.tell(e.PodDeleted(PodUid(f"default/{step['name']}")))
             case "add", "node":
-                life.add_node(one["name"])
+                life.add_node(step["name"])
             case "delete", _:
-                life.tell(e.NodeDeleted(NodeName(one["name"])))
+                life.tell(e.NodeDeleted(NodeName(step["name"])))
     for number in range(10):
         life.add_pod(f"later-{number}")
     life.decide()

@@ -113,8 +113,8 @@ def node_with(name: str, **more: Any) -> Json:
 
 def pod_with(name: str, *, scheduler: str = "", **more: Any) -> Json:
     """In the short form of tests of policies; without a scheduler it is the policy's that is asked."""
-    found = short_forms.expand_pod({"name": name, **more}, scheduler=scheduler)
-    return found if scheduler else {**found, "spec": _without(found["spec"], "schedulerName")}
+    expanded = short_forms.expand_pod({"name": name, **more}, scheduler=scheduler)
+    return expanded if scheduler else {**expanded, "spec": _without(expanded["spec"], "schedulerName")}
 
 
 def _without(values: Json, key: str) -> Json:
@@ -132,14 +132,14 @@ def world(
 ) -> Scenario:
     """Everything is there at once; pending pods come in their order. Pods that name no scheduler, or `scheduler` (the seed's
     own name), are the policy's. A metric's None is no sample. `state` as in tests of policies."""
-    seen = [
+    observed = [
         wire.decode_pod(_as_it_stands(short_forms.expand_pod(pod, scheduler=program.name))) for pod in pods
     ]
-    ours = [_ours(one, program.name, scheduler) for one in seen]
-    placed = [PodArrival(START_NS, one, _NOWHERE) for one in ours if one.node is not None]
+    own = [_ours(pod, program.name, scheduler) for pod in observed]
+    placed = [PodArrival(START_NS, pod, _NOWHERE) for pod in own if pod.node is not None]
     pending = [
-        PodArrival(START_NS, _created(one, index), _NOWHERE)
-        for index, one in enumerate(one for one in ours if one.node is None)
+        PodArrival(START_NS, _created(pod, index), _NOWHERE)
+        for index, pod in enumerate(pod for pod in own if pod.node is None)
     ]
     polls = [
         ScenarioPoll(START_NS, name, convert_samples(program.metrics[name], _raw(values)))
@@ -167,12 +167,12 @@ def _as_it_stands(pod: Json) -> Json:
     """A case's pods are what the seed read. Of a container with a limit and no request an API server would have made one with
     both before anybody saw it, and so does `wire.pod`; a request that is there, and nothing, is left alone."""
     spec = pod["spec"]
-    told = {
-        key: [_without_implied_requests(one) for one in spec[key]]
+    requests = {
+        key: [_without_implied_requests(container) for container in spec[key]]
         for key in ("containers", "initContainers")
         if spec.get(key)
     }
-    return {**pod, "spec": {**spec, **told}}
+    return {**pod, "spec": {**spec, **requests}}
 
 
 def _without_implied_requests(container: Json) -> Json:
@@ -206,15 +206,15 @@ def play(program: Program, scenario: Scenario, *, whole_names: bool = False) -> 
     game = ScenarioRunner(program, scenario, {pod.pod.pod.full_name for pod in scenario.pods})
     for _ in game.rounds():
         pass
-    found = game.result
+    result = game.result
     if whole_names:
-        return found
+        return result
     return replace(
-        found,
-        decision_order=[_short(name) for name in found.decision_order],
-        node={_short(name): node for name, node in found.node.items()},
-        pending={_short(name): message for name, message in found.pending.items()},
-        explanations={_short(name): explanation for name, explanation in found.explanations.items()},
+        result,
+        decision_order=[_short(name) for name in result.decision_order],
+        node={_short(name): node for name, node in result.node.items()},
+        pending={_short(name): message for name, message in result.pending.items()},
+        explanations={_short(name): explanation for name, explanation in result.explanations.items()},
     )
 
 
