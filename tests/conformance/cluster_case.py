@@ -1,8 +1,8 @@
-"""Recorded decisions of kube-scheduler, and the world in which each was made.
+"""Recorded decisions of kube-scheduler, each with the cluster in which it was made.
 
-A case is a cluster and pending pods, each decided before the next; `replay` yields every decision with the cluster as
-it stood, and puts the pod where it was recorded to go before it goes on. What the recordings hold is described in
-`cases/README.md`.
+A case is a cluster and pending pods, decided one after the other. `replay` yields every decision
+with the cluster as it was then, and places the pod on its recorded node before the next decision.
+`cases/README.md` describes the format.
 """
 
 import json
@@ -53,9 +53,10 @@ _PRIORITY_CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One recorded decision. `placed_manifests` are the pods that were on nodes at the time, `objects` the further
-    ones of the case; `cache` is the same as scheduling sees it. `reserved` are the pods that were nominated to nodes and that this
-    one has to reckon with."""
+    """One recorded decision. `placed_manifests` are the pods that were on nodes at the time,
+    `objects` the other objects of the case, `cache` the same cluster as the scheduler sees it.
+    `reserved` are the pods nominated to nodes whose room this pod may not use.
+    """
 
     case: str
     manifest: Json
@@ -73,27 +74,27 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no case, by its number from 1."""
+    """A line that is not a case, with its number from 1."""
 
     number: int
     why: str
 
 
 def read(path: Path) -> Iterator[Json | BadLine]:
-    """Each line that has anything in it. Raises OSError."""
+    """Each non-empty line as a case, or as a BadLine. Raises OSError."""
     for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
         if not line.strip():
             continue
         try:
             case = json.loads(line)
-        except ValueError as error:  # no JSON, or no text
+        except ValueError as error:  # not JSON, or not UTF-8
             yield BadLine(number, str(error))
             continue
         yield case if isinstance(case, dict) else BadLine(number, "a case is an object")
 
 
 def load(path: Path) -> list[Json]:
-    """Every case of a file that has nothing else."""
+    """Every case of a file. The file has no bad lines."""
     cases = list(read(path))
     bad = [f"{path}:{case.number}: {case.why}" for case in cases if isinstance(case, BadLine)]
     assert not bad, bad
@@ -145,7 +146,7 @@ def replay(case: Json) -> Iterator[Decision]:
             bind_volumes(cache, pod, node)
             for claim in expected.get("claims", ()):
                 cache.put_device_object(devices.decode_resource_claim(claim))
-            if "labels" in expected:  # as they were once it was bound
+            if "labels" in expected:  # its labels after the bind
                 manifest["metadata"] = {**manifest["metadata"], "labels": expected["labels"]}
                 pod = core_objects.decode_pod(manifest).pod
             cache.put_pod(placed(pod, node.name))
@@ -160,25 +161,27 @@ def replay(case: Json) -> Iterator[Decision]:
 
 
 def _paired(pending: Sequence[Json], expected: Sequence[Json]) -> list[tuple[Json, Json]]:
-    """In the order in which the pods were created, whatever the order of what was recorded of them."""
+    """Pods with their expectations, in the order in which the pods were created."""
     names = [pod["metadata"]["name"] for pod in pending]
     decided = [decision["pod"] for decision in expected]
     if names == decided:
         return list(zip(pending, expected, strict=True))
-    assert sorted(names) == sorted(set(decided)), f"{names} wait, and {decided} are told of"
+    assert sorted(names) == sorted(set(decided)), f"pending {names}, decided {decided}"
     by_name = dict(zip(decided, expected, strict=True))
     return [(pod, by_name[name]) for name, pod in zip(names, pending, strict=True)]
 
 
 def _ending(manifest: Json, cache: ClusterCache) -> Json:
-    """The pod takes its time, and is on its node until then."""
+    """The pod is terminating, and stays on its node until the end."""
     ends = {**manifest, "metadata": {"deletionTimestamp": _LATER, **manifest["metadata"]}}
     cache.put_pod(core_objects.decode_pod(ends))
     return ends
 
 
 def priority_classes(objects: Iterable[Json]) -> dict[str, tuple[int, str]]:
-    """Of a case that brings its own; under no name that of pods that name none."""
+    """The namespaces of the case. Pods without a namespace are in the namespace with the empty
+    name.
+    """
     return {
         name: (int(obj["value"]), obj.get("preemptionPolicy") or "PreemptLowerPriority")
         for obj in objects
@@ -188,7 +191,9 @@ def priority_classes(objects: Iterable[Json]) -> dict[str, tuple[int, str]]:
 
 
 def bind_volumes(cache: ClusterCache, pod: Pod, node: Node) -> None:
-    """As the PV controller did it once kube-scheduler had chosen: the claims have their volumes before the next pod."""
+    """Bind the pod's volumes as the PV controller does after kube-scheduler's choice, so that the
+    next pod finds its claims bound.
+    """
     volumes = cache.volumes
     claims = pod_volume_claims(pod, AvailableVolumes(volumes))
     if isinstance(claims, str):
@@ -202,8 +207,9 @@ def bind_volumes(cache: ClusterCache, pod: Pod, node: Node) -> None:
 def as_stored(
     manifest: Mapping[str, Any], classes: Mapping[str, tuple[int, str]] = _PRIORITY_CLASSES
 ) -> Json:
-    """With what the API server fills in and scheduling reads: what the PriorityClass says, and the tolerations of every
-    pod."""
+    """The pod with the fields that the API server fills in and scheduling reads: those of the
+    PriorityClass, and the default tolerations.
+    """
     spec = {**manifest["spec"]}
     if spec.get("priority") is None:
         spec["priority"], preempts = classes[spec.get("priorityClassName") or ""]

@@ -1,15 +1,17 @@
-"""Compare what policysched decides with what a kube-scheduler was recorded to have decided.
+"""Compare policysched's decisions with recorded decisions of kube-scheduler.
 
     python tests/conformance/compare.py FILE.jsonl... [--verbose]
 
-Prints for each file how many pods agree on the feasible nodes, on each plugin's weighted scores on them, on the totals, on
-the place, on the devices that claims get, on who is evicted and on the message; with `--verbose` every disagreement in full. What policysched decides is
-asked of the plan that runs and of the oracle that defines the language: both have to agree. The last line is `N of M
-pods agree on everything but wording`; exits 1 if N < M, and 2 where a file or a line of one cannot be read. The others are
-compared all the same.
+Prints for each file how many pods agree on the feasible nodes, on each plugin's weighted scores, on
+the totals, on the node, on the devices allocated to claims, on the victims and on the message.
+`--verbose` prints every disagreement. Each decision is computed twice, by the compiled plan and by
+the reference implementation, and both have to agree with the recording. The last line is `N of M
+pods agree on everything but wording`. Exits 1 if N < M, and 2 if a file or one of its lines cannot
+be read; the other lines are compared nevertheless.
 
-Nothing is left out: a pod that uses what no built-in covers, or an object that cannot be read, is a disagreement. The
-one exception is a pod of which the recording says that it `waits` and nothing else; those are counted by themselves.
+Nothing is left out: a pod that uses a feature without a built-in, or an object that cannot be
+decoded, is a disagreement. The only exception is a pod that is recorded as `waits` without further
+details; such pods are counted separately.
 """
 
 import argparse
@@ -34,7 +36,7 @@ from policysched.model.pods import QueuedPodInfo
 from policysched.scheduler.preemption.post_filter_messages import message_after_rejection
 from policysched.scheduler.unschedulable_message import pod_rejected_message
 from tests.conformance.cluster_case import BadLine, Decision, read, replay
-from tests.conformance.devices_given import compare_devices
+from tests.conformance.device_cases import compare_devices
 from tests.conformance.kube_default import kube_default
 from tests.conformance.nominated_cases import explanations_beside_nominated
 from tests.conformance.preemption_cases import compare_room
@@ -55,10 +57,12 @@ ASPECTS: tuple[Aspect, ...] = (
 WORDING: Aspect = "message"
 
 SHOWN = 10
-"""Disagreements a file, where not every one is asked for."""
+"""Disagreements printed for each file without --verbose."""
 
-_UNREADABLE = (MalformedObject, KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError)
-"""What a case can do to whoever reads it; an assertion that fails is a bug of ours, and a disagreement as well."""
+_UNREADABLE = (Malformed, KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError)
+"""What replaying a malformed case can raise. A failed assertion is a bug of policysched, and counts
+as a disagreement too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,11 @@ class Disagreement:
 
 @dataclass(slots=True)
 class Compared:
-    """`asked` and `agree` count pods by aspect; a recording says nothing of some aspects of some pods. `agreeing` are the
-    pods that agree on every aspect but wording, `waiting` those that were not compared. `diced`: the victims are right in
-    an order of equal pods that kube-scheduler drew otherwise than ours."""
+    """The result for one file. `asked` and `agree` count pods by aspect; not every recording has
+    every aspect. `agreeing` are the pods that agree on every aspect but wording, `waiting` those
+    that were not compared. `diced` counts decisions whose victims are right for another random
+    order of equal pods than policysched's.
+    """
 
     cases: int = 0
     pods: int = 0
@@ -101,7 +107,7 @@ def compare(cases: Iterable[Mapping[str, Any]], program: Program) -> Compared:
 
 
 def _compare_case(case: Mapping[str, Any], program: Program, comparison: Compared) -> None:
-    """A case that breaks off counts its other pods as disagreeing."""
+    """If a case raises, its remaining pods count as disagreeing."""
     pods = max(
         len(listed) if isinstance(listed := case.get(key), list) else 0 for key in ("pending", "expected")
     )
@@ -141,7 +147,7 @@ def _disagree(comparison: Compared, pod: str, aspect: Aspect, sentence: str) -> 
 def differences(
     decision: Decision, program: Program, comparison: Compared
 ) -> Iterator[tuple[Aspect, list[str]]]:
-    """Each aspect that the recording tells, with the sentences about how it differs."""
+    """Each aspect that was recorded, with a sentence for each difference."""
     by_evaluation = explanations(decision, program)
     for evaluation, explanation in by_evaluation.items():
         for aspect, sentences in _of_explanation(decision, explanation, program):
@@ -150,12 +156,15 @@ def differences(
     if "claims" in expected:
         yield "devices", compare_devices(decision)
     if by_evaluation["plan"].pod_refused_by is not None and "message" in expected:
-        assert refusal is not None, f"{decision.name} is refused without words"
+        assert refusal is not None, f"{decision.name} is refused without a message"
         nodes = len(decision.cache.nodes)
         message = pod_refused_message(
             nodes, refusal, message_after_rejection(program, nodes, by_evaluation["plan"].pod_refused_by)
         )
-        yield "victims", [f"{expected['victims']}, nobody here"] if expected.get("victims") else []
+        yield (
+            "victims",
+            [f"recorded victims {expected['victims']}, none here"] if expected.get("victims") else [],
+        )
         yield "message", _unequal(message, expected["message"])
     elif refusal is not None and "message" in expected:
         yield "message", [f"`{refusal}`, recorded `{expected['message']}`"]
@@ -169,13 +178,13 @@ def differences(
 
 
 def explanations(decision: Decision, program: Program) -> dict[str, PlacementExplanation]:
-    """What the plain meaning and the compiled plan say of the decision."""
+    """The decision explained by the reference implementation and by the compiled plan."""
     if decision.reserved:
         return explanations_beside_nominated(decision, program)
     evaluator, compiled = plan.Evaluator(decision.cache), plan.compile(program)
     evaluator.build_columns(compiled)
     return {
-        "oracle": evaluate(program, decision.pod, decision.cache, now_ns=0, facts=FACTS),
+        "reference": evaluate(program, decision.pod, decision.cache, now_ns=0, facts=FACTS),
         "plan": evaluator.explain(compiled, decision.pod, now_ns=0, facts=FACTS, samples={}),
     }
 
@@ -198,7 +207,7 @@ def _of_explanation(
 
 
 def weighted(explanation: PlacementExplanation, program: Program) -> dict[str, dict[str, int]]:
-    """By plugin and node, as recordings have it; a plugin that skips the pod is absent."""
+    """Weighted scores by plugin and node, as recorded; a plugin that skips the pod is absent."""
     plugins = {
         score.name: BUILTINS[score.builtin].plugin
         for score in program.rules.scores
@@ -211,17 +220,17 @@ def weighted(explanation: PlacementExplanation, program: Program) -> dict[str, d
 
 
 def _of_place(explanation: PlacementExplanation, expected: Mapping[str, Any]) -> list[str]:
-    """Between equal totals kube-scheduler throws dice, and any of them is right."""
+    """kube-scheduler chooses randomly among nodes with equal totals, so any of them is right."""
     node = expected["nodeName"]
     if node is None or expected.get("victims"):
-        return [] if explanation.selected is None else [f"{explanation.selected}, recorded to find no node"]
+        return [] if explanation.selected is None else [f"{explanation.selected}, recorded as unschedulable"]
     if explanation.selected is None:
         return [f"no node, recorded {node}"]
-    if "feasible" not in expected:  # of which of several nothing was recorded
-        return [] if node in explanation.feasible else [f"{node} is not feasible, recorded to be chosen"]
+    if "feasible" not in expected:  # several nodes were feasible and were not recorded
+        return [] if node in explanation.feasible else [f"{node} is not feasible, recorded as selected"]
     if explanation.totals[explanation.selected] == explanation.totals.get(NodeName(node)):
         return []
-    return [f"{explanation.selected}, which does not tie with {node}, as recorded"]
+    return [f"{explanation.selected}, whose total differs from that of the recorded {node}"]
 
 
 def _unequal(actual: object, recorded: object) -> list[str]:
@@ -235,11 +244,11 @@ def _unequal(actual: object, recorded: object) -> list[str]:
 
 
 def refused_counts(explanation: PlacementExplanation) -> Counter[str]:
-    """How many nodes each reason refuses; a node counts by the rule that decided."""
-    return Counter(group for rules in explanation.rejections.values() for group in rules[0].event_reasons)
+    """How many nodes each reason rejects; a node counts for the first rule that rejects it."""
+    return Counter(group for rules in explanation.refusals.values() for group in rules[0].event_reasons)
 
 
-# ── the command ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── command line ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -277,11 +286,11 @@ def report(title: str, comparison: Compared, *, verbose: bool) -> str:
         f"  {aspect:<16} {comparison.agree[aspect]:>5} of {comparison.asked[aspect]}" for aspect in ASPECTS
     ]
     if comparison.waiting:
-        lines.append(
-            f"  not compared     {comparison.waiting:>5}: of these the recording says `waits` and nothing else"
-        )
+        lines.append(f"  not compared     {comparison.waiting:>5}: recorded as `waits` without details")
     if comparison.diced:
-        lines.append(f"  ({comparison.diced} with victims drawn among equals, otherwise than here)")
+        lines.append(
+            f"  ({comparison.diced} with other victims among equal pods, which kube-scheduler orders randomly)"
+        )
     shown = comparison.disagreements if verbose else comparison.disagreements[:SHOWN]
     lines += [f"    {difference}" for difference in shown]
     if len(shown) < len(comparison.disagreements):

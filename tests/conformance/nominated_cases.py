@@ -1,7 +1,9 @@
-"""What is said of a pod while others are nominated to nodes, in the form of an explanation.
+"""Explanations of a pod while other pods are nominated to nodes.
 
-A node has to do with the pods nominated to it and without them; scores know nothing of any. The plan is asked as a decision asks it. The
-oracle knows of no nominations: it is asked about the cluster as it is and, node by node, about one where its nominated pods are on it.
+A node has to be feasible with its nominated pods and without them; scores ignore them. The compiled
+plan is evaluated as in a real decision. The reference implementation does not know nominations: it
+evaluates the cluster as it is and, for each node, a cluster in which the nominated pods are on that
+node.
 """
 
 from dataclasses import replace
@@ -19,9 +21,11 @@ FACTS = QueuedPodInfo(queued_ns=0, attempts=0)
 
 
 def explanations_beside_nominated(decision: Decision, program: Program) -> dict[str, PlacementExplanation]:
-    """Where nominations take nodes away, there is nothing of single scores, and the oracle's totals are the plan's."""
+    """If nominations remove a node, there are no single scores, and the reference's totals are
+    taken from the plan.
+    """
     by_plan = _of_plan(decision, program)
-    return {"oracle": _of_oracle(decision, program, by_plan), "plan": by_plan}
+    return {"reference": _of_reference(decision, program, by_plan), "plan": by_plan}
 
 
 def _of_plan(decision: Decision, program: Program) -> PlacementExplanation:
@@ -52,7 +56,9 @@ def _of_plan(decision: Decision, program: Program) -> PlacementExplanation:
     )
 
 
-def _of_oracle(decision: Decision, program: Program, by_plan: PlacementExplanation) -> PlacementExplanation:
+def _of_reference(
+    decision: Decision, program: Program, by_plan: PlacementExplanation
+) -> PlacementExplanation:
     cache, pod = decision.cache, decision.pod
     plain = evaluate(program, pod, cache, now_ns=0, facts=FACTS)
     taken = set()

@@ -1,6 +1,8 @@
-"""What the seed systems do, written down once more from their descriptions: plain Python that knows nothing of policies.
+"""The formulas of the seed systems, written a second time from their descriptions, in plain Python
+without policies.
 
-One function a system and question. Nodes and pods are as in the cases: Kubernetes' objects, or numbers by name.
+One function for each system and question. Nodes and pods are as in the cases: Kubernetes objects,
+or numbers by name.
 """
 
 import math
@@ -58,7 +60,7 @@ def _qos(pod: Json) -> int:
 
 
 def riya_gate(pods: Sequence[Json]) -> dict[str, str]:
-    """Recommended: those that have finished or are being deleted do not count."""
+    """As recommended: pods that have finished or are being deleted do not count."""
     verdicts = {}
     for pod in pods:
         if not _waits(pod):
@@ -103,7 +105,9 @@ def safe_resource(
     demand: float,
     terms: Mapping[str, int],
 ) -> Json:
-    """`terms`: the environment's three percentages. Where the risk is too near a step to tell, `overload` is None."""
+    """`terms`: the three percentages of the environment. `overload` is None if the risk is too
+    close to a step to be certain.
+    """
     weight = terms["SAFEFORECASTWEIGHT"] / 100
     free = mean if forecast is None else (1 - weight) * mean + weight * forecast
     mu = min(max((max(there - free, 0) + demand) / there, 0), 1)
@@ -133,13 +137,15 @@ def _at_most(limit: float, mu: float, sigma: float) -> float:
     return _beta_integral(limit, mu * tightness, (1 - mu) * tightness)
 
 
-# Beyond this logit 1 - t, or t, is 1 as far as a float can say.
+# Beyond this logit, t or 1 - t is 1 in floating point.
 _LOGIT_END = 37.0
 
 
 def _beta_integral(x: float, a: float, b: float) -> float:
-    """I_x(a, b) by the midpoint rule on either side of x, of the density itself over t's logit: slow, and nobody else's
-    way. Small a or b put much of it where t is as good as 0 or 1: there it is a power, and told without steps."""
+    """I_x(a, b) by the midpoint rule on either side of x, integrating the density over the logit of
+    t: slow, but independent of the product's method. With small a or b, most of the density is
+    where t rounds to 0 or 1; there it is a power of t and integrated exactly.
+    """
     if x <= 0 or x >= 1:
         return float(x >= 1)
     log_scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
@@ -186,7 +192,7 @@ def pigeon_step(
     demand: Sequence[int],
     before: Sequence[Sequence[int]] = (),
 ) -> Json:
-    """One call: for A_BINPACK the demands ever seen are those `before` and this one, fewer than 100."""
+    """One call. For A_BINPACK, `before` and this demand are all demands so far, fewer than 100."""
     values = {
         name: _placed_value(objective, prime, nodes, demand, name, before)
         if all(
@@ -245,7 +251,7 @@ def _share(used: int, there: int) -> float:
 
 
 def _in_shares(demands: Sequence[Sequence[int]], nodes: Mapping[str, Json]) -> list[list[float]]:
-    """Of the average capacity of those nodes that have any."""
+    """Relative to the average capacity of the nodes that have any."""
     shares = []
     for demand in demands:
         there = [
@@ -272,7 +278,7 @@ def _varies(vectors: Sequence[Sequence[float]]) -> float:
 
 
 def _ranked(values: Mapping[str, float | None]) -> dict[str, int | None]:
-    """None where the value is too near half a point to tell."""
+    """None if the value is too close to half a point to be certain."""
     known = [value for value in values.values() if value is not None]
     ranks: dict[str, int | None] = {}
     for name, value in values.items():
@@ -341,7 +347,7 @@ def min_max(raw: Mapping[str, int]) -> dict[str, int]:
 def resources_fit(
     allocatable: Mapping[str, int], requested: Mapping[str, int], pods: int, wanted: Mapping[str, int]
 ) -> list[list[Any]]:
-    """Those that fail: what is requested, used and there."""
+    """The resources that do not fit: requested, used and allocatable."""
     failing: list[list[Any]] = []
     if pods + 1 > allocatable["pods"]:
         failing.append(["pods", 1, pods, allocatable["pods"]])

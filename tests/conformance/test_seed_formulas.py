@@ -1,4 +1,4 @@
-"""Cases of the seed systems that nobody has written down: drawn, and answered by their formulas as they are told."""
+"""Random cases of the seed systems: the policies and `seed_formulas` give the same answers."""
 
 import json
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ def assert_answered(system: str, given_: Json, expected: Json, tolerance: float 
 
 
 def known(values: Mapping[str, Any]) -> Json:
-    """Without those that are too near an edge to tell."""
+    """Without values that are too close to a step to be certain."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -111,7 +111,7 @@ def test_riya_gates_on_the_pods_that_are_present(pods: list[Json]) -> None:
 @_FEW
 @given(pods=riya_pods())
 def test_riya_orders_the_queue_by_priority_then_qos_then_age(pods: list[Json]) -> None:
-    # Nobody is gated, and all are ours.
+    # No pod is gated, and all pods belong to this scheduler.
     waiting = [
         {
             **pod,
@@ -211,7 +211,7 @@ def _annotations(amounts: Json) -> dict[str, str]:
     return annotations
 
 
-# So wide a distribution that more than a fiftieth of it lies where what is used is as good as everything.
+# The distribution is so wide that more than 2 % of it is beyond the capacity.
 SAFE_NEARLY_ALL_OR_NOTHING: Json = {
     "terms": {"SAFEUTILIZATION": 95, "SAFEPERCENTILE": 1, "SAFEFORECASTWEIGHT": 0},
     "demand": {"cpu": 0, "memory": 0},
@@ -280,7 +280,7 @@ def pigeon_nodes(draw: st.DrawFn) -> dict[str, Json]:
             draw(st.sampled_from((10, 40))),
         ]
         used = [draw(st.integers(0, 20)) * there // 20 for there in capacity]
-        used[2] = max(used[2], 1)  # somebody uses it
+        used[2] = max(used[2], 1)  # at least one is in use
         nodes[f"n{index}"] = {"capacity": capacity, "requested": used}
     return nodes
 
@@ -325,7 +325,7 @@ def test_pigeon_scores_nodes_with_the_pod_added(
 def test_pigeon_packs_by_the_variance_of_the_placed_pods(
     nodes: dict[str, Json], count: int, demands: list[tuple[int, ...]]
 ) -> None:
-    """Each pod goes to the first node that can hold it, if any can."""
+    """Place each pod on the first node that fits, if any does."""
     there, steps, expected, before = cut(nodes, count), [], [], list[list[int]]()
     for demand in ([*demand[:count]] for demand in demands):
         wanted = formulas.pigeon_step("A_BINPACK", 0, there, demand, before)
@@ -489,7 +489,7 @@ def test_a_reward_moves_a_value_by_a_tenth_of_the_distance(rewards: list[float],
     )
 
 
-# ── teeth ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -507,7 +507,7 @@ def test_a_reward_moves_a_value_by_a_tenth_of_the_distance(rewards: list[float],
 def test_a_policy_with_another_formula_fails_its_test(
     policy: str, right: str, wrong: str, test: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted bug: one place of the policy's text says something else."""
+    """The planted bug: one place of the policy's text is changed."""
     for path in worlds.POLICIES.glob("*.policy"):
         (tmp_path / path.name).write_text(path.read_text())
     text = (tmp_path / f"{policy}.policy").read_text()
@@ -523,7 +523,7 @@ def test_a_policy_with_another_formula_fails_its_test(
 
 
 def test_the_formulas_answer_the_recorded_cases() -> None:
-    """Or they would only agree with the policies."""
+    """Otherwise formulas and policies could agree and both be wrong."""
     cases = {
         case["id"]: case
         for path in (worlds.POLICIES.parent / "tests/conformance/cases/seeds").glob("*.json")

@@ -1,4 +1,4 @@
-"""The policies that stand in for other systems answer the cases that say what those do."""
+"""The policies that replace other systems give the answers of those systems' recorded cases."""
 
 import json
 import subprocess
@@ -25,7 +25,9 @@ POLICIES = Path(data_file("policies"))
 
 @dataclass(frozen=True)
 class SeedSystem:
-    """`cases`: the number of cases in `seeds`. `page`: of docs/seeds, which lists the differences by choice."""
+    """`cases`: the number of cases in `seeds`. `page`: of docs/seeds, which lists the intended
+    differences.
+    """
 
     seeds: str
     further: str
@@ -95,7 +97,7 @@ def test_an_unlisted_difference_is_printed_and_fails(
     assert out.splitlines()[-1] == "0 of 1 cases as expected, 0 differ by choice (listed)"
 
 
-def test_an_unreadable_file_or_case_is_named_and_the_others_are_answered(
+def test_an_unreadable_file_or_case_is_reported_and_the_others_are_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document: dict[str, Any] = json.loads((SEEDS / "networktraffic.json").read_text())
@@ -141,10 +143,10 @@ def test_the_count_of_unlisted_differences_precedes_the_last_line(tmp_path: Path
     assert done.stdout.splitlines()[-1] == "0 of 1 cases as expected, 0 differ by choice (listed)"
 
 
-def test_a_policy_with_another_formula_is_noticed(
+def test_a_policy_with_another_formula_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The planted bug: a policy that scores the other way round."""
+    """The planted bug: a policy with inverted scores."""
     text = (POLICIES / "network-traffic.policy").read_text()
     (tmp_path / "network-traffic.policy").write_text(text.replace("lower floor", "higher floor"))
     monkeypatch.setattr(worlds, "POLICIES", tmp_path)

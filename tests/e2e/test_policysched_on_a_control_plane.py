@@ -42,9 +42,9 @@ def test_only_pods_of_this_scheduler_are_bound(whole: Deployed) -> None:
 
     assert set(bound.values()) == {"a", "b"}
     assert "foreign" not in bound
-    pod = next(name for name in bound if name.startswith("web"))
-    event = whole.event(pod, "Scheduled")
-    assert event["note"] == f"Successfully assigned default/{pod} to {bound[pod]}"
+    replica = next(name for name in bound if name.startswith("web"))
+    event = whole.event(replica, "Scheduled")
+    assert event["note"] == f"Successfully assigned default/{replica} to {bound[replica]}"
     assert event["reportingController"] == "test"
 
 

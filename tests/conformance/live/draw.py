@@ -1,8 +1,10 @@
-"""Random clusters as manifests that a real API server takes: the same for the same seed, whatever it was run with.
+"""Random clusters as manifests that a real API server accepts. The same seed always gives the same
+cluster.
 
-Small alphabets, so that pods meet: on ports, labels, domains, images, room. In most clusters all pods have one
-priority; in some the nodes are full of unimportant pods with disruption budgets, and the last pod that waits outranks them.
-Volumes come from `draw_volumes`, what is rarer from `draw_rare`, devices from `draw_devices`.
+Names, ports, labels, domains and images are few, so that pods conflict. In most clusters all pods
+have one priority; in some, the nodes are full of unimportant pods with disruption budgets, and the
+last pending pod has a higher priority. Volumes come from `draw_volumes`, rare features from
+`draw_rare`, devices from `draw_devices`.
 """
 
 from collections.abc import Sequence
@@ -46,7 +48,9 @@ class Dice(Random):
 
 
 class Drawn(StrEnum):
-    """How much of what there is: nothing rare; what is rare (`draw_rare`); and devices (`draw_devices`)."""
+    """What is drawn: common features only, rare ones as well (`draw_rare`), or devices too
+    (`draw_devices`).
+    """
 
     PLAIN = "plain"
     RARE = "rare"
@@ -54,7 +58,7 @@ class Drawn(StrEnum):
 
 
 def draw(seed: int, drawn: Drawn = Drawn.ALL) -> Json:
-    """A case in the form of the recorded ones, without what is expected."""
+    """A case in the format of the recorded ones, without expectations."""
     dice = Dice(f"live {seed}")
     crowded = dice.one_in(6)
     nodes = [_node(dice, f"s{seed}-n{index}") for index in range(dice.randint(3, 9))]
@@ -103,7 +107,7 @@ def _services(dice: Dice, seed: int) -> list[Json]:
 
 
 def _owners(dice: Dice, seed: int) -> list[Json]:
-    """Controllers that nobody carries out: what counts is whom they select."""
+    """Workloads whose controllers do not run: only their selectors matter."""
     owners = []
     for kind, api in (("ReplicaSet", "apps/v1"), ("StatefulSet", "apps/v1"), ("ReplicationController", "v1")):
         if dice.one_in(2):
@@ -177,7 +181,7 @@ def _pod(dice: Dice, name: str, nodes: Sequence[str], owners: Sequence[Json], *,
     if owner is not None:
         labels |= owner["spec"]["template"]["metadata"]["labels"]
         namespace = owner["metadata"]["namespace"]
-    by_pod = dice.one_in(8)  # pod-level requests have to be at least what its containers ask for
+    by_pod = dice.one_in(8)  # Pod-level requests have to be at least the sum of the containers' requests.
     small = small or by_pod
     spec: Json = {"terminationGracePeriodSeconds": 0, "containers": _containers(dice, small=small)}
     if dice.one_in(4):
@@ -294,7 +298,7 @@ def _node_requirement(dice: Dice) -> Json:
     return requirement
 
 
-# ── what pods ask of other pods ────────────────────────────────────────────────────────────────────────────────────
+# ── pod affinity and spreading ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def _pod_affinity(dice: Dice, own: dict[str, str]) -> Json:
@@ -368,11 +372,13 @@ def _constraint(dice: Dice, key: str) -> Json:
     return constraint
 
 
-# ── making room ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── preemption ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _crowd(dice: Dice, seed: int, case: Json) -> None:
-    """Full nodes: pods of little importance, budgets for some, and last of all one pod that outranks them."""
+    """Full nodes: unimportant pods, budgets for some, and one pending pod with a higher priority at
+    the end.
+    """
     names = [node["metadata"]["name"] for node in case["nodes"]]
     for index in range(dice.randint(8, 20)):
         pod = _pod(dice, f"s{seed}-low{index}", names, (), small=True)

@@ -1,11 +1,14 @@
-"""Devices for random clusters: what drivers offer, which kinds of it there are, and pods that claim some, by claims of their own or as
-extended resources.
+"""Devices for random clusters: slices of drivers, device classes, and pods that claim devices, by
+their own claims or as extended resources.
 
-Few devices and few claims, so that pods compete for them and share them. Its own dice: the rest of the cluster is what it was. Left out is
-what ends in an error of kube-scheduler for all nodes (a selector that fails, all devices of a pool that is not whole, all devices against a
-constraint), what keeps a pod from being tried at all (a claim that is not there), and what the decisions on purpose of ADR 34 and ADR 39
-take otherwise: distinctAttribute for several devices of one request, and a pod with claims of its own that asks for an extended resource which
-some node offers itself. What a claim has is reserved for somebody else as well: nobody's devices would be taken back, by a throw of dice.
+Few devices and few claims, so that pods compete for them and share them. The random stream is
+separate, so the rest of the cluster does not change. Left out is what ends in an error of
+kube-scheduler for all nodes (a failing selector, all devices of an incomplete pool, all devices
+against a constraint), what keeps a pod from being tried at all (a missing claim), and the intended
+differences of ADR 34 and ADR 39: distinctAttribute for several devices of one request, and a pod
+with its own claims that requests an extended resource which some node offers itself. Every
+allocated claim is also reserved for another pod; otherwise kube-scheduler would deallocate a random
+one.
 """
 
 from collections.abc import Sequence
@@ -21,7 +24,9 @@ GPU = "example.com/gpu"
 ZONE = "topology.kubernetes.io/zone"
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 TEMPLATE_ENTRY = "resource.kubernetes.io/pod-claim-name"
-"""The annotation that says for which entry of its pod a claim was made; the claim controller writes it, too."""
+"""The annotation that names the entry of its pod for which a claim was created; the claim
+controller writes it, too.
+"""
 _TRUSTED = "green"
 _MADE = "made"
 
@@ -35,7 +40,7 @@ class DeviceDice(Random):
 
 
 def add_devices(seed: int, case: Json) -> None:
-    """To half of the clusters."""
+    """For half of the clusters."""
     dice = DeviceDice(f"live devices {seed}")
     if dice.one_in(2):
         _Devices(dice, seed, case).add()
@@ -43,7 +48,9 @@ def add_devices(seed: int, case: Json) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Offered:
-    """A device that a claim may have from the start; `term` selects its nodes, None: all."""
+    """A device that can be allocated to a claim from the start; `term` selects its nodes, None:
+    all.
+    """
 
     kind: str
     pool: str
@@ -52,7 +59,7 @@ class _Offered:
 
 
 class _Devices:
-    """`orderly`: all pools are whole, so that claims may ask for all devices."""
+    """`orderly`: all pools are complete, so that claims may request all devices."""
 
     def __init__(self, dice: DeviceDice, seed: int, case: Json) -> None:
         self._dice = dice
@@ -85,7 +92,7 @@ class _Devices:
             elif self._extended and not is_bound:
                 self._ask_for_resources(pod)
 
-    # ── what drivers offer ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── slices ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _slices(self) -> list[Json]:
         slices = []
@@ -103,7 +110,9 @@ class _Devices:
         return slices
 
     def _pool_of_cards(self, node: str) -> list[Json]:
-        """Of one or two slices, of which one may be missing, and perhaps with one left of an earlier generation."""
+        """A pool of one or two slices, of which one may be missing, perhaps with a slice of an
+        earlier generation.
+        """
         dice = self._dice
         cards = [self._card(f"g{place}") for place in range(dice.randint(1, 4))]
         parts = [cards] if dice.one_in(2) else [cards[: len(cards) // 2], cards[len(cards) // 2 :]]
@@ -140,7 +149,7 @@ class _Devices:
         return gpu(name, attributes=attributes, capacity={"memory": dice.choice(("40Gi", "80Gi"))}, **more)
 
     def _pool_of_parts(self, node: str) -> list[Json]:
-        """Partitions of one card that take of the same counters."""
+        """Partitions of one card that consume the same counters."""
         dice = self._dice
         room = {"memory": {"value": dice.choice(("20Gi", "40Gi"))}, "engines": {"value": "4"}}
         sizes = dice.sample(("40Gi", "20Gi", "20Gi", "10Gi"), dice.randint(2, 4))
@@ -201,7 +210,7 @@ class _Devices:
         return slice_manifest(None, *cards, name=name, driver=self._net, pool=name, **reach)
 
     def _contradictory(self, node: str) -> Json:
-        """A device that takes of a counter that its pool does not have."""
+        """A device that consumes a counter that its pool does not have."""
         use = {"counterSet": "none", "counters": {"memory": {"value": "1Gi"}}}
         return slice_manifest(
             node,
@@ -211,7 +220,7 @@ class _Devices:
             pool=f"{node}-wrong",
         )
 
-    # ── what kinds of it there are ─────────────────────────────────────────────────────────────────────────────────
+    # ── device classes ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _classes(self) -> list[Json]:
         dice, classes = self._dice, []
@@ -233,7 +242,7 @@ class _Devices:
     def _class(self, kind: str) -> str:
         return f"s{self._seed}-{kind}"
 
-    # ── what is claimed ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _claim(self, name: str, space: str, *, held: bool = False) -> Json:
         if held and self._free:
@@ -242,7 +251,7 @@ class _Devices:
         return {**new(claim_manifest(name, namespace=space)), "spec": spec}
 
     def _held(self, name: str, space: str, device: _Offered) -> Json:
-        """A claim that has the device."""
+        """A claim to which the device is allocated."""
         plain = ask(of_class=self._class(device.kind))
         request = self._dice.choice(("r0", "r0/s0", "r0/s1"))
         claimed: Json = {"name": "r0", "exactly": plain}
@@ -254,7 +263,8 @@ class _Devices:
             "allocation": {
                 "devices": {"results": [result]},
                 **({} if device.term is None else {"nodeSelector": {"nodeSelectorTerms": [device.term]}}),
-                # kube-scheduler cannot reserve a claim without: it adds the time, and the API server lets nobody.
+                # kube-scheduler cannot reserve a claim without it: it adds the time, which the API
+                # server forbids.
                 "allocationTimestamp": "2026-01-01T00:00:00Z",
             },
             "reservedFor": [{"resource": "pods", "name": "somebody", "uid": f"uid-of-user-of-{name}"}],
@@ -326,7 +336,7 @@ class _Devices:
         return ask(*selectors, of_class=self._class(kind), **more)
 
     def _selector(self) -> str:
-        """None of these fails on any device."""
+        """A CEL expression that does not fail on any device."""
         attributes = f'device.attributes["{self._cards}"]'
         room = f'device.capacity["{self._cards}"]'
         condition = self._dice.choice(
@@ -347,10 +357,10 @@ class _Devices:
         )
         return f'device.driver == "{self._cards}" && {condition}'
 
-    # ── who claims it ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── pods with claims ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _use(self, pod: Json, claims: Sequence[str], *, template: bool) -> None:
-        """Claims that others may use as well, or one that is made for the pod."""
+        """Let the pod use shared claims, or one that is created for it."""
         dice, spec = self._dice, pod["spec"]
         meta = pod["metadata"]
         if template and not dice.one_in(3):
@@ -384,7 +394,7 @@ class _Devices:
 
 
 def _want_little_else(spec: Json) -> None:
-    """So that it is the devices that decide."""
+    """Enough room on every node, so that devices decide."""
     for field in ("affinity", "nodeSelector", "topologySpreadConstraints", "volumes", "hostNetwork"):
         spec.pop(field, None)
     spec["tolerations"] = [{"operator": "Exists"}]

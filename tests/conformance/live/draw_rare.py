@@ -1,9 +1,12 @@
-"""What few pods use and every scheduler has to know, laid over a drawn cluster: host networks, disks that pods name themselves, volumes
-that a kubelet leaves to a driver, generic ephemeral volumes, huge pages, pods that are ending, have finished or are being resized,
-budgets of odd shapes, and room that is kept for a pod whose victims take their time.
+"""Rare features added to a drawn cluster.
 
-Its own dice: the rest of the cluster is what it was. Left out is what the API server refuses while its feature gate is off, as it is by
-default in 1.36: tolerations with Gt and Lt (TaintTolerationComparisonOperators), pods of a host network with user namespaces of their own
+Host networks, inline disks, migrated volume plugins, generic ephemeral volumes, huge pages, pods
+that are terminating, finished or being resized, unusual disruption budgets, and pods that are
+nominated while their victims terminate slowly.
+
+The random stream is separate, so the rest of the cluster does not change. Left out is what the API
+server rejects while its feature gate is off, as it is by default in 1.36: tolerations with Gt and
+Lt (TaintTolerationComparisonOperators), and pods of a host network with their own user namespaces
 (UserNamespacesHostNetworkSupport). Claims for devices come from `draw_devices`.
 """
 
@@ -21,7 +24,7 @@ IN_TREE = {
     "kubernetes.io/azure-disk": "disk.csi.azure.com",
     "kubernetes.io/cinder": "cinder.csi.openstack.org",
 }
-"""Plugins that were in Kubernetes once, and the drivers that attach for them now."""
+"""In-tree volume plugins that were removed from Kubernetes, and the CSI drivers that replace them."""
 HUGE = "hugepages-2Mi"
 GRACE_S = 600
 RANKS = ("high", "high-never", "mid", "low")
@@ -64,7 +67,9 @@ def add_rarities(seed: int, case: Json) -> None:
 
 
 def _host_networks(dice: RareDice, pods: Iterable[Json]) -> None:
-    """Their containers' ports are the node's. Sidecars hold ports as well, other init containers do not."""
+    """Pods of the host network: their containers' ports are the node's. Sidecars hold ports as
+    well, other init containers do not.
+    """
     for pod in pods:
         spec = pod["spec"]
         first, early = spec["containers"][0], spec.get("initContainers")
@@ -82,7 +87,7 @@ def _host_networks(dice: RareDice, pods: Iterable[Json]) -> None:
 
 
 def _tolerances(dice: RareDice, pods: Iterable[Json]) -> None:
-    """Of nodes that are unschedulable, which DaemonSets' pods have."""
+    """Tolerations for unschedulable nodes, as DaemonSet pods have."""
     for pod in pods:
         if dice.one_in(10):
             toleration = {"key": UNSCHEDULABLE, "operator": "Exists", "effect": "NoSchedule"}
@@ -94,18 +99,19 @@ def _huge_pages(dice: RareDice, case: Json) -> None:
         if not dice.one_in(3):
             node["status"]["capacity"][HUGE] = dice.choice(
                 ("4Mi", "8Mi", "64Mi")
-            )  # the same object is allocatable
+            )  # the same object is the allocatable amounts
     for pod in (*case["bound"], *case["pending"]):
         requests = pod["spec"]["containers"][0]["resources"].get("requests", {})
-        if "memory" in requests and dice.one_in(3):  # the API server wants CPU or memory beside them
+        if "memory" in requests and dice.one_in(3):  # The API server requires CPU or memory in addition.
             size = dice.choice(("2Mi", "4Mi"))
             requests[HUGE] = size
             pod["spec"]["containers"][0]["resources"].setdefault("limits", {})[HUGE] = size
 
 
 def _lives_of_pods(dice: RareDice, case: Json) -> None:
-    """Some pods on nodes are ending, some have finished, and some are being given more or less than they asked for. Nobody is
-    ending for ever where the pod that evicts him is decided once he is gone."""
+    """Some pods on nodes are terminating, some have finished, and some are being resized. No pod
+    terminates forever in cases where the preemptor is decided once its victims are gone.
+    """
     case["leaving"] = []
     may_leave = "pdbs" not in case or case.get("lingers")
     for pod in case["bound"]:
@@ -121,7 +127,7 @@ def _lives_of_pods(dice: RareDice, case: Json) -> None:
 
 
 def _resized(dice: RareDice, pod: Json) -> list[Json]:
-    """What the kubelet has given a container counts while that is more than it asks for."""
+    """The allocated resources of a container count while they exceed its requests."""
     changes = []
     for container in pod["spec"]["containers"]:
         requests = dict(container["resources"].get("requests", {}))
@@ -146,7 +152,9 @@ def _resized(dice: RareDice, pod: Json) -> list[Json]:
 
 
 def _inline_disks(dice: RareDice, pods: Iterable[Json]) -> None:
-    """Of few names, so that pods meet on them; and what is nobody's business but the kubelet's."""
+    """Inline disks with few names, so that pods conflict on them, and volume types that only the
+    kubelet reads.
+    """
     for pod in pods:
         volumes = [
             {"name": f"d{place}", **_inline_disk(dice)} for place in range(dice.choice((0, 0, 1, 1, 2)))
@@ -186,7 +194,7 @@ def _inline_disk(dice: RareDice) -> Json:
 
 
 def _limits_of_drivers(dice: RareDice, case: Json) -> None:
-    """Nodes whose kubelet leaves disks to drivers, and how many these attach."""
+    """Nodes whose kubelet has migrated disks to drivers, with the attach limits of these."""
     known = {obj["metadata"]["name"]: obj for obj in case["objects"] if obj["kind"] == "CSINode"}
     for node in case["nodes"]:
         name = node["metadata"]["name"]
@@ -215,8 +223,9 @@ def _limits_of_drivers(dice: RareDice, case: Json) -> None:
 
 
 def _volumes_in_tree(dice: RareDice, case: Json) -> None:
-    """Bound volumes of the old plugins. No disk of GCE in two zones that have no names of its: kube-scheduler ends every attempt of a
-    pod that uses one in an error of its translation."""
+    """Bound volumes of the removed plugins. No GCE disk has two zones without names of its own:
+    kube-scheduler would end every attempt of a pod that uses one with a translation error.
+    """
     for obj in case["objects"]:
         if obj["kind"] != "PersistentVolume" or "csi" not in obj["spec"] or not dice.one_in(2):
             continue
@@ -233,8 +242,9 @@ def _volumes_in_tree(dice: RareDice, case: Json) -> None:
 
 
 def _attachments(dice: RareDice, seed: int, case: Json) -> None:
-    """Volumes that are attached to a node and used by no pod there: some that pods use elsewhere, and strangers that fill up what a
-    driver may attach."""
+    """Volumes that are attached to a node without a pod that uses them there: some are used by pods
+    elsewhere, and some only fill the attach limit of a driver.
+    """
     volumes = [obj for obj in case["objects"] if obj["kind"] == "PersistentVolume" and "csi" in obj["spec"]]
     nodes = [node["metadata"]["name"] for node in case["nodes"]]
     pairs = [(dice.choice(volumes), dice.choice(nodes)) for _ in range(dice.randrange(4) if volumes else 0)]
@@ -281,9 +291,10 @@ def _stranger(name: str, driver: str) -> Json:
 
 
 def _ephemeral_volumes(dice: RareDice, seed: int, case: Json) -> None:
-    """Their claims are made for the pod, as it is made: `owned` has them by the pod's name. Of some nobody has made the claim yet, and
-    of some there is one that was made for nobody; but not of pods on nodes, for kube-scheduler places none of these: it gives up on
-    every pod with volumes as soon as it meets one."""
+    """Generic ephemeral volumes: their claims are created together with the pod (`owned`, by the
+    pod's name). Some claims do not exist yet, and some exist without an owner; but not for pods on
+    nodes, because kube-scheduler gives up on every pod with volumes as soon as it meets such a pod.
+    """
     classes = [obj["metadata"]["name"] for obj in case["objects"] if obj["kind"] == "StorageClass"]
     case["owned"] = {}
     for pod in (*case["bound"], *case["pending"]) if classes else ():
@@ -312,11 +323,11 @@ def _ephemeral_volumes(dice: RareDice, seed: int, case: Json) -> None:
                 case["owned"][name] = [claim]
 
 
-# ── making room ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── preemption ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _easy_to_please(urgent: Json) -> None:
-    """What it asks for beside room keeps most such pods from making any."""
+    """Most requests other than room would keep such a pod from preempting."""
     spec = urgent["spec"]
     for field in (
         "affinity",
@@ -334,7 +345,7 @@ def _easy_to_please(urgent: Json) -> None:
 
 
 def _fill_up(dice: RareDice, seed: int, case: Json) -> None:
-    """So that it is people who are in the way, of this budget or that."""
+    """Budgets decide which victims are chosen."""
     for node in case["nodes"]:
         name = node["metadata"]["name"]
         for number in range(dice.randint(1, 4)):
@@ -364,7 +375,9 @@ def _fill_up(dice: RareDice, seed: int, case: Json) -> None:
 
 
 def _say_who_came_first(dice: RareDice, case: Json) -> None:
-    """Else kube-scheduler compares "now" with "now" where it has to say who of two equals goes."""
+    """Different start times; otherwise kube-scheduler compares "now" with "now" when it orders
+    equal pods.
+    """
     seconds = dice.sample(range(3600), len(case["bound"]))
     for pod, second in zip(case["bound"], seconds, strict=True):
         at = f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z"
@@ -390,11 +403,12 @@ def _odd_budgets(dice: RareDice, case: Json) -> None:
 
 
 def _slow_victims(dice: RareDice, seed: int, case: Json) -> None:
-    """Victims that take their time, so that the pod they make room for is nominated while others come and are decided."""
+    """Victims terminate slowly, so that the preemptor stays nominated while other pods are decided."""
     case["lingers"] = True
     for pod in (*case["bound"], *case["pending"]):
         pod["spec"]["terminationGracePeriodSeconds"] = GRACE_S
-    # The most important first: who takes a node from one that is nominated to it would set that one to work again.
+    # Highest priority first: a pod that takes a node from a nominated pod would make that one
+    # pending again.
     ranks = sorted(dice.choices(RANKS, k=dice.randint(2, 4)), key=RANKS.index)
     for number, rank in enumerate(ranks):
         case["pending"].append(
@@ -428,7 +442,7 @@ def _slow_victims(dice: RareDice, seed: int, case: Json) -> None:
 
 
 def _one_of_some(dice: RareDice, case: Json) -> Json:
-    """Few nodes, so that it matters whether one is kept for somebody."""
+    """Few nodes, so that a nomination affects the others."""
     names = [node["metadata"]["name"] for node in case["nodes"]]
     terms = [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}

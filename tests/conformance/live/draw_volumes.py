@@ -1,9 +1,10 @@
-"""Volumes for random clusters, and pods that use them, as manifests that a real API server takes.
+"""Volumes for random clusters, and pods that use them, as manifests that a real API server accepts.
 
-Few names a namespace, so that pods meet on claims. Volumes of one class have different sizes, so that the smallest that
-would do is one and not any: which of equal ones kube-scheduler takes is left to dice. A claim whose volume is yet to be made is used
-by one pod alone, for nobody makes volumes here. A claim for one pod alone (ReadWriteOncePod) is used by one pod on a node at
-most: kube-scheduler counts only one, so in the state that it excludes, two of them, it evicts one and then cannot place the pod.
+Few names in each namespace, so that pods share claims. Volumes of one class have different sizes,
+so that the smallest sufficient volume is unique: kube-scheduler chooses randomly among equal ones.
+A claim whose volume is yet to be provisioned is used by one pod only, because nothing provisions
+volumes here. A claim with ReadWriteOncePod is used by at most one pod on a node: kube-scheduler
+counts only one, so with two of them it evicts one and then cannot place the pod.
 """
 
 from collections.abc import Sequence
@@ -16,8 +17,9 @@ HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 ZONES = ("z1", "z2", "z3")
 BOUND, WAIT, MAKE, TRACK, NOW, NONE = "bound", "wait", "make", "track", "now", "none"
-"""What becomes of a claim: it is bound; it waits for a volume made by hand, or for one to be made (where the driver tracks
-its room); it is to be bound at once and is not; it is not there."""
+"""The state of a claim: bound; waiting for a volume that is created manually or provisioned (with
+or without capacity tracking by the driver); unbound with immediate binding; or missing.
+"""
 _GI = 2**30
 
 
@@ -27,7 +29,9 @@ class VolumeDice(Random):
 
 
 def add_volumes(seed: int, case: Json) -> None:
-    """To most of the clusters. Its own dice: the rest of the cluster is what it was."""
+    """For most of the clusters. The random stream is separate, so the rest of the cluster does not
+    change.
+    """
     dice = VolumeDice(f"live volumes {seed}")
     if dice.one_in(4):
         return
@@ -83,7 +87,7 @@ def _uses(pod: Json, claim: Json) -> bool:
 
 
 def _use(dice: VolumeDice, pod: Json, claims: Sequence[Json], used: set[str]) -> None:
-    """One or two claims of the pod's namespace."""
+    """Use one or two claims of the pod's namespace."""
     space = pod["metadata"]["namespace"]
     there = [
         claim
@@ -188,7 +192,7 @@ def _claim(dice: VolumeDice, seed: int, space: str, number: int) -> Json:
 
 
 def _volume_of(dice: VolumeDice, seed: int, claim: Json, nodes: Sequence[str], driver: str) -> Json:
-    """The volume that a claim is bound to, usable somewhere or everywhere."""
+    """The volume that a claim is bound to, available on some or all nodes."""
     name, spec = claim["metadata"]["name"], claim["spec"]
     volume = _volume(f"{name}-v", f"s{seed}-{MAKE}", 6 * _GI, spec["accessModes"][0])
     volume["spec"]["claimRef"] = {

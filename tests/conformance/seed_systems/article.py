@@ -1,5 +1,9 @@
-"""The article on four ways to extend the scheduler, and the rules of the 1.17 core that it quotes: by kube-scheduler's
-built-ins as they are here, and by `policies/kube-1-17.policy` where the arithmetic has changed since."""
+"""The article on four ways to extend the scheduler, and the rules of kube-scheduler 1.17 that it
+quotes.
+
+Answered by the built-ins, and by `policies/kube-1-17.policy` where kube-scheduler's arithmetic has
+changed since.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -50,7 +54,7 @@ def answer(case: Json) -> Json:
 
 
 def _fits(given: Json) -> Json:
-    """One pod holds what the node has given away; numbers of cpu are thousandths."""
+    """One pod holds what is requested on the node; cpu is in millicores."""
     node = node_with("n", cpu=0, memory=0, pods=0, resources=_amounts(given["allocatable"]))
     held = [_amounts(given["node_requested"]), *({} for _ in range(1, given["node_pods"]))]
     if not given["node_pods"] and not given["node_requested"]:
@@ -79,7 +83,7 @@ def _resource_of(reason: str) -> str:
 
 
 def _numbers(resource: str, node: Json, pods: Sequence[Json]) -> list[Any]:
-    """Requested, used and there, as a policy reads them where nothing is refused."""
+    """Requested, used and allocatable amounts, as a policy without filters reads them."""
     policy = Policy("stupid")
     return [
         resource,
@@ -96,13 +100,14 @@ def _of_asked(values: Mapping[str, Mapping[str, int | float | None]]) -> int | f
 
 
 def _with_nominated(given: Json) -> dict[str, bool]:
-    """Each pod asked alone, with those that were promised room on the node."""
+    """Each pod on its own, with the pods that are nominated to the node."""
     program = Policy("kube-default").program()
     state = given["node"]
-    # One more may be there than the case has room for: who holds what is requested is nobody of the case's.
+    # Room for one more pod than in the case, because a pod of this test holds the requested
+    # amounts.
     room = {**state["allocatable"], "pods": state["allocatable"].get("pods", 0) + 1}
     node = node_with("n", cpu=0, memory=0, pods=0, resources=_amounts(room))
-    # Nobody is to be evicted: the question is who fits.
+    # It has the highest priority, so that it is not evicted.
     holder = pod_with(
         "holder", node="n", priority=2_000_000_000, requests=_amounts(state.get("requested", {}))
     )
@@ -117,7 +122,7 @@ def _with_nominated(given: Json) -> dict[str, bool]:
     for pod_ in given["pods"]:
         asked = pod_with("asked", priority=pod_["priority"], requests=_amounts(pod_["request"]))
         pods = [holder, *promised, asked]
-        # Of another scheduler: they keep their room, and are nobody's to place here.
+        # Pods of another scheduler: their room is reserved, and they are not placed in this run.
         others = [{**pod, "spec": {**pod["spec"], "schedulerName": "other"}} for pod in promised]
         pods = [holder, *others, asked]
         played = play(program, world(program, nodes=[node], pods=pods))
@@ -141,13 +146,13 @@ def _affinity(given: Json) -> Json:
     return {
         "map": {**nothing, **raw(explained, "node_affinity")},
         "reduce_max100": reduced,
-        # Until 1.16 a score had ten steps: one is ten of ours, what is begun is cut off.
+        # Until 1.16 scores had ten steps: ten points of ours are one, rounded down.
         "reduce_max10 (k8s<=1.16)": {node: score // 10 for node, score in reduced.items()},
     }
 
 
 def _resource_scores(rows: Sequence[Json]) -> Json:
-    """What is requested stands on the node already; the pod that asks has explicit zeroes."""
+    """The requested amounts are already on the node; the pod to place requests zero explicitly."""
     program = Policy("kube-1-17").program()
     by_plugin: dict[str, list[int]] = {"LeastRequested": [], "BalancedResourceAllocation": []}
     for row in rows:
@@ -156,7 +161,7 @@ def _resource_scores(rows: Sequence[Json]) -> Json:
         used_cpu, used_memory = row["requested_after"]
         holder = pod_with("holder", node="n", cpu=f"{used_cpu}m", memory=used_memory)
         asked = pod_with("asked", cpu=0, memory=0)
-        # Nodes over their capacity are no candidates; the formulas are asked all the same.
+        # Nodes over their capacity are not candidates, but the formulas are evaluated for them.
         plain = without_filters(program)
         explained = play(plain, world(plain, nodes=[node], pods=[holder, asked])).explanations["asked"]
         by_plugin["LeastRequested"].append(scores(explained, "node_resources_fit")["n"])
@@ -165,7 +170,7 @@ def _resource_scores(rows: Sequence[Json]) -> Json:
 
 
 def _with_extenders(given: Json) -> dict[str, int]:
-    """Scores that nodes have in annotations, with their weights, and what the extenders answered on top."""
+    """Scores that nodes have in annotations, with their weights, plus the answers of the extenders."""
     given_scores = [priority["scores"] for priority in given["priorities"].values()]
     names = sorted({node for score in given_scores for node in score})
     lines = ["policy case version 1"]
@@ -198,7 +203,9 @@ _DIGITS = {f"d{place}": 100**place for place in range(4)}
 
 
 def _chosen(totals: Mapping[str, int], expected: Json) -> Json:
-    """Nodes that are as far apart as these totals: a score for each two digits, from an annotation."""
+    """Nodes whose scores differ as these totals do: one score for every two digits, from an
+    annotation.
+    """
     least = min(0, *totals.values())
     nodes = [
         node_with(

@@ -1,4 +1,4 @@
-"""What a case expects against what was found, key by key."""
+"""Compare the expected values of a case with the actual ones, key by key."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ class Difference:
 
 
 class NotAnswered:
-    """Stands where no answer was found."""
+    """The actual value where there is no answer."""
 
     def __repr__(self) -> str:
         return "no answer"
@@ -30,14 +30,16 @@ NO_ANSWER = NotAnswered()
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far a float may be off: absolutely, or as a share of the expected one. Whole numbers are exact."""
+    """How far a float may be off: absolutely, or as a share of the expected value. Integers are
+    exact.
+    """
 
     absolute: float = 0.0
     relative: float = 0.0
 
     @classmethod
     def of(cls, given: Mapping[str, float]) -> "Tolerance":
-        """A case's `tolerance`: `abs`, `rel`, or one for floats under another name."""
+        """A case's `tolerance`: `abs`, `rel`, or another key, which holds for floats."""
         named = [value for key, value in given.items() if key not in ("rel", "scores")]
         return cls(absolute=max(named, default=0.0), relative=given.get("rel", 0.0))
 
@@ -45,8 +47,9 @@ class Tolerance:
 def differences(
     expected: Mapping[str, Any], actual: Mapping[str, Any], tolerance: Tolerance
 ) -> list[Difference]:
-    """Everything that the case expects and that is not so. What stands under `seed` or `seed_...` is what the original
-    does; it is compared where it was answered, and otherwise only where the case expects nothing else."""
+    """Every expectation of the case that is not met. Values under `seed` or `seed_...` describe the
+    original system; they are compared if they have an answer, or if the case expects nothing else.
+    """
     keys = [key for key in expected if not _of_the_seed(key) or key in actual]
     if not keys:
         keys = list(expected)
@@ -84,7 +87,7 @@ def _differ(key: str, expected: Any, actual: Any, tolerance: Tolerance) -> Itera
 
 
 _SETS = ("feasible", "best", "one_of")
-"""Keys of lists whose order says nothing: the order of a mapping in the file."""
+"""Keys of lists without a meaningful order: they follow the order of a mapping in the file."""
 
 
 def _brief(value: Any) -> str:

@@ -1,11 +1,12 @@
-"""kubeRL, by `policies/kube-rl.policy`: what containers do is shown to the scheduler as a kubelet would write it, and the
-policy's own states learn from it."""
+"""kubeRL, by `policies/kube-rl.policy`. The scheduler receives container statuses as a kubelet
+writes them, and the policy's states learn from them.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.conformance.seed_systems.lives import Life
+from tests.conformance.seed_systems.scheduler_run import SchedulerRun
 from tests.conformance.seed_systems.worlds import Policy, node_with, play, raw, value_of, world
 
 Json = dict[str, Any]
@@ -64,7 +65,7 @@ def _scores(given: Json) -> Json:
 
 
 def _types(pods: Sequence[Json]) -> dict[str, str]:
-    """A node for each word that could be a type: the one that the policy's `pod_type` is shows."""
+    """A node for each possible type; the selected node is the policy's `pod_type`."""
     words = sorted(
         {pod["metadata"]["name"] for pod in pods}
         | {word for pod in pods for word in pod["metadata"].get("labels", {}).values()}
@@ -83,12 +84,14 @@ def _types(pods: Sequence[Json]) -> dict[str, str]:
     }
 
 
-# ── what is learned ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── learning ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _averaged(given: Json) -> Json:
-    """A pod for each reward, to which just that happens which the reward is for; then what a pod would score there."""
-    life = Life(Policy("kube-rl").program(), {"reward": {"D": {"n1": given["start"]}}})
+    """For each reward, a pod to which exactly the rewarded event happens, and then the score of a
+    new pod on that node.
+    """
+    life = SchedulerRun(Policy("kube-rl").program(), {"reward": {"D": {"n1": given["start"]}}})
     life.add_node("n1")
     values, scores = [], []
     for index, reward in enumerate(given["rewards"]):
@@ -102,7 +105,9 @@ def _averaged(given: Json) -> Json:
 
 
 def _after_an_event(given: Json, expected: Json) -> Json:
-    """`before` are the values by the seed's keys, or `pod_vals` those by type; the answer has those keys that the case asks about."""
+    """Values after one update. `before` has the values by the seed system's keys, or `pod_vals` by
+    type; the answer has the keys that the case expects.
+    """
     event = given["event"]
     before = {
         f"/pods/{type_}/{node}": value
@@ -118,7 +123,7 @@ def _after_an_event(given: Json, expected: Json) -> Json:
                 state["type_reward"][type_] = value
             case ["pods", type_, node]:
                 state["reward"].setdefault(type_, {})[node] = value
-    life = Life(Policy("kube-rl").program(), state)
+    life = SchedulerRun(Policy("kube-rl").program(), state)
     life.add_node(event["node"])
     status = _STATUS_OF_PHASE["Pending" if event["phase"] == "DELETED" else event["phase"]]
     life.show(_pod("p", event["podtype"], event["node"], status))
@@ -145,12 +150,12 @@ def _after_an_event(given: Json, expected: Json) -> Json:
 
 
 def _of_one_end(given: Json) -> Json:
-    """A container that stood still for so long, and what it fed when it ended."""
+    """A container that was idle for this long, and the reward at its end."""
     policy = Policy("kube-rl", {"mean_time_to_failure": f"{given.get('MTTF', 600)}s"}).with_more(_PROBE)
-    life = Life(policy.program())
+    life = SchedulerRun(policy.program())
     life.add_node("n")
     ends = {"name": "c", "restartCount": 1, **given["containerStatus"]}
-    # What a watch would have shown before: the end that is now the last one.
+    # The earlier watch event, in which the last termination is still the current state.
     first = {"name": "c", "restartCount": 0, "state": ends.get("lastState", {})}
     start = life.value("reward", "D", "n")
     if first["state"]:
@@ -167,9 +172,9 @@ state fed: float { key = pod_type  on = any  when = tells  value = fared  keep =
 
 
 def _reward(state: Json) -> float | None:
-    """Of one status of a pod; None where it gives none. What a watch would have shown before it is shown before."""
+    """The reward for one status of a pod, or None. The earlier watch event is delivered first."""
     status = state.get("status", state)
-    life = Life(Policy("kube-rl").with_more(_FED).program())
+    life = SchedulerRun(Policy("kube-rl").with_more(_FED).program())
     life.add_node("n")
     earlier = [
         {**container, "state": container["lastState"], "lastState": {}}
@@ -185,11 +190,12 @@ def _reward(state: Json) -> float | None:
 
 
 def _demo(given: Json) -> Json:
-    """Ten minutes in which the container on each node ends once every so often and begins anew at once; then the next pod of the
-    type, on nodes that are alike but for what was learned."""
+    """Ten minutes in which the container on each node terminates periodically and restarts at once;
+    then the next pod of the type is scored on nodes that differ only in what was learned.
+    """
     type_ = given["deployment"]["labels"]["podtype"]
     periods: Mapping[str, float | None] = given["failure_period_s"]
-    life = Life(Policy("kube-rl").program())
+    life = SchedulerRun(Policy("kube-rl").program())
     for node in periods:
         life.add_node(node)
     shown = sorted(
@@ -206,7 +212,7 @@ def _demo(given: Json) -> Json:
 
 
 def _restarts(period_s: float | None) -> Iterator[tuple[float, Json]]:
-    """Each status that a kubelet would write, and when (s)."""
+    """Each status that a kubelet would write, with its time in seconds."""
     last: Json = {}
     runs = 1 if period_s is None else max(1, int(600 / period_s))
     for run in range(runs):

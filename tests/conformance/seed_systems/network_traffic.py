@@ -39,7 +39,7 @@ def answer(case: Json) -> Json:
     answer_ |= {f"raw_{node}": value for node, value in outcome["raw"].items()}
     wanted = expected.get("recommended")
     if isinstance(wanted, str):
-        # In words: NaN is no sample, so the node is as one without.
+        # NaN means that the node has no sample.
         without = _asked(Policy("network-traffic"), _without_nan(values), given)
         return {"recommended": wanted if _same(without, outcome) else numbers}
     if isinstance(wanted, dict):
@@ -70,7 +70,7 @@ def _asked(policy: Policy, values: Mapping[str, float | str | None], given: Json
 
 
 def _without_asking(nodes: Sequence[str], given: Json) -> Json:
-    """Nobody polls anything: a pod that is placed all the same was placed without a query."""
+    """The pod is placed without a metrics query, because no source is configured."""
     program = Policy("network-traffic").program()
     pod = (given.get("pods") or [pod_with("asked")])[0]
     nodes_there = [roomy_node(name) for name in nodes]
@@ -80,7 +80,7 @@ def _without_asking(nodes: Sequence[str], given: Json) -> Json:
 
 
 def _numbers(values: Mapping[str, float | str | None]) -> dict[str, float | str | None]:
-    """JSON has no NaN; the cases write it as a word."""
+    """The cases write NaN as a string, because JSON has no NaN."""
     return {
         node: math.nan if isinstance(value, str) and value.lower() == "nan" else value
         for node, value in values.items()
@@ -100,7 +100,7 @@ def _same(outcome: Json, other: Json) -> bool:
 
 
 def _options(values: Mapping[str, float | None], options: list[str]) -> list[str]:
-    """Those of the behaviours that the policy has, as each shows on a node without a sample."""
+    """The listed behaviours that the policy shows on a node without a sample."""
     lacking = sorted(node for node, value in values.items() if value is None)
     assumed = "100Bps"
     outcomes = {
@@ -133,7 +133,7 @@ def _bytes_per_second(text: str) -> float:
 
 
 def _profile(profile: Json) -> Json:
-    """What the policy is made of beside kube-scheduler's default profile."""
+    """The rules of the policy in addition to kube-scheduler's default profile."""
     program = Policy("network-traffic").program()
     default = policy_of_text("policy default version 1\ninclude kube_default\n")
     named = {_snake(name): name for name in profile["score"]["enabled"]}

@@ -1,4 +1,6 @@
-"""Rules by which kube-scheduler puts plugin sets together: by `import-config`, asked with a configuration for each of them."""
+"""Rules by which kube-scheduler merges plugin sets, answered by `import-config` on one
+configuration for each rule.
+"""
 
 from collections.abc import Mapping
 
@@ -23,7 +25,7 @@ _USUAL = {name: builtin.default_weight for name, builtin in BUILTINS.items() if 
 
 
 def outcome(rule: str) -> str:
-    """In the case's words. LookupError: nobody knows the rule."""
+    """The answer in the wording of the case. Raises LookupError for an unknown rule."""
     try:
         done = import_config(_HEAD + _SETS[rule], "scheduler.yaml", {})
     except UnusableFile as error:
@@ -42,5 +44,5 @@ def outcome(rule: str) -> str:
     if weights != _USUAL:
         return f"scores {weights}"
     if others == ["plugin Mine (score, weight 3)"]:
-        return "defaults then enabled, in order"  # what is enabled is no plugin of kube-scheduler's: listed, to be written as a rule
+        return "defaults then enabled, in order"  # The enabled plugin is not kube-scheduler's; it is listed as not imported.
     return f"left out, and listed: {', '.join(others)}" if others else "defaults"

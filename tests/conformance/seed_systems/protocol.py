@@ -1,4 +1,6 @@
-"""The extender protocol from both ends: our extender asked as kube-scheduler asks one, and our scheduler asking one."""
+"""The extender protocol from both ends: policysched as an extender, and as a scheduler that calls
+extenders.
+"""
 
 import asyncio
 import json
@@ -20,14 +22,14 @@ from policysched.scheduler.events import ExtendersAnswered
 from policysched.scheduler.policies.extender_capabilities import unusable_extenders
 from policysched.serve.health import Health
 from policysched.serve.server import HttpThread, ListenAddress, StatusEndpoints
-from tests.conformance.seed_systems.lives import Life
+from tests.conformance.seed_systems.scheduler_run import SchedulerRun
 from tests.conformance.seed_systems.worlds import POLICIES, Policy, node_with, pod_with, policy_of_text
 from tests.extender.test_extender_app import extender
 from tests.kube.world import on_virtual_time
 
 Json = dict[str, Any]
 
-# ── asked ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── policysched as an extender ─────────────────────────────────────────────────────────────────────────────────────
 
 _OVERLOAD_ALONE = "\n".join(
     f"drop score {rule.name}"
@@ -37,7 +39,9 @@ _OVERLOAD_ALONE = "\n".join(
 
 
 def asked(expected: Json) -> Json:
-    """What `policysched extender` answers with `policies/safe.policy`, in the case's words."""
+    """The answers of `policysched extender` with `policies/safe.policy`, in the wording of the
+    case.
+    """
     answers: Json = {}
 
     async def scenario() -> None:
@@ -109,7 +113,7 @@ def _node(name: str, *, mean: int, deviation: int) -> Json:
     return node_with(name, cpu="2", memory="1396Mi", annotations=annotations)
 
 
-# ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── policysched calls an extender ──────────────────────────────────────────────────────────────────────────────────
 
 _POLICY = """policy case version 1
 score flat weight 1 prefer node.name == "b"
@@ -123,7 +127,9 @@ _BROKEN: Json = {**_GOOD, "filter": {"Error": "out of order"}}
 
 
 def became(case: str) -> str:
-    """Of a pod whose extender does what the case says, in the case's words. KeyError: nobody knows the case."""
+    """The outcome for a pod whose extender behaves as the case describes. Raises KeyError for an
+    unknown case.
+    """
     return _CASES[case]()
 
 
@@ -138,7 +144,9 @@ def _filter_error(ignorable: bool) -> Callable[[], str]:
 
 
 def _prioritize_error() -> str:
-    """The rules' own favourite wins, and the filter is heeded: with the score it would have been the other."""
+    """The node with the best score of the rules is selected, and the extender's filter is applied:
+    by the extender's score it would be the other node.
+    """
     everywhere = {**_GOOD, "filter": {"NodeNames": ["a", "b"]}}
     heavy = _POLICY.replace("weight 1 missing", "weight 2 missing")
     with_scores = _life(everywhere, _peer(), text=heavy).bound
@@ -157,7 +165,7 @@ def _bad_status() -> str:
 
 
 def _without_prioritize() -> str:
-    """A weight is refused, so such an extender counts 0."""
+    """A policy cannot set this weight, so the extender's scores count 0."""
     weighty = unusable_extenders(
         policy_of_text(_POLICY), extender_capabilities({"beside": _peer(prioritize=None)})
     )
@@ -194,8 +202,8 @@ def _peer(**more: Any) -> ExtenderEndpoint:
     )
 
 
-class _Asking(Life):
-    """Extenders are asked over HTTP, at once."""
+class _Asking(SchedulerRun):
+    """Extenders are called over HTTP and answer at once."""
 
     def __init__(self, text: str, answers: Json, peer: ExtenderEndpoint, *, bind_fails: bool) -> None:
         self._answers, self._peer = answers, peer
@@ -210,7 +218,7 @@ class _Asking(Life):
 
 
 async def _ask(command: CallExtenders, answers: Json, peer: ExtenderEndpoint) -> ExtendersAnswered:
-    """An answer that is a number is the status, and no answer."""
+    """A number as the answer is an HTTP status."""
 
     async def answer(request: web.Request) -> web.Response:
         answer_ = answers[request.match_info["verb"]]

@@ -1,4 +1,6 @@
-"""riya-scheduler, by `policies/riya.policy`; what a true gang would do, by `policies/gang-batch.policy`."""
+"""riya-scheduler, by `policies/riya.policy`; real gang scheduling for comparison, by
+`policies/gang-batch.policy`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -43,7 +45,9 @@ def answer(case: Json) -> Json:
 
 
 def _as_the_seed_counts(given: Json, expected: Json) -> Json:
-    """What it does of pods that are done, by the parameter for that, where the case tells it pod by pod."""
+    """Verdicts with finished pods counted, as the original does (parameter `count_finished`), if
+    the case has verdicts for each pod.
+    """
     seed = expected.get("seed")
     if not isinstance(seed, dict) or not isinstance(seed.get("verdicts"), dict):
         return {}
@@ -64,7 +68,7 @@ def _scheduler(given: Json) -> str:
 
 
 def _pods(given: Json) -> list[Json]:
-    """As the seed's own: those that name nobody else."""
+    """Pods without a scheduler name are the seed system's own."""
     return [
         {**pod, "spec": {"schedulerName": _scheduler(given), **pod.get("spec", {})}}
         for pod in given.get("pods", ())
@@ -92,7 +96,9 @@ def _of_the_gate(given: Json, expected: Json) -> Json:
 
 
 def _counts(policy: Policy, pods: Sequence[Json], given: Json, listed: Mapping[str, int]) -> Json:
-    """By group, or by namespace and group, as the case has it: the largest minimum with which the group passes the gate."""
+    """For each group, or namespace and group, as the case names it: the largest minimum with which
+    the group passes the gate.
+    """
     counts: Json = {}
     for minimum in range(2, len(pods) + 2):
         label = _label(given, "minLabel", "minAvailable")
@@ -143,13 +149,13 @@ def _only(values: Mapping[str, int | float | None]) -> int | float | None:
 
 
 def _shared(pattern: str, words: Mapping[str, str]) -> str:
-    """The word of all pods that a pattern such as `hi-*` means."""
+    """The value that all pods matching a pattern such as `hi-*` share."""
     shared = {word for pod, word in words.items() if fnmatchcase(pod, pattern)}
     return shared.pop() if len(shared) == 1 else "/".join(sorted(shared))
 
 
 def _less(pairs: Sequence[Sequence[str]]) -> dict[str, bool]:
-    """One goes before another where it does so whichever of the two comes first."""
+    """Whether the first pod is tried before the second, in whichever order they arrive."""
     policy = Policy("riya")
     less = {}
     for left, right in pairs:

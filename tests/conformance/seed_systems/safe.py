@@ -1,4 +1,6 @@
-"""The agent safe of kube-safe-scheduler, by `policies/safe.policy`; safe beside congestion, by both policies at once."""
+"""The agent safe of kube-safe-scheduler, by `policies/safe.policy`, and together with congestion by
+both policies.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -64,7 +66,7 @@ def _judged(given: Json, expected: Json) -> Json:
     explained = play(program, world(program, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)).explanations[
         name
     ]
-    # The agent's scores are asked for refused nodes as well.
+    # The agent has scores for rejected nodes as well.
     open_to_all = without_filters(program)
     scored = play(
         open_to_all, world(open_to_all, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)
@@ -105,13 +107,15 @@ def _judged(given: Json, expected: Json) -> Json:
 
 
 def _when(resource: str, key: str) -> str:
-    """A node that says something of the resource; where a distribution fits, if it is about that."""
+    """Nodes that have values for the resource, and a valid distribution if `when` is about the
+    distribution.
+    """
     fits = f" and {resource}_tightness > 0" if key in _OF_A_DISTRIBUTION else ""
     return f"has mean_{resource}{fits}"
 
 
 def _values(policy: Policy, name: str, when: str, nodes: Sequence[Json], pod: Json) -> Mapping[str, Any]:
-    """What one of the policy's names is worth on each node for which `when` holds."""
+    """The value of one of the policy's names on each node for which `when` holds."""
     values = value_of(
         policy,
         name,
@@ -135,8 +139,9 @@ def _probability(mean: float, deviation: float, limit: float) -> float | int | N
 
 
 def _weighted(given: Json) -> Json:
-    """Scores from 0 to 10 that nodes have in annotations, with the weights of the case. Ours go to 100, as extenders'
-    have counted from 1.17 on; before that they counted a tenth of it."""
+    """Scores from 0 to 10 in node annotations, with the weights of the case. The scores here are up
+    to 100, as those of extenders since 1.17; earlier releases counted a tenth of it.
+    """
     names = list(given["weights"])
     nodes = [
         node_with(node, annotations={name: str(score) for name, score in zip(names, scores, strict=True)})
@@ -153,7 +158,7 @@ def _weighted(given: Json) -> Json:
 
 
 def beside_congestion(given: Json) -> Json:
-    """Both policies' scores in one, with weight 1 each, and nothing else scored."""
+    """The scores of both policies in one policy, each with weight 1, without other scores."""
     text = (POLICIES / "congestion.policy").read_text(encoding="utf-8")
     body = text.partition("policy congestion version 1")[2].replace("include kube_default", "")
     taken = {
@@ -179,7 +184,7 @@ def beside_congestion(given: Json) -> Json:
     best = result.node.get(pod["metadata"]["name"])
     return {
         **{key: raw(explained, rule) for key, rule in RULES.items() if rule in expected_rules},
-        # A score of ours has 100 steps where the extender's has 10.
+        # A score here has 100 steps, the extender's has 10.
         "extender_sum": {node: total / 10 for node, total in explained.totals.items()},
         "best": f"{best} (default priorities equal)",
     }

@@ -6,7 +6,7 @@ from typing import Any
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler import events as e
-from tests.conformance.seed_systems.lives import Life
+from tests.conformance.seed_systems.scheduler_run import SchedulerRun
 from tests.conformance.seed_systems.worlds import Policy, play, roomy_node, world
 
 Json = dict[str, Any]
@@ -37,7 +37,7 @@ def answer(case: Json) -> Json:
 
 
 def _pods(given: Json) -> list[Json]:
-    """Who names no scheduler is the default one's."""
+    """A pod without a scheduler name belongs to the default scheduler."""
     return [
         {**pod, "spec": {"schedulerName": "default-scheduler", **pod.get("spec", {})}}
         for pod in given["pods"]
@@ -45,7 +45,9 @@ def _pods(given: Json) -> list[Json]:
 
 
 def _each_for_itself(program: Program, given: Json, expected: Json) -> Json:
-    """The case's own words where each pod that names the scheduler is bound, whatever the others are called."""
+    """The expected text of the case if every pod that names the scheduler is bound, whatever it is
+    called.
+    """
     wanted = expected.get("recommended")
     if not isinstance(wanted, str):
         return {}
@@ -63,8 +65,8 @@ def _each_for_itself(program: Program, given: Json, expected: Json) -> Json:
 
 
 def _events(program: Program, given: Json) -> list[str]:
-    """What is said on the pods: of those that name the scheduler, and nothing of the others."""
-    life = Life(program)
+    """The events of the pods that name the scheduler."""
+    life = SchedulerRun(program)
     for pod in given["pods"]:
         if pod["spec"].get("schedulerName") == _SCHEDULER:
             meta = pod["metadata"]
@@ -79,9 +81,9 @@ _EVENT = re.compile(r"(?P<verb>add|delete) (?P<kind>pod|node) (?P<name>\S+)(?P<e
 
 
 def _after(program: Program, events: list[str]) -> str:
-    """The events as they are told, in words; then another pod, to see which nodes are still chosen."""
+    """Apply the events of the case, then place another pod to see which nodes are still selected."""
     steps = [match_ for event in events if (match_ := _EVENT.match(event)) is not None]
-    life = Life(program)
+    life = SchedulerRun(program)
     for step in steps:
         if step["earlier"]:
             life.add_node(step["name"])
@@ -108,8 +110,10 @@ def _after(program: Program, events: list[str]) -> str:
 
 
 def _before_a_node_comes(program: Program, pods: list[Json], wanted: str | None) -> str:
-    """The case's own words where every pod waits while there is no node, and is bound when one comes."""
-    life = Life(program)
+    """The expected text of the case if every pod waits while there is no node, and is bound once a
+    node is added.
+    """
+    life = SchedulerRun(program)
     names = [pod["metadata"]["name"] for pod in pods]
     for name in names:
         life.add_pod(name)

@@ -1,7 +1,8 @@
-"""What a case gives, as a world, and the shipped policies on it: the engine that runs in a cluster, asked offline.
+"""The input of a case as a scenario, decided by the shipped policies with the real engine, offline.
 
-`value_of` asks what an expression of the policy's own language is worth there. The expression is put behind the policy's
-text as one more score, so that it sees the policy's names, and its raw value is read from the explanation.
+`value_of` evaluates an expression in the policy's language: it appends the expression to the
+policy's text as one more score, so that the policy's names are in scope, and reads its raw value
+from the explanation.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,12 +34,12 @@ _NOWHERE = Span(Source("case", ""), 0, 0)
 
 
 class Refused(Exception):
-    """A policy that does not check with the parameters that it was given. The text has the diagnostics."""
+    """A policy is rejected with the given parameters. The text has the diagnostics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A shipped policy by its name, with values for its parameters. `more` is put behind its text."""
+    """A shipped policy by name, with parameter values. `more` is appended to its text."""
 
     name: str
     params: Mapping[str, str] = field(default_factory=dict)
@@ -52,8 +53,9 @@ class Policy:
         return replace(self, more=f"{self.more}\n{text}\n")
 
     def accepting(self, params: Mapping[str, Any]) -> "Policy":
-        """With those of the values that the policy takes. What it refuses aloud the seeds replace by the default in
-        silence, so that is what is played then."""
+        """The program with those values that the policy accepts. The seed systems silently replace
+        invalid values by defaults, so rejected values are left out.
+        """
         taken = self
         for name, value in params.items():
             tried = replace(taken, params={**taken.params, name: str(value)})
@@ -94,7 +96,7 @@ def policy_of_text(text: str) -> Program:
 
 
 def without_filters(program: Program) -> Program:
-    """The same scores for every node."""
+    """A policy that gives every node the same score."""
     return replace(program, rules=replace(program.rules, filters=()))
 
 
@@ -102,17 +104,17 @@ def without_filters(program: Program) -> Program:
 
 
 def roomy_node(name: str = "roomy") -> Json:
-    """A node that takes anything, for questions about pods alone."""
+    """A node with room for everything, for questions about pods alone."""
     return short_forms.expand_node({"name": name, "cpu": "1000", "memory": "1000Gi", "pods": "1000"})
 
 
 def node_with(name: str, **more: Any) -> Json:
-    """In the short form of tests of policies."""
+    """A node in the short form of policy tests."""
     return short_forms.expand_node({"name": name, **more})
 
 
 def pod_with(name: str, *, scheduler: str = "", **more: Any) -> Json:
-    """In the short form of tests of policies; without a scheduler it is the policy's that is asked."""
+    """A pod in the short form of policy tests; without a scheduler it belongs to the policy."""
     expanded = short_forms.expand_pod({"name": name, **more}, scheduler=scheduler)
     return expanded if scheduler else {**expanded, "spec": _without(expanded["spec"], "schedulerName")}
 
@@ -130,8 +132,10 @@ def world(
     state: Mapping[str, Any] | None = None,
     scheduler: str | None = None,
 ) -> Scenario:
-    """Everything is there at once; pending pods come in their order. Pods that name no scheduler, or `scheduler` (the seed's
-    own name), are the policy's. A metric's None is no sample. `state` as in tests of policies."""
+    """A scenario in which everything exists from the start; pending pods arrive in their order.
+    Pods that name no scheduler, or `scheduler` (the seed system's own name), belong to the policy.
+    A metric value of None is no sample. `state` is as in policy tests.
+    """
     observed = [
         wire.decode_pod(_as_it_stands(short_forms.expand_pod(pod, scheduler=program.name))) for pod in pods
     ]
@@ -164,8 +168,10 @@ def world(
 
 
 def _as_it_stands(pod: Json) -> Json:
-    """A case's pods are what the seed read. Of a container with a limit and no request an API server would have made one with
-    both before anybody saw it, and so does `wire.pod`; a request that is there, and nothing, is left alone."""
+    """A pod as the seed system read it. For a container with a limit and no request, the API server
+    would have added the request, and so does decoding; here the request is set to zero to keep it
+    absent.
+    """
     spec = pod["spec"]
     requests = {
         key: [_without_implied_requests(container) for container in spec[key]]
@@ -197,12 +203,13 @@ def _created(pod: ObservedPod, place: int) -> ObservedPod:
     return replace(pod, pod=replace(pod.pod, created_ns=START_NS + place))
 
 
-# ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── evaluation ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def play(program: Program, scenario: Scenario, *, whole_names: bool = False) -> ScenarioResult:
-    """Every pending pod decided, and explained as of its decision. Names in the answer are without the namespace, unless
-    they are to be whole."""
+    """Decide every pending pod, with explanations as of its decision. Names in the result are
+    without the namespace, unless `whole_names` is set.
+    """
     game = ScenarioRunner(program, scenario, {pod.pod.pod.full_name for pod in scenario.pods})
     for _ in game.rounds():
         pass
@@ -234,7 +241,9 @@ def value_of(
     when: str = "",
     **more: Any,
 ) -> dict[str, dict[str, int | float | None]]:
-    """What the expression is worth on any node, whatever the filters say: pod, node, value; None where `when` does not hold."""
+    """The value of the expression by pod and node, whatever the filters say; None where `when` does
+    not hold.
+    """
     condition = f"when {when} " if when else ""
     score = f"score {_PROBE} weight 1 {condition}higher {expression} normalize minmax missing worst"
     try:
@@ -255,5 +264,5 @@ def scores(explanation: PlacementExplanation, rule: str) -> dict[str, int]:
 
 
 def raw(explanation: PlacementExplanation, rule: str) -> dict[str, int | float | None]:
-    """A rule's values by node, before normalizing."""
+    """A rule's raw values by node, before normalizing."""
     return {node: cell.raw for node, cell in explanation.scores.get(rule, {}).items()}

@@ -1,4 +1,4 @@
-"""Yoda, by `policies/yoda.policy`. A node's Scv object stands in an annotation."""
+"""Yoda, by `policies/yoda.policy`. A node's Scv object is stored in an annotation."""
 
 import json
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def _judged(given: Json, expected: Json) -> Json:
     result = play(program, world(program, nodes=nodes, pods=pods, scheduler=_SCHEDULER))
     name = given["pod"]["metadata"]["name"]
     explained = scored = result.explanations[name]
-    if set(expected.get("raw", ())) - set(explained.feasible):  # scores of nodes that are no candidates
+    if set(expected.get("raw", ())) - set(explained.feasible):  # scores of nodes that are not candidates
         program = without_filters(program)
         scored = play(program, world(program, nodes=nodes, pods=pods, scheduler=_SCHEDULER)).explanations[
             name
@@ -62,7 +62,7 @@ def _node(name: str, scv: Json | None) -> Json:
 
 
 def _normalized(row: Mapping[str, int]) -> dict[str, int]:
-    """Raw scores that nodes have in an annotation, through the normalizer that the policy uses."""
+    """Raw scores in node annotations, normalized by the policy's normalizer."""
     program = policy_of_text(
         "policy case version 1\n"
         'input raw: int = node.annotations["raw"] default 0 invalid default\n'

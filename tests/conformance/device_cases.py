@@ -1,7 +1,8 @@
-"""The devices that a pod's claims were recorded to get, beside those that they get here on the node that it was recorded to go to.
+"""Compare the devices that a pod's claims get on the recorded node with the recorded allocations.
 
-kube-scheduler searches a node's devices in one order, so which it gives is determined, and so is what a claim says that it makes for
-extended resources. Times, the names of such claims and the marks of shares are any.
+kube-scheduler searches a node's devices in a fixed order, so allocations are deterministic, and so
+is the claim that it creates for extended resources. Times, names of created claims and share IDs
+are not compared.
 """
 
 from collections.abc import Mapping
@@ -19,15 +20,15 @@ from tests.conformance.cluster_case import Decision
 
 
 def compare_devices(decision: Decision) -> list[str]:
-    """Sentences about what differs. The decision was recorded to find a node."""
+    """A sentence for each difference. The decision is recorded with a node."""
     cache, pod, expected = decision.cache, decision.pod, decision.expected
     stock = AvailableDevices(cache.devices)
     choice_or_reason = pod_resource_claims(pod, stock)
     if isinstance(choice_or_reason, str):
-        return [f"{choice_or_reason}, recorded to be given devices"]
+        return [f"{choice_or_reason}, recorded with devices"]
     choice = choose_devices(pod, choice_or_reason, cache.nodes[NodeName(expected["nodeName"])], stock)
     if isinstance(choice, str):
-        return [f"{choice} on {expected['nodeName']}, recorded to be given devices there"]
+        return [f"{choice} on {expected['nodeName']}, recorded with devices there"]
     claims = [devices.decode_resource_claim(claim) for claim in expected["claims"]]
     own = [claim for claim in claims if not claim.for_extended_resources]
     differences = _of_own(choice, {str(claim.key): claim for claim in own})
