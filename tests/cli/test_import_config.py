@@ -9,7 +9,7 @@ import yaml
 from policysched.config.settings import read_settings
 from policysched.schemas import findings
 from tests.cli.builders import run, write
-from tests.migrate.words import config
+from tests.migrate.helpers import config
 
 TWO = config(
     "leaderElection: {resourceName: ours, resourceNamespace: team}\n"

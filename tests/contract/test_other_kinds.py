@@ -1,4 +1,6 @@
-"""Events in two versions, workloads' rules, discovery, and what is not there."""
+"""Kinds other than pods: events in two versions, workloads, config maps, namespaces, roles, and
+discovery.
+"""
 
 from tests.contract.manifests import deployment, event, pod
 from tests.contract.transports import Api
@@ -32,7 +34,7 @@ def test_events_are_selected_by_their_regarding_object(api: Api) -> None:
     assert api.get(events, fieldSelector="reason=Scheduled").names == []
 
 
-def test_an_events_count_is_raised_by_a_patch(api: Api) -> None:
+def test_a_patch_increases_the_count_of_an_event(api: Api) -> None:
     namespace = api.namespace()
     events = f"/api/v1/namespaces/{namespace}/events"
     api.post(events, event("e1", namespace, "web")).ok()

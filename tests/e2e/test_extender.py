@@ -12,7 +12,7 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.programs import Programs
 from tests.controlplane.waiting import PATIENCE_S, wait_for
-from tests.e2e.extending import NAMESPACE, Extending
+from tests.e2e.extender_deployment import NAMESPACE, Extending
 from tests.e2e.permissions import asked, granted
 
 IGNORED = "# policysched: ignore[PS406, PS407] kube-scheduler's own\n"

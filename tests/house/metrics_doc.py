@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tests.house.exporting import exported
+from tests.house.exported_metrics import exported
 
 KUBE_SCHEDULERS = "scheduler_"
 

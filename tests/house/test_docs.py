@@ -29,7 +29,7 @@ from policysched.scheduler.commands import PendingReason
 from policysched.schemas import schema
 from policysched.text import Severity
 from tests.house import coverage_doc, docs, metrics_doc, settings_doc
-from tests.house.exporting import exported
+from tests.house.exported_metrics import exported
 from tests.kube.world import World, on_virtual_time
 
 ROOT = docs.ROOT

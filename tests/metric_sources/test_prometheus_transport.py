@@ -22,7 +22,7 @@ from policysched.metric_sources.prometheus_transport import (
 )
 from tests.controlplane.certificates import Authority, KeyPair
 from tests.metric_sources.builders import vector
-from tests.metric_sources.pretend_prometheus import Handler, Pretend, pretending, saying
+from tests.metric_sources.fake_prometheus import Handler, Pretend, pretending, saying
 
 GOOD = vector(({"instance": "a"}, 1))
 

@@ -12,7 +12,7 @@ from policysched.migrate import affinity
 from policysched.model.pods import QueuedPodInfo
 from policysched.policy_files.source_set import UnusableFile
 from tests.builders import node, pod, world
-from tests.migrate.words import config, imported, of_the_file, only, program_of, rules
+from tests.migrate.helpers import config, imported, of_the_file, only, program_of, rules
 from tests.reference import evaluate
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -5,7 +5,7 @@ import re
 import yaml
 
 from tests.house.docs import ROOT
-from tests.migrate.words import imported, of_the_file
+from tests.migrate.helpers import imported, of_the_file
 
 PAGE = (ROOT / "docs" / "moving-from-kube-scheduler.md").read_text(encoding="utf-8")
 

@@ -6,7 +6,7 @@ from policysched.builtins.registry import BUILTINS
 from policysched.config.settings import read_settings
 from policysched.lang.ir import program as p
 from policysched.policy_files.source_set import UnusableFile
-from tests.migrate.words import (
+from tests.migrate.helpers import (
     builtin_filters,
     config,
     filters_of,

@@ -1,6 +1,8 @@
-"""pytest fixtures for tests with a real Prometheus: `monitoring` has two hosts, `a` and `b`, and is new for each test.
+"""pytest fixtures for tests with a real Prometheus: `monitoring` has two hosts, `a` and `b`, and is
+new for each test.
 
-Where a program is missing the test is skipped with the reason; `POLICYSCHED_REQUIRE=prometheus` makes that a failure.
+If a program is missing, the test is skipped with the reason; with `POLICYSCHED_REQUIRE=prometheus`
+it fails.
 """
 
 import os
@@ -23,7 +25,7 @@ def prometheus_programs() -> Programs:
 
 
 def left_out(missing: Missing) -> Programs:
-    """Skips the test, or fails it where Prometheus is required. Never returns."""
+    """Skip the test, or fail it if Prometheus is required. Never returns."""
     if REQUIREMENT in os.environ.get("POLICYSCHED_REQUIRE", "").split(","):
         pytest.fail(f"POLICYSCHED_REQUIRE asks for it: {missing.reason}", pytrace=False)
     pytest.skip(missing.reason)

@@ -1,4 +1,6 @@
-"""Samples of a real Prometheus and real node exporters: real traffic, and a server that stops, hangs, comes back and says no."""
+"""Samples from a real Prometheus and real node exporters, with a server that stops, hangs, returns
+and rejects queries.
+"""
 
 import asyncio
 import time
@@ -28,7 +30,7 @@ BUSY_BYTES_PER_S = 4_000_000
 
 @dataclass(slots=True)
 class Seen:
-    """What a scheduler would know, of a metric that is polled every second."""
+    """The samples and the poll status that a scheduler would have for a metric polled every second."""
 
     listener: Listener
     book: SourcePollStatus = field(default_factory=lambda: SourcePollStatus("real"))
@@ -36,9 +38,7 @@ class Seen:
     async def until(self, look: Callable[[], object], what: str, *, within_s: float = PATIENCE_S) -> None:
         ends_s = time.monotonic() + within_s
         while not look():
-            assert time.monotonic() < ends_s, (
-                f"waited {within_s:g} s in vain for {what}; {self.book.failures}"
-            )
+            assert time.monotonic() < ends_s, f"no {what} within {within_s:g} s; {self.book.failures}"
             await asyncio.sleep(0.05)
 
     def fresh(self) -> dict[str, float]:
@@ -69,7 +69,7 @@ def polling(
             run = asyncio.ensure_future(source.run(polled.listener.customer()))
             try:
                 await deed(polled)
-                assert not run.done(), "the source goes on whatever happens"
+                assert not run.done(), "the source keeps polling after failures"
             finally:
                 run.cancel()
                 await asyncio.gather(run, return_exceptions=True)
@@ -77,12 +77,12 @@ def polling(
     asyncio.run(scenario())
 
 
-def test_real_traffic_is_measured_on_its_node_and_follows_it(monitoring: Monitoring) -> None:
+def test_traffic_is_measured_on_its_node_and_follows_the_traffic(monitoring: Monitoring) -> None:
     monitoring.send("a", bytes_per_s=BUSY_BYTES_PER_S)
 
     async def deed(polled: Seen) -> None:
         def busy(name: str, other: str) -> bool:
-            """In bits a second, not in bytes, and each its own."""
+            """Values are in bits per second, and differ by node."""
             rates, expected = polled.fresh(), 8 * BUSY_BYTES_PER_S
             return len(rates) == 2 and 0.5 * expected < rates[name] < 1.5 * expected and rates[other] < 1000
 
@@ -160,11 +160,13 @@ def test_sampled_at_detects_the_stale_rate_of_a_dead_exporter(monitoring: Monito
     assert {series["metric"]["instance"] for series in monitoring.ask(LONG_RATE)} == {
         "10.64.0.1:9100",
         "10.64.0.2:9100",
-    }, "the plain query still has it"
+    }, "the query without sampled_at still has it"
 
 
 def test_counters_between_pods_become_pairs_and_outlive_their_exporter(monitoring: Monitoring) -> None:
-    """Two hosts count the same flows at their ends, as exporters on nodes do; then a host and its pods are gone."""
+    """Two hosts count the same flows at both ends, as exporters on nodes do; then a host and its
+    pods are removed.
+    """
     first, two = ("shop", "db-0"), ("shop", "db-1")
     query = "max by (source, destination) (rate(pod_flow_bytes_total[15s]))"
     joins = 'from = ["source"]  to = ["destination"]'
@@ -193,15 +195,15 @@ def test_counters_between_pods_become_pairs_and_outlive_their_exporter(monitorin
         await polled.until(
             lambda: len(polled.listener.got) > polls + 1, "a poll from after the exporters' end"
         )
-        assert rate(polls + 1) > 1e6, "the range still has them"
+        assert rate(polls + 1) > 1e6, "the range query still has them"
 
     polling(monitoring, deed, of=metric)
 
 
-# ── the fixture itself ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── the fixture ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_missing_programs_are_named_with_how_to_install_them() -> None:
+def test_missing_programs_are_reported_with_how_to_install_them() -> None:
     programs = find_programs(path="/nowhere")
 
     assert programs == Missing(

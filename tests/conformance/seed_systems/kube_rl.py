@@ -91,16 +91,16 @@ def _averaged(given: Json) -> Json:
     """For each reward, a pod to which exactly the rewarded event happens, and then the score of a
     new pod on that node.
     """
-    life = SchedulerRun(Policy("kube-rl").program(), {"reward": {"D": {"n1": given["start"]}}})
-    life.add_node("n1")
+    scheduler = SchedulerRun(Policy("kube-rl").program(), {"reward": {"D": {"n1": given["start"]}}})
+    scheduler.add_node("n1")
     values, scores = [], []
     for index, reward in enumerate(given["rewards"]):
-        life.show(_pod(f"p{index}", "D", "n1", _STATUS_FOR[reward]))
-        values.append(life.value("reward", "D", "n1"))
+        scheduler.show(_pod(f"p{index}", "D", "n1", _STATUS_FOR[reward]))
+        values.append(scheduler.value("reward", "D", "n1"))
         asked = _pod(f"asked-{index}", "D", None, {"phase": "Pending"})
-        life.show(asked)
-        scores.append(life.explain(asked["metadata"]["uid"]).scores["rl_priority"]["n1"].raw)
-        life.tell_gone(asked["metadata"]["uid"])
+        scheduler.show(asked)
+        scores.append(scheduler.explain(asked["metadata"]["uid"]).scores["rl_priority"]["n1"].raw)
+        scheduler.tell_gone(asked["metadata"]["uid"])
     return {"values": values, "score": scores}
 
 
@@ -123,21 +123,21 @@ def _after_an_event(given: Json, expected: Json) -> Json:
                 state["type_reward"][type_] = value
             case ["pods", type_, node]:
                 state["reward"].setdefault(type_, {})[node] = value
-    life = SchedulerRun(Policy("kube-rl").program(), state)
-    life.add_node(event["node"])
+    scheduler = SchedulerRun(Policy("kube-rl").program(), state)
+    scheduler.add_node(event["node"])
     status = _STATUS_OF_PHASE["Pending" if event["phase"] == "DELETED" else event["phase"]]
-    life.show(_pod("p", event["podtype"], event["node"], status))
+    scheduler.show(_pod("p", event["podtype"], event["node"], status))
     if event["phase"] == "DELETED":
-        life.tell_gone("uid-p")
+        scheduler.tell_gone("uid-p")
 
     def value(key: str) -> str:
         match key.strip("/").split("/"):
             case ["nodes", node]:
-                reward = life.value("node_reward", "", node)
+                reward = scheduler.value("node_reward", "", node)
             case ["pods", type_, "all"]:
-                reward = life.value("type_reward", type_, None)
+                reward = scheduler.value("type_reward", type_, None)
             case ["pods", type_, node]:
-                reward = life.value("reward", type_, node)
+                reward = scheduler.value("reward", type_, node)
             case _:
                 raise LookupError(f"no state keeps {key}")
         return f"{reward:f}"
@@ -152,18 +152,18 @@ def _after_an_event(given: Json, expected: Json) -> Json:
 def _of_one_end(given: Json) -> Json:
     """A container that was idle for this long, and the reward at its end."""
     policy = Policy("kube-rl", {"mean_time_to_failure": f"{given.get('MTTF', 600)}s"}).with_more(_PROBE)
-    life = SchedulerRun(policy.program())
-    life.add_node("n")
+    scheduler = SchedulerRun(policy.program())
+    scheduler.add_node("n")
     ends = {"name": "c", "restartCount": 1, **given["containerStatus"]}
     # The earlier watch event, in which the last termination is still the current state.
     first = {"name": "c", "restartCount": 0, "state": ends.get("lastState", {})}
-    start = life.value("reward", "D", "n")
+    start = scheduler.value("reward", "D", "n")
     if first["state"]:
-        life.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": [first]}))
-        start = life.value("reward", "D", "n")
-    life.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": [ends]}))
-    fed = (life.value("reward", "D", "n") - 0.9 * start) / 0.1
-    return {"difference": round(life.value("seconds_down", "D", "n")), "reward": round(fed, 6)}
+        scheduler.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": [first]}))
+        start = scheduler.value("reward", "D", "n")
+    scheduler.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": [ends]}))
+    fed = (scheduler.value("reward", "D", "n") - 0.9 * start) / 0.1
+    return {"difference": round(scheduler.value("seconds_down", "D", "n")), "reward": round(fed, 6)}
 
 
 _FED = """
@@ -174,18 +174,18 @@ state fed: float { key = pod_type  on = any  when = tells  value = fared  keep =
 def _reward(state: Json) -> float | None:
     """The reward for one status of a pod, or None. The earlier watch event is delivered first."""
     status = state.get("status", state)
-    life = SchedulerRun(Policy("kube-rl").with_more(_FED).program())
-    life.add_node("n")
+    scheduler = SchedulerRun(Policy("kube-rl").with_more(_FED).program())
+    scheduler.add_node("n")
     earlier = [
         {**container, "state": container["lastState"], "lastState": {}}
         for container in status.get("containerStatuses", ())
         if container.get("lastState")
     ]
     if earlier:
-        life.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": earlier}))
-    before = life.value("fed", "D", "n")
-    life.show(_pod("p", "D", "n", {"phase": "Running", **status}))
-    after = life.value("fed", "D", "n")
+        scheduler.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": earlier}))
+    before = scheduler.value("fed", "D", "n")
+    scheduler.show(_pod("p", "D", "n", {"phase": "Running", **status}))
+    after = scheduler.value("fed", "D", "n")
     return None if after == before else round(2 * after - before, 9)
 
 
@@ -195,19 +195,19 @@ def _demo(given: Json) -> Json:
     """
     type_ = given["deployment"]["labels"]["podtype"]
     periods: Mapping[str, float | None] = given["failure_period_s"]
-    life = SchedulerRun(Policy("kube-rl").program())
+    scheduler = SchedulerRun(Policy("kube-rl").program())
     for node in periods:
-        life.add_node(node)
+        scheduler.add_node(node)
     shown = sorted(
         (at_s, node, status) for node, period in periods.items() for at_s, status in _restarts(period)
     )
     for _, node, status in shown:
-        life.show(_pod(f"demo-{node}", type_, node, status))
-    life.show(_pod("test-pod", type_, None, {"phase": "Pending"}))
-    life.decide()
+        scheduler.show(_pod(f"demo-{node}", type_, node, status))
+    scheduler.show(_pod("test-pod", type_, None, {"phase": "Pending"}))
+    scheduler.decide()
     return {
-        "reward_order": sorted(periods, key=lambda node: (-life.value("reward", type_, node), node)),
-        "binding_node": life.bound.get("test-pod"),
+        "reward_order": sorted(periods, key=lambda node: (-scheduler.value("reward", type_, node), node)),
+        "binding_node": scheduler.bound.get("test-pod"),
     }
 
 

@@ -135,10 +135,10 @@ def became(case: str) -> str:
 
 def _filter_error(ignorable: bool) -> Callable[[], str]:
     def play() -> str:
-        life = _life(_BROKEN, _peer(ignorable=ignorable))
-        if "p" in life.bound:
+        scheduler = _decided_with(_BROKEN, _peer(ignorable=ignorable))
+        if "p" in scheduler.bound:
             return "extender skipped"
-        return "pod fails this cycle" if life.refused == ["p"] else f"bound {life.bound}"
+        return "pod fails this cycle" if scheduler.refused == ["p"] else f"bound {scheduler.bound}"
 
     return play
 
@@ -149,19 +149,25 @@ def _prioritize_error() -> str:
     """
     everywhere = {**_GOOD, "filter": {"NodeNames": ["a", "b"]}}
     heavy = _POLICY.replace("weight 1 missing", "weight 2 missing")
-    with_scores = _life(everywhere, _peer(), text=heavy).bound
-    without = _life({**everywhere, "prioritize": 500}, _peer(), text=heavy).bound
+    with_scores = _decided_with(everywhere, _peer(), text=heavy).bound
+    without = _decided_with({**everywhere, "prioritize": 500}, _peer(), text=heavy).bound
     return "its score is left out" if (with_scores, without) == ({"p": "a"}, {"p": "b"}) else f"{without}"
 
 
 def _bind_error() -> str:
-    life = _life(_GOOD, _peer(), bind_fails=True)
-    return "bind fails, pod goes back" if life.attempts > 1 and not life.bound else f"bound {life.bound}"
+    scheduler = _decided_with(_GOOD, _peer(), bind_fails=True)
+    return (
+        "bind fails, pod goes back"
+        if scheduler.attempts > 1 and not scheduler.bound
+        else f"bound {scheduler.bound}"
+    )
 
 
 def _bad_status() -> str:
-    life = _life({**_GOOD, "filter": 503}, _peer())
-    return "error" if life.refused == ["p"] and "503" in life.said[0] else f"bound {life.bound}"
+    scheduler = _decided_with({**_GOOD, "filter": 503}, _peer())
+    return (
+        "error" if scheduler.refused == ["p"] and "503" in scheduler.said[0] else f"bound {scheduler.bound}"
+    )
 
 
 def _without_prioritize() -> str:
@@ -170,14 +176,16 @@ def _without_prioritize() -> str:
         policy_of_text(_POLICY), extender_capabilities({"beside": _peer(prioritize=None)})
     )
     answers = {"filter": {"NodeNames": ["a", "b"]}}
-    plain = _life(answers, _peer(prioritize=None), text=_POLICY.replace(" weight 1 missing worst", "")).bound
+    plain = _decided_with(
+        answers, _peer(prioritize=None), text=_POLICY.replace(" weight 1 missing worst", "")
+    ).bound
     return "all 0, weight 0" if weighty and plain == {"p": "b"} else f"{weighty}; bound {plain}"
 
 
 def _without_filter() -> str:
-    life = _life(_GOOD, _peer(filter=None))
-    everywhere = life.asked and set(life.asked[0].nodes) == {"a", "b"}
-    return "all nodes pass" if everywhere and life.bound else f"bound {life.bound}"
+    scheduler = _decided_with(_GOOD, _peer(filter=None))
+    everywhere = scheduler.asked and set(scheduler.asked[0].nodes) == {"a", "b"}
+    return "all nodes pass" if everywhere and scheduler.bound else f"bound {scheduler.bound}"
 
 
 def _timeout() -> str:
@@ -239,10 +247,12 @@ async def _ask(command: CallExtenders, answers: Json, peer: ExtenderEndpoint) ->
     return ExtendersAnswered(command.call_id, answers_)
 
 
-def _life(answers: Json, peer: ExtenderEndpoint, *, text: str = _POLICY, bind_fails: bool = False) -> _Asking:
-    life = _Asking(text, answers, peer, bind_fails=bind_fails)
-    life.add_node("a")
-    life.add_node("b")
-    life.add_pod("p")
-    life.decide()
-    return life
+def _decided_with(
+    answers: Json, peer: ExtenderEndpoint, *, text: str = _POLICY, bind_fails: bool = False
+) -> _Asking:
+    scheduler = _Asking(text, answers, peer, bind_fails=bind_fails)
+    scheduler.add_node("a")
+    scheduler.add_node("b")
+    scheduler.add_pod("p")
+    scheduler.decide()
+    return scheduler

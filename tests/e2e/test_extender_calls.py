@@ -15,7 +15,7 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.waiting import wait_for
 from tests.e2e.deployed import Deployed
-from tests.e2e.extending import Extending
+from tests.e2e.extender_deployment import Extending
 
 ASKING = "policy test version 1\ninclude kube_default\nextender peer weight 100 missing worst\n"
 RACKS = """\

@@ -4,7 +4,7 @@ import pytest
 
 from policysched.builtins.registry import BUILTINS
 from policysched.policy_files.source_set import UnusableFile
-from tests.migrate.words import (
+from tests.migrate.helpers import (
     filters_of,
     imported,
     of_the_file,

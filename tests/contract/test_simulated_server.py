@@ -1,4 +1,6 @@
-"""What holds of the simulated server and needs its clock or its memory to be turned by hand."""
+"""Properties of the simulated API server alone: compaction, determinism, shared encodings, and loss
+of state.
+"""
 
 import orjson
 
@@ -85,7 +87,7 @@ def test_an_event_is_encoded_once_for_all_watchers() -> None:
     assert lines[0] is lines[1] is lines[2]
 
 
-def test_a_closed_watch_is_forgotten() -> None:
+def test_a_closed_watch_is_removed() -> None:
     server = ApiServer(now=lambda: 0.0)
     watches = [server.handle(ServerRequest("GET", "/api/v1/pods", {"watch": "true"})) for _ in range(2)]
 
