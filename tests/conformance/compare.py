@@ -39,7 +39,7 @@ from tests.conformance.cluster_case import BadLine, Decision, read, replay
 from tests.conformance.device_cases import compare_devices
 from tests.conformance.kube_default import kube_default
 from tests.conformance.nominated_cases import explanations_beside_nominated
-from tests.conformance.preemption_cases import compare_room
+from tests.conformance.preemption_cases import compare_preemption
 from tests.reference import evaluate
 
 FACTS = QueuedPodInfo(queued_ns=0, attempts=0)
@@ -169,12 +169,12 @@ def differences(
     elif refusal is not None and "message" in expected:
         yield "message", [f"`{refusal}`, recorded `{expected['message']}`"]
     elif refusal is None and (expected.get("victims") or "message" in expected):
-        room = compare_room(decision, program, refused_counts(by_evaluation["plan"]))
+        preemption = compare_preemption(decision, program, refused_counts(by_evaluation["plan"]))
         comparison.preempting += bool(expected.get("victims"))
-        comparison.diced += room.diced
-        yield "victims", room.victims
+        comparison.diced += preemption.diced
+        yield "victims", preemption.victims
         if "message" in expected:
-            yield "message", room.message
+            yield "message", preemption.message
 
 
 def explanations(decision: Decision, program: Program) -> dict[str, PlacementExplanation]:

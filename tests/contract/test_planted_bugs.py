@@ -98,13 +98,16 @@ def delete_bound_pods_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             drop_history_of_watches,
-            test_watches.test_a_watch_from_a_version_sees_what_happened_between_it_and_now,
+            test_watches.test_a_watch_from_a_version_shows_the_changes_since_then,
         ),
         (show_pages_of_the_latest_version, test_lists.test_pages_show_one_state_of_the_collection),
-        (ignore_selectors_of_watches, test_watches.test_a_watch_with_a_selector_sees_objects_come_and_go),
+        (
+            ignore_selectors_of_watches,
+            test_watches.test_a_watch_with_a_selector_shows_objects_that_start_and_stop_matching,
+        ),
         (replace_lists_in_strategic_patches, test_writes.test_a_strategic_patch_merges_conditions_by_type),
         (write_the_spec_through_the_status, test_writes.test_a_patch_of_the_status_does_not_touch_the_spec),
-        (delete_bound_pods_at_once, test_deletion.test_a_pod_on_a_node_is_left_to_its_kubelet),
+        (delete_bound_pods_at_once, test_deletion.test_a_pod_on_a_node_is_marked_and_its_kubelet_deletes_it),
     ],
 )
 def test_a_planted_bug_fails_a_contract_test(

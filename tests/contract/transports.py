@@ -149,9 +149,7 @@ class Watch:
 
 
 class Api:
-    """An API server under test. `make_history_old` makes every version up to now too old, or skips
-    the test if the server cannot.
-    """
+    """An API server under test. `make_history_old` makes every version up to now too old (410)."""
 
     def __init__(self, runner: asyncio.Runner, transport: Transport, *, make_history_old: Callable[[], None]):
         self._runner = runner

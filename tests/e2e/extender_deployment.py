@@ -1,5 +1,8 @@
-"""A real kube-scheduler that asks policysched: `deploy/extender/` applied but for the Deployment, its command line run as a
-process with a token of its ServiceAccount, and a KubeSchedulerConfiguration that points there."""
+"""A real kube-scheduler that calls policysched as its extender.
+
+The objects of `deploy/extender/` are applied without the Deployment; its command line runs as a
+process with a token of its ServiceAccount, and a KubeSchedulerConfiguration names its URL.
+"""
 
 import json
 import sys
@@ -24,7 +27,7 @@ EXTENDER = DEPLOY / "extender"
 
 
 class Extending:
-    """`port` is where the extender listens, or would."""
+    """`port` is the extender's, whether or not it runs."""
 
     def __init__(self, control_plane: ControlPlane, folder: Path, *, binds: bool = False) -> None:
         self.control_plane = control_plane
@@ -41,7 +44,7 @@ class Extending:
         wait_until_allowed(self.api, f"{NAMESPACE}:policysched-extender", granted(applied))
 
     def put_policies(self, **texts: str) -> None:
-        """`main="..."` is the key main.policy; whatever was there is replaced."""
+        """Replace all policies; `main="..."` is the key main.policy."""
         data = {f"{name}.policy": text for name, text in texts.items()}
         meta = {"name": "extender-policies", "namespace": NAMESPACE}
         manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
@@ -49,8 +52,9 @@ class Extending:
 
     @contextmanager
     def running(self, *flags: str, settings: Mapping[str, Any] = {}, ready: str = "") -> Iterator[Running]:
-        """`python -m policysched extender` for the length of a block; it must end with 0 after SIGTERM. `ready`: a
-        policy to wait for."""
+        """Run `python -m policysched extender` for the length of the block; it must exit with 0
+        after SIGTERM. `ready`: a policy to wait for.
+        """
         self._started_count += 1
         shipped = next(
             manifest
@@ -73,14 +77,16 @@ class Extending:
             if process.process.poll() is None:
                 assert process.terminate() == 0, process.log()
         except BaseException:
-            print(process.log()[-20_000:])  # pytest shows it with the failure
+            print(process.log()[-20_000:])  # pytest prints it if the test fails
             raise
         finally:
             process.kill()
 
     def start_kube_scheduler(self, *policies: str, url: str = "", **fields: Any) -> Process:
-        """With an extender for each of the policies. `fields` are those of the configuration, laid over the example's
-        that we ship, but that no answer is done without: a busy machine must not make a pod go elsewhere."""
+        """Start kube-scheduler with an extender for each of the policies. `fields` override those
+        of the shipped example. Unlike there, the extender is not ignorable by default, so that a
+        slow machine does not place a pod without it.
+        """
         fields = {"ignorable": False, "httpTimeout": "60s", **fields}
         (example,) = yaml.safe_load((EXTENDER / "kube-scheduler.yaml").read_text())["extenders"]
         url = url or f"http://127.0.0.1:{self.port}"
@@ -109,7 +115,7 @@ class Extending:
         return wait_for(lambda: self.node_of(name), f"pod {name} to be bound")
 
     def note(self, name: str, reason: str, *, containing: str = "") -> str:
-        """The first event of that reason about the object, once it is there."""
+        """The note of the first event with the reason about the object, once it exists."""
 
         def look() -> Sequence[Json]:
             events_ = self.api.items("/apis/events.k8s.io/v1/events")

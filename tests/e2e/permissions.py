@@ -1,4 +1,6 @@
-"""What RBAC rules allow, and what a recorded run asked for, in the same words so that they can be compared."""
+"""Permissions that RBAC rules grant, and permissions that a recorded run used, in the same form for
+comparison.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,8 +11,9 @@ from tests.controlplane.waiting import wait_for
 
 @dataclass(frozen=True, order=True)
 class Permission:
-    """One verb on one resource; `namespace` is where a Role allows it ("" for a ClusterRole), `name` the one object that a
-    rule names ("" for any)."""
+    """One verb on one resource. `namespace` is the namespace of a Role ("" for a ClusterRole),
+    `name` the object that a rule names ("" for any).
+    """
 
     group: str
     resource: str
@@ -25,14 +28,14 @@ class Permission:
         )
 
     def allows(self, other: "Permission") -> bool:
-        """Whether a request is one of those that this allows."""
+        """Whether the permission `other`, which a request needs, is covered by this one."""
         return (self.group, self.resource, self.verb) == (other.group, other.resource, other.verb) and (
             self.namespace in ("", other.namespace) and self.name in ("", other.name)
         )
 
 
 def granted(manifests: Iterable[Json]) -> set[Permission]:
-    """All that these Roles and ClusterRoles allow, a wildcard as `*`."""
+    """All permissions of these Roles and ClusterRoles; wildcards are `*`."""
     return {
         Permission(group, resource, verb, manifest["metadata"].get("namespace", ""), name)
         for manifest in manifests
@@ -46,12 +49,14 @@ def granted(manifests: Iterable[Json]) -> set[Permission]:
 
 
 def asked(records: Iterable[Json]) -> dict[Permission, set[int]]:
-    """What the audit log's requests needed, with the answers' status codes. A list or watch of one object by a field selector counts as
-    one of that name, as the API server's authorizer sees it."""
+    """The permissions that the audit log's requests needed, with the status codes of their
+    responses. A list or watch of one object by a field selector counts as one with that name, as
+    for the API server's authorizer.
+    """
     used: dict[Permission, set[int]] = {}
     for record in records:
         about = record.get("objectRef")
-        if about is None:  # such as /version: discovery is everybody's
+        if about is None:  # such as /version: everybody may use discovery
             continue
         resource = (
             f"{about['resource']}/{about['subresource']}" if "subresource" in about else about["resource"]
@@ -65,8 +70,9 @@ def asked(records: Iterable[Json]) -> dict[Permission, set[int]]:
 
 
 def wait_until_allowed(api: Api, account: str, permissions: Iterable[Permission]) -> None:
-    """kube-apiserver's authorizer hears of roles by watches of its own, on a busy machine some time after they were applied. `account`
-    is NAMESPACE:NAME of a ServiceAccount."""
+    """Wait for kube-apiserver's authorizer, which receives roles by watches and so some time after
+    they were applied. `account` is NAMESPACE:NAME of a ServiceAccount.
+    """
     for permission in permissions:
         wait_for(
             lambda permission_=permission: allowed(api, account, permission_),
@@ -75,7 +81,7 @@ def wait_until_allowed(api: Api, account: str, permissions: Iterable[Permission]
 
 
 def allowed(api: Api, account: str, permission: Permission) -> bool:
-    """What the API server says of it now."""
+    """The API server's current answer."""
     resource, _, subresource = permission.resource.partition("/")
     attributes = {
         "group": permission.group,

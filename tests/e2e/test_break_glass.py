@@ -1,4 +1,6 @@
-"""The way out: policysched is dead for good, a stock kube-scheduler with the shipped configuration answers; and back."""
+"""The break-glass procedure: a stock kube-scheduler with the shipped configuration replaces a dead
+policysched, and back.
+"""
 
 from pathlib import Path
 
@@ -31,7 +33,7 @@ def test_kube_scheduler_takes_over_from_a_dead_policysched_and_back(
     shipped = {manifest["kind"]: manifest for manifest in manifests(DEPLOY / "break-glass")}
     asleep = [manifest for manifest in manifests(DEPLOY / "break-glass") if manifest["kind"] != "Deployment"]
     deployed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(asleep))
-    binding = Permission("", "pods/binding", "create")  # which kube-scheduler's own role grants
+    binding = Permission("", "pods/binding", "create")  # granted by kube-scheduler's own role
     wait_until_allowed(deployed.api, f"{NAMESPACE}:break-glass", {binding, *granted(asleep)})
     with deployed.running(elect=True, settings=SOON_EXPIRED) as dead:
         deployed.create("before", scheduler=OURS)

@@ -1,4 +1,4 @@
-"""The manifests that we ship: they apply, and their RBAC is what the program uses, no less and no more."""
+"""The shipped manifests apply, and their RBAC grants exactly what the program uses."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ def manifests() -> list[dict[str, Any]]:
 
 
 def granted() -> set[Use]:
-    """Every permission of the shipped roles; for those without resourceNames the name is empty."""
+    """Every permission of the shipped roles; the name is empty for rules without resourceNames."""
     uses: set[Use] = set()
     for role in manifests():
         for rule in role.get("rules", []) if role["kind"] in ("Role", "ClusterRole") else []:
@@ -65,7 +65,7 @@ def granted() -> set[Use]:
 
 
 class Recorder:
-    """A transport that notes which permission each request needs."""
+    """A transport that records the permission that each request needs."""
 
     def __init__(self, transport: Transport, before: Callable[[ApiRequest], None] = lambda _: None) -> None:
         self._transport = transport
@@ -88,7 +88,7 @@ class Recorder:
             r"/(?:api|apis/(?P<group>[^/]+))/v1(?:/namespaces/[^/]+(?=/))?/(?P<kind>[a-z]+)(?:/(?P<name>[^/]+))?(?P<sub>/[a-z]+)?",
             request.path,
         )
-        assert path is not None, f"a path that is not understood: {request.path}"
+        assert path is not None, f"unknown path: {request.path}"
         name = path["name"] or ""
         verb = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(
             request.method, "get" if name else "list"
@@ -154,7 +154,7 @@ def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
 
 
 NO_REQUEST = ("patch", "resource.k8s.io", "resourceclaims/binding", "")
-"""What the API server asks its authorizer beside a write to a claim's status."""
+"""What the API server additionally authorizes for a write to a claim's status."""
 
 
 def offered() -> list[tuple[str, str, dict[str, Any]]]:
@@ -166,7 +166,7 @@ def offered() -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def stands_for_a_resource(world: World) -> None:
-    """A pod that has a claim left over from somewhere when it asks for an extended resource."""
+    """A pod that requests an extended resource while a claim of an earlier attempt still exists."""
     named = {"metadata": {"name": "card"}, "spec": {"extendedResourceName": "example.com/card"}}
     world.local.create("deviceclasses", "", named)
     cards = new(slice_manifest("a", gpu("card"), pool="cards", name="cards"))
@@ -195,7 +195,7 @@ def stands_for_a_resource(world: World) -> None:
 
 
 def somebody_else_writes_first(world: World) -> Callable[[ApiRequest], None]:
-    """Once, when the claim for devices is to be written: so that it has to be read."""
+    """Conflict once, when the device claim is written, so that policysched has to read it."""
     left = [True]
 
     def before(request: ApiRequest) -> None:
@@ -213,7 +213,9 @@ def annotated(claim: dict[str, Any]) -> dict[str, Any]:
 
 
 def stored() -> list[tuple[str, str, dict[str, Any]]]:
-    """One claim gets a volume that is there, for the other one is to be made. Nobody here does the rest."""
+    """One claim is bound to an existing volume, and another waits for provisioning, which nothing
+    does here.
+    """
     there = {**local_volume("v", node="a"), "status": {"phase": "Available"}}
     return [
         ("storageclasses", "", storage_class("local")),
@@ -277,7 +279,7 @@ def somebody_elses() -> dict[str, Any]:
 
 
 def elsewhere(world: World, app: SchedulerApp) -> None:
-    """A bind for a pod that somebody else has bound meanwhile."""
+    """Bind a pod that another scheduler has bound meanwhile."""
     pod = world.add_pod("taken", scheduler="kube-default", gates=["hold"])
     world.local.update("pods", pod, lambda obj: {**obj, "spec": {**obj["spec"], "schedulingGates": []}})
     world.local.delete("pods", pod, grace_period_s=0)
@@ -298,7 +300,7 @@ def test_the_deployed_policy_equals_the_shipped_one() -> None:
     assert config["data"] == {"kube-default.policy": data_file("policies", "kube-default.policy").read_text()}
 
 
-def test_the_alerts_name_metrics_that_exist() -> None:
+def test_the_alerts_use_metrics_that_exist() -> None:
     rules = yaml.safe_load((DEPLOY / "alerts" / "policysched.rules.yaml").read_text())["groups"][0]["rules"]
     sources = [Path(str(module.__file__)).read_text() for module in (telemetry, metric_families)]
     known = set(re.findall(r'"((?:policysched|scheduler)_[a-z_]+)"', "".join(sources)))
@@ -334,7 +336,7 @@ def test_the_manifests_apply_twice_to_the_sandbox(cluster: Cluster) -> None:
 def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    """On a real API server with RBAC: the ServiceAccount, the roles and the objects of deploy/, and nothing more."""
+    """On a real API server with RBAC: only the ServiceAccount, roles and objects of deploy/."""
     items = [manifest for manifest in manifests() if manifest["kind"] != "Deployment"]
     admin = Admin(control_plane)
     admin.kubectl("apply", "-f", "-", stdin=json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
@@ -375,7 +377,7 @@ def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
 
 
 class Admin:
-    """The cluster's owner, with kubectl."""
+    """The owner of the cluster, with kubectl."""
 
     def __init__(self, control_plane: ControlPlane) -> None:
         self._control_plane = control_plane
@@ -421,7 +423,7 @@ class Admin:
 
 @contextmanager
 def program(log: Path, *flags: str) -> Iterator[Path]:
-    """`policysched run`, ended with SIGTERM and 0."""
+    """Run `policysched run`; it must exit with 0 after SIGTERM."""
     with log.open("w") as file:
         process = subprocess.Popen([str(BIN / "policysched"), "run", *flags], stderr=file)
     try:

@@ -1,4 +1,6 @@
-"""Claims for devices on a real control plane: kube-scheduler and policysched give the same devices, in the same words."""
+"""Device claims on a real control plane: kube-scheduler and policysched allocate the same devices
+and give the same reasons.
+"""
 
 import json
 from collections.abc import Iterator
@@ -32,7 +34,7 @@ ROOM = f'device.capacity["{DRIVER}"]'
 CLAIM_CONTROLLER = "--controllers=resourceclaim-controller"
 
 
-# ── the same world for both ────────────────────────────────────────────────────────────────────────────────────────
+# ── the same cluster for both ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def slices() -> list[Json]:
@@ -153,12 +155,15 @@ def put_world(control_plane: ControlPlane) -> None:
 
 
 NOT_SEEN_YET = "could not find ResourceClaim"
-"""Pods and claims come by two watches: of a claim that is there already the pod's may know first. kube-scheduler's
-PreEnqueue then waits and says nothing."""
+"""The decision of a PreEnqueue failure is read only once the claim is known: pods and claims arrive
+by separate watches, and kube-scheduler's PreEnqueue reports nothing while it waits for the claim.
+"""
 
 
 def outcome(control_plane: ControlPlane, scheduler: str, name: str, spec: Json, node: str | None) -> Any:
-    """What becomes of one pod with one such claim that may go to the node alone, and then of neither anything is left."""
+    """Create one pod with one such claim that only this node may take, return the outcome, and
+    delete both.
+    """
     api = control_plane.api
     api.post(CLAIMS, {"metadata": {"name": name}, "spec": spec})
     manifest = pod(
@@ -197,7 +202,7 @@ def gone(control_plane: ControlPlane, path: str) -> bool:
 
 
 def plain(decision: str, claim: Json, node: str | None) -> Any:
-    """Without what is another in each run: times, UIDs, shares."""
+    """The claim without what differs in each run: times, UIDs and share IDs."""
     status = claim.get("status", {})
     allocation = status.get("allocation")
     if allocation is not None:
@@ -249,20 +254,24 @@ ERROR = 'running "DynamicResources" filter plugin: '
 
 
 def alike(upstream: Any, own: Any) -> bool:
-    """kube-scheduler gives up at an error on one node, where here that node is refused, in the same words."""
+    """kube-scheduler gives up at an error on one node. policysched rejects only that node, with the
+    same message.
+    """
     if upstream[0].startswith(ERROR):
         return upstream[0].removeprefix(ERROR) in own[0] and upstream[1:] == own[1:]
     return bool(upstream == own)
 
 
-# ── extended resources that a class stands for ─────────────────────────────────────────────────────────────────────
+# ── extended resources of device classes ───────────────────────────────────────────────────────────────────────────
 
 CARD, OTHER = "example.com/card", "example.com/other"
 OF_CLASS = "deviceclass.resource.kubernetes.io/card"
 
 
 def container(name: str, **more: Any) -> Json:
-    """`asks`: amounts by resource. Of extended resources what is requested is the limit, too."""
+    """A container. `asks`: amounts by resource. For extended resources, requests are limits as
+    well.
+    """
     asks = more.pop("asks", {})
     resources = {"requests": {"cpu": "10m", **asks}, "limits": dict(asks)}
     return {"name": name, "image": "registry.test/app:1", "resources": resources, **more}
@@ -300,7 +309,7 @@ RESOURCES: dict[str, Json] = {
 
 
 def put_resources(control_plane: ControlPlane) -> None:
-    """Node `d` offers cards itself."""
+    """Node `d` has the extended resource itself."""
     control_plane.api.post(
         f"{GROUP}/deviceclasses",
         new(class_manifest("card", f'device.driver == "{DRIVER}"', extendedResourceName=CARD)),
@@ -315,7 +324,9 @@ def put_resources(control_plane: ControlPlane) -> None:
 def outcome_of_resources(
     control_plane: ControlPlane, scheduler: str, name: str, spec: Json, node: str
 ) -> Any:
-    """What becomes of a pod with these containers that may go to the node alone, and what claim it has then."""
+    """Create a pod with these containers that only this node may take, and return the outcome and
+    its claim.
+    """
     api, spec = control_plane.api, json.loads(json.dumps(spec).replace("CLAIM", name))
     if "resourceClaims" in spec:
         api.post(CLAIMS, {"metadata": {"name": name}, "spec": claim_spec()})
@@ -387,11 +398,12 @@ def test_both_schedulers_create_the_same_claims_for_extended_resources(
 
 
 MENDED = "with-a-claim-d"
-"""kube-scheduler makes a claim that asks for nothing where the node offers the resource itself and the pod has a claim of its own, cannot say
-so in the pod's status, and never binds the pod."""
+"""kube-scheduler creates an empty claim if the node has the extended resource itself and the pod
+has its own claim; it cannot write that to the pod's status, and never binds the pod.
+"""
 
 
-# ── devices that have to be bound first ────────────────────────────────────────────────────────────────────────────
+# ── binding conditions of devices ──────────────────────────────────────────────────────────────────────────────────
 
 
 def offer_slow(control_plane: ControlPlane) -> None:
@@ -407,7 +419,7 @@ def offer_slow(control_plane: ControlPlane) -> None:
 
 
 def report(control_plane: ControlPlane, claim: str, condition: str) -> None:
-    """The driver says so of the claim's device."""
+    """Report a condition of the claim's device, as its driver does."""
     reported = {
         "type": condition,
         "status": "True",
@@ -420,7 +432,9 @@ def report(control_plane: ControlPlane, claim: str, condition: str) -> None:
 
 
 def bound_late(control_plane: ControlPlane, scheduler: str, condition: str) -> Any:
-    """A pod whose device is reported on once the pod waits for it: what it waited with, and what became of both."""
+    """A pod whose device reports a condition once the pod waits for it: the message while it waits,
+    and the outcome of both.
+    """
     api, name = control_plane.api, f"{scheduler}-{condition.rpartition('/')[2]}"
     api.post(CLAIMS, {"metadata": {"name": name}, "spec": claim_spec()})
     api.post(PODS, pod(name, schedulerName=scheduler, **claiming(name)))
@@ -451,7 +465,7 @@ def bound_late(control_plane: ControlPlane, scheduler: str, condition: str) -> A
 
 
 def given_anew(claim: Json) -> bool:
-    """What was reported goes with the allocation."""
+    """Whether the reported conditions are removed with the allocation."""
     return "devices" not in claim.get("status", {})
 
 
@@ -476,7 +490,7 @@ def test_both_schedulers_wait_for_device_binding_conditions(
     ]
 
 
-# ── from a template to the end ─────────────────────────────────────────────────────────────────────────────────────
+# ── claim templates and deallocation ───────────────────────────────────────────────────────────────────────────────
 
 
 def offered(control_plane: ControlPlane, *nodes: str, count: int = 1) -> None:

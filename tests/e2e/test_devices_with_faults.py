@@ -1,5 +1,8 @@
-"""The whole program gives devices to claims, and to pods that ask for an extended resource, over a road that loses, delays and
-repeats requests, from before its restarts to after them: no device is ever in two claims, and at rest nobody waits for one that is free."""
+"""Device claims and extended resources over a faulty transport, with restarts of the scheduler.
+
+Requests are lost, delayed and repeated. No device is ever allocated to two claims, and at rest no
+pod waits for a free device.
+"""
 
 import asyncio
 from collections import Counter
@@ -39,7 +42,9 @@ GPU = "example.com/gpu"
 
 
 class Cluster:
-    """Three nodes of three devices, and more pods with claims than devices: some end, some share a claim."""
+    """Three nodes with three devices each, and more pods with claims than devices: some pods end,
+    some share a claim.
+    """
 
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
@@ -78,7 +83,7 @@ class Cluster:
         return list(self.world.local.list("resourceclaims", "default"))
 
     def look(self) -> None:
-        """After each change of a claim, from the server's objects alone."""
+        """Called after each change of a claim; reads the server's objects only."""
         held = Counter(
             (result["pool"], result["device"])
             for claim in self.claims()
@@ -103,8 +108,10 @@ class Cluster:
             self.world.local.delete("pods", self.dice.choice(pods), grace_period_s=0)
 
     def claims_are_right(self) -> list[str]:
-        """Of each pod that is bound: its claims have devices that its node can use, and are reserved for it; it has one if it asked
-        for an extended resource. No other claim of that kind has devices."""
+        """Each bound pod has claims whose devices its node can use and which are reserved for it,
+        and a claim for its extended resource if it requests one. No other claim for extended
+        resources has devices.
+        """
         problems = []
         for pod in self.world.local.list("pods", "default"):
             of_pod = [claim for claim in self.claims() if uses(pod, claim["metadata"])]
@@ -137,7 +144,7 @@ class Cluster:
 
 
 def uses(pod: Json, claim: Json) -> bool:
-    """Whether the pod uses the claim of this metadata."""
+    """Whether the pod uses the claim with this metadata."""
     wanted = pod["spec"].get("resourceClaims")
     if not wanted:
         claim_status = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
@@ -164,7 +171,7 @@ def played(seed: int) -> list[str]:
                             cluster.pod_comes(came)
                         elif cluster.dice.random() < 0.5:
                             cluster.pod_ends()
-                await asyncio.sleep(20)  # a new leader waits for what the one before it may have under way
+                await asyncio.sleep(20)  # a new leader waits for binds that the former one may have in flight
             last = cluster.app(9)
             async with running(last.run()):
                 for number in range(came + 1, came + 13):
@@ -177,7 +184,7 @@ def played(seed: int) -> list[str]:
             bound = [
                 pod for pod in cluster.world.local.list("pods", "default") if pod["spec"].get("nodeName")
             ]
-            assert len(bound) > 3, f"seed {seed} binds nobody"
+            assert len(bound) > 3, f"seed {seed} binds no pod"
 
     on_virtual_time(scenario)
     return problems
@@ -196,7 +203,7 @@ def test_no_device_is_allocated_twice_or_left_idle(seed: int) -> None:
     ],
     ids=["nothing is promised", "what is given back stays taken"],
 )
-def test_a_planted_bug_is_found(
+def test_a_planted_bug_is_detected(
     where: Any, part: str, planted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(where, part, planted)

@@ -1,4 +1,4 @@
-"""A real kube-scheduler asks policysched what its policies say, and does it."""
+"""A real kube-scheduler calls policysched as its extender, and follows its policies."""
 
 import json
 import urllib.request
@@ -155,8 +155,8 @@ def test_client_and_server_authenticate_by_certificates(extending: Extending, tm
 
 @pytest.fixture
 def audited(control_plane_programs: Programs, whole_control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A control plane of its own, which writes down what the extender's ServiceAccount asks for."""
-    del whole_control_plane  # asked for only because it knows what to do where there is none
+    """A separate control plane that records the requests of the extender's ServiceAccount."""
+    del whole_control_plane  # requested only because it skips the test if there is none
     user = f"system:serviceaccount:{NAMESPACE}:policysched-extender"
     with ControlPlane(control_plane_programs, audited=user) as running:
         yield running
@@ -182,12 +182,12 @@ def test_the_extender_binds_and_needs_exactly_the_shipped_permissions(
             )
             == 1
         )
-        for _ in range(2):  # an event, and the same again
+        for _ in range(2):  # creates an event, and counts it again
             extending.put_policies(main="policy fast version 1\nnonsense\n")
             extender.wait_for_state("fast", "last_known_good")
             extending.put_policies(main=FAST_FIRST)
             extender.wait_for_state("fast", "active")
-        bind_a_pod_that_is_bound(extending)  # a pod is read
+        bind_a_pod_that_is_bound(extending)  # reads a pod
         wait_for(lambda: counted_up(extending), "an event that is counted up")
     used, rules = asked(audited.audit_records()), granted(extending.applied)
     assert {str(permission): codes for permission, codes in used.items() if 403 in codes} == {}

@@ -1,4 +1,4 @@
-"""`policysched run` asks extenders: its own server as the peer, and one as kube-schedulers of 2019 had them."""
+"""`policysched run` calls extenders: policysched's own extender, and one in the style of 2019."""
 
 import json
 import threading
@@ -36,8 +36,9 @@ def deployed(control_plane: ControlPlane, tmp_path: Path) -> Deployed:
 
 @contextmanager
 def old_extender(answer: Answering) -> Iterator[str]:
-    """A server in a few lines. `answer` gets the verb and the arguments; an exception cuts the connection, as a panic
-    does in Go."""
+    """A minimal HTTP server. `answer` gets the verb and the arguments; an exception closes the
+    connection, as a panic in Go does.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -97,7 +98,7 @@ def test_an_extender_of_2019_is_supported(deployed: Deployed, control_plane: Con
     add_nodes(control_plane, "a", "b", "c")
 
     def answer(verb: str, body: dict[str, Any]) -> Any:
-        if verb == "filter":  # whole nodes, lower case, and `a` is dropped without a word
+        if verb == "filter":  # whole nodes, lower-case keys, and `a` is rejected without a reason
             kept = [item for item in body["Nodes"]["items"] if item["metadata"]["name"] != "a"]
             return {"nodes": {"items": kept}, "failedNodes": {}, "error": ""}
         return [

@@ -1,4 +1,6 @@
-"""policysched on a real control plane that restarts and hangs, beside another one of itself that dies, with its rights."""
+"""policysched with its shipped permissions while the API server restarts or hangs, and while the
+leader is killed.
+"""
 
 import ssl
 import threading
@@ -21,11 +23,13 @@ from tests.e2e.program import Running
 
 BURST = 400
 CPU_MILLI = 40
-"""Of each pod: together they fill most of the three nodes."""
+"""CPU of each pod: together they fill most of the three nodes."""
 LEASE_TIMES = {"duration_s": 10, "renew_deadline_s": 8, "retry_s": 0.5}
-"""Long enough for a leader that a busy machine keeps waiting."""
+"""Long enough for a leader on a busy machine."""
 SETTLE_S = 7.0
-"""What a new leader waits where the one before it may have left a bind under way (kube.lease)."""
+"""How long a new leader waits for binds that the former one may have in flight
+(kube.leader_election).
+"""
 
 
 @pytest.fixture
@@ -96,7 +100,9 @@ def test_no_pod_is_lost_when_the_leader_is_killed_in_a_burst(
 
 
 def test_a_rotated_token_is_used(deployed: Deployed, tmp_path: Path) -> None:
-    """The first token dies with the Secret that it is bound to; the file has another by then."""
+    """The first token becomes invalid with the Secret that it is bound to; by then the file has
+    another one.
+    """
     first, token_file = bound_token(deployed, "first"), tmp_path / "token"
     token_file.write_text(first)
     kubeconfig = write_kubeconfig(
@@ -118,11 +124,11 @@ def test_a_rotated_token_is_used(deployed: Deployed, tmp_path: Path) -> None:
         assert scheduler.process.poll() is None
 
 
-# ── words ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── helpers ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class History:
-    """The nodes of every pod, as an admin saw them."""
+    """The nodes of every pod over time, as an admin sees them."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, list[str]] = {}
@@ -133,7 +139,7 @@ class History:
             known.append(node)
 
     def check(self, deployed: Deployed) -> None:
-        """No pod was on two nodes, none is lost, no node has more than it can hold."""
+        """Every pod was on exactly one node, and no node is over its capacity."""
         for bound in deployed.pods():
             self.take(bound["metadata"]["name"], bound["spec"].get("nodeName", ""))
         assert {name: nodes for name, nodes in self.nodes.items() if len(nodes) != 1} == {}
@@ -144,7 +150,7 @@ class History:
 
 @contextmanager
 def history(deployed: Deployed) -> Iterator[History]:
-    """Look at the pods five times a second from now on, in a thread, through restarts."""
+    """Poll the pods five times a second in a thread, also while the server restarts."""
     bindings, ended = History(), threading.Event()
     api = deployed.control_plane.api_as(deployed.control_plane.admin)
 
@@ -153,7 +159,7 @@ def history(deployed: Deployed) -> Iterator[History]:
             try:
                 for pod in api.items(PODS):
                     bindings.take(pod["metadata"]["name"], pod["spec"].get("nodeName", ""))
-            except (OSError, HTTPException, ApiError):  # that is what these tests are about
+            except (OSError, HTTPException, ApiError):  # expected while the server is down
                 continue
 
     thread = threading.Thread(target=look)
@@ -166,7 +172,7 @@ def history(deployed: Deployed) -> Iterator[History]:
 
 
 class Burst:
-    """Pods, created one after the other, whatever the server does. `go_on`: the second half of them may come, too."""
+    """Create pods one after the other, whatever the server does. `go_on`: starts the second half."""
 
     def __init__(self, deployed: Deployed) -> None:
         self._api = deployed.control_plane.api_as(deployed.control_plane.admin)
@@ -181,12 +187,12 @@ class Burst:
             created += self._one(f"web-{created:03}")
 
     def _one(self, name: str) -> bool:
-        """Whether it is there now."""
+        """Whether the pod exists now."""
         try:
             self._api.post(PODS, pod(name, cpu=f"{CPU_MILLI}m", memory="16Mi", schedulerName="test"))
         except ApiError as error:
-            return error.status == 409  # the answer to an earlier try was lost
-        except (OSError, HTTPException):  # once more
+            return error.status == 409  # the response to an earlier attempt was lost
+        except (OSError, HTTPException):  # repeat
             self.ended.wait(0.05)
             return False
         return True
@@ -194,9 +200,9 @@ class Burst:
 
 @contextmanager
 def burst(deployed: Deployed) -> Iterator[Burst]:
-    """The first half of it begins now."""
+    """The first half is created from now on."""
     deployed.create("first", cpu=f"{CPU_MILLI}m", memory="16Mi")
-    deployed.bound("first")  # the scheduler is up
+    deployed.bound("first")  # the scheduler is ready
     made = Burst(deployed)
     thread = threading.Thread(target=made.create)
     thread.start()
@@ -208,7 +214,7 @@ def burst(deployed: Deployed) -> Iterator[Burst]:
 
 
 def in_the_middle(deployed: Deployed, created: Burst) -> None:
-    """The scheduler is at it, and the other half of the pods comes from now on."""
+    """The scheduler is binding, and the second half is created from now on."""
     wait_for(
         lambda: sum("nodeName" in pod["spec"] for pod in deployed.pods()) >= 50, "the first pods to be bound"
     )
@@ -216,11 +222,13 @@ def in_the_middle(deployed: Deployed, created: Burst) -> None:
 
 
 LOOKS_MOST = LEASE_TIMES["duration_s"] / LEASE_TIMES["retry_s"] + 1
-"""As many fit into the Lease's time, and the one that finds it over: on a busy machine that is longer, and there are fewer."""
+"""As many attempts as fit into the Lease's duration, and one after it; fewer on a busy machine,
+where attempts take longer.
+"""
 
 
 def looks_at_the_dead(follower: Running) -> int:
-    """How often who leads now found the last renewal of the one before it, and that the Lease was held."""
+    """How often the current leader read the former leader's last renewal and found the Lease held."""
     renewals = [line["renewed"] for line in follower.said("the lease is held") if "renewed" in line]
     return renewals.count(renewals[-1])
 
@@ -231,7 +239,7 @@ def lease_that_is_told_of() -> Json:
 
 
 def bound_token(deployed: Deployed, secret: str) -> str:
-    """A token of the shipped ServiceAccount that lives as long as this Secret."""
+    """A token of the shipped ServiceAccount that is valid as long as this Secret exists."""
     path = f"/api/v1/namespaces/{NAMESPACE}/secrets"
     made = deployed.api.post(path, {"metadata": {"name": secret}})
     bound_to = {"kind": "Secret", "apiVersion": "v1", "name": secret, "uid": made["metadata"]["uid"]}
@@ -248,7 +256,7 @@ def bound_token(deployed: Deployed, secret: str) -> str:
 
 
 def status_for(deployed: Deployed, token: str) -> int:
-    """What the API server answers to whoever has this token."""
+    """The API server's status for requests with this token."""
     request = urllib.request.Request(
         f"{deployed.control_plane.url}/version", headers={"Authorization": f"Bearer {token}"}
     )

@@ -1,4 +1,4 @@
-"""The whole program against the sandbox over HTTP, used with stock kubectl."""
+"""The whole program on the sandbox over HTTP, used with stock kubectl."""
 
 import json
 import signal
@@ -188,7 +188,9 @@ def test_a_signal_during_shutdown_keeps_the_exit_code(cluster: Cluster) -> None:
 
 @pytest.fixture
 def hangups_heard() -> Iterator[None]:
-    """What `nohup` starts ignores them, and so would all that it starts; who has a handler of its own starts others without one."""
+    """`nohup` starts a process with these signals ignored, and child processes inherit that;
+    signals with a handler are reset for children.
+    """
     before = signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -236,7 +238,7 @@ def test_the_process_survives_an_api_server_that_restarts_without_its_state(clus
         assert len(scheduler.said("is unreachable or does not answer")) == 1
 
 
-def test_when_the_leader_is_stopped_the_standby_takes_over(cluster: Cluster) -> None:
+def test_when_the_leader_stops_the_standby_takes_over(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
     with cluster.scheduler(elect=True) as leader:
         wait_for(lambda: leader.said("acquired the lease; leading"), "the first to lead")
@@ -259,7 +261,7 @@ def test_when_the_leader_is_stopped_the_standby_takes_over(cluster: Cluster) -> 
             assert two.said("acquired the lease; leading")[0]["first_decision_in_s"] == 0.0
 
 
-def test_samples_from_a_file_are_used_and_a_metric_without_a_source_is_named(
+def test_samples_from_a_file_are_used_and_a_metric_without_a_source_is_reported(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     metric = 'metric {name}: ratio {{ query = "x"\n unit = "1"\n join = node\n every = 1s\n stale = 60s }}\n'
@@ -286,7 +288,7 @@ def test_samples_from_a_file_are_used_and_a_metric_without_a_source_is_named(
 
 
 def _lands_on(cluster: Cluster, node: str) -> bool:
-    """Whether a new pod lands there, by the samples as they are now."""
+    """Whether a new pod is bound to the node with the current samples."""
     cluster.run_pod("probe")
     node_ = cluster.bound("probe")
     cluster.kubectl("delete", "pod", "probe")

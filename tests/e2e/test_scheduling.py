@@ -1,4 +1,6 @@
-"""policysched on a real control plane: pods of the real controllers, kube-scheduler's words, gangs, edits by kubectl."""
+"""policysched on a real control plane: pods of real controllers, kube-scheduler's messages, gangs,
+and edits with kubectl.
+"""
 
 from pathlib import Path
 
@@ -20,7 +22,7 @@ def deployed(control_plane: ControlPlane, tmp_path: Path) -> Deployed:
 
 @pytest.fixture
 def whole(whole_control_plane: ControlPlane, deployed: Deployed) -> Deployed:
-    """Where controllers and kube-scheduler can be had too."""
+    """With kube-scheduler and the controllers available."""
     return deployed
 
 
@@ -181,7 +183,7 @@ def test_a_restart_with_a_bad_policy_in_place_runs_the_last_known_good_one(deplo
 
 
 def nodes(deployed: Deployed) -> dict[str, str]:
-    """The bound pods and where they are."""
+    """The bound pods and their nodes."""
     return {
         pod["metadata"]["name"]: pod["spec"]["nodeName"]
         for pod in deployed.pods()
@@ -210,7 +212,7 @@ def required_affinity(key: str, operator: str, *values: str) -> Json:
 
 
 def config_map_of(policy: str) -> str:
-    """`policies/POLICY.policy` as the ConfigMap's manifest."""
+    """The manifest of a ConfigMap with `policies/POLICY.policy`."""
     text = (DEPLOY.parent / "policies" / f"{policy}.policy").read_text()
     body = "".join(f"    {line}\n" for line in text.splitlines())
     return (

@@ -31,7 +31,7 @@ GangKey = tuple[str, str, str]
 
 
 class SafetyChecker:
-    """`ours` are the schedulerNames of our policies. `fail` gets a message for each violation. No
+    """`own_schedulers` are the schedulerNames of our policies. `fail` gets a message for each violation. No
     gang fails within `gang_timeout_s`. No policy evicts pods with the label `keep`; only those in
     `evicts_anybody` evict pods of other schedulers.
     """

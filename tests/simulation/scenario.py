@@ -1,5 +1,6 @@
-"""Small worlds in which only what a story tells happens, played by the simulation's own machinery: one replica or several, network without
-faults, no random."""
+"""Scripted scenarios on the simulation's own machinery: one or several replicas, a network without
+faults, and no random actions.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -63,8 +64,8 @@ def quiet_profile() -> FaultProfile:
 
 
 class DelayedBindTransport:
-    """A transport on which the first bind of each pod in `late` arrives after its timeout, and binds
-    of pods in `lost` never do.
+    """A transport on which the first bind of each pod in `late` arrives after its timeout, and
+    binds of pods in `lost` never arrive.
     """
 
     def __init__(self, inner: MemoryTransport) -> None:
@@ -126,7 +127,7 @@ class Scenario(World):
         return replica
 
     def fail_metrics(self) -> None:
-        """For replicas started from now on, until `restore_metrics`."""
+        """Remove all samples, for replicas started from now on, until `restore_metrics`."""
         self.profile = replace(self.profile, metric_outage_share=1.0)
 
     def restore_metrics(self) -> None:
@@ -138,7 +139,7 @@ class Scenario(World):
     async def until(self, condition: Callable[[], object], what: str, *, within_s: float = 60.0) -> None:
         ends_s = self.loop.time() + within_s
         while not condition():
-            assert self.loop.time() < ends_s, f"waited {within_s:g} s in vain for {what}\n" + "\n".join(
+            assert self.loop.time() < ends_s, f"no {what} within {within_s:g} s\n" + "\n".join(
                 self.trace[-30:]
             )
             await asyncio.sleep(0.02)

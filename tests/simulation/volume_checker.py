@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 class VolumeChecker:
-    """`ours` are the schedulerNames of our policies. `fail` gets a message for each violation."""
+    """`own_schedulers` are the schedulerNames of our policies. `fail` gets a message for each violation."""
 
     def __init__(
         self, server: ApiServer, own_schedulers: Collection[str], fail: Callable[[str], None]

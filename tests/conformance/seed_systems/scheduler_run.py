@@ -23,7 +23,7 @@ _HOUR_NS = 3600 * 10**9
 _ATTEMPTS_MAX = 3
 
 
-class Life:
+class SchedulerRun:
     """A scheduler that receives events one by one. `bound` and `refused` are the outcomes of pods,
     `said` the messages, `events` the events of bound pods; `attempts` counts binds, including
     failed ones.
