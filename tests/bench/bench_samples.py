@@ -1,7 +1,8 @@
-"""The cost of one polling interval for the decision loop: a response with a series for every node, from bytes to columns.
+"""The cost of one polling interval for the decision loop: a response with a series for every node,
+from bytes to columns.
 
-All of it counts as decision time, for nothing else runs meanwhile; it happens in steps, between which the loop decides.
-Measured is the thread's own processor time, so that what else the machine does is not counted as ours.
+All of it delays decisions; it happens in steps, between which the loop decides. The measure is the
+processor time of the thread, so that other load of the machine does not count.
 """
 
 import asyncio

@@ -21,7 +21,9 @@ _ZONE = "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """`claim_of` makes the objects behind the claim of the n-th pod; `limits`: whether CSINodes say how much they take."""
+    """`claim_of` creates the objects of the n-th pod's claim; `limits`: whether CSINodes have
+    attach limits.
+    """
 
     claim_of: Callable[[ClusterCache, str], None]
     limits: bool
@@ -101,7 +103,9 @@ def _decision_s(case: _Case) -> float:
 
 
 def world_with_volumes(*, limits: bool, local_volumes: int = 0) -> ClusterCache:
-    """A third of the bound pods have a claim that is bound; each zone has room for volumes of the class `made`."""
+    """A third of the bound pods have a bound claim; each zone has capacity for volumes of the class
+    `made`.
+    """
     cache = cluster(pods=2 * _BOUND // 3)
     cache.put_storage(storage_class("made", _DRIVER))
     cache.put_storage(storage_class("local"))

@@ -187,7 +187,7 @@ def test_a_signal_during_shutdown_keeps_the_exit_code(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def hangups_heard() -> Iterator[None]:
+def hangup_not_ignored() -> Iterator[None]:
     """`nohup` starts a process with these signals ignored, and child processes inherit that;
     signals with a handler are reset for children.
     """
@@ -196,7 +196,7 @@ def hangups_heard() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.usefixtures("hangups_heard")
+@pytest.mark.usefixtures("hangup_not_ignored")
 def test_a_hangup_shuts_the_process_down_gracefully(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
 

@@ -1,4 +1,6 @@
-"""Requests of more than is counted: plan and oracle see the same of them, whatever they add up to."""
+"""Requests that exceed the counting range: the plan and the reference implementation treat them
+alike.
+"""
 
 import pytest
 from hypothesis import given, settings

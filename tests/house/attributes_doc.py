@@ -1,4 +1,4 @@
-"""`docs/attributes.md` from the table of attributes, and the table of units from the one that reads them."""
+"""`docs/attributes.md` from the table of attributes, and the table of units."""
 
 from collections.abc import Iterable
 
@@ -82,7 +82,7 @@ def _events(attribute: BuiltinAttribute) -> str:
 
 
 def units() -> str:
-    """Suffixes of literals, and what `unit "..."` may say, by type."""
+    """Suffixes of literals, and the values of `unit "..."`, by type."""
     lines = ['| type | suffixes of literals | `unit "..."` of inputs and metrics |', "|---|---|---|"]
     for kind in (*SUFFIXES, TypeKind.TIMESTAMP):
         suffixes = " ".join(f"`{suffix}`" if suffix else "(none)" for suffix in SUFFIXES.get(kind, {}))

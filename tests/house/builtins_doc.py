@@ -1,4 +1,4 @@
-"""`docs/builtins.md` from the declarations and the plain modules, so that it cannot fall behind them.
+"""`docs/builtins.md` from the declarations and the reference implementation.
 
     python -m tests.house.builtins_doc [--update]
 
@@ -34,7 +34,7 @@ def page() -> str:
 
 
 def _releases() -> str:
-    """What `include kube_default "1.35"` brings instead."""
+    """What `include kube_default "1.35"` includes instead."""
     lines = [
         "## Older releases\n",
         f"`include kube_default` is that of {KUBE_DEFAULT_VERSION}. With the number of an older release it adds what that one did. Filters and their "

@@ -1,4 +1,4 @@
-"""docs/commands.md: what `--help` of every command says, and the exit codes."""
+"""docs/commands.md: the `--help` text of every command, and the exit codes."""
 
 import re
 from collections.abc import Iterator
@@ -46,12 +46,12 @@ def _section(name: str) -> str:
 
 
 def _paragraph(text: str) -> Iterator[str]:
-    """Behind `\\b` stand command lines, as they are to be shown."""
+    """Paragraphs after `\b` are command lines, which are shown unchanged."""
     words = text.strip()
     if words.startswith("\b"):
         yield from ("```sh", *(line.strip() for line in words.splitlines()[1:]), "```")
     else:
-        # What would be a place in HTML or a slanted word is to be read as it stands; code is so already.
+        # Escape what Markdown would read as HTML or as emphasis, except in code.
         parts = re.split(r"(`[^`]*`)", " ".join(words.split()))
         yield "".join(
             part if part.startswith("`") else re.sub(r"[*<>\\]", r"\\\g<0>", part) for part in parts

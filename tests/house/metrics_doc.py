@@ -33,8 +33,9 @@ NOT_HERE: Mapping[str, str] = {
     "store_schedule_results_duration_seconds": "there are no batches",
     "unschedulable_pods": "`/decisions` and the event name the rules; `scheduler_pending_pods` counts the pods",
 }
-"""kube-scheduler 1.36's metrics that this one does not have, without their prefix: what there is in their place, or why
-not. Source: `pkg/scheduler/metrics/metrics.go`."""
+"""kube-scheduler 1.36's metrics that policysched does not have, without their prefix: the
+replacement, or the reason. Source: `pkg/scheduler/metrics/metrics.go`.
+"""
 
 
 def table() -> str:

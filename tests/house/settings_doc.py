@@ -23,7 +23,9 @@ _DEFAULTS: Mapping[str, object] = {
     "scheduling": SchedulerLimits(),
     "extender_server": ExtenderLimits(),
 }
-"""The dataclass of each section. What has no default here says it in the schema's words."""
+"""The dataclass of each section. Settings without a default in the code have it in the schema's
+description.
+"""
 
 _FLAG_OF = {
     "log.format": "--log-format",
@@ -57,7 +59,7 @@ SAID: Mapping[str, str] = {
     "compile_timeout_s": "A policy that takes longer to compile, in processor time, is rejected.",
     "stop_wait_s": "How long a stop waits for binds in flight.",
 }
-"""What the schema does not say itself. A test holds it to be what is missing there, and no more."""
+"""Defaults and notes that the schema lacks. A test checks that exactly these are missing there."""
 
 _OWN_DEFAULTS = {
     "policies": "required",

@@ -98,12 +98,13 @@ VALUES: Mapping[str, str] = {
     "namespace.share.cpu": "0%",
     "namespace.share.memory": "12.5%",
 }
-"""What each says of `a_pod("web")` and its only node, as a policy's text writes it. An attribute added to the table
-is added here."""
+"""The value of each attribute for `a_pod("web")` and its only node, as a policy's text writes it. A
+new attribute needs a row here.
+"""
 
 
 def written(attribute: BuiltinAttribute) -> str:
-    """The attribute as a policy reads it, with a key where it is a map."""
+    """The attribute as a policy reads it, with a key if it is a map."""
     key = {
         "texts": "Ready" if attribute.path == ("conditions",) else "key",
         "resources": "memory",
@@ -163,11 +164,11 @@ NEIGHBOURS = {
     "labels": "label of neighbour",
     "annotations": "annotation of neighbour",
 }
-"""What the counted pod has otherwise than `a_pod("web")`."""
+"""The fields in which the counted pod differs from `a_pod("web")`."""
 
 
 def condition_on(attribute: BuiltinAttribute) -> str:
-    """A condition that holds for the neighbour, by the type of what is read."""
+    """A condition that holds for the neighbour, by the type of the attribute."""
     text, path = written(attribute), ".".join(attribute.path)
     value = NEIGHBOURS.get(path) or VALUES[f"pod.{path}"]
     if attribute.key_kind == "texts":

@@ -256,7 +256,7 @@ OF_KUBE_SCHEDULER = """
     schedule_attempts_total scheduling_algorithm_duration_seconds scheduling_attempt_duration_seconds
     store_schedule_results_duration_seconds unschedulable_pods
 """
-"""All of kube-scheduler 1.36's, read off `pkg/scheduler/metrics/metrics.go`."""
+"""All metrics of kube-scheduler 1.36, from `pkg/scheduler/metrics/metrics.go`."""
 
 
 def test_each_kube_scheduler_metric_exists_or_its_replacement_is_documented() -> None:
@@ -313,7 +313,7 @@ def test_a_schema_is_a_valid_schema_of_its_draft_with_a_title(path: Path) -> Non
     assert document["title"]
 
 
-# ── what is not there ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── unsupported features ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("part", coverage_doc.MAY_BE_LEFT_OUT)
@@ -325,7 +325,7 @@ def test_an_example_of_an_optional_part_is_valid(part: str) -> None:
     assert [diagnostic.message for diagnostic in checked if diagnostic.severity >= Severity.ERROR] == []
 
 
-# ── words that people search for ───────────────────────────────────────────────────────────────────────────────────
+# ── terms that users search for ────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("path", docs.written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -339,7 +339,7 @@ _REASON = r'(?:Report\w+\(\s*"(?:Warning|Normal)"|EventContent\(about, "(?:Warni
 
 
 def reasons_in_the_code() -> set[str]:
-    """Reasons of events and conditions, where they are written."""
+    """Reasons of events and conditions, from the source."""
     files = [
         *(ROOT / "policysched" / "scheduler").rglob("*.py"),
         ROOT / "policysched" / "runtime" / "command_dispatcher.py",

@@ -1,4 +1,6 @@
-"""Samples from nodes' annotations: a value with its time as crane writes it, a plain value, and what is neither."""
+"""Samples from node annotations: a value with its time in crane's format, a plain value, and
+malformed texts.
+"""
 
 import asyncio
 
@@ -81,7 +83,7 @@ def test_values_are_read_for_each_node_and_a_value_without_time_has_the_time_of_
 
 
 def ages_s(*texts: str, minutes_between: float = 1) -> list[float]:
-    """Of one node that shows these texts one look after the other."""
+    """The samples of one node whose annotation has these texts in turn."""
     clock = [NOW_NS]
     looking = AnnotationQueryClient(AnnotationsSettings(None), now_ns=lambda: clock[0])
     found = []

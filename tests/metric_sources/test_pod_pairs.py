@@ -1,4 +1,6 @@
-"""Samples of pairs of pods: both directions as one, what is unusable apart from what is not there, from Prometheus and from files."""
+"""Samples of pairs of pods, from Prometheus and from files: both directions are one pair, and
+unusable values differ from missing ones.
+"""
 
 import asyncio
 

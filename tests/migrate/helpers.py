@@ -1,4 +1,4 @@
-"""Small words for tests of import-config."""
+"""Helpers for tests of import-config."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,9 @@ def config(body: str = "", version: str = "v1") -> str:
 
 
 def imported(text: str, name: str = "scheduler.yaml", **renames: str) -> ImportResult:
-    """Every policy that comes out is clean and canonical, whatever the test asks beside that."""
+    """Import a configuration. Every resulting policy must be free of diagnostics and canonically
+    formatted.
+    """
     done = import_config(text, name, renames)
     for key, policy in done.policies.items():
         program_of(key, policy)
@@ -42,7 +44,7 @@ def only(done: ImportResult) -> str:
 
 
 def rules(done: ImportResult) -> str:
-    """The policy without its comment lines, its header, and what it says of preemption."""
+    """The policy without comment lines, its header and its `preemption` statement."""
     kept = [
         line for line in only(done).splitlines() if not line.startswith(("# ", "#", "policy ", "preemption"))
     ]
@@ -68,7 +70,9 @@ def builtin_filters(program: Program) -> list[str]:
 
 
 def of_the_file(items: Iterable[ImportNote]) -> list[tuple[int, int, str, str]]:
-    """What the configuration itself gives rise to: without what this version does not cover of the defaults."""
+    """What the configuration itself could not import, without the parts of the defaults that no
+    version covers.
+    """
     return [
         (item.line, item.column, item.where, item.what)
         for item in items

@@ -1,4 +1,6 @@
-"""`addedAffinity`: the rules that it becomes refuse what a pod's own affinity of the same terms refuses."""
+"""`addedAffinity`: the imported rules reject the same nodes as a pod's own affinity with the same
+terms.
+"""
 
 import json
 from typing import Any
@@ -118,7 +120,7 @@ def test_a_requirement_that_kubernetes_refuses_is_refused(requirement: dict[str,
         imported(with_affinity(**{REQUIRED: terms([requirement])}))
 
 
-# ── the same nodes as a pod's own affinity ─────────────────────────────────────────────────────────────────────────
+# ── compared with a pod's own affinity ─────────────────────────────────────────────────────────────────────────────
 
 KEYS = st.sampled_from(["pool", "gen", "example.com/disk"])
 VALUES = st.sampled_from(["web", "gpu", "", "3", "7", "007", "-1", "99999999999999999999"])

@@ -1,4 +1,4 @@
-"""The example of docs/moving-from-kube-scheduler.md is what the program makes."""
+"""The example in docs/moving-from-kube-scheduler.md is the program's output."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The old Policy: predicates, priorities and extenders by name."""
+"""The legacy Policy format: predicates, priorities and extenders by name."""
 
 import pytest
 

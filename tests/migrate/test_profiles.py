@@ -355,7 +355,7 @@ def test_the_least_and_most_allocated_plugins_of_v1beta1_are_strategies() -> Non
     assert of_the_file(packed.not_imported) == []
 
 
-# ── plugins of others ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── third-party plugins ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_network_traffic_is_listed_with_what_would_take_its_place() -> None:
@@ -377,7 +377,7 @@ def test_network_traffic_is_listed_with_what_would_take_its_place() -> None:
     assert filters_of(program_of("custom-scheduler", only(done))) == [
         name
         for name in ALL_FILTERS
-        if name not in ("dynamic_resources", "node_declared_features")  # younger than v1beta1
+        if name not in ("dynamic_resources", "node_declared_features")  # newer than v1beta1
     ]
     assert weights_of(program_of("custom-scheduler", only(done))) == {}
     assert of_the_file(done.not_imported) == [
@@ -568,7 +568,7 @@ def test_a_plugin_that_is_not_covered_is_named_where_it_is_on_and_only_once(
     assert [item for item in off.not_imported if "not covered" in item.why] == []
 
 
-# ── the process ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── process-wide settings ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_leader_election_and_back_off_are_settings() -> None:
@@ -607,7 +607,7 @@ def test_the_lease_of_kube_scheduler_itself_is_not_taken() -> None:
     assert off.settings == {"leader_election": {"enabled": False}}
 
 
-# ── what kube-scheduler would not take ─────────────────────────────────────────────────────────────────────────────
+# ── configurations that kube-scheduler rejects ─────────────────────────────────────────────────────────────────────
 
 REFUSED = {
     "a field that it does not know": (

@@ -1,7 +1,9 @@
-"""Keys that time changes: whoever stands before another has a key that was right within the last second.
+"""Queue keys that change over time: an entry stands before another only by keys that were right
+within the last second.
 
-Pods come and go at odd moments and the clock is read in every way in which `queue by` can. What the queue holds is compared with what the
-policy says anew of each pod at several moments of the last second: if one pod comes before another at all of them, it does in the queue.
+Pods come and go at odd times, and the clock is read in every way that `queue by` can. The queue is
+compared with keys computed anew at several times within the last second: if one pod precedes
+another at all of them, it does so in the queue.
 """
 
 from datetime import UTC, datetime

@@ -50,7 +50,9 @@ def main(
     docs: Path | None,
     note: str,
 ) -> None:
-    """Throughput beside kube-scheduler, on one control plane, alternating."""
+    """Compare the throughput of policysched and kube-scheduler on one control plane, in alternating
+    turns.
+    """
     console, programs = Console(), find_programs()
     taken = [Turn(**load) for load in json.loads(raw.read_text())] if raw is not None and raw.exists() else []
     for count in nodes:

@@ -48,7 +48,7 @@ Kind = tuple[str, int, int]
 
 
 def kind(turn: Turn) -> Kind:
-    """Turns of one kind are compared."""
+    """The kind of a turn: turns of one kind are compared."""
     return turn.workload, turn.nodes, turn.pods
 
 
@@ -98,7 +98,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def ratios(rows_: Sequence[Row]) -> list[str]:
-    """One sentence for each size at which both had their turns."""
+    """One sentence for each size at which both schedulers had turns."""
     pairs = [
         (own, upstream)
         for own in rows_
@@ -127,7 +127,7 @@ def table(rows_: Sequence[Row]) -> Table:
 
 
 def page(rows_: Sequence[Row], *, kubernetes: str | None, plot: str, note: str) -> str:
-    """Markdown."""
+    """The Markdown page."""
     lines = [
         "# Beside kube-scheduler",
         "",
@@ -161,7 +161,7 @@ def _turns_said(rows_: Sequence[Row]) -> str:
 
 
 def machine() -> str:
-    """In words that name nobody's computer."""
+    """The machine, without its name."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return f"{os.cpu_count()} cores ({platform.machine()}), {memory_gib:.0f} GiB, {platform.system()}"
 
@@ -208,7 +208,7 @@ def _panel(turns: Sequence[Turn], *, left: int, top: int, title: str) -> Iterato
             f'<line x1="{x(0):.1f}" y1="{y(count):.1f}" x2="{x(longest_s):.1f}" y2="{y(count):.1f}" stroke="#ddd"/>'
         )
         yield f'<text x="{x(0) - 6:.1f}" y="{y(count) + 4:.1f}" text-anchor="end">{count:,.0f}</text>'
-        # The last one ends where the picture does.
+        # The last label ends at the edge of the picture.
         anchor = "end" if quarter == 4 else "middle"
         yield f'<text x="{x(at_s):.1f}" y="{y(0) + 18:.1f}" text-anchor="{anchor}">{at_s:.1f} s</text>'
     for turn in turns:

@@ -26,20 +26,21 @@ class World:
         self.url = url
 
     async def add_nodes(self, count: int) -> None:
-        """32 cores, 64 GiB, 110 pods each, in three zones."""
+        """Create nodes with 32 cores, 64 GiB and 110 pods each, in three zones."""
 
         async def add(number: int) -> None:
             name = f"node-{number:05}"
             zone = {"topology.kubernetes.io/zone": f"zone-{number % ZONES}"}
             made = ready_node(name, cpu="32", memory="64Gi", labels=zone)
             await self._send("POST", "/api/v1/nodes", made)
-            # Admission taints each new node as not ready, and no node controller takes it back here.
+            # Admission taints each new node as not ready, and no node controller removes the taint
+            # here.
             await self._send("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": []}})
 
         await _each(range(count), add)
 
     async def add_pods(self, count: int, *, scheduler: str, workload: str) -> None:
-        """100m and 64 MiB each, and what the workload asks besides."""
+        """Create pods with 100m and 64 MiB each, and the fields of the workload."""
         besides = WORKLOADS[workload]
 
         async def add(number: int) -> None:
