@@ -301,10 +301,12 @@ def yoda(labels: Mapping[str, str], scv: Mapping[str, Json | None], claimed: Map
     number = parse_int(labels.get("scv/number")) or 0
     memory, clock = (parse_int(labels.get(f"scv/{name}")) or 0 for name in ("memory", "clock"))
 
-    def passes(scv_: Json) -> bool:
+    def passes(cards_status: Json) -> bool:
         wanted = number if "scv/number" in labels else 1
-        enough = wanted <= scv_["cardNumber"] if "scv/number" in labels else scv_["cardNumber"] > 0
-        healthy = [card for card in scv_["cardList"] if card["health"] == "Healthy"]
+        enough = (
+            wanted <= cards_status["cardNumber"] if "scv/number" in labels else cards_status["cardNumber"] > 0
+        )
+        healthy = [card for card in cards_status["cardList"] if card["health"] == "Healthy"]
         if "scv/memory" in labels:
             enough = enough and sum(card["freeMemory"] >= memory for card in healthy) >= wanted
         if "scv/clock" in labels:
@@ -314,8 +316,12 @@ def yoda(labels: Mapping[str, str], scv: Mapping[str, Json | None], claimed: Map
     feasible = {name: status for name, status in scv.items() if status is not None and passes(status)}
     fields = ("bandwidth", "clock", "core", "power", "freeMemory", "totalMemory")
 
-    def would_do(scv_: Json) -> list[Json]:
-        return [card for card in scv_["cardList"] if card["freeMemory"] >= memory and card["clock"] >= clock]
+    def would_do(cards_status: Json) -> list[Json]:
+        return [
+            card
+            for card in cards_status["cardList"]
+            if card["freeMemory"] >= memory and card["clock"] >= clock
+        ]
 
     cards = [card for status in feasible.values() for card in would_do(status)]
     most = {field: max([1, *(card[field] for card in cards)]) for field in fields}

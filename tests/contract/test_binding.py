@@ -89,10 +89,10 @@ def test_a_condition_with_the_version_before_the_bind_answers_409(api: Api) -> N
 
 
 def scheduled(pod: dict[str, Any]) -> dict[str, Any]:
-    (scheduled_,) = [
+    (pod_scheduled,) = [
         condition for condition in pod["status"]["conditions"] if condition["type"] == "PodScheduled"
     ]
-    return dict(scheduled_)
+    return dict(pod_scheduled)
 
 
 def test_a_bind_for_another_uid_answers_409(api: Api) -> None:

@@ -130,9 +130,9 @@ class Deployed:
 
     def events(self, name: str, reason: str) -> list[Json]:
         """Events with the reason about an object of that name."""
-        events_ = self.api.items("/apis/events.k8s.io/v1/events")
+        recorded = self.api.items("/apis/events.k8s.io/v1/events")
         return [
-            event for event in events_ if event["regarding"]["name"] == name and event["reason"] == reason
+            event for event in recorded if event["regarding"]["name"] == name and event["reason"] == reason
         ]
 
     def event(self, name: str, reason: str) -> Json:

@@ -118,11 +118,13 @@ class Extending:
         """The note of the first event with the reason about the object, once it exists."""
 
         def look() -> Sequence[Json]:
-            events_ = self.api.items("/apis/events.k8s.io/v1/events")
+            recorded = self.api.items("/apis/events.k8s.io/v1/events")
             about = [
-                event for event in events_ if event["regarding"]["name"] == name and event["reason"] == reason
+                event
+                for event in recorded
+                if event["regarding"]["name"] == name and event["reason"] == reason
             ]
             return [event for event in about if containing in event["note"]]
 
-        note_: str = wait_for(look, f"an event {reason} about {name}")[0]["note"]
-        return note_
+        text: str = wait_for(look, f"an event {reason} about {name}")[0]["note"]
+        return text

@@ -75,7 +75,7 @@ def wait_until_allowed(api: Api, account: str, permissions: Iterable[Permission]
     """
     for permission in permissions:
         wait_for(
-            lambda permission_=permission: allowed(api, account, permission_),
+            lambda wanted=permission: allowed(api, account, wanted),
             f"{account} to be allowed to {permission}",
         )  # type: ignore[misc]
 

@@ -92,10 +92,10 @@ class Cluster:
 
     def events(self, name: str, reason: str) -> list[str]:
         """The messages of the events with the reason about an object of that name."""
-        events_ = self.get("/api/v1/events")["items"]
+        recorded = self.get("/api/v1/events")["items"]
         return [
             event["message"]
-            for event in events_
+            for event in recorded
             if event["involvedObject"]["name"] == name and event["reason"] == reason
         ]
 

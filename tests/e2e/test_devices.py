@@ -155,8 +155,8 @@ def put_world(control_plane: ControlPlane) -> None:
 
 
 NOT_SEEN_YET = "could not find ResourceClaim"
-"""The decision of a PreEnqueue failure is read only once the claim is known: pods and claims arrive
-by separate watches, and kube-scheduler's PreEnqueue reports nothing while it waits for the claim.
+"""Reported while the pod is known and its claim is not: pods and claims arrive by separate watches.
+kube-scheduler's PreEnqueue reports nothing in that time.
 """
 
 
@@ -247,7 +247,7 @@ def test_both_schedulers_allocate_the_same_devices_and_give_the_same_reasons(
         name: (upstream[name], own[name]) for name in upstream if not alike(upstream[name], own[name])
     }
     assert not differences, json.dumps(differences)
-    assert sum(outcome_[1] is not None for outcome_ in upstream.values()) > 30
+    assert sum(row[1] is not None for row in upstream.values()) > 30
 
 
 ERROR = 'running "DynamicResources" filter plugin: '
@@ -335,8 +335,8 @@ def outcome_of_resources(
     decision, status = wait_for(lambda: told(control_plane, name), f"{scheduler} to say something of {name}")
     claims = [plain_claim(claim, node) for claim in api.items(CLAIMS)]
     api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
-    for claim_ in api.items(CLAIMS):
-        path = f"{CLAIMS}/{claim_['metadata']['name']}"
+    for stored in api.items(CLAIMS):
+        path = f"{CLAIMS}/{stored['metadata']['name']}"
         api.patch(path, {"metadata": {"finalizers": None}})
         api.delete(path)
     wait_for(lambda: not api.items(CLAIMS), f"the claims of {name} to be gone")
@@ -392,7 +392,7 @@ def test_both_schedulers_create_the_same_claims_for_extended_resources(
     refused, bound = upstream.pop(MENDED), own.pop(MENDED)
     differences = {name: (upstream[name], own[name]) for name in upstream if upstream[name] != own[name]}
     assert not differences, json.dumps(differences)
-    assert sum(bool(outcome_[3]) for outcome_ in upstream.values()) > 10
+    assert sum(bool(row[3]) for row in upstream.values()) > 10
     assert "nil or empty request mappings" in refused[0]
     assert bound[0] == "d"
 

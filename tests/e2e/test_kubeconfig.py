@@ -30,8 +30,8 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConnectProxy]:
     """A name that occurs nowhere else."""
     for name in ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    with connect_proxy() as proxy_:
-        yield proxy_
+    with connect_proxy() as server:
+        yield server
 
 
 @pytest.fixture

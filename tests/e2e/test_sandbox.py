@@ -290,9 +290,9 @@ def test_samples_from_a_file_are_used_and_a_metric_without_a_source_is_reported(
 def _lands_on(cluster: Cluster, node: str) -> bool:
     """Whether a new pod is bound to the node with the current samples."""
     cluster.run_pod("probe")
-    node_ = cluster.bound("probe")
+    bound_to = cluster.bound("probe")
     cluster.kubectl("delete", "pod", "probe")
-    return node_ == node
+    return bound_to == node
 
 
 @pytest.mark.parametrize(

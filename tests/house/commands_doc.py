@@ -46,7 +46,7 @@ def _section(name: str) -> str:
 
 
 def _paragraph(text: str) -> Iterator[str]:
-    """Paragraphs after `\b` are command lines, which are shown unchanged."""
+    """Paragraphs after `\\b` are command lines, which are shown unchanged."""
     words = text.strip()
     if words.startswith("\b"):
         yield from ("```sh", *(line.strip() for line in words.splitlines()[1:]), "```")

@@ -41,7 +41,7 @@ replacement, or the reason. Source: `pkg/scheduler/metrics/metrics.go`.
 def table() -> str:
     lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
     for metric in sorted(
-        exported(), key=lambda metric_: (not metric_.name.startswith(KUBE_SCHEDULERS), metric_.name)
+        exported(), key=lambda export: (not export.name.startswith(KUBE_SCHEDULERS), export.name)
     ):
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         lines.append(f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} |")

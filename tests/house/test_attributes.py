@@ -148,8 +148,8 @@ def test_there_is_a_value_for_every_attribute_of_pods_nodes_and_namespaces() -> 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_engine_and_reference_read_the_values_of_the_objects(name: str) -> None:
-    attribute_ = next(attribute for attribute in ATTRIBUTES.values() if attribute.qualified_name == name)
-    placeholder = written(attribute_).replace('"', r"\"")
+    builtin = next(attribute for attribute in ATTRIBUTES.values() if attribute.qualified_name == name)
+    placeholder = written(builtin).replace('"', r"\"")
     program = checked(f'filter probe reject pod.name != "" else "it is {{{placeholder}}}"')
 
     plan, oracle = by_the_plan(program), by_the_oracle(program)

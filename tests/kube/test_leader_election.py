@@ -78,10 +78,10 @@ async def _never_gives_up(self: LeaderElector) -> None:
 def test_the_lease_has_the_fields_that_other_clients_read() -> None:
     async def scenario() -> None:
         world = World()
-        elector_ = elector(world, "one", world.road())
+        leader = elector(world, "one", world.road())
 
-        async with running(elector_.run()):
-            await until(elector_.leads, "one to lead")
+        async with running(leader.run()):
+            await until(leader.leads, "one to lead")
             await asyncio.sleep(5)
 
         spec = lease(world)["spec"]
@@ -142,11 +142,11 @@ def test_a_clean_stop_releases_the_lease_only_if_no_bind_is_in_flight(nothing_in
 def test_after_a_lease_released_by_another_client_the_elector_still_waits() -> None:
     async def scenario() -> None:
         world = World()
-        elector_ = elector(world, "one", world.road())
-        first = asyncio.ensure_future(elector_.run())
-        await until(elector_.may_decide, "one to decide")
+        leader = elector(world, "one", world.road())
+        first = asyncio.ensure_future(leader.run())
+        await until(leader.may_decide, "one to decide")
         first.cancel()
-        await elector_.release(nothing_in_flight=True)
+        await leader.release(nothing_in_flight=True)
         # A stock kube-scheduler took it and released it again; it keeps annotations that it does not know.
         world.local.update(
             "leases",
@@ -167,12 +167,12 @@ def test_a_lease_that_never_had_a_holder_is_acquired_without_waiting() -> None:
         world = World()
         world.local.create("leases", "kube-system", {"metadata": {"name": "policysched"}, "spec": {}})
         await asyncio.sleep(90)
-        elector_ = elector(world, "one", world.road())
+        leader = elector(world, "one", world.road())
 
-        async with running(elector_.run()):
-            await until(elector_.leads, "one to lead")
+        async with running(leader.run()):
+            await until(leader.leads, "one to lead")
 
-            assert elector_.may_decide()
+            assert leader.may_decide()
 
     on_virtual_time(scenario)
 
@@ -181,15 +181,15 @@ def test_leadership_ends_at_the_renew_deadline_if_the_server_hangs() -> None:
     async def scenario() -> None:
         world = World()
         road = world.road(FaultRates())
-        elector_ = elector(world, "one", road)
-        async with running(elector_.run()):
-            await until(elector_.may_decide, "one to decide")
+        leader = elector(world, "one", road)
+        async with running(leader.run()):
+            await until(leader.may_decide, "one to decide")
             hangs_s = world.loop.time()
             road._faults.rates = FaultRates(lost_before_share=1.0)
 
-            await until(lambda: not elector_.leads(), "the end of it")
+            await until(lambda: not leader.leads(), "the end of it")
             assert world.loop.time() - hangs_s <= 10.0
-            await until(lambda: elector_.status is LeadershipStatus.LOST, "it to be said", within_s=1)
+            await until(lambda: leader.status is LeadershipStatus.LOST, "it to be said", within_s=1)
 
     on_virtual_time(scenario)
 
@@ -198,13 +198,13 @@ def test_leadership_ends_at_the_renew_deadline_if_the_server_hangs() -> None:
 def test_status_500_for_half_the_requests_does_not_end_leadership(seed: int) -> None:
     async def scenario() -> None:
         world = World()
-        elector_ = elector(world, "one", Failing(world, 0.5, seed), seed)
-        async with running(elector_.run()):
-            await until(elector_.leads, "one to lead")
+        leader = elector(world, "one", Failing(world, 0.5, seed), seed)
+        async with running(leader.run()):
+            await until(leader.leads, "one to lead")
 
             for _ in range(3600):
                 await asyncio.sleep(1)
-                assert elector_.leads(), f"it lost the Lease after {world.loop.time():.0f} s"
+                assert leader.leads(), f"it lost the Lease after {world.loop.time():.0f} s"
 
     on_virtual_time(scenario)
 
@@ -233,17 +233,17 @@ def test_a_leader_whose_renewals_arrive_without_a_response_keeps_leading(*, forg
     async def scenario() -> None:
         world = World()
         road = Silent(world.server)
-        elector_ = elector(world, "one", road)
+        leader = elector(world, "one", road)
         if forgets:
-            elector_._unanswered_renewals_s = Forgetful()
-        async with running(elector_.run()):
-            await until(elector_.leads, "one to lead")
+            leader._unanswered_renewals_s = Forgetful()
+        async with running(leader.run()):
+            await until(leader.leads, "one to lead")
             road.begun = True
 
             led = []
             for _ in range(600):
                 await asyncio.sleep(1)
-                led.append(elector_.leads())
+                led.append(leader.leads())
 
             assert all(led) is not forgets
 
@@ -268,15 +268,15 @@ def test_leadership_ends_without_responses_even_if_the_rest_is_below_clock_resol
     async def scenario() -> None:
         world = World()
         road = Deaf(world.server)
-        elector_ = elector(world, "one", road)
-        async with running(elector_.run()):
-            await until(elector_.leads, "one to lead")
+        leader = elector(world, "one", road)
+        async with running(leader.run()):
+            await until(leader.leads, "one to lead")
             road.begun = True
             a_rounding_s = 1e-12
-            end_s = elector_._leads_until_s - a_rounding_s
-            elector_._monotonic_s = lambda: min(world.loop.time(), end_s)
+            end_s = leader._leads_until_s - a_rounding_s
+            leader._monotonic_s = lambda: min(world.loop.time(), end_s)
 
-            await until(lambda: elector_.status is LeadershipStatus.LOST, "one to give up")
+            await until(lambda: leader.status is LeadershipStatus.LOST, "one to give up")
 
     on_virtual_time(scenario)
 
@@ -285,16 +285,16 @@ def test_a_renewal_is_a_single_request_without_concurrent_writers() -> None:
     async def scenario() -> None:
         world = World()
         road = Failing(world, 0.0, 0)
-        elector_ = elector(world, "one", road)
-        async with running(elector_.run()):
-            await until(elector_.leads, "one to lead")
+        leader = elector(world, "one", road)
+        async with running(leader.run()):
+            await until(leader.leads, "one to lead")
             road.asked.clear()
             await asyncio.sleep(9)
             quiet = list(road.asked)
             world.local.update("leases", lease(world), _annotated)
             await asyncio.sleep(2)
 
-            assert elector_.leads()
+            assert leader.leads()
             assert quiet == ["PUT"] * 4
             assert road.asked[4:] == ["PUT", "GET", "PUT"]
 

@@ -27,8 +27,8 @@ def test_a_term_without_namespaces_means_the_pods_namespace() -> None:
     def scope(**term: Any) -> tuple[tuple[str, ...], LabelSelector | None]:
         affinity = read(**with_term(labelSelector=WEB, **term)).pod_affinity
         assert affinity is not None
-        (term_,) = affinity.required
-        return term_.pods.namespaces, term_.pods.namespace_selector
+        (required,) = affinity.required
+        return required.pods.namespaces, required.pods.namespace_selector
 
     assert scope() == (("ns",), None)
     assert scope(namespaces=["a", "b"]) == (("a", "b"), None)

@@ -60,7 +60,7 @@ def weights_of(program: Program) -> dict[str, int]:
 
 
 def params_of(program: Program, score: str) -> dict[str, object]:
-    (rule,) = [rule_ for rule_ in program.rules.scores if rule_.name == score]
+    (rule,) = [candidate for candidate in program.rules.scores if candidate.name == score]
     assert isinstance(rule, BuiltinScore), rule
     return dict(rule.params)
 

@@ -57,9 +57,9 @@ def polling(
     more: str = "",
     of: Metric | None = None,
 ) -> None:
-    metric_ = of or metric(query=query, every="1s", stale="5s", more=more)
+    declared = of or metric(query=query, every="1s", stale="5s", more=more)
     nodes = [node_at(name, monitoring.address(name)) for name in ("a", "b")]
-    polled = Seen(Listener({"test": {"net_rx": metric_}}, nodes))
+    polled = Seen(Listener({"test": {"net_rx": declared}}, nodes))
 
     async def scenario() -> None:
         async with HttpConnectionPool("policysched/test") as pool:

@@ -165,7 +165,11 @@ def broken_up(seed: int) -> list[str]:
         mistakes.append(f"seed {seed}: only {where}")
     cpu_milli = next(iter(rig.scheduler._core.pods.values())).pod.requests["cpu"] if not where else 0
     for rack in "abcd" if not where else "":
-        fits = sum(node_.allocatable["cpu"] // cpu_milli for node_ in things if node_.labels["rack"] == rack)
+        fits = sum(
+            candidate.allocatable["cpu"] // cpu_milli
+            for candidate in things
+            if candidate.labels["rack"] == rack
+        )
         if fits >= 3:
             mistakes.append(f"seed {seed}: waits, and rack {rack} takes {fits}")
     return mistakes

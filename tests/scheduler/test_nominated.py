@@ -50,7 +50,7 @@ def cases(draw: st.DrawFn) -> Case:
     scene = draw(scenes(placed_max=8, pods=4))
     names = list(scene.cache.nodes)
     first, *others = scene.pods
-    reserved = [(pod_, draw(st.sampled_from(names))) for pod_ in others] if names else []
+    reserved = [(other, draw(st.sampled_from(names))) for other in others] if names else []
     return Case(scene, replace(first, priority=10, preemption_policy="PreemptLowerPriority"), tuple(reserved))
 
 
@@ -66,10 +66,10 @@ def judged(
     for uid, observed in scene.cache.pods.items():
         if uid not in left_out:
             cache.put_pod(observed)
-    for pod_, on in here:
-        if pod_.namespace not in cache.namespaces:
-            cache.put_namespace(Namespace(pod_.namespace, {}, {}))
-        cache.put_pod(placed(pod_, on))
+    for other, on in here:
+        if other.namespace not in cache.namespaces:
+            cache.put_namespace(Namespace(other.namespace, {}, {}))
+        cache.put_pod(placed(other, on))
     explanation = evaluate(by, case.pod, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
     return explanation.pod_rejection, {node: rules[0] for node, rules in explanation.rejections.items()}
 
@@ -77,7 +77,7 @@ def judged(
 def rejection_at(case: Case, by: Program, node: str, gone: Iterable[PodUid] = ()) -> NodeRejection | None:
     """What the node says with its own nominated pods, and if nothing, without."""
     gone = list(gone)
-    nominated_here = [(pod_, on) for pod_, on in case.reserved if on == node]
+    nominated_here = [(other, on) for other, on in case.reserved if on == node]
     refusal = judged(case, by, gone, nominated_here)[1].get(node)
     return refusal or judged(case, by, gone)[1].get(node)
 
@@ -121,7 +121,7 @@ def check_preemption(by: Program, case: Case) -> None:
     possible = set()
     for name, refusal in expected.items():
         on_it = case.scene.cache.ledger.usage(NodeName(name)).pods.values()
-        pods = [pod_.uid for pod_ in on_it if allowed(pod_)]
+        pods = [victim.uid for victim in on_it if allowed(victim)]
         if refusal.resolvable and pods and refusal_at(case, by, name, pods) is None:
             possible.add(name)
     assert {candidate.node for candidate in result.candidates} == possible

@@ -147,7 +147,7 @@ def test_a_pod_is_evaluated_when_it_changes_and_not_at_every_attempt(
 ) -> None:
     looks, head_of = [], _CountQuery.index_key
     monkeypatch.setattr(
-        _CountQuery, "index_key", lambda self, pod_: looks.append(pod_.name) or head_of(self, pod_)
+        _CountQuery, "index_key", lambda self, counted: looks.append(counted.name) or head_of(self, counted)
     )
     old = [placed(pod(f"old-{index}"), f"old-{index % 3}") for index in range(300)]
     rig = Rig(GATE, node("a", cpu="100"), *old)

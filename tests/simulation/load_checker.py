@@ -77,10 +77,10 @@ class LoadChecker:
         if samples is None or true_ns is None:
             return
         load = samples.values[bind.node].value + sum(
-            assumed_load(program, metric, sent_.pod, sent_.namespace)
-            for sent_ in self._sent.values()
-            if sent_.node == bind.node and sent_.at_ns >= max(true_ns, running.since_ns)
-            if self._is_in_flight(sent_) or self._is_on_node(sent_)
+            assumed_load(program, metric, earlier.pod, earlier.namespace)
+            for earlier in self._sent.values()
+            if earlier.node == bind.node and earlier.at_ns >= max(true_ns, running.since_ns)
+            if self._is_in_flight(earlier) or self._is_on_node(earlier)
         )
         if load >= LOAD_LIMIT + 1e-9:
             self._fail(f"{bind.name} goes to {bind.node}, whose load is {load:.2f} with the assumed load")

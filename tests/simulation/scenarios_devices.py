@@ -62,9 +62,9 @@ def a_claim_allocation_is_overwritten() -> AbstractContextManager[Any]:
     honest = resource_claims._metadata_patch
 
     def body(claim: ClaimToReserve, **metadata: object) -> Json:
-        patch_ = honest(claim, **metadata)
-        del patch_["metadata"]["resourceVersion"]
-        return patch_
+        written = honest(claim, **metadata)
+        del written["metadata"]["resourceVersion"]
+        return written
 
     stack = ExitStack()
     stack.enter_context(patch.object(DeviceCache, "reserve", lambda *_: None))

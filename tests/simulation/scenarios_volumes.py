@@ -89,9 +89,9 @@ def a_volume_claim_is_overwritten() -> AbstractContextManager[Any]:
     honest = prebind.claim_ref_patch
 
     def body(volume: VolumeToBind) -> Json:
-        patch_ = honest(volume)
-        del patch_["metadata"]["resourceVersion"]
-        return patch_
+        written = honest(volume)
+        del written["metadata"]["resourceVersion"]
+        return written
 
     stack = ExitStack()
     stack.enter_context(patch.object(VolumeCache, "reserve", lambda *_: None))
@@ -123,7 +123,7 @@ def a_bound_claim_gets_another_volume() -> AbstractContextManager[Any]:
         others = [volume["metadata"]["name"] for volume in self._local.list(VOLUMES)]
         others.remove(volume["metadata"]["name"])
         self._local.update(
-            CLAIMS, claim, lambda claim_: {**claim_, "spec": {**claim_["spec"], "volumeName": others[0]}}
+            CLAIMS, claim, lambda stored: {**stored, "spec": {**stored["spec"], "volumeName": others[0]}}
         )
 
     return patch.object(VolumeController, "_bind", bind)

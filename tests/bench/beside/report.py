@@ -54,15 +54,16 @@ def kind(turn: Turn) -> Kind:
 
 def kinds(turns: Iterable[Turn]) -> list[Kind]:
     return sorted(
-        {kind(turn) for turn in turns}, key=lambda kind_: (list(WORKLOADS).index(kind_[0]), kind_[1:])
+        {kind(turn) for turn in turns},
+        key=lambda turn_kind: (list(WORKLOADS).index(turn_kind[0]), turn_kind[1:]),
     )
 
 
 def rows(turns: Iterable[Turn]) -> list[Row]:
     rows = []
-    for kind_ in kinds(turns):
+    for turn_kind in kinds(turns):
         for scheduler in COLOURS:
-            mine = [turn for turn in turns if kind(turn) == kind_ and turn.scheduler == scheduler]
+            mine = [turn for turn in turns if kind(turn) == turn_kind and turn.scheduler == scheduler]
             rows += [_row(mine)] if mine else []
     return rows
 
@@ -97,12 +98,12 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def ratios(rows_: Sequence[Row]) -> list[str]:
+def ratios(results: Sequence[Row]) -> list[str]:
     """One sentence for each size at which both schedulers had turns."""
     pairs = [
         (own, upstream)
-        for own in rows_
-        for upstream in rows_
+        for own in results
+        for upstream in results
         if (own.scheduler, upstream.scheduler) == ("policysched", "kube-scheduler")
         and (own.workload, own.nodes, own.pods) == (upstream.workload, upstream.nodes, upstream.pods)
     ]
@@ -117,16 +118,16 @@ def ratios(rows_: Sequence[Row]) -> list[str]:
 WORDS = ("workload", "scheduler")
 
 
-def table(rows_: Sequence[Row]) -> Table:
+def table(results: Sequence[Row]) -> Table:
     shown = Table(title="medians")
     for name in COLUMNS:
         shown.add_column(name, justify="left" if name in WORDS else "right")
-    for row in rows_:
+    for row in results:
         shown.add_row(*cells(row))
     return shown
 
 
-def page(rows_: Sequence[Row], *, kubernetes: str | None, plot: str, note: str) -> str:
+def page(results: Sequence[Row], *, kubernetes: str | None, plot: str, note: str) -> str:
     """The Markdown page."""
     lines = [
         "# Beside kube-scheduler",
@@ -137,14 +138,14 @@ def page(rows_: Sequence[Row], *, kubernetes: str | None, plot: str, note: str) 
         "profile with client QPS and burst 5,000; policysched runs `include kube_default` with the roles and settings that `deploy/` ships.",
         "Everything shares the machine, so ratios are what counts.",
         "",
-        f"Machine: {machine()}. Kubernetes {kubernetes or 'of unknown version'}, Python {platform.python_version()}. Medians of {_turns_said(rows_)}.",
+        f"Machine: {machine()}. Kubernetes {kubernetes or 'of unknown version'}, Python {platform.python_version()}. Medians of {_turns_said(results)}.",
         *([note] if note else []),
         "",
         "| " + " | ".join(COLUMNS) + " |",
         "|" + "|".join(" --- " if name in WORDS else " ---: " for name in COLUMNS) + "|",
-        *("| " + " | ".join(cells(row)) + " |" for row in rows_),
+        *("| " + " | ".join(cells(row)) + " |" for row in results),
         "",
-        *(f"- {sentence}" for sentence in ratios(rows_)),
+        *(f"- {sentence}" for sentence in ratios(results)),
         "",
         f"![Pods bound over time]({plot})",
         "",
@@ -155,8 +156,8 @@ def page(rows_: Sequence[Row], *, kubernetes: str | None, plot: str, note: str) 
     return "\n".join(lines)
 
 
-def _turns_said(rows_: Sequence[Row]) -> str:
-    counts = sorted({row.turns for row in rows_})
+def _turns_said(results: Sequence[Row]) -> str:
+    counts = sorted({row.turns for row in results})
     return f"{' or '.join(str(count) for count in counts)} turn{'s' if counts != [1] else ''} each"
 
 

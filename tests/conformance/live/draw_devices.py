@@ -256,7 +256,10 @@ class _Devices:
         request = self._dice.choice(("r0", "r0/s0", "r0/s1"))
         claimed: Json = {"name": "r0", "exactly": plain}
         if request != "r0":
-            claimed = {"name": "r0", "firstAvailable": [{"name": name_, **plain} for name_ in ("s0", "s1")]}
+            claimed = {
+                "name": "r0",
+                "firstAvailable": [{"name": alternative, **plain} for alternative in ("s0", "s1")],
+            }
         driver = self._drivers()[device.kind]
         result = {"request": request, "driver": driver, "pool": device.pool, "device": device.name}
         status = {

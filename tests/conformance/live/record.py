@@ -280,7 +280,7 @@ class Recorder:
         """The device claims of the pod, as they are now that the pod has a node."""
         status = pod["status"]
         names = [claim.get("resourceClaimName") for claim in pod["spec"].get("resourceClaims", ())]
-        names += [status_.get("resourceClaimName") for status_ in status.get("resourceClaimStatuses", ())]
+        names += [entry.get("resourceClaimName") for entry in status.get("resourceClaimStatuses", ())]
         names.append(status.get("extendedResourceClaimStatus", {}).get("resourceClaimName"))
         path = PATHS["ResourceClaim"].format(pod["metadata"]["namespace"])
         return [

@@ -119,14 +119,14 @@ def _with_nominated(given: Json) -> dict[str, bool]:
         for index, nominated in enumerate(given["nominated"])
     ]
     fits = {}
-    for pod_ in given["pods"]:
-        asked = pod_with("asked", priority=pod_["priority"], requests=_amounts(pod_["request"]))
+    for candidate in given["pods"]:
+        asked = pod_with("asked", priority=candidate["priority"], requests=_amounts(candidate["request"]))
         pods = [holder, *promised, asked]
         # Pods of another scheduler: their room is reserved, and they are not placed in this run.
         others = [{**pod, "spec": {**pod["spec"], "schedulerName": "other"}} for pod in promised]
         pods = [holder, *others, asked]
         played = play(program, world(program, nodes=[node], pods=pods))
-        fits[pod_["name"]] = "asked" in played.node
+        fits[candidate["name"]] = "asked" in played.node
     return fits
 
 

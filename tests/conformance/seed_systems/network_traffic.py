@@ -35,8 +35,8 @@ def answer(case: Json) -> Json:
         return {"options_needed": _options(values, expected["options_needed"])}
     outcome = _asked(Policy("network-traffic"), values, given)
     numbers = {"raw": outcome["raw"], "normalized": outcome["normalized"]}
-    answer_ = numbers | {"binding": outcome["binding"]}
-    answer_ |= {f"raw_{node}": value for node, value in outcome["raw"].items()}
+    answered = numbers | {"binding": outcome["binding"]}
+    answered |= {f"raw_{node}": value for node, value in outcome["raw"].items()}
     wanted = expected.get("recommended")
     if isinstance(wanted, str):
         # NaN means that the node has no sample.
@@ -44,7 +44,7 @@ def answer(case: Json) -> Json:
         return {"recommended": wanted if _same(without, outcome) else numbers}
     if isinstance(wanted, dict):
         return {"recommended": numbers if wanted.keys() & numbers.keys() else outcome["normalized"]}
-    return answer_
+    return answered
 
 
 def _asked(policy: Policy, values: Mapping[str, float | str | None], given: Json) -> Json:

@@ -78,17 +78,19 @@ def _placed_between(before: Json, step: Json, *, number: int) -> list[Json]:
 
 def _others(first: Json, step: Json, own: Sequence[Json]) -> list[Json]:
     """Pods of other schedulers that request the remaining amounts on each node."""
-    pods_ = []
+    placed = []
     for node, now in step["nodes"].items():
         rest = now["requested"]
         for pod in own:
             if pod["spec"]["nodeName"] == node:
                 rest = _less(rest, pod["demand"])
         if any(rest):
-            pods_.append(_pod(f"other-{node}", rest, node=node, scheduler="other"))
+            placed.append(_pod(f"other-{node}", rest, node=node, scheduler="other"))
         pods = rest[2] if len(rest) > 2 else 0
-        pods_ += [pod_with(f"other-{node}-{index}", node=node, scheduler="other") for index in range(1, pods)]
-    return pods_
+        placed += [
+            pod_with(f"other-{node}-{index}", node=node, scheduler="other") for index in range(1, pods)
+        ]
+    return placed
 
 
 def _less(more: Sequence[int], fewer: Sequence[int]) -> list[int]:

@@ -229,10 +229,10 @@ async def _ask(command: CallExtenders, answers: Json, peer: ExtenderEndpoint) ->
     """A number as the answer is an HTTP status."""
 
     async def answer(request: web.Request) -> web.Response:
-        answer_ = answers[request.match_info["verb"]]
-        if isinstance(answer_, int):
-            return web.Response(status=answer_)
-        return web.json_response(answer_)
+        scripted = answers[request.match_info["verb"]]
+        if isinstance(scripted, int):
+            return web.Response(status=scripted)
+        return web.json_response(scripted)
 
     application = web.Application()
     application.router.add_post("/{verb}", answer)
@@ -241,10 +241,10 @@ async def _ask(command: CallExtenders, answers: Json, peer: ExtenderEndpoint) ->
         wanted = [(client, scores) for _, scores in command.extenders]
         pod = json.loads(json.dumps(pod_with(command.name)))
         try:
-            answers_ = await call_extenders(wanted, pod, command.nodes, whole={}, calls=Counter())
+            responses = await call_extenders(wanted, pod, command.nodes, whole={}, calls=Counter())
         except ExtenderCallFailed as error:
             return ExtendersAnswered(command.call_id, {}, str(error))
-    return ExtendersAnswered(command.call_id, answers_)
+    return ExtendersAnswered(command.call_id, responses)
 
 
 def _decided_with(

@@ -54,9 +54,9 @@ def _as_the_seed_counts(given: Json, expected: Json) -> Json:
     policy = _policy(given.get("config", {}))
     policy = replace(policy, params={**policy.params, "count_finished": "true"})
     pods = _pods(given)
-    verdicts_, _ = verdicts(policy, pods, scheduler=_scheduler(given), attempt=given.get("attempt"))
+    verdict_of, _ = verdicts(policy, pods, scheduler=_scheduler(given), attempt=given.get("attempt"))
     counts = {"counts": _counts(policy, pods, given, seed["counts"])} if "counts" in seed else {}
-    return {"seed": {"verdicts": verdicts_, **counts}}
+    return {"seed": {"verdicts": verdict_of, **counts}}
 
 
 def _policy(config: Mapping[str, str]) -> Policy:
@@ -128,8 +128,8 @@ def _of_the_queue(given: Json, expected: Json) -> Json:
     policy, pods, scheduler = _policy(given.get("config", {})), _pods(given), _scheduler(given)
     answer: Json = {}
     if "order" in expected or "order_tiers" in expected:
-        order_ = order(policy, pods, scheduler=scheduler)
-        answer |= {"order": order_, "order_tiers": in_tiers(order_, expected.get("order_tiers", ()))}
+        tried = order(policy, pods, scheduler=scheduler)
+        answer |= {"order": tried, "order_tiers": in_tiers(tried, expected.get("order_tiers", ()))}
     if "priority" in expected:
         worth = value_of(policy, "priority", nodes=[roomy_node()], pods=pods, scheduler=scheduler)
         answer["priority"] = {pod: str(_only(values)) for pod, values in worth.items()}

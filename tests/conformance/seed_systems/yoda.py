@@ -29,8 +29,8 @@ def answer(case: Json) -> Json:
     if "rows" in given:
         return {"rows": [_normalized(row) for row in given["rows"]]}
     node = _node("n", {"cardList": [], "cardNumber": 1})
-    order_ = order(Policy("yoda"), given["pods"], scheduler=_SCHEDULER, node=node)
-    return {"order": order_, "order_tiers": in_tiers(order_, expected.get("order_tiers", ()))}
+    tried = order(Policy("yoda"), given["pods"], scheduler=_SCHEDULER, node=node)
+    return {"order": tried, "order_tiers": in_tiers(tried, expected.get("order_tiers", ()))}
 
 
 def _judged(given: Json, expected: Json) -> Json:
