@@ -92,6 +92,7 @@ VALUES: Mapping[str, str] = {
     "node.images": "registry.example.com/app:1",
     "node.created": "2026-01-01T00:00:00Z",
     "node.ready": "true",
+    "node.unschedulable": "false",
     "namespace.name": "default",
     "namespace.labels": "label of default",
     "namespace.annotations": "annotation of default",
