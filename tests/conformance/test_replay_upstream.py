@@ -39,7 +39,7 @@ def test_another_message_is_a_difference(whole_control_plane: ControlPlane) -> N
     differences = replay(whole_control_plane, recorded)
 
     assert differences == [
-        f"web was told {REFUSED['message']!r}, recorded '0/2 nodes are available.'",
+        f"web has the message {REFUSED['message']!r}, recorded '0/2 nodes are available.'",
     ]
 
 
