@@ -1,7 +1,8 @@
-"""What all tests share: fixtures from plugins beside what they provide, and the tiers.
+"""What all tests share: fixture plugins, and the tiers.
 
-`make test` runs everything. `make check`, for every save, leaves out what needs a control plane or a process of its own
-(the folders in the Makefile) and the modules here: random searches and planted bugs, which take minutes.
+`make test` runs everything. `make check`, for every save, leaves out the folders that need a
+control plane, processes or minutes (`SLOW_TIERS` in the Makefile) and the modules listed here:
+random searches, planted bugs and commands as processes.
 """
 
 from pathlib import Path
