@@ -20,7 +20,7 @@ PATIENCE_S = 600.0
 COMMAND = (sys.executable, "-m", "policysched", "demo")
 
 
-def test_the_demo_tells_its_story_and_ends_with_zero() -> None:
+def test_the_demo_runs_to_its_end_and_exits_with_0() -> None:
     ended = subprocess.run(COMMAND, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr

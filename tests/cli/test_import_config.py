@@ -26,7 +26,7 @@ def everything_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("policysched.migrate.profile.limitations", lambda _plugin: [])
 
 
-def test_one_profile_goes_to_stdout_as_its_policy(tmp_path: Path) -> None:
+def test_a_single_profile_is_printed_as_its_policy(tmp_path: Path) -> None:
     (path,) = write(tmp_path, scheduler_yaml=config("profiles: [{schedulerName: web}]\n"))
 
     done = run("import-config", path)
@@ -39,7 +39,7 @@ def test_one_profile_goes_to_stdout_as_its_policy(tmp_path: Path) -> None:
     assert done.err == "1 policy, 0 not imported, 0 notes\n"
 
 
-def test_what_is_not_imported_is_on_stderr_and_in_the_exit_code(tmp_path: Path) -> None:
+def test_parts_that_are_not_imported_are_on_stderr_and_in_the_exit_code(tmp_path: Path) -> None:
     (path,) = write(
         tmp_path,
         scheduler_yaml=config(
@@ -65,7 +65,7 @@ def test_standard_input_with_another_name_for_the_policy() -> None:
     assert "policy mine version 1" in done.out
 
 
-def test_a_folder_gets_a_file_a_policy_and_keeps_what_is_there(tmp_path: Path) -> None:
+def test_a_folder_gets_one_file_per_policy_and_existing_files_are_kept(tmp_path: Path) -> None:
     (path,) = write(tmp_path, scheduler_yaml=TWO)
     folder = tmp_path / "policies"
 
@@ -126,7 +126,7 @@ def test_the_settings_are_a_file_that_run_reads(tmp_path: Path) -> None:
     assert "note: use --settings FILE to write leader_election" in without.err
 
 
-def test_what_cannot_be_read_is_one_line_and_exit_2(tmp_path: Path) -> None:
+def test_unreadable_input_is_reported_in_one_line_with_exit_2(tmp_path: Path) -> None:
     bad, latin = write(tmp_path, bad_yaml=config("profiles: 3\n"), latin_yaml="")
     Path(latin).write_bytes(b"kind: \xe4\n")
 

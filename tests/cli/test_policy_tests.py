@@ -102,9 +102,7 @@ def test_an_expectation_that_is_met_passes(folder: Path, expect: str) -> None:
         ("evicted: [p]", "expected web/p, found none"),
     ],
 )
-def test_an_expectation_that_is_not_met_fails_with_what_was_found(
-    folder: Path, expect: str, message: str
-) -> None:
+def test_an_unmet_expectation_fails_with_the_actual_value(folder: Path, expect: str, message: str) -> None:
     result = play_tests(folder, one_test(WEB, expect))
 
     assert result.code == 1
@@ -122,13 +120,13 @@ def test_order_is_that_of_the_decisions(folder: Path) -> None:
     assert "expected the order default/one, default/first, found default/first, default/one" in wrong.out
 
 
-def test_a_pod_that_finds_no_node_waits_with_the_words_of_its_event(folder: Path) -> None:
+def test_an_unschedulable_pod_is_pending_with_the_message_of_its_event(folder: Path) -> None:
     result = play_tests(folder, one_test("{name: p, cpu: 64}", "pending: {p: 2 node(s)}, node: {p: null}"))
 
     assert result.code == 0, result.out
 
 
-def test_each_pod_is_placed_on_what_those_before_it_left(folder: Path) -> None:
+def test_each_pod_is_placed_after_the_earlier_ones(folder: Path) -> None:
     pods = "{name: p, cpu: 5}, {name: q, cpu: 5}, {name: r, cpu: 5}"
 
     result = play_tests(
@@ -150,7 +148,7 @@ def test_each_pod_is_placed_on_what_those_before_it_left(folder: Path) -> None:
         ("100+400Mbpsx2", "30s", True),
     ],
 )
-def test_samples_change_grow_old_and_end_as_the_series_says(
+def test_samples_change_and_expire_as_their_series_says(
     folder: Path, series: str, at: str, refused: bool
 ) -> None:
     expected = "link_cool" if refused else "null"
@@ -167,7 +165,7 @@ def test_samples_change_grow_old_and_end_as_the_series_says(
     assert result.code == 0, result.out
 
 
-def test_what_a_test_has_itself_takes_the_place_of_what_stands_above(folder: Path) -> None:
+def test_values_of_a_test_override_those_of_the_file(folder: Path) -> None:
     node = "nodes: [{name: calm, labels: {pool: x}, cpu: 100m}]"
 
     result = play_tests(
@@ -178,7 +176,7 @@ def test_what_a_test_has_itself_takes_the_place_of_what_stands_above(folder: Pat
     assert result.code == 0, result.out
 
 
-def test_pods_and_nodes_may_be_whole_kubernetes_objects_and_stand_in_files(folder: Path) -> None:
+def test_pods_and_nodes_can_be_complete_objects_and_come_from_files(folder: Path) -> None:
     (folder / "cluster.yaml").write_text(
         "kind: List\nitems:\n"
         "- {kind: Node, metadata: {name: other, labels: {pool: x}}, status: {allocatable: {cpu: '1', pods: '9'}}}\n"
@@ -194,7 +192,7 @@ def test_pods_and_nodes_may_be_whole_kubernetes_objects_and_stand_in_files(folde
     assert result.code == 0, result.out
 
 
-def test_whatever_else_a_cluster_has_may_stand_in_a_test(folder: Path) -> None:
+def test_a_test_can_contain_all_kinds_of_cluster_objects(folder: Path) -> None:
     (folder / "test.policy").write_text(
         "policy test version 1\n"
         'input cards: int = node.objects["scv"] at "count" default 0 invalid default\n'
@@ -291,7 +289,7 @@ tests:
 """
 
 
-def test_extenders_answer_what_the_test_says(folder: Path) -> None:
+def test_extenders_give_the_answers_of_the_test(folder: Path) -> None:
     (folder / "test.policy").write_text(ASKING)
     pod = "{name: p, cpu: 1}"
     rejected = "rejected: {p: {a: {gpu: no whole card}, small: fits, b: null}}"
@@ -312,7 +310,7 @@ def test_extenders_answer_what_the_test_says(folder: Path) -> None:
     assert result.code == 0, result.out + result.err
 
 
-def test_an_extender_that_gives_no_answer_holds_pods_back_unless_it_may_be_left_out(folder: Path) -> None:
+def test_an_extender_without_a_response_blocks_pods_unless_it_is_ignorable(folder: Path) -> None:
     (folder / "test.policy").write_text(ASKING)
     broken = ", extenders: {gpu: {error: connection refused%s}}"
     other = ", extenders: {gpu: {error: connection refused, managedResources: [example.com/gpu]}}"
@@ -371,7 +369,7 @@ def test_an_answer_that_cannot_be_is_an_error_at_its_place(folder: Path, extende
     assert words in result.err + result.out
 
 
-def test_extenders_that_the_test_does_not_name_are_not_asked(folder: Path) -> None:
+def test_extenders_without_answers_in_the_test_are_not_called(folder: Path) -> None:
     (folder / "test.policy").write_text(
         "policy test version 1\nfilter fits require node.free.cpu >= pod.requests.cpu\nextender beside weight 5 missing neutral\n"
     )
@@ -385,7 +383,7 @@ def test_extenders_that_the_test_does_not_name_are_not_asked(folder: Path) -> No
     assert result.code == 0, result.out
 
 
-def test_a_test_gives_values_to_parameters(folder: Path) -> None:
+def test_a_test_sets_parameters(folder: Path) -> None:
     (folder / "test.policy").write_text(
         "policy test version 1\n"
         "param most: cpu = 4\n"
@@ -410,7 +408,7 @@ def test_a_test_gives_values_to_parameters(folder: Path) -> None:
     assert (refused.code, "has a parameter `moost`" in refused.out) == (2, True), refused.out
 
 
-def test_time_goes_on_for_gangs_that_wait(folder: Path) -> None:
+def test_time_advances_for_waiting_gangs(folder: Path) -> None:
     (folder / "test.policy").write_text(
         "policy test version 1\n"
         'input group: string = pod.labels["group"] optional\n'
@@ -459,7 +457,7 @@ def test_a_pod_that_is_evicted_for_another_is_named(folder: Path) -> None:
         ("order: [p, r]", "unknown pod `r`"),
     ],
 )
-def test_a_name_that_is_not_there_is_an_error_at_its_place_and_nothing_is_played(
+def test_an_unknown_name_is_an_error_at_its_place_and_nothing_runs(
     folder: Path, expect: str, message: str
 ) -> None:
     result = play_tests(folder, one_test("{name: p}", "node: {p: calm}") + one_test("{name: p}", expect))
@@ -470,7 +468,7 @@ def test_a_name_that_is_not_there_is_an_error_at_its_place_and_nothing_is_played
     assert "passed" in result.out and "ok " not in result.out
 
 
-def test_without_looking_names_up_a_renamed_rule_would_not_be_told_from_a_failure(
+def test_rule_names_that_are_not_looked_up_are_detected(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: names that are not looked up."""
@@ -511,7 +509,7 @@ def test_without_looking_names_up_a_renamed_rule_would_not_be_told_from_a_failur
         ),
     ],
 )
-def test_a_file_that_cannot_be_used_is_said_with_line_and_column(
+def test_an_unusable_test_file_is_reported_with_line_and_column(
     folder: Path, tests: str, message: str, line: int
 ) -> None:
     result = play_tests(folder, tests)
@@ -528,7 +526,7 @@ def test_any_text_as_a_test_file_is_refused_and_raises_nothing(folder: Path, tex
     assert result.code == 2
 
 
-def test_a_policy_with_errors_is_shown_with_them(folder: Path) -> None:
+def test_errors_of_a_policy_are_reported(folder: Path) -> None:
     (folder / "test.policy").write_text("policy test version 1\nfilter a require nope\n")
 
     result = play_tests(folder, one_test("{name: p}", "node: {p: calm}"))
@@ -596,7 +594,9 @@ def test_a_threshold_that_is_not_reached_fails(folder: Path) -> None:
     assert (part.code, part.err) == (1, "coverage of 46% is below 47%\n")
 
 
-def test_coverage_that_does_not_look_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coverage_that_counts_every_outcome_as_reached_is_detected(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The planted bug: coverage that counts outcomes without looking."""
     monkeypatch.setattr(
         coverage, "_outcomes_reached", lambda program, *_: iter(coverage.new_coverage(program).outcomes)
@@ -660,7 +660,7 @@ def test_watching_plays_again_when_a_file_changes_and_only_then(folder: Path) ->
 
 
 @pytest.mark.parametrize(("written_s", "again"), [(3, True), (1, False)])
-def test_what_turns_out_to_be_watched_is_played_again_if_it_was_written_meanwhile(
+def test_a_file_first_watched_during_a_run_is_rerun_if_it_changed_meanwhile(
     tmp_path: Path, written_s: int, *, again: bool
 ) -> None:
     """Only once they were played is it known which policies the tests rest on."""

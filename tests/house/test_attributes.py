@@ -204,7 +204,7 @@ def test_engine_and_reference_read_attributes_of_counted_pods(attribute: Builtin
     assert plan == oracle
 
 
-def test_a_wrongly_read_attribute_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrongly_read_attribute_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     program = checked('filter probe reject pod.name != "" else "it is {node.pods}"')
     monkeypatch.setattr(plain, "_node_attribute", Mock(return_value=99))
 

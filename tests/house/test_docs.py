@@ -47,7 +47,7 @@ def test_every_generated_section_is_used_once() -> None:
     assert sorted(docs.marks()) == sorted(docs.SECTIONS)
 
 
-def test_an_outdated_page_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outdated_page_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docs").mkdir()
     page = tmp_path / "README.md"
     page.write_text("<!-- generated: units -->\nan old table\n<!-- end -->\n")
@@ -194,7 +194,7 @@ def test_a_flag_that_a_page_names_exists(path: Path) -> None:
     assert flags_in(path.read_text(encoding="utf-8")) - existing - OF_OTHER_PROGRAMS == set()
 
 
-def test_a_missing_flag_is_noticed() -> None:
+def test_a_missing_flag_is_detected() -> None:
     assert flags_in("give `--metric` or --no-wait, and a-b--c") == {"--metric", "--no-wait"}
 
 
@@ -295,7 +295,7 @@ def metrics_in(expression: str) -> dict[str, set[str]]:
     return labels_of
 
 
-def test_an_alert_on_a_missing_metric_or_label_is_noticed() -> None:
+def test_an_alert_on_a_missing_metric_or_label_is_detected() -> None:
     assert metrics_in('rate(policysched_nothing{result="x", b!="y"}[5m]) > 0') == {
         "policysched_nothing": {"result", "b"}
     }

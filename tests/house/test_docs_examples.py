@@ -91,7 +91,7 @@ def test_a_policy_example_has_only_its_declared_errors(block: Block) -> None:
     assert meant <= everything, "what is meant is not said"
 
 
-def test_a_broken_example_is_noticed() -> None:
+def test_a_broken_example_is_detected() -> None:
     mistaken = blocks_of("x.md", "```policy\nfilter a require nope\n```\n")
 
     assert [said_of(block, {})[0] for block in mistaken] == [{"PS210"}]
@@ -191,7 +191,7 @@ def test_a_command_line_of_the_documentation_has_valid_options(words: list[str])
     assert error == ""
 
 
-def test_a_command_line_with_an_unknown_option_is_noticed() -> None:
+def test_a_command_line_with_an_unknown_option_is_detected() -> None:
     lines = "kubectl get pods -o yaml | policysched lint - --strict\n"
 
     assert ["No such option" in complaint(words) for words in commands_in(lines)] == [True]
@@ -237,7 +237,7 @@ def test_link_targets_exist(path: Path) -> None:
     assert broken_links(path, path.read_text(encoding="utf-8")) == []
 
 
-def test_a_broken_link_is_noticed() -> None:
+def test_a_broken_link_is_detected() -> None:
     text = "# A heading\n\n[a](#a-heading) [b](#b) [c](nowhere.md) [d](docs/language.md#types) [e](docs/language.md#typs)\n"
 
     assert broken_links(ROOT / "README.md", text) == ["#b", "nowhere.md", "docs/language.md#typs"]

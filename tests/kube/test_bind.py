@@ -83,7 +83,7 @@ def test_over_a_lossy_transport_every_outcome_matches_the_server(seed: int) -> N
     on_virtual_time(lambda: burst(seed))
 
 
-def test_planted_binder_that_treats_silence_as_a_refusal_is_found() -> None:
+def test_planted_binder_that_treats_silence_as_a_refusal_is_detected() -> None:
     """The planted bug: what was not answered is withdrawn."""
 
     def impatient(seed: int) -> None:

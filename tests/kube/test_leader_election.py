@@ -59,7 +59,7 @@ def test_two_electors_never_lead_at_once(seed: int) -> None:
     on_virtual_time(lambda: storm(seed))
 
 
-def test_planted_elector_that_forgets_its_deadline_is_found() -> None:
+def test_planted_elector_that_forgets_its_deadline_is_detected() -> None:
     """The planted bug: the renew deadline does not end the leadership."""
 
     def forgets_the_deadline(self: LeaderElector) -> bool:

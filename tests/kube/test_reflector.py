@@ -111,7 +111,7 @@ def test_over_a_faulty_transport_the_reflector_converges_to_the_server(seed: int
     on_virtual_time(lambda: churn(seed))
 
 
-def test_planted_reflector_that_accepts_old_events_is_found() -> None:
+def test_planted_reflector_that_accepts_old_events_is_detected() -> None:
     """The planted bug: versions are not compared."""
     with patch("policysched.kube.watch.reflector._version", lambda _: 0), pytest.raises(AssertionError):
         out_of_order()

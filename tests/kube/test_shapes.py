@@ -144,7 +144,7 @@ def test_decoders_read_only_fields_of_their_schema(kind: str) -> None:
     assert strange == set()
 
 
-def test_planted_schema_without_a_field_is_found() -> None:
+def test_planted_schema_without_a_field_is_detected() -> None:
     strange: set[str] = set()
     whole = example(OBJECT_SCHEMAS["Namespace"])
     smaller = ObjectSchema({"metadata": ObjectSchema({"name": TEXT}, {})}, {})

@@ -111,7 +111,7 @@ def test_a_future_time_that_has_passed_makes_no_sample_younger() -> None:
     assert ages_s(soon, soon, soon) == [0, 60, 120]
 
 
-def test_planted_clock_skew_without_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_clock_skew_without_memory_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         ClockSkewTracker, "begin_query", lambda _self, _question, _nodes, now_ns: QuerySkew({}, now_ns)
     )
@@ -128,7 +128,7 @@ def test_an_unsupported_join_or_sampled_at_is_rejected() -> None:
     )
 
 
-def test_planted_annotation_time_that_is_ignored_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_annotation_time_that_is_ignored_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(annotations_module.AnnotationQueryClient, "_time_ns", lambda *_: NOW_NS)
 
     with pytest.raises(AssertionError):

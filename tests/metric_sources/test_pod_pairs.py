@@ -92,7 +92,7 @@ def test_a_pair_with_duplicate_series_has_no_value() -> None:
     assert book.last_good["test", "talk"].duplicated == 1
 
 
-def test_planted_duplicate_pair_that_counts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_duplicate_pair_that_counts_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def last_wins(self: pairs_module.PairSeriesJoin, labels: dict[str, str], value: float) -> None:
         self.values[(labels["ns"], labels["pod"]), (labels["peer_ns"], labels["peer_pod"])] = value
 

@@ -52,7 +52,7 @@ def test_values_are_converted_to_the_type_that_the_policy_declares() -> None:
     assert listener.last() == {"a": 16e6, "b": 80e6}
 
 
-def test_planted_unit_conversion_that_is_skipped_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_unit_conversion_that_is_skipped_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "unit_factor", lambda *_: 1)
 
     with pytest.raises(AssertionError):
@@ -83,7 +83,7 @@ def test_a_node_with_duplicate_series_has_no_sample() -> None:
     assert book.last_good["test", "net_rx"].duplicated == 1
 
 
-def test_planted_duplicate_series_that_counts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_duplicate_series_that_counts_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: the last series wins, as in a plain dictionary."""
 
     def last_wins(series: list[object], joiner: object, joined: object) -> None:
@@ -162,7 +162,7 @@ def test_a_sampled_at_in_the_future_ages_from_its_first_observation() -> None:
     assert asyncio.run(times()) == [1000, 1000, 1000]
 
 
-def test_planted_dead_target_that_counts_as_fresh_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_dead_target_that_counts_as_fresh_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: the evaluation time is taken for the sample time."""
     monkeypatch.setattr(
         prometheus_module,

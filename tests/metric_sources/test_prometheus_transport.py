@@ -192,7 +192,7 @@ def test_credentials_echoed_by_a_server_are_not_logged(tmp_path: Path) -> None:
     assert echo_of_secrets(tmp_path) == "the server returned 401: you sent Bearer *** and *** and ***"
 
 
-def test_planted_secret_in_a_message_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_secret_in_a_message_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module._RequestCredentials, "redact", lambda _, text: text)
 
     with pytest.raises(AssertionError):

@@ -109,7 +109,7 @@ def test_a_label_that_is_not_a_string_joins_nothing() -> None:
     assert list(joiner.nodes_of({"instance": ["a"]})) == []
 
 
-def test_planted_host_that_keeps_its_port_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_host_that_keeps_its_port_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: addresses are compared as texts."""
     monkeypatch.setattr(series_join, "instance_host", lambda instance: instance)
 
@@ -117,7 +117,7 @@ def test_planted_host_that_keeps_its_port_is_found(monkeypatch: pytest.MonkeyPat
         test_an_instance_is_any_name_or_address_of_the_node_with_or_without_a_port("10.0.0.1:9100")
 
 
-def test_planted_join_with_the_first_of_two_nodes_is_found(
+def test_planted_join_with_the_first_of_two_nodes_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     both = SeriesJoiner.nodes_of

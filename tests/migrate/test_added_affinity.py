@@ -70,7 +70,7 @@ def test_a_selector_without_terms_lets_no_node_through() -> None:
     assert "filter added_affinity require false else \"node(s) didn't match" in only(done)
 
 
-def test_one_preferred_term_is_a_score_and_says_for_whom_it_differs() -> None:
+def test_a_preferred_term_becomes_a_score_with_a_note_on_the_difference() -> None:
     term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
 
     done = imported(with_affinity(**{PREFERRED: [{"weight": 30, "preference": term}]}))
@@ -113,7 +113,7 @@ def test_a_selector_too_long_for_an_expression_is_listed() -> None:
     ],
     ids=lambda requirement: f"{requirement['key']} {requirement['operator']} {requirement.get('values')}",
 )
-def test_a_requirement_that_kubernetes_refuses_is_refused(requirement: dict[str, Any]) -> None:
+def test_a_requirement_that_kubernetes_rejects_is_rejected(requirement: dict[str, Any]) -> None:
     with pytest.raises(
         UnusableFile, match=r"^scheduler.yaml:7:\d+: profiles\[0\].pluginConfig\[0\].args.addedAffinity"
     ):
@@ -178,13 +178,13 @@ def difference(selector: list[dict[str, Any]], labels: list[dict[str, str]]) -> 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SELECTORS, NODES)
-def test_the_rule_refuses_what_the_same_terms_in_a_pod_refuse(
+def test_the_rule_rejects_the_nodes_that_the_same_terms_of_a_pod_reject(
     selector: list[dict[str, Any]], labels: list[dict[str, str]]
 ) -> None:
     assert difference(selector, labels) == set()
 
 
-def test_a_not_in_that_forgets_absent_labels_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_not_in_that_ignores_absent_labels_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     selector = [{"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["gpu"]}]}]
     labels: list[dict[str, str]] = [{}, {"pool": "gpu"}]
     before = difference(selector, labels)

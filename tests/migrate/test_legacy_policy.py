@@ -69,7 +69,7 @@ def test_priorities_are_scores_with_their_weights() -> None:
     assert params_of(program, "node_resources_fit")["strategy"] == "most_allocated"
 
 
-def test_what_kube_safe_scheduler_needs_is_listed_at_its_line_in_a_file_with_tabs() -> None:
+def test_unsupported_parts_of_kube_safe_scheduler_are_listed_with_lines_in_a_file_with_tabs() -> None:
     done = imported(SAFE, "policy.cfg")
 
     not_imported = {where: (line, what) for line, _, where, what in of_the_file(done.not_imported)}
@@ -137,7 +137,7 @@ def test_requested_to_capacity_ratio_keeps_shape_and_resources() -> None:
     assert filters_of(program)[:2] == ["node_unschedulable", "node_resources_fit"]
 
 
-def test_what_services_said_and_unknown_names_are_listed() -> None:
+def test_service_arguments_and_unknown_names_are_listed() -> None:
     done = imported(
         '{"predicates": [{"name": "Rack", "argument": {"serviceAffinity": {"labels": ["rack"]}}}, {"name": "Odd"}],'
         '"priorities": [{"name": "Spread", "weight": 1, "argument": {"serviceAntiAffinity": {"label": "zone"}}},'

@@ -34,7 +34,7 @@ def plugins(body: str) -> str:
     return profile("  plugins:\n" + body)
 
 
-def test_the_default_configuration_is_kube_default_and_says_that_the_name_is_kube_schedulers() -> None:
+def test_the_default_configuration_is_kube_default_with_a_note_on_the_scheduler_name() -> None:
     done = imported(config())
 
     assert only(done) == (
@@ -58,7 +58,7 @@ def test_a_policy_can_be_called_otherwise_than_the_scheduler() -> None:
     assert "PS412" not in only(done)
 
 
-def test_weights_that_differ_are_reweighted_and_a_weight_that_is_not_said_is_1() -> None:
+def test_other_weights_are_reweighted_and_a_missing_weight_is_1() -> None:
     done = imported(
         plugins(
             "    score:\n      enabled:\n"
@@ -105,7 +105,7 @@ def test_a_filter_alone_that_is_off_leaves_the_score() -> None:
     assert weights_of(program) == DEFAULT_WEIGHTS
 
 
-def test_with_everything_off_only_what_is_on_stands_by_its_name() -> None:
+def test_with_all_plugins_disabled_only_the_enabled_ones_are_imported_by_name() -> None:
     done = imported(
         plugins(
             "    multiPoint:\n"
@@ -140,7 +140,7 @@ def test_scores_that_are_all_off_leave_every_filter() -> None:
     assert weights_of(program) == {}
 
 
-def test_a_plugin_that_its_own_point_enables_again_comes_first_as_kube_scheduler_has_it() -> None:
+def test_a_plugin_enabled_at_its_own_point_comes_first_as_in_kube_scheduler() -> None:
     done = imported(plugins("    filter:\n      enabled: [{name: NodeResourcesFit}, {name: NodePorts}]\n"))
 
     first = ["node_resources_fit", "node_ports"]
@@ -198,7 +198,7 @@ def test_requested_to_capacity_ratio_keeps_its_shape() -> None:
     assert of_the_file(done.not_imported) == []
 
 
-def test_what_no_parameter_expresses_is_listed_at_its_place() -> None:
+def test_arguments_without_a_parameter_are_listed_at_their_places() -> None:
     done = imported(
         profile(
             "  pluginConfig:\n"
@@ -244,7 +244,7 @@ def test_resources_that_need_not_fit_become_a_parameter_of_the_filter() -> None:
     assert of_the_file(done.not_imported) == []
 
 
-def test_how_long_claims_may_take_becomes_a_parameter_of_the_filter() -> None:
+def test_the_bind_timeout_of_claims_becomes_a_parameter_of_the_filter() -> None:
     done = imported(profile("  pluginConfig:\n  - name: VolumeBinding\n    args: {bindTimeoutSeconds: 60}\n"))
 
     [binding] = [
@@ -322,7 +322,7 @@ def test_preemption_is_off_where_its_plugin_is() -> None:
     assert program.preemption == p.PreemptionSpec("never", None)
 
 
-def test_a_plugin_that_loses_a_step_is_said_to_be_whole() -> None:
+def test_a_plugin_disabled_at_one_extension_point_is_listed_as_not_imported() -> None:
     done = imported(plugins("    preFilter:\n      disabled: [{name: NodePorts}]\n"))
 
     assert [what for *_, what in of_the_file(done.not_imported)] == ["NodePorts is disabled at preFilter"]
@@ -358,7 +358,7 @@ def test_the_least_and_most_allocated_plugins_of_v1beta1_are_strategies() -> Non
 # ── third-party plugins ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_network_traffic_is_listed_with_what_would_take_its_place() -> None:
+def test_network_traffic_is_listed_with_its_replacement() -> None:
     done = imported(
         config(
             "profiles:\n"
@@ -422,7 +422,7 @@ data:
 """
 
 
-def test_riyas_config_map_is_opened_and_places_are_those_of_its_file() -> None:
+def test_riyas_config_map_is_read_with_places_of_its_file() -> None:
     done = imported(RIYA)
 
     assert list(done.policies) == ["riya-scheduler"]
@@ -434,7 +434,7 @@ def test_riyas_config_map_is_opened_and_places_are_those_of_its_file() -> None:
     assert "`queue by`" in why and "`gang by`" in why
 
 
-def test_yodas_plugin_is_listed_once_for_all_its_points() -> None:
+def test_yodas_plugin_is_listed_once_for_all_its_extension_points() -> None:
     points = "".join(
         f"    {point}: {{enabled: [{{name: yoda{', weight: 300' if point == 'score' else ''}}}]}}\n"
         for point in ("filter", "preScore", "score")
@@ -447,7 +447,7 @@ def test_yodas_plugin_is_listed_once_for_all_its_points() -> None:
     assert "custom resource Scv cannot be read" in done.not_imported[0].why
 
 
-def test_a_plugin_that_nobody_knows_gets_a_hint_by_where_it_stands() -> None:
+def test_an_unknown_plugin_gets_a_hint_for_its_extension_point() -> None:
     done = imported(
         plugins("    multiPoint: {enabled: [{name: Mine}]}\n    permit: {enabled: [{name: Theirs}]}\n")
     )
@@ -482,7 +482,7 @@ extenders:
 """
 
 
-def test_extenders_become_settings_and_are_asked_by_every_policy() -> None:
+def test_extenders_become_settings_and_are_called_by_every_policy() -> None:
     done = imported(config(f"profiles: [{{schedulerName: a}}, {{schedulerName: b}}]\n{EXTENDERS}"))
 
     assert done.settings["extenders"] == {
@@ -522,7 +522,7 @@ def test_the_imported_settings_are_settings_of_run() -> None:
     assert read.extenders["congestion"].whole_nodes
 
 
-def test_what_an_extender_does_that_has_no_counterpart_is_listed_at_its_place() -> None:
+def test_unsupported_extender_fields_are_listed_at_their_places() -> None:
     done = imported(config(EXTENDERS))
 
     not_imported = {
@@ -546,14 +546,12 @@ def test_what_an_extender_does_that_has_no_counterpart_is_listed_at_its_place() 
         ("urlPrefix: https://x\n  tlsConfig: {certFile: /c}", "a certificate needs its key"),
     ],
 )
-def test_an_extender_that_kube_scheduler_would_not_take_is_refused_at_its_place(
-    more: str, words: str
-) -> None:
+def test_an_extender_that_kube_scheduler_rejects_is_rejected_at_its_place(more: str, words: str) -> None:
     with pytest.raises(UnusableFile, match=rf":\d+:\d+: .*{words}"):
         imported(config(f"extenders:\n- filterVerb: f\n  {more}\n"))
 
 
-def test_a_plugin_that_is_not_covered_is_named_where_it_is_on_and_only_once(
+def test_an_unsupported_plugin_is_listed_once_where_it_is_enabled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lacking = {"VolumeZone": ["not supported by this version: claims"]}
@@ -700,14 +698,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "line"), REFUSED.values(), ids=REFUSED)
-def test_what_kube_scheduler_would_not_take_is_one_line_at_its_place(text: str, line: str) -> None:
+def test_a_configuration_that_kube_scheduler_rejects_is_one_line_at_its_place(text: str, line: str) -> None:
     with pytest.raises(UnusableFile) as caught:
         imported(text)
 
     assert str(caught.value) == line
 
 
-def test_a_field_that_is_null_is_absent_and_what_looks_like_a_date_is_a_text() -> None:
+def test_a_null_field_is_absent_and_a_date_is_a_string() -> None:
     done = imported(
         config(
             "clientConnection: null\nleaderElection:\npodMaxBackoffSeconds: null\n"

@@ -292,7 +292,7 @@ def check_best_candidate(by: Program, scene: Scene, started: list[int | None]) -
     ],
     ids=["the victim count is too high", "the victim priority is too high", "only one pod is evictable"],
 )
-def test_planted_lower_bound_that_is_too_high_is_found(
+def test_planted_lower_bound_that_is_too_high_is_detected(
     part: str, planted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(best_first_search, part, planted)
@@ -315,7 +315,7 @@ def test_planted_lower_bound_that_is_too_high_is_found(
     ],
     ids=["no pod is removed", "only one pod is removed", "one pod is forgotten"],
 )
-def test_planted_bug_in_the_candidate_search_is_found(
+def test_planted_bug_in_the_candidate_search_is_detected(
     part: str, planted: Any, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(searching, part, planted)

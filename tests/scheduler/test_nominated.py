@@ -167,7 +167,7 @@ def test_preemption_picks_nodes_where_the_pod_fits_beside_nominated_pods(by: Pro
 
 
 @pytest.mark.parametrize("check", [check_filters, check_preemption])
-def test_ignored_nominations_are_noticed(
+def test_ignored_nominations_are_detected(
     check: Callable[[Program, Case], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Nothing:

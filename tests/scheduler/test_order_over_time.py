@@ -99,7 +99,7 @@ def test_a_pod_that_is_first_for_a_second_is_first_in_the_queue(keys: str) -> No
     assert [attack(keys, number) for number in range(2)] == [[], []]
 
 
-def test_a_clock_applied_to_all_pods_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_applied_to_all_pods_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: nothing ever seems to gain time by itself, so a choice that holds a clock is never looked at again."""
     monkeypatch.setattr(next_change, "_SECOND_NS", 10**15)
 
@@ -108,7 +108,7 @@ def test_a_clock_applied_to_all_pods_is_noticed(monkeypatch: pytest.MonkeyPatch)
     assert any(mistakes)
 
 
-def test_a_missed_flip_of_a_condition_is_noticed(
+def test_a_missed_flip_of_a_condition_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(next_change, "crossing_ns", lambda *_: None)

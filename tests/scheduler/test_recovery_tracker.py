@@ -186,7 +186,7 @@ def test_recovery_from_samples_equals_a_ticking_clock(seed: int) -> None:
     assert followed(past) == ticked(past)
 
 
-def test_a_crossing_that_is_forgotten_between_mark_and_limit_is_noticed(
+def test_a_crossing_that_is_forgotten_between_mark_and_limit_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The planted bug: whatever is within the limit counts as calm."""

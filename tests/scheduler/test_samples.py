@@ -247,7 +247,7 @@ def test_an_outage_event_says_what_happens_to_pods() -> None:
     )
 
 
-def test_placing_pods_that_should_wait_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_placing_pods_that_should_wait_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: the plan overlooks that a metric is out."""
     monkeypatch.setattr(Evaluation, "_detect_outages", lambda *_: None)
 

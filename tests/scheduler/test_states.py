@@ -310,7 +310,7 @@ def test_saved_values_are_cut_to_the_size_of_a_config_map() -> None:
     assert keys[-1] == "799"
 
 
-def test_forgetting_the_events_of_a_pod_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgetting_the_events_of_a_pod_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     right = policy_states.PolicyStates.pod_updated
 
     def forgetful(self: policy_states.PolicyStates, observed: ObservedPod, now_ns: int) -> str | None:

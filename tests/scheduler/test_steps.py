@@ -271,7 +271,7 @@ def test_a_planted_mistake_is_found(
             check(policy, number)
 
 
-def test_an_event_between_two_steps_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_between_two_steps_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """That the first event has the decision finished is what keeps it on one state of the cluster."""
     handle = Scheduler.handle
 

@@ -74,7 +74,7 @@ def test_members_of_one_attempt_see_each_other() -> None:
     assert rig.placements() == {"w0": "a", "w1": "d", "w2": "d"}
 
 
-def test_overlooked_members_of_the_same_attempt_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlooked_members_of_the_same_attempt_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HypotheticalGangMembers, "catch_up", lambda *_: None)
     monkeypatch.setattr(HypotheticalGangMembers, "rows_of", lambda self, gang: self._members.rows_of(gang))
 
