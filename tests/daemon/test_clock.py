@@ -28,7 +28,7 @@ class Machine:
         self.wall += span_ns
 
 
-def test_it_is_the_wall_clock_as_long_as_nobody_sets_that_back() -> None:
+def test_the_clock_is_the_wall_clock_unless_that_is_set_back() -> None:
     machine = Machine()
     clock = machine.clock()
 
@@ -60,7 +60,7 @@ def test_a_step_back_is_slept_off_at_half_speed_and_then_it_is_the_wall_clock_ag
     assert clock.offset_s() == 0
 
 
-def test_asked_very_often_it_does_not_stand_still() -> None:
+def test_frequent_reads_do_not_stop_the_clock() -> None:
     machine = Machine()
     clock = machine.clock()
     machine.wall -= 10 * SECOND_NS
@@ -97,7 +97,7 @@ def test_only_a_step_back_that_is_too_large_to_sleep_off_ends_the_process(step_s
     assert ended == [ends]
 
 
-def test_a_step_that_is_slept_off_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_backward_step_that_is_waited_out_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
     clock = machine.clock()
 

@@ -28,7 +28,7 @@ async def compile_once(compiler: WorkerCompiler) -> policy_compiler.PolicyBundle
         await compiler.close()
 
 
-def test_a_worker_finds_what_is_found_in_line() -> None:
+def test_a_worker_reports_the_diagnostics_of_an_inline_check() -> None:
     there = asyncio.run(compile_once(WorkerCompiler(timeout_s=30)))
 
     here = compile_sync(TEXTS, "ConfigMap a/b")
@@ -45,8 +45,8 @@ def test_a_worker_finds_what_is_found_in_line() -> None:
     assert finding.span.text == "y"
 
 
-def test_a_check_that_takes_too_long_is_a_finding_and_the_next_one_works() -> None:
-    async def scenario() -> tuple[policy_compiler.PolicyBundle, policy_compiler.PolicyBundle]:
+def test_a_check_that_takes_too_long_is_a_diagnostic_and_the_next_check_works() -> None:
+    async def scenario() -> tuple[compiling.PolicyBundle, compiling.PolicyBundle]:
         compiler = WorkerCompiler(timeout_s=0.0001)
         slow = await compiler(TEXTS, "ConfigMap a/b")
         compiler._timeout_s = 30
@@ -103,8 +103,8 @@ def test_a_spare_that_died_while_it_waited_is_replaced() -> None:
     assert asyncio.run(scenario()).sources["main.policy"].program is not None
 
 
-def test_a_worker_that_breaks_is_a_finding_with_its_last_words() -> None:
-    async def scenario() -> policy_compiler.PolicyBundle:
+def test_a_worker_that_crashes_is_a_diagnostic_with_its_last_output() -> None:
+    async def scenario() -> compiling.PolicyBundle:
         with patch.object(sys, "executable", "/bin/false"):
             return await compile_once(WorkerCompiler(timeout_s=30))
 
@@ -120,7 +120,7 @@ def test_only_keys_of_policies_are_read() -> None:
     }
 
 
-def test_a_key_that_is_no_text_is_refused_in_the_worker_and_the_others_stand() -> None:
+def test_a_binary_key_is_rejected_in_the_worker_and_the_others_are_compiled() -> None:
     latin = decode_text("policy latin version 1\n# Zürich\n".encode("latin-1"))
     texts = {**TEXTS, "latin.policy": latin}
 
@@ -152,7 +152,7 @@ def test_parameters_that_are_no_text_refuse_their_policy() -> None:
     assert checked["a.policy"].program is None
 
 
-def test_a_file_of_windows_is_taken_from_a_configmap_as_lint_takes_it() -> None:
+def test_windows_line_ends_in_a_configmap_are_read_as_lint_reads_them() -> None:
     text = "\ufeffpolicy win version 1\r\ninclude kube_default\r\nfilter few require node.pods < 3\r\n"
 
     taken = compile_sync({"win.policy": text}, "here").sources["win.policy"]

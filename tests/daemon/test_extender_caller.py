@@ -87,7 +87,7 @@ def consulted(
     return answer
 
 
-def test_each_is_asked_about_what_the_ones_before_left_and_the_ignorable_last() -> None:
+def test_extenders_are_called_in_turn_with_the_remaining_nodes_ignorable_ones_last() -> None:
     log: list[tuple[str, str, tuple[str, ...]]] = []
 
     said = consulted(
@@ -101,7 +101,7 @@ def test_each_is_asked_about_what_the_ones_before_left_and_the_ignorable_last() 
     assert len(log) == 2  # one node is left: there is nothing to score
 
 
-def test_scores_are_asked_for_the_nodes_that_are_left_of_those_with_a_weight() -> None:
+def test_extenders_with_a_weight_score_the_remaining_nodes() -> None:
     log: list[tuple[str, str, tuple[str, ...]]] = []
 
     with_weight = consulted(Fake("x", log, refuses=["a"]))
@@ -112,7 +112,7 @@ def test_scores_are_asked_for_the_nodes_that_are_left_of_those_with_a_weight() -
     assert without.answers["x"].scores == {}
 
 
-def test_where_no_node_is_left_nobody_else_is_asked() -> None:
+def test_without_remaining_nodes_no_further_extender_is_called() -> None:
     log: list[tuple[str, str, tuple[str, ...]]] = []
 
     said = consulted(Fake("x", log, refuses=["a"]), Fake("y", log), nodes=["a"])
@@ -127,20 +127,20 @@ def test_no_answer_of_one_that_must_not_be_left_out_is_the_answer() -> None:
     assert (said.answers, said.failure) == ({}, "extender x: filter is broken")
 
 
-def test_one_that_may_be_left_out_refuses_nobody_and_scores_nobody() -> None:
+def test_an_ignorable_extender_that_fails_rejects_and_scores_no_node() -> None:
     said = consulted(Fake("x", [], broken=True, ignorable=True))
 
     assert said.failure is None
     assert (said.answers["x"].rejections, said.answers["x"].scores) == ({}, {})
 
 
-def test_a_pod_that_cannot_be_read_is_told() -> None:
+def test_a_pod_that_cannot_be_read_is_reported() -> None:
     said = consulted(Fake("x", []), name="gone")
 
     assert said.failure is not None and said.failure.startswith("cannot read the pod for its extenders")
 
 
-def test_nodes_are_kept_whole_only_where_somebody_wants_them() -> None:
+def test_complete_nodes_are_kept_only_if_an_extender_needs_them() -> None:
     clients: Any = {"x": Fake("x", [])}
 
     assert ExtenderCaller(clients, None, lambda _: None).node_resource is NODES  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 Factory = Callable[[], asyncio.AbstractEventLoop]
 
 
-def test_a_socket_whose_connection_is_reset_closes_no_descriptor_but_its_own() -> None:
+def test_a_reset_socket_closes_only_its_own_descriptor() -> None:
     made = event_loop.loop_factory()
 
     assert made is not None

@@ -78,7 +78,7 @@ def checked(*seen: ConfigMapUpdated) -> list[Mapping[str, str]]:
     return found
 
 
-def test_edits_that_never_stop_take_effect_all_the_same_the_newest_of_them_next() -> None:
+def test_continuous_edits_take_effect_the_newest_one_next() -> None:
     found = offers(edits_while_compiling=3, looks=4)
 
     assert found == ["1", "4", "7", "10"]
@@ -100,7 +100,7 @@ def test_a_file_that_is_not_utf_8_reaches_the_check_and_is_not_passed_over() -> 
     assert checked(there) == [{"a.policy": "a", "b.policy": "\udcfc"}]
 
 
-def test_a_check_that_takes_long_is_said_to_be_under_way(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_check_is_reported_as_in_progress(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
     said: list[list[str]] = []

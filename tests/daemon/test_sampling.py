@@ -75,7 +75,7 @@ def annotated(**more: Any) -> str:
     )
 
 
-def test_a_pod_goes_where_the_nodes_annotations_say_and_the_record_says_how_old_they_were() -> None:
+def test_a_pod_is_placed_by_node_annotations_and_the_record_has_their_age() -> None:
     pages: list[dict[str, Any]] = []
 
     async def scenario() -> None:
@@ -108,7 +108,7 @@ def test_a_pod_goes_where_the_nodes_annotations_say_and_the_record_says_how_old_
     assert (metric["source"], metric["last_good"]["nodes"], metric["trouble"]) == ("notes", 2, None)
 
 
-def test_an_annotation_that_nobody_renews_goes_stale_and_the_policys_word_counts() -> None:
+def test_an_annotation_that_is_not_renewed_becomes_stale_and_the_missing_clause_applies() -> None:
     async def scenario() -> None:
         world = World()
         world.add_node("only", annotations={"example.com/load": "0.1,2026-01-01T00:00:00Z"})
@@ -158,7 +158,7 @@ def test_a_time_that_no_64_bits_hold_is_a_sample_of_old_and_ends_nothing(when: s
         ("", "it names no source and the settings have several: notes, usage"),
     ],
 )
-def test_a_metric_that_no_source_serves_is_said_on_the_config_map_once(source: str, words: str) -> None:
+def test_a_metric_without_a_source_is_reported_on_the_configmap_once(source: str, words: str) -> None:
     async def scenario() -> None:
         world = World()
         world.add_node("a")
@@ -187,7 +187,7 @@ def usage_of(world: World, road: WithMetricsApi) -> SchedulerApp:
     return app_with(world, policy, {"usage": {"kind": "metrics-api"}}, road)
 
 
-def test_a_pod_goes_where_the_metrics_api_says() -> None:
+def test_a_pod_is_placed_by_samples_of_the_metrics_api() -> None:
     async def scenario() -> None:
         world = World()
         for name in ("busy", "quiet"):
@@ -250,7 +250,7 @@ def test_a_metrics_api_that_does_not_answer_well_stops_nothing(status: int, kind
 @pytest.mark.parametrize(
     ("verify", "said"), [(True, []), (False, ["TLS verification is disabled by the settings"])]
 )
-def test_a_server_whose_certificate_is_not_verified_is_said_at_the_start(
+def test_a_server_without_certificate_verification_is_logged_at_the_start(
     verify: bool, said: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     source = {"kind": "prometheus", "url": "https://prometheus", "tls": {"verify": verify}}

@@ -18,7 +18,7 @@ def page(rig: Rig, pod_name: str) -> dict[str, Any]:
     return found
 
 
-def test_a_pod_about_which_nothing_was_decided_yet_says_what_it_waits_for() -> None:
+def test_the_status_of_an_undecided_pod_says_what_it_waits_for() -> None:
     rig = Rig(COOL, node("a"), pod("web"), first_samples_s=10.0, source="main")
     rig.settle()
 
@@ -31,7 +31,7 @@ def test_a_pod_about_which_nothing_was_decided_yet_says_what_it_waits_for() -> N
     )
 
 
-def test_a_pod_without_a_node_says_why_and_what_would_have_it_tried_again() -> None:
+def test_the_status_of_an_unschedulable_pod_has_its_message_and_requeue_events() -> None:
     rig = Rig(FIT, node("a", cpu="1"), pod("web", cpu="2"))
     rig.settle()
 
@@ -43,7 +43,7 @@ def test_a_pod_without_a_node_says_why_and_what_would_have_it_tried_again() -> N
     assert waiting["backoff_until"] is not None
 
 
-def test_a_gated_pod_says_its_gates() -> None:
+def test_the_status_of_a_gated_pod_names_its_gates() -> None:
     rig = Rig(FIT, node("a"), pod("web", gates=["example.com/quota"]))
 
     assert page(rig, "default/web")["waiting"]["message"] == (
@@ -51,7 +51,7 @@ def test_a_gated_pod_says_its_gates() -> None:
     )
 
 
-def test_a_pod_that_waits_for_no_policy_says_why_not() -> None:
+def test_the_status_of_a_pod_that_no_policy_schedules_says_why() -> None:
     foreign = replace(pod("foreign"), scheduler="else")
     leaving = replace(pending(replace(pod("leaving"), scheduler="else")), deleting=True)
     rig = Rig(FIT, node("a"), foreign, leaving, placed(pod("there"), "a"), finished(pod("done"), "a"))
@@ -66,7 +66,7 @@ def test_a_pod_that_waits_for_no_policy_says_why_not() -> None:
     }
 
 
-def test_a_pod_of_a_policy_that_never_checked_is_sent_to_what_is_wrong_with_it() -> None:
+def test_the_status_of_a_pod_of_a_rejected_policy_refers_to_its_errors() -> None:
     rig = Rig({"test.policy": FIT, "odd.policy": "policy odd version 1\nfilter x require y\n"}, node("a"))
     rig.observe(replace(pod("web"), scheduler="odd"))
 
@@ -75,7 +75,7 @@ def test_a_pod_of_a_policy_that_never_checked_is_sent_to_what_is_wrong_with_it()
     )
 
 
-def test_without_a_pod_nothing_is_said_of_one() -> None:
+def test_without_a_pod_the_status_has_no_pod() -> None:
     rig = Rig(FIT, node("a"), pod("web"))
 
     assert page(rig, "") == {"decisions": [], "note": None}

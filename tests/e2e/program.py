@@ -1,4 +1,4 @@
-"""The program and stock kubectl as processes, and the words to look at what they say."""
+"""policysched and stock kubectl as processes, and methods to read their output."""
 
 import json
 import os
@@ -19,7 +19,7 @@ BIN = Path(sys.executable).parent
 def kubectl(
     kubeconfig: Path, *arguments: str, stdin: str = "", environment: Mapping[str, str] | None = None
 ) -> str:
-    """Its output. Fails where it does."""
+    """Run kubectl and return its output. Fails if kubectl fails."""
     done = subprocess.run(
         [BIN / "kubectl", "--kubeconfig", kubeconfig, *arguments],
         input=stdin,
@@ -48,7 +48,7 @@ class Running:
         return self._log.read_text()
 
     def lines(self) -> list[Json]:
-        """What it logged, complete lines only."""
+        """Its log, complete lines only."""
         whole, _, _ = self.log().rpartition("\n")
         return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
@@ -56,7 +56,7 @@ class Running:
         return [line for line in self.lines() if words in line["msg"]]
 
     def heard(self, words: str) -> Json:
-        """Wait until it has said so."""
+        """Wait until the log contains the text."""
         return wait_for(lambda: self.said(words), f"the log to say `{words}`")[0]
 
     def get(self, path: str) -> str:
@@ -71,34 +71,36 @@ class Running:
         def look() -> bool:
             try:
                 return self.get("/readyz") == "ok"
-            except OSError:  # not listening yet, or 500 while it is not
+            except OSError:  # it does not listen yet, or answers 500 while it is not ready
                 return False
 
         wait_for(look, "it to be ready")
 
     def state_of(self, policy: str) -> str | None:
-        """active, last_known_good, rejected; None while it does not answer or knows none of that name."""
+        """active, last_known_good or rejected; None if it does not answer or has no policy of that
+        name.
+        """
         try:
             listed = self.json("/policy")["policies"]
         except OSError:
             return None
-        return next((one["state"] for one in listed if one["name"] == policy), None)
+        return next((item["state"] for item in listed if item["name"] == policy), None)
 
     def wait_for_state(self, policy: str, state: str) -> None:
         wait_for(lambda: self.state_of(policy) == state, f"policy {policy} to be {state}")
 
     def metric(self, name: str) -> float:
-        """Of a name with its labels, or of a bare name the sum over all labels."""
-        found = [
+        """The value of a metric with its labels, or the sum over all labels of a bare name."""
+        lines = [
             line for line in self.get("/metrics").splitlines() if line.startswith((name + " ", name + "{"))
         ]
-        return sum(float(line.rpartition(" ")[2]) for line in found)
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=PATIENCE_S)
 
     def kill(self) -> None:
-        """As a power cut would (SIGKILL)."""
+        """Send SIGKILL."""
         self.process.kill()
         self.process.wait()

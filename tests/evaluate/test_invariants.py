@@ -20,8 +20,8 @@ from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import FilterRule, ScoreRule
 from policysched.lang.types.kinds import BOOL, INT
-from tests.evaluate.asking import evaluated, explained, without_filter
 from tests.evaluate.clusters import Scene, scenes
+from tests.evaluate.evaluation import evaluated, explained, without_filter
 from tests.evaluate.policies import CORNERS, corner
 
 SEARCH = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))

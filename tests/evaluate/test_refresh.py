@@ -17,8 +17,8 @@ from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.plan.read_set import ReadSet
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName
-from tests.evaluate.asking import assuming, evaluated, explained, later
 from tests.evaluate.clusters import Scene, scenes
+from tests.evaluate.evaluation import assuming, evaluated, explained, later
 from tests.evaluate.histories import play, seeds, twin
 from tests.evaluate.policies import CORNERS, corner
 

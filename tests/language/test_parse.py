@@ -144,7 +144,7 @@ def test_an_outage_in_a_metric_belongs_to_the_metric_and_on_its_own_to_the_polic
     assert [type(statement) for statement in document.statements] == [s.MetricDecl, s.OutageDecl]
 
 
-def test_locked_stands_before_the_rule() -> None:
+def test_locked_precedes_the_rule() -> None:
     rule = only("locked filter a require b")
 
     assert isinstance(rule, s.FilterDecl)
@@ -363,7 +363,7 @@ def test_the_grammar_has_no_conflict() -> None:
     _strictly(data_file("grammar", "policy.lark").read_text(encoding="utf-8"))
 
 
-def test_a_conflict_in_the_grammar_would_be_noticed() -> None:
+def test_a_conflict_in_the_grammar_is_detected() -> None:
     grammar = data_file("grammar", "policy.lark").read_text(encoding="utf-8")
 
     with pytest.raises(GrammarError, match=r"[Cc]onflict"):

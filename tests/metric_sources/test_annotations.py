@@ -1,4 +1,6 @@
-"""Samples from nodes' annotations: a value with its time as crane writes it, a plain value, and what is neither."""
+"""Samples from node annotations: a value with its time in crane's format, a plain value, and
+malformed texts.
+"""
 
 import asyncio
 
@@ -81,7 +83,7 @@ def test_values_are_read_for_each_node_and_a_value_without_time_has_the_time_of_
 
 
 def ages_s(*texts: str, minutes_between: float = 1) -> list[float]:
-    """Of one node that shows these texts one look after the other."""
+    """The samples of one node whose annotation has these texts in turn."""
     clock = [NOW_NS]
     looking = AnnotationQueryClient(AnnotationsSettings(None), now_ns=lambda: clock[0])
     found = []
@@ -109,7 +111,7 @@ def test_a_future_time_that_has_passed_makes_no_sample_younger() -> None:
     assert ages_s(soon, soon, soon) == [0, 60, 120]
 
 
-def test_planted_clock_skew_without_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_clock_skew_without_memory_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         ClockSkewTracker, "begin_query", lambda _self, _question, _nodes, now_ns: QuerySkew({}, now_ns)
     )
@@ -126,7 +128,7 @@ def test_an_unsupported_join_or_sampled_at_is_rejected() -> None:
     )
 
 
-def test_planted_annotation_time_that_is_ignored_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_annotation_time_that_is_ignored_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(annotations_module.AnnotationQueryClient, "_time_ns", lambda *_: NOW_NS)
 
     with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""Samples from a file: in the held unit, reloaded when it changes, said when it cannot be used."""
+"""Samples from a file: units, reloading, and errors."""
 
 import asyncio
 import logging

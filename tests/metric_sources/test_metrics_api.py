@@ -1,4 +1,4 @@
-"""Samples from the metrics.k8s.io API: quantities in the metric's unit, as old as the API says."""
+"""Samples from the metrics.k8s.io API: quantities in the metric's unit, with the API's timestamps."""
 
 import asyncio
 from typing import Any

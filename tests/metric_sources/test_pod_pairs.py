@@ -1,4 +1,6 @@
-"""Samples of pairs of pods: both directions as one, what is unusable apart from what is not there, from Prometheus and from files."""
+"""Samples of pairs of pods, from Prometheus and from files: both directions are one pair, and
+unusable values differ from missing ones.
+"""
 
 import asyncio
 
@@ -90,7 +92,7 @@ def test_a_pair_with_duplicate_series_has_no_value() -> None:
     assert book.last_good["test", "talk"].duplicated == 1
 
 
-def test_planted_duplicate_pair_that_counts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_duplicate_pair_that_counts_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def last_wins(self: pairs_module.PairSeriesJoin, labels: dict[str, str], value: float) -> None:
         self.values[(labels["ns"], labels["pod"]), (labels["peer_ns"], labels["peer_pod"])] = value
 

@@ -1,5 +1,6 @@
-"""Questions on virtual time: shared, in their rhythm, with backoff, in each metric's own unit; what is doubled, dead or
-not a number is missing."""
+"""Polling on virtual time: shared queries, intervals, backoff and units; duplicate, stale and
+non-numeric values are missing.
+"""
 
 import asyncio
 import logging
@@ -51,7 +52,7 @@ def test_values_are_converted_to_the_type_that_the_policy_declares() -> None:
     assert listener.last() == {"a": 16e6, "b": 80e6}
 
 
-def test_planted_unit_conversion_that_is_skipped_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_unit_conversion_that_is_skipped_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "unit_factor", lambda *_: 1)
 
     with pytest.raises(AssertionError):
@@ -82,8 +83,8 @@ def test_a_node_with_duplicate_series_has_no_sample() -> None:
     assert book.last_good["test", "net_rx"].duplicated == 1
 
 
-def test_planted_duplicate_series_that_counts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last one wins: what a plain dictionary would do."""
+def test_planted_duplicate_series_that_counts_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: the last series wins, as in a plain dictionary."""
 
     def last_wins(series: list[object], joiner: object, joined: object) -> None:
         for one in series:
@@ -106,7 +107,7 @@ def test_series_of_unknown_nodes_are_counted() -> None:
     assert (listener.last(), book.last_good["test", "net_rx"].unmatched) == ({"a": 8}, 2)
 
 
-# ── when it was true ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── sample times ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_sample_has_the_time_at_which_its_query_was_sent() -> None:
@@ -120,7 +121,7 @@ def test_a_sample_has_the_time_at_which_its_query_was_sent() -> None:
 
 
 def sampled_at(*, age_s: float, server_ahead_s: float = 0.0) -> float:
-    """How old the one sample is, where a second query says so: in seconds before its poll."""
+    """The age of the single sample, in seconds before its poll, as a second query reports it."""
     evaluated_s = 5000.0 + server_ahead_s
     dated = metric(more='sampled_at = "when"')
     listener = Listener(wanting(dated), [A, B])
@@ -161,8 +162,8 @@ def test_a_sampled_at_in_the_future_ages_from_its_first_observation() -> None:
     assert asyncio.run(times()) == [1000, 1000, 1000]
 
 
-def test_planted_dead_target_that_counts_as_fresh_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the time of evaluation were that of the sample."""
+def test_planted_dead_target_that_counts_as_fresh_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: the evaluation time is taken for the sample time."""
     monkeypatch.setattr(
         prometheus_module,
         "_times_ns",
@@ -183,7 +184,7 @@ def test_a_poll_succeeds_only_if_both_of_its_queries_do() -> None:
     assert book.failures["test", "net_rx"].kind == "query"
 
 
-# ── rhythm ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── intervals ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def asked_times(road: PretendRoad, query: str = "rx") -> list[float]:
@@ -272,7 +273,7 @@ def test_a_slow_server_does_not_make_queries_pile_up() -> None:
     assert min(gaps(asked_times(road))) >= 9
 
 
-# ── trouble ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── failures ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_failures_are_counted_logged_once_and_retried_with_backoff(

@@ -1,4 +1,4 @@
-"""The road to a server over real HTTP: who we are there, whom we trust, and every way in which it can go wrong."""
+"""HTTP requests to Prometheus over a real connection: credentials, TLS, and failures."""
 
 import asyncio
 import gzip
@@ -22,7 +22,7 @@ from policysched.metric_sources.prometheus_transport import (
 )
 from tests.controlplane.certificates import Authority, KeyPair
 from tests.metric_sources.builders import vector
-from tests.metric_sources.pretend_prometheus import Handler, Pretend, pretending, saying
+from tests.metric_sources.fake_prometheus import Handler, Pretend, pretending, saying
 
 GOOD = vector(({"instance": "a"}, 1))
 
@@ -47,7 +47,7 @@ def asking(
 
 
 def failure(answer: Handler, query: str = "up", **more: Any) -> PollError:
-    """How the query ends in vain."""
+    """The error that the query ends with."""
     found: list[PollError] = []
 
     async def deed(_: Pretend, server: PrometheusHttpTransport) -> None:
@@ -103,7 +103,7 @@ def test_queries_share_connections() -> None:
     assert len(ports) == 1
 
 
-# ── who we are ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── credentials ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_rotated_token_is_sent(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_unusable_credentials_are_reported_without_their_content(
 
 
 def echo_of_secrets(tmp_path: Path) -> str:
-    """All that is said of a server that repeats our credentials in its error."""
+    """Everything that is reported about a server that repeats our credentials in its error."""
     token, key = tmp_path / "token", tmp_path / "key"
     token.write_text("hunter2-token")
     key.write_text("hunter3-key")
@@ -192,14 +192,14 @@ def test_credentials_echoed_by_a_server_are_not_logged(tmp_path: Path) -> None:
     assert echo_of_secrets(tmp_path) == "the server returned 401: you sent Bearer *** and *** and ***"
 
 
-def test_planted_secret_in_a_message_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_secret_in_a_message_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module._RequestCredentials, "redact", lambda _, text: text)
 
     with pytest.raises(AssertionError):
         test_credentials_echoed_by_a_server_are_not_logged(tmp_path)
 
 
-# ── whom we trust ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── TLS ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +286,7 @@ def test_unreadable_certificates_are_reported_with_their_path(authority: Authori
     assert (error.kind, str(error)) == ("tls", f"{tmp_path / 'none.crt'}: No such file or directory")
 
 
-# ── what goes wrong ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── failures ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Each metric goes to the source that it names; one that nobody serves is told why."""
+"""Each metric is routed to the source that it names; a metric that no source serves gets a reason."""
 
 import asyncio
 from pathlib import Path

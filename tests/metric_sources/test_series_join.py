@@ -1,4 +1,6 @@
-"""Series find their nodes by name, by address in every spelling, by labels; what fits two nodes fits none."""
+"""Series are joined to nodes by name, by address in every notation, or by a label; a series that
+matches two nodes is dropped.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -107,15 +109,15 @@ def test_a_label_that_is_not_a_string_joins_nothing() -> None:
     assert list(joiner.nodes_of({"instance": ["a"]})) == []
 
 
-def test_planted_host_that_keeps_its_port_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a plain comparison of texts would do."""
+def test_planted_host_that_keeps_its_port_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: addresses are compared as texts."""
     monkeypatch.setattr(series_join, "instance_host", lambda instance: instance)
 
     with pytest.raises(AssertionError):
         test_an_instance_is_any_name_or_address_of_the_node_with_or_without_a_port("10.0.0.1:9100")
 
 
-def test_planted_join_with_the_first_of_two_nodes_is_found(
+def test_planted_join_with_the_first_of_two_nodes_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     both = SeriesJoiner.nodes_of
@@ -126,7 +128,7 @@ def test_planted_join_with_the_first_of_two_nodes_is_found(
 
 
 def _any(joiner: SeriesJoiner) -> SeriesJoiner:
-    """The same, without the question whether an address is one node's alone."""
+    """The planted bug: an address shared by two nodes is accepted."""
     other = SeriesJoiner(("instance", "x"))
     other._owners = dict(joiner._owners)
     other._owners |= {f"{key}:9100": owners for key, owners in joiner._owners.items()}

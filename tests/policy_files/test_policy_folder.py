@@ -54,7 +54,7 @@ def test_a_configmap_as_the_kubelet_mounts_it_is_exchanged_in_one_step(tmp_path:
     assert offered.looked() == [{"a.policy": "text 2"}]
 
 
-def test_what_cannot_be_read_for_a_moment_changes_nothing(tmp_path: Path) -> None:
+def test_a_temporarily_unreadable_file_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "a.policy"
     file.write_text("one")
     offered = Offered(tmp_path)

@@ -107,6 +107,8 @@ def _node_attribute(path: tuple[str, ...], context: ExpressionContext) -> Value:
             return node.created_ns
         case ("ready",):
             return node.ready
+        case ("unschedulable",):
+            return node.unschedulable
         case _:
             raise AssertionError(f"a node has no attribute {path}")
 

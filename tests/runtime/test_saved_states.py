@@ -66,7 +66,7 @@ async def _written(last_good: LastGoodStore) -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
-def test_values_are_written_beside_the_texts_that_were_found_and_the_other_way_round() -> None:
+def test_states_and_texts_are_saved_without_overwriting_each_other() -> None:
     api = _Api({"a.policy": "policy a version 1", "a.state.json": "old"})
     last_good = kept(api)
 
@@ -116,7 +116,7 @@ def test_a_write_that_was_given_up_and_arrives_late_changes_nothing() -> None:
     assert api.data == {"a.policy": "policy a version 1", "a.state.json": "learnt"}
 
 
-def test_what_somebody_else_has_written_meanwhile_is_replaced() -> None:
+def test_values_that_another_writer_saved_meanwhile_are_replaced() -> None:
     api = _Api({"a.policy": "policy a version 1"})
     last_good = kept(api)
 

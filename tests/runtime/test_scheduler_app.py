@@ -116,7 +116,9 @@ def bound(world: World) -> int:
 
 
 @pytest.mark.parametrize("why", [ExitReason.STOPPED, ExitReason.CLOCK_SET_BACK])
-def test_pods_that_wait_are_bound_and_a_stop_ends_with_everything_answered_and_said(why: ExitReason) -> None:
+def test_pending_pods_are_bound_and_a_shutdown_ends_with_all_binds_answered_and_reported(
+    why: ExitReason,
+) -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)
@@ -138,7 +140,7 @@ def test_pods_that_wait_are_bound_and_a_stop_ends_with_everything_answered_and_s
     on_virtual_time(scenario)
 
 
-def test_a_stop_waits_for_unanswered_binds_no_longer_than_it_is_told_and_keeps_the_lease_then() -> None:
+def test_a_shutdown_waits_for_unanswered_binds_up_to_its_limit_and_then_keeps_the_lease() -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)
@@ -258,7 +260,7 @@ def test_with_no_policy_to_run_it_ends() -> None:
     on_virtual_time(scenario)
 
 
-def test_who_loses_the_lease_ends_and_binds_nothing_more() -> None:
+def test_a_leader_that_loses_the_lease_exits_and_binds_nothing_more() -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)
@@ -309,7 +311,7 @@ def test_a_leader_that_dies_in_mid_burst_is_followed_and_no_pod_is_lost() -> Non
     on_virtual_time(scenario)
 
 
-def test_asked_for_it_the_cache_is_compared_and_a_lost_change_is_found() -> None:
+def test_with_the_check_enabled_a_lost_change_of_the_cache_is_detected() -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)
@@ -332,7 +334,7 @@ def test_asked_for_it_the_cache_is_compared_and_a_lost_change_is_found() -> None
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_in_a_storm_no_node_is_overcommitted_and_after_it_everything_is_as_the_server_says(seed: int) -> None:
+def test_under_faults_no_node_is_overcommitted_and_at_rest_the_cache_equals_the_server(seed: int) -> None:
     async def scenario() -> None:
         world, dice = World(history_changes_max=200), Random(seed)
         put_policies(world, main=PLAIN)
@@ -436,7 +438,7 @@ def with_cards() -> Settings:
     return read_settings(None, {}, {"policies": "kube-system/policies", "node_objects": {"scv": kind}})
 
 
-def test_a_custom_resource_beside_the_node_decides_and_its_change_wakes_who_waits() -> None:
+def test_a_custom_resource_of_a_node_decides_and_its_change_requeues_waiting_pods() -> None:
     async def scenario() -> None:
         world = World(extra_kinds=(SCVS,))
         put_policies(world, main=CARDS)
@@ -479,7 +481,7 @@ def test_a_kind_that_the_server_does_not_serve_keeps_nothing_else_from_running()
     on_virtual_time(scenario)
 
 
-def test_who_stands_by_says_on_its_pages_who_leads() -> None:
+def test_the_pages_of_a_standby_name_the_leader() -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)

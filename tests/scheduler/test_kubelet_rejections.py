@@ -26,22 +26,24 @@ def static(name: str = "static", cpu: str = "3") -> Pod:
     return pod(name, cpu=cpu, scheduler="default-scheduler")
 
 
-def bounce(rig: Rig, one: Pod, *, used: int = 3500, capacity: int = 4000) -> ObservedPod:
+def bounce(rig: Rig, pod: Pod, *, used: int = 3500, capacity: int = 4000) -> ObservedPod:
     """The pod is bound to its node, whose kubelet counts so much of its cpu as used."""
     rig.settle()
     rig.confirm_binds()
-    words = too_little("cpu", one.requests["cpu"], used, capacity)
-    seen = rejected(one, rig.placements()[one.name], "OutOfcpu", words)
-    rig.observe(seen)
-    return seen
+    words = too_little("cpu", pod.requests["cpu"], used, capacity)
+    observed = rejected(pod, rig.placements()[pod.name], "OutOfcpu", words)
+    rig.observe(observed)
+    return observed
 
 
 def held_back(rig: Rig, name: str = "a") -> dict[str, int]:
     cache = rig.scheduler.cache
     shown, counted = cache.reported_node(NodeName(name)), cache.nodes[NodeName(name)]
     assert shown is not None
-    left = {one: amount - counted.allocatable[one] for one, amount in shown.allocatable.items()}
-    return {one: amount for one, amount in left.items() if amount}
+    left = {
+        resource: amount - counted.allocatable[resource] for resource, amount in shown.allocatable.items()
+    }
+    return {resource: amount for resource, amount in left.items() if amount}
 
 
 def test_the_replacement_of_a_rejected_pod_goes_to_another_node() -> None:

@@ -50,7 +50,7 @@ def cases(draw: st.DrawFn) -> Case:
     scene = draw(scenes(placed_max=8, pods=4))
     names = list(scene.cache.nodes)
     first, *others = scene.pods
-    reserved = [(one, draw(st.sampled_from(names))) for one in others] if names else []
+    reserved = [(other, draw(st.sampled_from(names))) for other in others] if names else []
     return Case(scene, replace(first, priority=10, preemption_policy="PreemptLowerPriority"), tuple(reserved))
 
 
@@ -66,10 +66,10 @@ def judged(
     for uid, observed in scene.cache.pods.items():
         if uid not in left_out:
             cache.put_pod(observed)
-    for one, on in here:
-        if one.namespace not in cache.namespaces:
-            cache.put_namespace(Namespace(one.namespace, {}, {}))
-        cache.put_pod(placed(one, on))
+    for other, on in here:
+        if other.namespace not in cache.namespaces:
+            cache.put_namespace(Namespace(other.namespace, {}, {}))
+        cache.put_pod(placed(other, on))
     explanation = evaluate(by, case.pod, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
     return explanation.pod_rejection, {node: rules[0] for node, rules in explanation.rejections.items()}
 
@@ -77,17 +77,17 @@ def judged(
 def rejection_at(case: Case, by: Program, node: str, gone: Iterable[PodUid] = ()) -> NodeRejection | None:
     """What the node says with its own nominated pods, and if nothing, without."""
     gone = list(gone)
-    theirs = [(one, on) for one, on in case.reserved if on == node]
-    found = judged(case, by, gone, theirs)[1].get(node)
-    return found or judged(case, by, gone)[1].get(node)
+    nominated_here = [(other, on) for other, on in case.reserved if on == node]
+    refusal = judged(case, by, gone, nominated_here)[1].get(node)
+    return refusal or judged(case, by, gone)[1].get(node)
 
 
 def refusals(case: Case, by: Program) -> dict[str, NodeRejection] | None:
     """Of each node that would not do; None where the pod itself is refused."""
     if judged(case, by)[0] is not None:
         return None
-    found = {node: rejection_at(case, by, node) for node in case.scene.cache.nodes}
-    return {node: one for node, one in found.items() if one is not None}
+    refused = {node: refusal_at(case, by, node) for node in case.scene.cache.nodes}
+    return {node: refusal for node, refusal in refused.items() if refusal is not None}
 
 
 def check_filters(by: Program, case: Case) -> None:
@@ -108,7 +108,7 @@ def check_filters(by: Program, case: Case) -> None:
     assert verdict.feasible_count == len(scene.cache.nodes) - len(expected)
     assert verdict.selected not in expected
     assert Counter(verdict.reason_counts()) == Counter(
-        group for one in expected.values() for group in one.event_reasons
+        group for refusal in expected.values() for group in refusal.event_reasons
     )
 
 
@@ -121,8 +121,8 @@ def check_preemption(by: Program, case: Case) -> None:
     possible = set()
     for name, refusal in expected.items():
         on_it = case.scene.cache.ledger.usage(NodeName(name)).pods.values()
-        pods = [one.uid for one in on_it if allowed(one)]
-        if refusal.resolvable and pods and rejection_at(case, by, name, pods) is None:
+        pods = [victim.uid for victim in on_it if allowed(victim)]
+        if refusal.resolvable and pods and refusal_at(case, by, name, pods) is None:
             possible.add(name)
     assert {candidate.node for candidate in result.candidates} == possible
     for candidate in result.candidates:
@@ -167,7 +167,7 @@ def test_preemption_picks_nodes_where_the_pod_fits_beside_nominated_pods(by: Pro
 
 
 @pytest.mark.parametrize("check", [check_filters, check_preemption])
-def test_ignored_nominations_are_noticed(
+def test_ignored_nominations_are_detected(
     check: Callable[[Program, Case], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Nothing:

@@ -31,8 +31,8 @@ OUTAGE = COOL.format(missing="reject", more="outage { above = 50% then = disable
 
 
 def samples(rig: Rig, **values: float) -> e.SamplesArrived:
-    found = {NodeName(name): Sample(value, rig.now_ns) for name, value in values.items()}
-    return e.SamplesArrived("test", "cpu_util", MetricSamples(found, rig.now_ns))
+    by_node = {NodeName(name): Sample(value, rig.now_ns) for name, value in values.items()}
+    return e.SamplesArrived("test", "cpu_util", MetricSamples(by_node, rig.now_ns))
 
 
 def test_a_new_sample_requeues_a_pod_that_it_helps() -> None:
@@ -247,7 +247,7 @@ def test_an_outage_event_says_what_happens_to_pods() -> None:
     )
 
 
-def test_placing_pods_that_should_wait_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_placing_pods_that_should_wait_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: the plan overlooks that a metric is out."""
     monkeypatch.setattr(Evaluation, "_detect_outages", lambda *_: None)
 

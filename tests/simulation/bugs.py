@@ -78,8 +78,8 @@ Plant = Callable[[], AbstractContextManager[Any]]
 @contextmanager
 def _all(*patches: AbstractContextManager[Any]) -> Iterator[None]:
     with ExitStack() as stack:
-        for one in patches:
-            stack.enter_context(one)
+        for patch in patches:
+            stack.enter_context(patch)
         yield
 
 
@@ -201,7 +201,9 @@ def a_deleted_pod_requeues_nothing() -> AbstractContextManager[Any]:
     wake = SchedulingQueue.requeue
 
     def deaf(self: SchedulingQueue, events: Any, now_ns: int, **more: Any) -> None:
-        wake(self, [one for one in events if one is not ClusterEvent.ASSIGNED_POD_DELETE], now_ns, **more)
+        wake(
+            self, [event for event in events if event is not ClusterEvent.ASSIGNED_POD_DELETE], now_ns, **more
+        )
 
     return patch.object(SchedulingQueue, "requeue", deaf)
 
@@ -223,9 +225,9 @@ def a_condition_patch_omits_the_resource_version() -> AbstractContextManager[Any
     honest = Reporter._condition_body
 
     def body(self: Reporter, *what: Any, **more: Any) -> Any:
-        said = honest(self, *what, **more)
-        del said["metadata"]["resourceVersion"]
-        return said
+        written = honest(self, *what, **more)
+        del written["metadata"]["resourceVersion"]
+        return written
 
     return patch.object(Reporter, "_condition_body", body)
 
@@ -313,9 +315,11 @@ def devices_are_released_before_their_writes_are_answered() -> AbstractContextMa
 
 def pods_of_unknown_schedulers_are_scheduled() -> AbstractContextManager[Any]:
     def decode(obj: Any) -> PodUpdated:
-        found = wire.decode_pod(obj)
-        ours = found.pod.scheduler == UNKNOWN_SCHEDULER
-        return PodUpdated(replace(found, pod=replace(found.pod, scheduler="beta")) if ours else found)
+        observed = wire.decode_pod(obj)
+        is_unknown = observed.pod.scheduler == UNKNOWN_SCHEDULER
+        return PodUpdated(
+            replace(observed, pod=replace(observed.pod, scheduler="beta")) if is_unknown else observed
+        )
 
     return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=decode))
 
@@ -446,8 +450,8 @@ def preemption_places_a_gang_partially() -> AbstractContextManager[Any]:
     run = gang_room._GangSearch.run
 
     def content(self: gang_room._GangSearch) -> Steps[GangPlacement | NoGangPlacement]:
-        found = yield from run(self)
-        return GangPlacement(tuple(self.placements)) if self.placements else found
+        outcome = yield from run(self)
+        return GangPlacement(tuple(self.placements)) if self.placements else outcome
 
     return patch.object(gang_room._GangSearch, "run", content)
 

@@ -238,10 +238,10 @@ class Replica:
     def _kept_policies(self) -> list[str]:
         """The names of the saved policies that are still valid."""
         store = self._world.server.store
-        found = store.get(
+        saved = store.get(
             self._world.server.kind("configmaps").stored_as, (LAST_GOOD.namespace, LAST_GOOD.name)
         )
-        keys = [] if found is None else sorted(found.obj.get("data") or {})
+        keys = [] if saved is None else sorted(saved.obj.get("data") or {})
         return [key.removesuffix(POLICY_SUFFIX) for key in keys if key.endswith(POLICY_SUFFIX)]
 
     def _mark_gangs_disturbed(self, app: SchedulerApp) -> None:

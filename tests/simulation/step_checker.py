@@ -96,7 +96,7 @@ class StepChecker:
         return checked_step
 
     def _record_eviction(self, evict: Evict) -> None:
-        victims = ", ".join(f"{one.namespace}/{one.name}" for one in evict.victims)
+        victims = ", ".join(f"{victim.namespace}/{victim.name}" for victim in evict.victims)
         self._world.log(f"{self._name} evicts {victims} on {evict.node} for {evict.namespace}/{evict.name}")
         self._world.safety_checker.record_eviction(evict)
         self.oracle_checker.check_eviction(evict)
@@ -155,8 +155,8 @@ class StepChecker:
     def _check_lease(self) -> None:
         """The deciding process holds a Lease that has not expired, by the server's object."""
         lease = LeaseSettings()
-        found = self._local.get("leases", lease.namespace, lease.name)
-        spec = {} if found is None else found["spec"]
+        stored = self._local.get("leases", lease.namespace, lease.name)
+        spec = {} if stored is None else stored["spec"]
         if spec.get("holderIdentity") != self._identity:
             self._world.fail(
                 f"{self._identity} decides, and the holder of the Lease is {spec.get('holderIdentity')!r}"
@@ -171,9 +171,9 @@ def partial_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> li
     """Whole gangs of which these decisions place some members, but fewer than the minimum. A best-
     effort gang is exempt.
     """
-    core, found = scheduler._core, []
-    for one in decided:
-        pod = core.cache.pods[one.uid].pod
+    core, problems = scheduler._core, []
+    for command in decided:
+        pod = core.cache.pods[command.uid].pod
         program = core.policies.running[pod.scheduler].program
         terms = gang_terms(program, pod, core.cache.namespaces.get(pod.namespace))
         if terms is None or terms.mode is not GangMode.WHOLE or terms.on_timeout is OnTimeout.BEST_EFFORT:
@@ -188,22 +188,22 @@ def partial_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> li
             and its.key == terms.key
         ]
         if len(members) < terms.minimum:
-            found.append(
+            problems.append(
                 f"partial gang: {terms.key} has {len(members)} of {terms.minimum} placed after {decided}"
             )
-    return found
+    return problems
 
 
 def scattered_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> list[str]:
     """Gangs with a topology whose members, decided together, go to several domains."""
     core = scheduler._core
     homes: dict[tuple[str, str, str], set[str]] = {}
-    for one in decided:
-        pod = core.cache.pods[one.uid].pod
+    for command in decided:
+        pod = core.cache.pods[command.uid].pod
         program = core.policies.running[pod.scheduler].program
         terms = gang_terms(program, pod, core.cache.namespaces.get(pod.namespace))
         if terms is not None and terms.topology is not None:
-            home = core.cache.nodes[one.node].labels.get(terms.topology, "")
+            home = core.cache.nodes[command.node].labels.get(terms.topology, "")
             homes.setdefault((pod.scheduler, *terms.key), set()).add(home)
     return [
         f"gang {gang} has a topology and goes to domains {sorted(values)}"

@@ -55,7 +55,7 @@ def test_the_good_texts_are_valid_and_the_bad_ones_are_not(key: str) -> None:
 
     for text in GOOD[key]:
         checked = compile_sync({**usual, key: text}, "ConfigMap of the simulation").sources
-        assert {one.program.name for one in checked.values() if one.program} == set(SCHEDULERS)
+        assert {source.program.name for source in checked.values() if source.program} == set(SCHEDULERS)
     for text in BAD[key]:
         broken = compile_sync({**usual, key: text}, "ConfigMap of the simulation").sources[key]
         assert broken.program is None and broken.diagnostics

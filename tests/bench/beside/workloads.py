@@ -1,6 +1,7 @@
-"""Kinds of pods to place, as kube-scheduler's own benchmarks have them: what each says beyond 100m and 64 MiB.
+"""Workloads as in kube-scheduler's own benchmarks: what pods have in addition to requests of 100m
+and 64 MiB.
 
-Pods of one number modulo `GROUPS` are a group: those that keep apart or together do so within it.
+Pods with the same number modulo `GROUPS` form a group for affinity, anti-affinity and spreading.
 """
 
 from collections.abc import Callable
@@ -53,4 +54,4 @@ WORKLOADS: dict[str, Callable[[int], Json]] = {
     "required affinity": _together,
     "preferred affinity": _rather_together,
 }
-"""What the specification of the pod of a number says besides, by name."""
+"""Further fields of the spec of the pod with this number, by workload name."""

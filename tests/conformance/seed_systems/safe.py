@@ -1,4 +1,6 @@
-"""The agent safe of kube-safe-scheduler, by `policies/safe.policy`; safe beside congestion, by both policies at once."""
+"""The agent safe of kube-safe-scheduler, by `policies/safe.policy`, and together with congestion by
+both policies.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -61,8 +63,10 @@ def _judged(given: Json, expected: Json) -> Json:
     policy, nodes, pod = policy_for(given.get("env", {})), given["nodes"], given["pod"]
     name = pod["metadata"]["name"]
     program = policy.program()
-    found = play(program, world(program, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)).explanations[name]
-    # The agent's scores are asked for refused nodes as well.
+    explained = play(program, world(program, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)).explanations[
+        name
+    ]
+    # The agent has scores for rejected nodes as well.
     open_to_all = without_filters(program)
     scored = play(
         open_to_all, world(open_to_all, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)
@@ -77,13 +81,13 @@ def _judged(given: Json, expected: Json) -> Json:
         values = {key: details[resource, key].get(node) for key in _DETAILS}
         if values["mu"] is None:
             return None
-        refused = {one.rule for one in found.rejections.get(node, ())}
+        refused = {refusal.rule for refusal in explained.refusals.get(node, ())}
         return values | {"accepted": f"{resource}_overload" not in refused}
 
     rejected_by_us = {
         node
-        for node, refusals in found.rejections.items()
-        if any(one.rule.endswith("_overload") for one in refusals)
+        for node, refusals in explained.refusals.items()
+        if any(refusal.rule.endswith("_overload") for refusal in refusals)
     }
     per_node = {
         node["metadata"]["name"]: {
@@ -103,14 +107,16 @@ def _judged(given: Json, expected: Json) -> Json:
 
 
 def _when(resource: str, key: str) -> str:
-    """A node that says something of the resource; where a distribution fits, if it is about that."""
+    """Nodes that have values for the resource, and a valid distribution if `when` is about the
+    distribution.
+    """
     fits = f" and {resource}_tightness > 0" if key in _OF_A_DISTRIBUTION else ""
     return f"has mean_{resource}{fits}"
 
 
 def _values(policy: Policy, name: str, when: str, nodes: Sequence[Json], pod: Json) -> Mapping[str, Any]:
-    """What one of the policy's names is worth on each node for which `when` holds."""
-    asked = value_of(
+    """The value of one of the policy's names on each node for which `when` holds."""
+    values = value_of(
         policy,
         name,
         when=when,
@@ -118,23 +124,24 @@ def _values(policy: Policy, name: str, when: str, nodes: Sequence[Json], pod: Js
         pods=[pod],
         scheduler=_SCHEDULER,
     )
-    return asked[pod["metadata"]["name"]]
+    return values[pod["metadata"]["name"]]
 
 
 def _probability(mean: float, deviation: float, limit: float) -> float | int | None:
-    found = value_of(
+    values = value_of(
         Policy("kube-default"),
         f"beta_cdf({limit}, {mean}, {deviation})",
         nodes=[roomy_node()],
         pods=[pod_with("asked")],
     )
-    (value,) = found["asked"].values()
+    (value,) = values["asked"].values()
     return value
 
 
 def _weighted(given: Json) -> Json:
-    """Scores from 0 to 10 that nodes have in annotations, with the weights of the case. Ours go to 100, as extenders'
-    have counted from 1.17 on; before that they counted a tenth of it."""
+    """Scores from 0 to 10 in node annotations, with the weights of the case. The scores here are up
+    to 100, as those of extenders since 1.17; earlier releases counted a tenth of it.
+    """
     names = list(given["weights"])
     nodes = [
         node_with(node, annotations={name: str(score) for name, score in zip(names, scores, strict=True)})
@@ -145,13 +152,13 @@ def _weighted(given: Json) -> Json:
         lines.append(f'input v{index}: int = node.annotations["{name}"] default 0 invalid default')
         lines.append(f"score s{index} weight {weight} higher v{index} normalize range(0, 10)")
     program = policy_of_text("\n".join(lines) + "\n")
-    found = play(program, world(program, nodes=nodes, pods=[pod_with("asked")])).explanations["asked"]
-    tenths = {node: total / 10 for node, total in found.totals.items()}
-    return {"extender_sum_k8s_1.13": tenths, "extender_sum_k8s_1.17_plus": dict(found.totals)}
+    explained = play(program, world(program, nodes=nodes, pods=[pod_with("asked")])).explanations["asked"]
+    tenths = {node: total / 10 for node, total in explained.totals.items()}
+    return {"extender_sum_k8s_1.13": tenths, "extender_sum_k8s_1.17_plus": dict(explained.totals)}
 
 
 def beside_congestion(given: Json) -> Json:
-    """Both policies' scores in one, with weight 1 each, and nothing else scored."""
+    """The scores of both policies in one policy, each with weight 1, without other scores."""
     text = (POLICIES / "congestion.policy").read_text(encoding="utf-8")
     body = text.partition("policy congestion version 1")[2].replace("include kube_default", "")
     taken = {
@@ -164,18 +171,20 @@ def beside_congestion(given: Json) -> Json:
         .accepting({taken[name]: value for name, value in given["env"].items() if name in taken})
     )
     program = policy.program()
-    ours = {rule.name for rule in program.rules.scores} & set(RULES.values())
+    expected_rules = {rule.name for rule in program.rules.scores} & set(RULES.values())
     only = policy.with_more(
-        "\n".join(f"drop score {rule.name}" for rule in program.rules.scores if rule.name not in ours)
+        "\n".join(
+            f"drop score {rule.name}" for rule in program.rules.scores if rule.name not in expected_rules
+        )
     )
     program = only.program()
     pod = given["pod"]
-    found = play(program, world(program, nodes=given["nodes"], pods=[pod], scheduler=_SCHEDULER))
-    explained = found.explanations[pod["metadata"]["name"]]
-    best = found.node.get(pod["metadata"]["name"])
+    result = play(program, world(program, nodes=given["nodes"], pods=[pod], scheduler=_SCHEDULER))
+    explained = result.explanations[pod["metadata"]["name"]]
+    best = result.node.get(pod["metadata"]["name"])
     return {
-        **{key: raw(explained, rule) for key, rule in RULES.items() if rule in ours},
-        # A score of ours has 100 steps where the extender's has 10.
+        **{key: raw(explained, rule) for key, rule in RULES.items() if rule in expected_rules},
+        # A score here has 100 steps, the extender's has 10.
         "extender_sum": {node: total / 10 for node, total in explained.totals.items()},
         "best": f"{best} (default priorities equal)",
     }

@@ -40,7 +40,7 @@ def test_every_field_that_a_builtin_reads_is_there() -> None:
         assert set(declaration.node_reads) <= names(Node) | {"usage", "cluster", "volumes"}, declaration.name
 
 
-def test_a_value_that_can_change_says_what_changes_it() -> None:
+def test_a_value_that_can_change_has_requeue_events() -> None:
     changing = [
         row
         for row in ATTRIBUTES.values()
@@ -62,7 +62,7 @@ def test_resources_have_the_type_that_kubernetes_counts_them_in() -> None:
     assert resource_type("nvidia.com/gpu") == resource_type("pods") == INT
 
 
-def test_what_a_namespace_holds_is_read_where_it_may_change_from_one_decision_to_the_next() -> None:
+def test_namespace_shares_are_read_only_where_they_may_change_between_decisions() -> None:
     gang = "gang by pod.owner.name { min = 2  timeout = 5m  max = floor(namespace.share.cpu * 10) }"
 
     assert codes("queue by namespace.share.memory desc, namespace.share.cpu / 50%, pod.created") == []
@@ -72,7 +72,7 @@ def test_what_a_namespace_holds_is_read_where_it_may_change_from_one_decision_to
     assert codes("preemption { victims = namespace.share.cpu < 50% }") == ["PS220"]
 
 
-def test_lists_are_asked_with_in() -> None:
+def test_lists_are_tested_with_in() -> None:
     found = program(
         'filter a reject "spot" in node.taints', 'filter b require "docker.io/library/a:1" in pod.images'
     )

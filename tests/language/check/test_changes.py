@@ -37,7 +37,7 @@ def test_kube_default_is_kube_schedulers_filters_and_weights_in_its_order() -> N
     }
 
 
-def test_drop_takes_both_rules_of_a_name_or_the_one_that_is_meant() -> None:
+def test_drop_removes_both_rules_of_a_name_or_the_named_kind() -> None:
     both, score = program("drop taint_toleration"), program("drop score taint_toleration")
     layered = program("layer far when pod.priority > 5 {", "  drop filter taint_toleration", "}")
 
@@ -179,7 +179,7 @@ def test_a_library_that_two_libraries_include_comes_once() -> None:
     assert list(weights(found)).count("ready") == 1
 
 
-def test_what_collides_with_a_library_is_said_at_the_include() -> None:
+def test_a_collision_with_a_library_is_reported_at_the_include() -> None:
     checked = check_text(
         'policy test version 1\ninclude kube_default\nfilter few require node.ready\ninclude "base.policy"\n',
         other_texts={"base.policy": BASE},
@@ -203,7 +203,7 @@ def test_the_text_of_a_program_makes_the_same_program_and_comments_change_nothin
     assert program(lines[0], others={"base.policy": BASE}).sha256 != found.sha256
 
 
-def test_without_a_queue_priority_comes_first_and_then_who_waited_longest() -> None:
+def test_without_a_queue_clause_the_order_is_by_priority_then_by_waiting_time() -> None:
     stated = program("queue by pod.priority desc, pod.queued")
 
     assert program().queue == stated.queue

@@ -23,7 +23,7 @@ def condition(found: Program, name: str) -> object:
     return rule.condition
 
 
-def test_a_name_means_what_its_expression_means_where_it_stands() -> None:
+def test_a_let_has_the_meaning_of_its_expression_at_each_use() -> None:
     named = program(
         "let share: ratio = pod.requests.cpu / node.allocatable.cpu else 1",
         "let twice: ratio = share + share",
@@ -37,7 +37,7 @@ def test_a_name_means_what_its_expression_means_where_it_stands() -> None:
     assert condition(named, "a") == condition(written, "a")
 
 
-def test_what_may_be_missing_is_asked_about_where_the_name_stands() -> None:
+def test_a_possibly_missing_let_is_handled_at_its_use() -> None:
     twice = "let twice: ratio = used * 2"
 
     asked = codes(USED, twice, "filter a when has used require twice < 1")
@@ -77,9 +77,7 @@ def test_a_name_that_reads_a_metric_has_the_rule_say_what_happens_without_sample
         (("let limit: int = node.pods", "filter a require pod.priority in [1, limit]"), "PS221"),
     ],
 )
-def test_a_name_is_checked_where_it_is_declared_and_where_it_stands(
-    lines: tuple[str, ...], code: str
-) -> None:
+def test_a_let_is_checked_at_its_declaration_and_at_its_uses(lines: tuple[str, ...], code: str) -> None:
     assert codes(*lines) == [code]
 
 
@@ -106,7 +104,7 @@ def test_a_name_that_a_parameter_decides_is_no_constant_for_lints() -> None:
     assert codes(*lines) == []
 
 
-def test_what_a_name_stands_for_is_one_object_wherever_it_stands() -> None:
+def test_the_expression_of_a_let_is_one_object_at_all_its_uses() -> None:
     found = program(
         "let use: float = node.requested.cpu / node.allocatable.cpu else 1",
         "let spread: float = abs(use - mean of use over nodes)",
@@ -133,7 +131,7 @@ def test_a_long_expression_of_names_is_checked_and_lowered_without_going_over_it
     assert len(compile_program(found).variant(()).machine.exprs) < 20
 
 
-def test_equal_expressions_have_equal_hashes_whichever_were_asked_before() -> None:
+def test_equal_expressions_have_equal_hashes_in_any_order_of_hashing() -> None:
     one, two = (program("filter a require node.pods * 2 < pod.priority").rules.filters[-1] for _ in range(2))
     assert isinstance(one, FilterRule) and isinstance(two, FilterRule)
     first = hash(one.condition)

@@ -22,7 +22,9 @@ _EXPRESSIONS = s.Expression.__args__
 
 @SEARCH
 @given(policies(), st.randoms(use_true_random=False))
-def test_a_text_with_words_lost_doubled_and_swapped_is_answered(text: str, chance: random.Random) -> None:
+def test_a_text_with_lost_doubled_and_swapped_words_gets_diagnostics(
+    text: str, chance: random.Random
+) -> None:
     words = _WORD.findall(text)
     for _ in range(chance.randint(1, 4)):
         at, other = chance.randrange(len(words)), chance.randrange(len(words))

@@ -44,7 +44,7 @@ CROWD = (
 # ── what a value does ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_value_from_outside_stands_wherever_the_parameter_is_read() -> None:
+def test_an_external_value_replaces_every_use_of_the_parameter() -> None:
     text = """policy test version 1
 param crowd: int = 100 range 1..110
 param heavy: int = 1 range 0..9
@@ -108,7 +108,7 @@ def test_every_policy_with_values_from_outside_can_be_made_again_from_its_text(
     makes_itself_again(*drawn)
 
 
-def test_a_text_that_forgot_its_values_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_without_its_parameter_values_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "with_value_as_default", lambda node, _one: node)
 
     with pytest.raises(AssertionError):

@@ -36,7 +36,7 @@ def test_an_input_that_may_refuse_is_read_even_if_no_rule_uses_it() -> None:
     assert ("labels", "size") in found.pod
 
 
-def test_what_a_text_shows_is_read_too_and_wakes_nobody() -> None:
+def test_reads_of_a_message_are_included_without_requeue_events() -> None:
     found = program('filter f require node.ready else "for {pod.name}"')
     rule = found.rules.filters[-1]
 
@@ -44,7 +44,7 @@ def test_what_a_text_shows_is_read_too_and_wakes_nobody() -> None:
     assert rule_reads(rule, found.inputs).pod == frozenset()
 
 
-def test_a_refusal_wakes_by_what_the_rule_reads() -> None:
+def test_the_requeue_events_of_a_rejection_follow_from_the_reads_of_the_rule() -> None:
     found = program(
         METRIC
         + "filter f require m < 1 and count(pods on node) < 3 and now - node.created > 5m missing reject"
@@ -63,7 +63,7 @@ def test_a_refusal_wakes_by_what_the_rule_reads() -> None:
     }
 
 
-def test_what_a_layer_amends_is_read() -> None:
+def test_reads_of_an_amended_rule_are_included() -> None:
     found = program(
         "filter f require node.ready",
         "layer l when pod.priority > 1 { amend f require node.pods < pod.attempts }",
@@ -73,7 +73,7 @@ def test_what_a_layer_amends_is_read() -> None:
     assert ("pods",) in program_reads(found).node
 
 
-def test_what_the_pod_decides_alone_costs_once_a_pod() -> None:
+def test_a_rule_that_reads_only_the_pod_costs_once_per_pod() -> None:
     found = program(
         "filter f when pod.priority > 1 and pod.requests.cpu > 1 require node.free.cpu > pod.requests.cpu * 2"
     )
@@ -81,7 +81,7 @@ def test_what_the_pod_decides_alone_costs_once_a_pod() -> None:
     assert rule_cost(found.rules.filters[-1]) == RuleCost(per_pod=4, per_node=1)
 
 
-def test_stages_have_words() -> None:
+def test_stages_have_names() -> None:
     assert stage_text(Stage.POD | Stage.NODE | Stage.TIME) == "pod and node, time"
     assert stage_text(Stage.TIME) == "time"
     assert stage_text(Stage.CONSTANT) == "constant"

@@ -34,7 +34,7 @@ def test_without_a_number_it_is_the_newest() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.34", "1.35"])
-def test_an_older_release_has_its_own_formulas_and_lacks_what_came_later(version: str) -> None:
+def test_an_older_release_has_its_own_formulas_and_lacks_later_plugins(version: str) -> None:
     older, newest = default_of(f'include kube_default "{version}"'), default_of("include kube_default")
 
     filters = [one.name for one in older.rules.filters]
@@ -49,14 +49,14 @@ def test_an_older_release_has_its_own_formulas_and_lacks_what_came_later(version
 
 
 @pytest.mark.parametrize("version", KUBE_SCHEDULER_RELEASES)
-def test_in_every_release_preemption_has_the_words_of_the_whole_profile(version: str) -> None:
+def test_in_every_release_preemption_has_the_message_of_the_whole_profile(version: str) -> None:
     assert (
         preemption_message(default_of(f'include kube_default "{version}"'), "x")
         == "no new claims to deallocate, preemption: x"
     )
 
 
-def test_what_differs_is_among_the_built_ins() -> None:
+def test_the_differences_of_releases_name_existing_built_ins() -> None:
     assert KUBE_SCHEDULER_RELEASES
     for release in KUBE_SCHEDULER_RELEASES.values():
         assert release.missing_builtins | release.builtins_without_score <= BUILTINS.keys()

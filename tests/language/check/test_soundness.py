@@ -66,9 +66,7 @@ def without_required_inputs(program: Program) -> bool:
 
 @SEARCH
 @given(programs(layers=False).filter(without_required_inputs), scenes())
-def test_a_checked_rule_has_a_value_wherever_nothing_is_said_of_missing(
-    program: Program, scene: Scene
-) -> None:
+def test_a_checked_rule_without_a_missing_clause_always_has_a_value(program: Program, scene: Scene) -> None:
     assert undefined(program, scene) == []
 
 
@@ -90,7 +88,7 @@ def no_holes_at_all(expr: Expr, known: frozenset[Expr]) -> Iterator[Expr]:
     return iter(())
 
 
-def test_a_checker_that_overlooks_a_hole_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checker_that_overlooks_a_missing_value_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: nothing is ever missing."""
     monkeypatch.setattr("policysched.lang.check.shared_clauses.possibly_missing", no_holes_at_all)
     loads = 'metric load: ratio { query = "q" unit = "1" join = instance every = 15s stale = 90s }'

@@ -1,4 +1,4 @@
-"""`policysched run` asks extenders: its own server as the peer, and one as kube-schedulers of 2019 had them."""
+"""`policysched run` calls extenders: policysched's own extender, and one in the style of 2019."""
 
 import json
 import threading
@@ -15,7 +15,7 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.waiting import wait_for
 from tests.e2e.deployed import Deployed
-from tests.e2e.extending import Extending
+from tests.e2e.extender_deployment import Extending
 
 ASKING = "policy test version 1\ninclude kube_default\nextender peer weight 100 missing worst\n"
 RACKS = """\
@@ -36,16 +36,17 @@ def deployed(control_plane: ControlPlane, tmp_path: Path) -> Deployed:
 
 @contextmanager
 def old_extender(answer: Answering) -> Iterator[str]:
-    """A server in a few lines. `answer` gets the verb and the arguments; an exception cuts the connection, as a panic
-    does in Go."""
+    """A minimal HTTP server. `answer` gets the verb and the arguments; an exception closes the
+    connection, as a panic in Go does.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            said = json.dumps(answer(self.path.rpartition("/")[2], body)).encode()
+            answered = json.dumps(answer(self.path.rpartition("/")[2], body)).encode()
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(said)
+            self.wfile.write(answered)
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -97,12 +98,12 @@ def test_an_extender_of_2019_is_supported(deployed: Deployed, control_plane: Con
     add_nodes(control_plane, "a", "b", "c")
 
     def answer(verb: str, body: dict[str, Any]) -> Any:
-        if verb == "filter":  # whole nodes, lower case, and `a` is dropped without a word
-            kept = [one for one in body["Nodes"]["items"] if one["metadata"]["name"] != "a"]
+        if verb == "filter":  # whole nodes, lower-case keys, and `a` is rejected without a reason
+            kept = [item for item in body["Nodes"]["items"] if item["metadata"]["name"] != "a"]
             return {"nodes": {"items": kept}, "failedNodes": {}, "error": ""}
         return [
-            {"host": one["metadata"]["name"], "score": 10 if one["metadata"]["name"] == "b" else 0}
-            for one in body["Nodes"]["items"]
+            {"host": item["metadata"]["name"], "score": 10 if item["metadata"]["name"] == "b" else 0}
+            for item in body["Nodes"]["items"]
         ]
 
     deployed.put_policies(main=ASKING)
@@ -139,8 +140,8 @@ def test_other_pods_are_scheduled_while_an_extender_is_slow_crashes_or_is_malfor
         deployed.create("web")
         deployed.create("other", scheduler="plain")
         assert deployed.bound("other") == "a"
-        said = deployed.condition("web")
-        assert (said["reason"], said["message"]) == (
+        condition = deployed.condition("web")
+        assert (condition["reason"], condition["message"]) == (
             "SchedulerError",
             "extender peer: filter timed out after 1 s",
         )

@@ -180,9 +180,9 @@ class Cluster(RuleBasedStateMachine):
         uid = data.draw(
             st.sampled_from(sorted(uid for uid, state in self.pods.items() if state.observed.node))
         )
-        one = self.pods.pop(uid)
-        self.leaving[uid] = one.group
-        self.watch.append(e.PodUpdated(replace(one.observed, phase="Succeeded")))
+        finished = self.pods.pop(uid)
+        self.leaving[uid] = finished.group
+        self.watch.append(e.PodUpdated(replace(finished.observed, phase="Succeeded")))
 
     @precondition(lambda self: any(state.observed.pod.gates for state in self.pods.values()))
     @rule(data=st.data())
@@ -265,11 +265,11 @@ class Cluster(RuleBasedStateMachine):
             self.carry_out(uid)
 
     def carry_out(self, uid: PodUid) -> None:
-        bind, one = self.binds.pop(uid), self.pods.get(uid)
-        if one is None or one.observed.deleting:
+        bind, pending_pod = self.binds.pop(uid), self.pods.get(uid)
+        if pending_pod is None or pending_pod.observed.deleting:
             self.answers.append(e.BindLost(uid, "gone"))
         else:
-            self.change(uid, replace(one.observed, node=bind.node))
+            self.change(uid, replace(pending_pod.observed, node=bind.node))
             self.answers.append(e.BindConfirmed(uid, bind.node))
 
     @precondition(lambda self: self.answers)
@@ -443,8 +443,8 @@ def accepts_every_confirmation(binding: BindTracker, uid: PodUid, node_name: Nod
     binding._admission.remove(flight.pod, now_ns)
 
 
-def adds_no_requests(usage: NodeUsage, one: Pod) -> None:
-    usage.pods[one.uid] = one
+def adds_no_requests(usage: NodeUsage, pod: Pod) -> None:
+    usage.pods[pod.uid] = pod
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Deletion and eviction: what goes at once, what waits, and for whom."""
+"""Deletion and eviction: grace periods, finalizers, preconditions and disruption conditions."""
 
 from tests.contract.manifests import binding, config_map, pod
 from tests.contract.transports import STRATEGIC, Api
@@ -9,8 +9,9 @@ def pods_of(api: Api) -> str:
 
 
 def bound_pod(api: Api, pods: str, name: str) -> None:
-    """A pod on a node, also for the API server's watch cache. Where that is behind, kube-apiserver takes the pod to be
-    deleted for one without a node, and it is gone at once."""
+    """A pod on a node, as the API server's watch cache has it. If the watch cache is behind,
+    kube-apiserver takes a pod that is deleted for one without a node, and deletes it at once.
+    """
     api.post(pods, pod(name)).ok()
     api.post(f"{pods}/{name}/binding", binding(name, "n1")).ok()
     at_least = api.get(f"{pods}/{name}").version
@@ -27,7 +28,7 @@ def test_a_pod_without_a_node_is_deleted_at_once(api: Api) -> None:
     assert api.get(f"{pods}/web").status == 404
 
 
-def test_a_pod_on_a_node_is_left_to_its_kubelet(api: Api) -> None:
+def test_a_pod_on_a_node_is_marked_and_its_kubelet_deletes_it(api: Api) -> None:
     pods = pods_of(api)
     bound_pod(api, pods, "web")
 
@@ -68,7 +69,7 @@ def test_a_deletion_of_another_uid_answers_409(api: Api) -> None:
     assert api.get(f"{pods}/web").status == 200
 
 
-def test_an_object_with_a_finalizer_stays_until_the_finalizer_is_gone(api: Api) -> None:
+def test_an_object_with_a_finalizer_is_deleted_once_the_finalizer_is_removed(api: Api) -> None:
     maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
     held = config_map("a")
     held["metadata"]["finalizers"] = ["example.com/hold"]
@@ -130,13 +131,15 @@ def test_a_victim_of_preemption_is_marked_and_ends_after_its_grace_period(api: A
     marked = api.patch(f"{pods}/victim/status", mark, STRATEGIC, timeout="5s")
     again = api.patch(f"{pods}/victim/status", mark, STRATEGIC, timeout="5s")
     ended = api.delete(f"{pods}/victim", {"preconditions": {"uid": uid}}, timeout="5s")
-    seen = api.get(f"{pods}/victim").json
+    victim = api.get(f"{pods}/victim").json
 
     assert (marked.status, again.status, ended.status) == (200, 200, 200)
-    assert [one["reason"] for one in seen["status"]["conditions"] if one["type"] == "DisruptionTarget"] == [
-        "PreemptionByScheduler"
-    ]
-    assert seen["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert [
+        condition["reason"]
+        for condition in victim["status"]["conditions"]
+        if condition["type"] == "DisruptionTarget"
+    ] == ["PreemptionByScheduler"]
+    assert victim["metadata"]["deletionGracePeriodSeconds"] == 30
 
 
 def test_a_disruption_condition_for_another_uid_changes_nothing(api: Api) -> None:
@@ -162,8 +165,8 @@ def test_a_patch_of_the_status_sets_and_clears_the_nomination(api: Api) -> None:
     def nominate(node: str | None) -> str | None:
         body = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
         api.patch(f"{pods}/waiting/status", body, STRATEGIC).ok()
-        found: str | None = api.get(f"{pods}/waiting").json["status"].get("nominatedNodeName")
-        return found
+        nominated: str | None = api.get(f"{pods}/waiting").json["status"].get("nominatedNodeName")
+        return nominated
 
     assert [nominate("n1"), nominate("n2"), nominate(None)] == ["n1", "n2", None]
 

@@ -1,4 +1,4 @@
-"""A server that answers in Prometheus' name what a test says, over real HTTP: good, slow, huge, garbage, elsewhere."""
+"""An HTTP server in place of Prometheus: correct, slow, huge, malformed or redirecting responses."""
 
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,7 +13,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(slots=True)
 class Asked:
-    """One request as it came."""
+    """One request as received."""
 
     method: str
     path: str
@@ -23,7 +23,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Pretend:
-    """`answer` may be changed while it runs."""
+    """A running server. `answer` may be changed while it runs."""
 
     answer: Handler
     asked: list[Asked] = field(default_factory=list)
@@ -46,7 +46,7 @@ def saying(body: bytes, status: int = 200, **headers: str) -> Handler:
 
 @asynccontextmanager
 async def pretending(answer: Handler, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[Pretend]:
-    """On a free port of loopback."""
+    """Listens on a free port of loopback."""
     one = Pretend(answer)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", one.take)

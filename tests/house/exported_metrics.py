@@ -16,7 +16,7 @@ from tests.kube.world import World, on_virtual_time, until
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """One metric as it can be read: `labels` in their order, `le` of a histogram's buckets left out."""
+    """An exported metric: `labels` in order, without `le` of a histogram's buckets."""
 
     name: str
     type: str
@@ -27,7 +27,7 @@ class Exported:
 
 @cache
 def exported() -> tuple[Exported, ...]:
-    """In the order in which they are shown."""
+    """The metrics in the order of their output."""
     text = _exposition()
     metrics: dict[str, Exported] = {}
     types: dict[str, str] = {}
@@ -97,8 +97,8 @@ def _exposition() -> str:
                 samples=make_sources(settings.samples, None, road, now_ns=world.now_ns, random=Random),
             ),
         )
-        app.malformed["Node"] = 1  # as if one had been left out: the server in memory has none
-        app.extender_caller.calls["gpu", "filter", "answered"] = 1  # as if one had been asked
+        app.malformed["Node"] = 1  # as if an object had been left out: the in-memory server has none
+        app.extender_caller.calls["gpu", "filter", "answered"] = 1  # as if an extender had been called
         telemetry.attach(app, world.now_ns)
         run = asyncio.ensure_future(app.run())
         await until(

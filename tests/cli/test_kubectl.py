@@ -188,7 +188,7 @@ def test_a_changed_template_is_rolled_out_to_new_pods_and_back(
     assert history.splitlines()[2:4] == ["1         <none>", "2         <none>"]
 
 
-def test_a_job_completes_and_says_so(kubectl: Callable[..., str]) -> None:
+def test_a_job_completes_and_has_the_condition_complete(kubectl: Callable[..., str]) -> None:
     kubectl("create", "-f", "-", stdin=TRAINER)
 
     kubectl("wait", "job/trainer", "--for=condition=complete", WITHIN)
@@ -198,7 +198,7 @@ def test_a_job_completes_and_says_so(kubectl: Callable[..., str]) -> None:
     assert {pod[2] for pod in columns(kubectl("get", "pods", "--no-headers"))} == {"Completed"}
 
 
-def test_describe_tells_of_a_pod_and_its_events(kubectl: Callable[..., str]) -> None:
+def test_describe_shows_a_pod_and_its_events(kubectl: Callable[..., str]) -> None:
     kubectl("apply", "-f", "-", stdin=WAITING_POD)
     about = json.loads(kubectl("get", "pod", "waiting", "-o", "json"))["metadata"]
     event = {
@@ -230,7 +230,7 @@ def test_describe_tells_of_a_pod_and_its_events(kubectl: Callable[..., str]) -> 
     assert "pod/waiting" in events
 
 
-def test_describe_tells_of_a_node_and_what_runs_on_it(kubectl: Callable[..., str]) -> None:
+def test_describe_shows_a_node_and_its_pods(kubectl: Callable[..., str]) -> None:
     kubectl("apply", "-f", "-", stdin=WEB)
     kubectl("rollout", "status", "deployment/web", WITHIN)
 
@@ -260,7 +260,7 @@ def test_a_config_map_is_created_from_a_file_and_edited(kubectl: Callable[..., s
         ("json", '[{"op": "replace", "path": "/data/key", "value": "new"}]'),
     ],
 )
-def test_patch_takes_all_its_types(kubectl: Callable[..., str], kind: str, patch: str) -> None:
+def test_patch_supports_all_its_types(kubectl: Callable[..., str], kind: str, patch: str) -> None:
     kubectl("create", "configmap", "settings", "--from-literal=key=old")
 
     kubectl("patch", "configmap", "settings", f"--type={kind}", "-p", patch)
@@ -268,7 +268,7 @@ def test_patch_takes_all_its_types(kubectl: Callable[..., str], kind: str, patch
     assert kubectl("get", "configmap", "settings", "-o", "jsonpath={.data.key}") == "new"
 
 
-def test_labels_and_annotations_come_and_go(kubectl: Callable[..., str]) -> None:
+def test_labels_and_annotations_are_added_and_removed(kubectl: Callable[..., str]) -> None:
     kubectl("create", "configmap", "settings")
 
     kubectl("label", "configmap", "settings", "team=red", "tier=gold")
@@ -280,7 +280,7 @@ def test_labels_and_annotations_come_and_go(kubectl: Callable[..., str]) -> None
     assert kubectl("get", "configmaps", "-l", "team in (red,blue)", "-o", "name") == "configmap/settings\n"
 
 
-def test_generators_create_what_they_are_asked_for(kubectl: Callable[..., str]) -> None:
+def test_kubectl_create_generators_create_their_objects(kubectl: Callable[..., str]) -> None:
     kubectl("create", "deployment", "made", "--image=nginx", "--replicas=0")
     kubectl("create", "job", "made", "--image=busybox", "--", "sleep", "1")
     kubectl("create", "serviceaccount", "made")
@@ -323,14 +323,14 @@ def test_a_watch_prints_rows_as_they_change(kubectl: Callable[..., str], cluster
 
 
 def test_a_dry_run_on_the_server_keeps_nothing(kubectl: Callable[..., str]) -> None:
-    said = kubectl("apply", "--dry-run=server", "-f", "-", stdin=WAITING_POD)
+    output = kubectl("apply", "--dry-run=server", "-f", "-", stdin=WAITING_POD)
 
-    assert said == "pod/waiting created (server dry run)\n"
+    assert output == "pod/waiting created (server dry run)\n"
     assert kubectl("get", "pods", "-o", "name") == ""
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("logs", "waiting"), "the sandbox does not serve pods/log"),
         (("get", "--raw", "/api/v1/secrets"), "the sandbox does not serve secrets.v1"),
@@ -340,12 +340,12 @@ def test_a_dry_run_on_the_server_keeps_nothing(kubectl: Callable[..., str]) -> N
         (("get", "pod", "nobody"), 'pods "nobody" not found'),
     ],
 )
-def test_what_is_not_served_is_refused_by_name(
-    kubectl: Callable[..., str], cluster: Kubectl, words: tuple[str, ...], said: str
+def test_a_resource_that_is_not_served_is_refused_by_name(
+    kubectl: Callable[..., str], cluster: Kubectl, words: tuple[str, ...], message: str
 ) -> None:
     kubectl("apply", "-f", "-", stdin=WAITING_POD)
 
     refused = cluster.run(*words, stdin=WAITING_POD)
 
     assert refused.returncode != 0
-    assert said in refused.stderr
+    assert message in refused.stderr

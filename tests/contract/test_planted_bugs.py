@@ -1,4 +1,4 @@
-"""Planted bugs in the simulated API server, each caught by a test of the contract."""
+"""Planted bugs in the simulated API server. Each fails a test of the contract."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from policysched.sandbox.apiserver import patches
 from policysched.sandbox.apiserver.registry import ResourceRegistry
 from policysched.sandbox.apiserver.store import StoredCollection
 from policysched.sandbox.apiserver.watch import WatchSubscription
-from tests.contract import test_binding, test_deleting, test_listing, test_watching, test_writing
+from tests.contract import test_binding, test_deletion, test_lists, test_watches, test_writes
 from tests.contract.transports import Api
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -87,10 +87,10 @@ def delete_bound_pods_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ("plant", "contract_test"),
     [
         (bind_bound_pods, test_binding.test_a_second_bind_answers_409_and_nothing_changes),
-        (accept_stale_versions, test_writing.test_a_lease_with_a_stale_version_answers_409),
+        (accept_stale_versions, test_writes.test_a_lease_with_a_stale_version_answers_409),
         (
             accept_stale_versions,
-            test_writing.test_a_replace_with_a_stale_version_answers_409_and_changes_nothing,
+            test_writes.test_a_replace_with_a_stale_version_answers_409_and_changes_nothing,
         ),
         (
             accept_stale_versions,
@@ -98,16 +98,19 @@ def delete_bound_pods_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             drop_history_of_watches,
-            test_watching.test_a_watch_from_a_version_sees_what_happened_between_it_and_now,
+            test_watches.test_a_watch_from_a_version_shows_the_changes_since_then,
         ),
-        (show_pages_of_the_latest_version, test_listing.test_pages_show_one_state_of_the_collection),
-        (ignore_selectors_of_watches, test_watching.test_a_watch_with_a_selector_sees_objects_come_and_go),
-        (replace_lists_in_strategic_patches, test_writing.test_a_strategic_patch_merges_conditions_by_type),
-        (write_the_spec_through_the_status, test_writing.test_a_patch_of_the_status_does_not_touch_the_spec),
-        (delete_bound_pods_at_once, test_deleting.test_a_pod_on_a_node_is_left_to_its_kubelet),
+        (show_pages_of_the_latest_version, test_lists.test_pages_show_one_state_of_the_collection),
+        (
+            ignore_selectors_of_watches,
+            test_watches.test_a_watch_with_a_selector_shows_objects_that_start_and_stop_matching,
+        ),
+        (replace_lists_in_strategic_patches, test_writes.test_a_strategic_patch_merges_conditions_by_type),
+        (write_the_spec_through_the_status, test_writes.test_a_patch_of_the_status_does_not_touch_the_spec),
+        (delete_bound_pods_at_once, test_deletion.test_a_pod_on_a_node_is_marked_and_its_kubelet_deletes_it),
     ],
 )
-def test_a_planted_bug_is_caught(
+def test_a_planted_bug_fails_a_contract_test(
     memory_api: Api, monkeypatch: pytest.MonkeyPatch, plant: Plant, contract_test: Callable[[Api], None]
 ) -> None:
     plant(monkeypatch)

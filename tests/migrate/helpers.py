@@ -1,4 +1,4 @@
-"""Small words for tests of import-config."""
+"""Helpers for tests of import-config."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,9 @@ def config(body: str = "", version: str = "v1") -> str:
 
 
 def imported(text: str, name: str = "scheduler.yaml", **renames: str) -> ImportResult:
-    """Every policy that comes out is clean and canonical, whatever the test asks beside that."""
+    """Import a configuration. Every resulting policy must be free of diagnostics and canonically
+    formatted.
+    """
     done = import_config(text, name, renames)
     for key, policy in done.policies.items():
         program_of(key, policy)
@@ -29,8 +31,8 @@ def imported(text: str, name: str = "scheduler.yaml", **renames: str) -> ImportR
 def program_of(name: str, policy: str) -> Program:
     checked = check_text(policy, f"{name}.policy")
     source = Source(f"{name}.policy", policy)
-    said = apply_ignore_comments(source, checked.diagnostics)
-    assert [(one.code, one.message) for one in said] == []
+    diagnostics = apply_ignore_comments(source, checked.diagnostics)
+    assert [(diagnostic.code, diagnostic.message) for diagnostic in diagnostics] == []
     assert format_source(source).text == policy
     assert checked.program is not None and checked.program.name == name
     return checked.program
@@ -42,7 +44,7 @@ def only(done: ImportResult) -> str:
 
 
 def rules(done: ImportResult) -> str:
-    """The policy without its comment lines, its header, and what it says of preemption."""
+    """The policy without comment lines, its header and its `preemption` statement."""
     kept = [
         line for line in only(done).splitlines() if not line.startswith(("# ", "#", "policy ", "preemption"))
     ]
@@ -58,7 +60,7 @@ def weights_of(program: Program) -> dict[str, int]:
 
 
 def params_of(program: Program, score: str) -> dict[str, object]:
-    (rule,) = [one for one in program.rules.scores if one.name == score]
+    (rule,) = [candidate for candidate in program.rules.scores if candidate.name == score]
     assert isinstance(rule, BuiltinScore), rule
     return dict(rule.params)
 
@@ -68,9 +70,11 @@ def builtin_filters(program: Program) -> list[str]:
 
 
 def of_the_file(items: Iterable[ImportNote]) -> list[tuple[int, int, str, str]]:
-    """What the configuration itself gives rise to: without what this version does not cover of the defaults."""
+    """What the configuration itself could not import, without the parts of the defaults that no
+    version covers.
+    """
     return [
-        (one.line, one.column, one.where, one.what)
-        for one in items
-        if not one.why.startswith("not supported by this version")
+        (item.line, item.column, item.where, item.what)
+        for item in items
+        if not item.why.startswith("not supported by this version")
     ]

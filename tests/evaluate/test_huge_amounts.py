@@ -1,4 +1,6 @@
-"""Requests of more than is counted: plan and oracle see the same of them, whatever they add up to."""
+"""Requests that exceed the counting range: the plan and the reference implementation treat them
+alike.
+"""
 
 import pytest
 from hypothesis import given, settings
@@ -51,7 +53,7 @@ def test_amounts_that_are_not_counted_any_more_mean_the_same_to_plan_and_oracle(
     overlays_agree(PROGRAM, scene(amounts))
 
 
-def test_requests_are_counted_up_to_the_most_and_what_is_free_follows_from_that() -> None:
+def test_requests_saturate_and_the_free_amount_follows() -> None:
     (web, _) = plain(PROGRAM, scene([2**63 - 1, 2**63 - 1, 1, 0, 0]))
 
     refusals = {one.rule: one.reasons for one in web.rejections[NodeName("a")]}
@@ -60,8 +62,8 @@ def test_requests_are_counted_up_to_the_most_and_what_is_free_follows_from_that(
     assert "room" not in refusals
 
 
-def test_a_column_that_counts_on_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_end(self: RequestedColumn, _node: object, usage: NodeUsage, _codes: object) -> int:
+def test_a_column_that_does_not_saturate_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_end(self: Requested, _node: object, usage: NodeUsage, _codes: object) -> int:
         return min(usage.requested.get(self.resource, 0), 2**63 - 1)
 
     monkeypatch.setattr(RequestedColumn, "read", without_end)

@@ -1,4 +1,4 @@
-"""Create, replace, the patches, and the halves that a subresource keeps apart."""
+"""Create, replace, patches, and what a write of the object or of a subresource may change."""
 
 from tests.contract.manifests import config_map, deployment, lease, node, pod
 from tests.contract.transports import JSON_PATCH, STRATEGIC, Api
@@ -19,7 +19,7 @@ def test_a_get_returns_the_created_object(api: Api) -> None:
     assert created.json["metadata"]["uid"]
 
 
-def test_a_second_object_of_a_name_is_refused_with_409(api: Api) -> None:
+def test_a_second_object_with_the_same_name_is_refused_with_409(api: Api) -> None:
     maps = maps_of(api)
     api.post(maps, config_map("a")).ok()
 
@@ -285,7 +285,7 @@ def test_a_scale_reads_and_writes_the_replicas(api: Api) -> None:
     assert stale.status == 409
 
 
-def test_a_changed_spec_counts_a_generation_and_a_changed_status_does_not(api: Api) -> None:
+def test_a_changed_spec_increases_the_generation_and_a_changed_status_does_not(api: Api) -> None:
     deployments = f"/apis/apps/v1/namespaces/{api.namespace()}/deployments"
     generations = [api.post(deployments, deployment("web")).ok().json["metadata"]["generation"]]
     for path, patch in (
@@ -298,7 +298,7 @@ def test_a_changed_spec_counts_a_generation_and_a_changed_status_does_not(api: A
     assert generations == [1, 1, 1, 2]
 
 
-def test_a_dry_run_shows_the_result_and_keeps_nothing(api: Api) -> None:
+def test_a_dry_run_returns_the_result_and_stores_nothing(api: Api) -> None:
     maps = maps_of(api)
 
     created = api.post(maps, config_map("a"), dryRun="All")

@@ -55,7 +55,7 @@ def test_the_settings_win_over_the_configmap_parameter_by_parameter() -> None:
     assert found == {"crowd": 80, "label": "team", "zones": ("q",), "strict": True}
 
 
-def test_what_is_set_for_one_policy_leaves_the_others_alone() -> None:
+def test_parameter_values_apply_to_their_policy_only() -> None:
     texts = {"batch.policy": BATCH, "web.policy": BATCH.replace("policy batch", "policy web")}
 
     bundle = compile_sync({**texts, "web.params.yaml": "crowd: 1000\n"}, "ConfigMap a/b")
@@ -67,7 +67,7 @@ def test_what_is_set_for_one_policy_leaves_the_others_alone() -> None:
     assert span is not None and (span.source.name, span.text) == ("ConfigMap a/b key web.params.yaml", "1000")
 
 
-def test_a_place_is_found_behind_characters_of_any_width() -> None:
+def test_a_column_is_right_after_characters_of_any_width() -> None:
     found = texts_of('# größer, 🙂\n"label": "🙂"\ncrowd:   90  # fewer\n')
 
     assert found["crowd"].span.text == "90" and found["label"].span.text == '"🙂"'
@@ -76,7 +76,7 @@ def test_a_place_is_found_behind_characters_of_any_width() -> None:
 @pytest.mark.parametrize(
     "text", ["[1, 2]", "crowd", "crowd: [", "a: &x [*x]", "? [a]\n: 3", "crowd: {a: 1}", "[" * 2000]
 )
-def test_what_is_no_map_of_values_refuses_the_policy_and_nothing_else(text: str) -> None:
+def test_malformed_parameter_values_reject_only_their_policy(text: str) -> None:
     checked = compile_sync({"batch.policy": BATCH, "batch.params.yaml": text}, "ConfigMap a/b").sources
 
     assert [one.code for one in checked["batch.policy"].diagnostics if one.code < "PS3"] == ["PS262"]

@@ -1,4 +1,4 @@
-"""A scheduler while pods, nodes and containers come, do something, and go: for cases that are stories."""
+"""Run a scheduler while pods, nodes and containers change over time."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,8 +23,11 @@ _HOUR_NS = 3600 * 10**9
 _ATTEMPTS_MAX = 3
 
 
-class Life:
-    """`bound` and `refused` are what became of pods, `said` in which words, `events` what stands on those that were bound; `attempts` counts binds that were tried."""
+class SchedulerRun:
+    """A scheduler that receives events one by one. `bound` and `refused` are the outcomes of pods,
+    `said` the messages, `events` the events of bound pods; `attempts` counts binds, including
+    failed ones.
+    """
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class Life:
         self._carry_out(self._scheduler.handle(event, self._now_ns))
 
     def show(self, pod: Json) -> None:
-        """A pod of the policy's, as Kubernetes shows it."""
+        """Deliver a pod of the policy as the API server sends it."""
         spec = {**pod["spec"], "schedulerName": self._program.name}
         self.tell(e.PodUpdated(core_objects.decode_pod({"kind": "Pod", **pod, "spec": spec})))
 
@@ -68,7 +71,7 @@ class Life:
         self.tell(e.PodDeleted(PodUid(uid)))
 
     def decide(self) -> None:
-        """All that is to be decided, backoff and all."""
+        """Decide everything that is pending, until backoff is over."""
         for _ in range(_ATTEMPTS_MAX):
             self._now_ns += _HOUR_NS
             self._decide_what_is_ready()
@@ -78,12 +81,12 @@ class Life:
             self._carry_out(self._scheduler.decide(self._now_ns))
 
     def explain(self, uid: str) -> PlacementExplanation:
-        found = self._scheduler.explain(PodUid(uid), self._now_ns)
-        assert found is not None, f"{uid} is nobody's to explain"
-        return found
+        explanation = self._scheduler.explain(PodUid(uid), self._now_ns)
+        assert explanation is not None, f"{uid} cannot be explained: it is not pending"
+        return explanation
 
     def value(self, state: str, key: str, node: str | None) -> float:
-        """What a state of the policy has there; without a node, everywhere."""
+        """The value of a policy state for a key on a node; without a node, on all nodes."""
         row = self._scheduler.samples(self._program.name)[state].state_rows.get(key)
         at = ALL_NODES if node is None else NodeName(node)
         start = self._program.states[state].start

@@ -1,4 +1,4 @@
-"""Lists: pages, versions, selectors."""
+"""Lists: pages, resource versions and selectors."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_an_exact_version_shows_the_collection_as_it_was(api: Api) -> None:
     assert then.version == version
 
 
-def test_a_list_not_older_than_a_version_of_the_future_is_refused_with_504(api: Api) -> None:
+def test_a_list_not_older_than_a_future_version_is_refused_with_504(api: Api) -> None:
     version = int(api.get("/api/v1/pods").version) + 1_000_000
 
     answer = api.get("/api/v1/pods", resourceVersion=str(version), resourceVersionMatch="NotOlderThan")
@@ -156,5 +156,5 @@ def test_all_namespaces_are_listed_in_the_order_of_namespace_and_name(api: Api) 
 
     listed = api.get("/api/v1/configmaps", labelSelector="mine")
 
-    found = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in listed.json["items"]]
-    assert found == [(namespace, name) for namespace in namespaces for name in "ab"]
+    names = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in listed.json["items"]]
+    assert names == [(namespace, name) for namespace in namespaces for name in "ab"]

@@ -147,7 +147,7 @@ def test_a_pod_is_evaluated_when_it_changes_and_not_at_every_attempt(
 ) -> None:
     looks, head_of = [], _CountQuery.index_key
     monkeypatch.setattr(
-        _CountQuery, "index_key", lambda self, one: looks.append(one.name) or head_of(self, one)
+        _CountQuery, "index_key", lambda self, counted: looks.append(counted.name) or head_of(self, counted)
     )
     old = [placed(pod(f"old-{index}"), f"old-{index % 3}") for index in range(300)]
     rig = Rig(GATE, node("a", cpu="100"), *old)
@@ -160,7 +160,7 @@ def test_a_pod_is_evaluated_when_it_changes_and_not_at_every_attempt(
     assert len(looks) == 300 + 40
 
 
-def test_parked_pods_that_are_never_requeued_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parked_pods_that_are_never_requeued_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     updated = PodEvents.updated
 
     def without_requeue(self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool) -> None:

@@ -1,4 +1,6 @@
-"""The pretend kubelet and the controllers, on virtual time: what becomes of pods, and of what owned them."""
+"""The simulated kubelet and controllers, on virtual time: phases of pods, rollouts, jobs and
+garbage collection.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,8 +17,10 @@ from tests.simulation.virtual_time import run_virtual
 Result = TypeVar("Result")
 
 
-def in_a_world(story: Callable[[ApiServer, LocalClient], Awaitable[Result]]) -> Result:
-    """Two nodes, a kubelet that starts pods in 2 s and stops them in 3, and the controllers."""
+def run_story(story: Callable[[ApiServer, LocalClient], Awaitable[Result]]) -> Result:
+    """Run a story with two nodes, a kubelet that starts pods in 2 s and stops them in 3 s, and the
+    controllers.
+    """
 
     async def main() -> Result:
         loop = asyncio.get_running_loop()
@@ -47,8 +51,8 @@ def bind_all(server: ApiServer, local: LocalClient) -> None:
 
 
 def phase(local: LocalClient, name: str) -> str:
-    found = local.get("pods", "default", name)
-    return "gone" if found is None else found["status"]["phase"]
+    pod = local.get("pods", "default", name)
+    return "gone" if pod is None else pod["status"]["phase"]
 
 
 def test_a_bound_pod_runs_after_its_start_and_an_unbound_one_never() -> None:
@@ -56,13 +60,13 @@ def test_a_bound_pod_runs_after_its_start_and_an_unbound_one_never() -> None:
         for name in ("bound", "waiting"):
             local.create("pods", "default", pod(name))
         bind(server, "bound")
-        seen = []
+        phases = []
         for _ in range(2):
             await asyncio.sleep(1.5)
-            seen.append((phase(local, "bound"), phase(local, "waiting")))
-        return seen
+            phases.append((phase(local, "bound"), phase(local, "waiting")))
+        return phases
 
-    assert in_a_world(story) == [("Pending", "Pending"), ("Running", "Pending")]
+    assert run_story(story) == [("Pending", "Pending"), ("Running", "Pending")]
 
 
 def test_a_pod_with_a_run_time_ends_although_it_is_changed_meanwhile() -> None:
@@ -80,7 +84,7 @@ def test_a_pod_with_a_run_time_ends_although_it_is_changed_meanwhile() -> None:
         await asyncio.sleep(4.5)
         return [*before, phase(local, "good"), phase(local, "bad")]
 
-    assert in_a_world(story) == ["Running", "Running", "Succeeded", "Failed"]
+    assert run_story(story) == ["Running", "Running", "Succeeded", "Failed"]
 
 
 def test_a_deleted_pod_stays_until_its_kubelet_has_stopped_it() -> None:
@@ -96,7 +100,7 @@ def test_a_deleted_pod_stays_until_its_kubelet_has_stopped_it() -> None:
         await asyncio.sleep(1)
         return [stopping, phase(local, "web")]
 
-    assert in_a_world(story) == ["Running", "gone"]
+    assert run_story(story) == ["Running", "gone"]
 
 
 def test_a_pod_starts_when_its_node_is_created_and_is_deleted_with_it() -> None:
@@ -104,15 +108,15 @@ def test_a_pod_starts_when_its_node_is_created_and_is_deleted_with_it() -> None:
         local.create("pods", "default", pod("web"))
         bind(server, "web", to="late")
         await asyncio.sleep(10)
-        seen = [phase(local, "web")]
+        phases = [phase(local, "web")]
         late = local.create("nodes", "", node("late"))
         await asyncio.sleep(3)
-        seen.append(phase(local, "web"))
+        phases.append(phase(local, "web"))
         local.delete("nodes", late)
         await asyncio.sleep(1)
-        return [*seen, phase(local, "web")]
+        return [*phases, phase(local, "web")]
 
-    assert in_a_world(story) == ["Pending", "Running", "gone"]
+    assert run_story(story) == ["Pending", "Running", "gone"]
 
 
 def test_a_node_without_status_becomes_ready_with_its_hostname() -> None:
@@ -127,7 +131,7 @@ def test_a_node_without_status_becomes_ready_with_its_hostname() -> None:
             mine["status"]["allocatable"]["cpu"],
         )
 
-    assert in_a_world(story) == ("True", ("mine", "7"))
+    assert run_story(story) == ("True", ("mine", "7"))
 
 
 def test_a_rolling_update_keeps_max_unavailable_and_max_surge() -> None:
@@ -154,7 +158,7 @@ def test_a_rolling_update_keeps_max_unavailable_and_max_surge() -> None:
         images = {p["spec"]["containers"][0]["image"] for p in local.list("pods")}
         return fewest_ready, most, images
 
-    assert in_a_world(story) == (7, 10, {"app:2"})
+    assert run_story(story) == (7, 10, {"app:2"})
 
 
 def test_a_job_replaces_failed_pods_until_its_backoff_limit() -> None:
@@ -170,7 +174,7 @@ def test_a_job_replaces_failed_pods_until_its_backoff_limit() -> None:
         assert job is not None
         return {c["type"]: c["status"] for c in job["status"]["conditions"]}, job["status"]["failed"]
 
-    assert in_a_world(story) == ({"FailureTarget": "True", "Failed": "True"}, 3)
+    assert run_story(story) == ({"FailureTarget": "True", "Failed": "True"}, 3)
 
 
 def test_an_indexed_job_gives_each_index_one_pod() -> None:
@@ -184,7 +188,7 @@ def test_an_indexed_job_gives_each_index_one_pod() -> None:
             for p in local.list("pods")
         )
 
-    assert in_a_world(story) == ["0", "1", "2"]
+    assert run_story(story) == ["0", "1", "2"]
 
 
 def test_owned_objects_are_deleted_with_their_owner_and_objects_with_their_namespace() -> None:
@@ -200,4 +204,4 @@ def test_owned_objects_are_deleted_with_their_owner_and_objects_with_their_names
         left = [*local.list("pods"), *local.list("replicasets"), *local.list("configmaps", "there")]
         return pods_before, len(left), local.get("namespaces", "", "there") is None
 
-    assert in_a_world(story) == (3, 0, True)
+    assert run_story(story) == (3, 0, True)

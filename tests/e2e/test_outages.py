@@ -1,4 +1,6 @@
-"""policysched on a real control plane that restarts and hangs, beside another one of itself that dies, with its rights."""
+"""policysched with its shipped permissions while the API server restarts or hangs, and while the
+leader is killed.
+"""
 
 import ssl
 import threading
@@ -21,11 +23,13 @@ from tests.e2e.program import Running
 
 BURST = 400
 CPU_MILLI = 40
-"""Of each pod: together they fill most of the three nodes."""
+"""CPU of each pod: together they fill most of the three nodes."""
 LEASE_TIMES = {"duration_s": 10, "renew_deadline_s": 8, "retry_s": 0.5}
-"""Long enough for a leader that a busy machine keeps waiting."""
+"""Long enough for a leader on a busy machine."""
 SETTLE_S = 7.0
-"""What a new leader waits where the one before it may have left a bind under way (kube.lease)."""
+"""How long a new leader waits for binds that the former one may have in flight
+(kube.leader_election).
+"""
 
 
 @pytest.fixture
@@ -38,18 +42,18 @@ def deployed(control_plane: ControlPlane, tmp_path: Path) -> Deployed:
 
 
 def test_no_pod_is_lost_when_the_api_server_is_killed_and_restarted_in_a_burst(deployed: Deployed) -> None:
-    with deployed.running() as scheduler, history(deployed) as seen, burst(deployed) as created:
+    with deployed.running() as scheduler, history(deployed) as bindings, burst(deployed) as created:
         in_the_middle(deployed, created)
 
         deployed.control_plane.restart_apiserver()
 
         deployed.all_bound(BURST)
         assert scheduler.process.poll() is None
-    seen.check(deployed)
+    bindings.check(deployed)
 
 
 def test_no_pod_is_lost_when_the_api_server_hangs_in_a_burst(deployed: Deployed) -> None:
-    with deployed.running() as scheduler, history(deployed) as seen, burst(deployed) as created:
+    with deployed.running() as scheduler, history(deployed) as bindings, burst(deployed) as created:
         in_the_middle(deployed, created)
 
         deployed.control_plane.pause_apiserver()
@@ -59,7 +63,7 @@ def test_no_pod_is_lost_when_the_api_server_hangs_in_a_burst(deployed: Deployed)
         deployed.all_bound(BURST)
         scheduler.heard("answers again")
         assert scheduler.process.poll() is None
-    seen.check(deployed)
+    bindings.check(deployed)
 
 
 def test_a_compacted_history_is_listed_again(deployed: Deployed) -> None:
@@ -78,25 +82,27 @@ def test_no_pod_is_lost_when_the_leader_is_killed_in_a_burst(
     deployed: Deployed,
 ) -> None:
     lease = lease_that_is_told_of()
-    with deployed.running(elect=True, settings=lease) as one, history(deployed) as seen:
-        one.heard("acquired the lease; leading")
+    with deployed.running(elect=True, settings=lease) as leader, history(deployed) as bindings:
+        leader.heard("acquired the lease; leading")
         with deployed.running(elect=True, settings=lease) as two:
             two.wait_until_ready()
             with burst(deployed) as created:
                 in_the_middle(deployed, created)
 
-                one.kill()
+                leader.kill()
 
                 two.heard("acquired the lease; leading")
                 deployed.all_bound(BURST)
             assert 0 < looks_at_the_dead(two) <= LOOKS_MOST
             assert two.said("acquired the lease; leading")[0]["first_decision_in_s"] == SETTLE_S
             assert two.metric("policysched_leader") == 1
-    seen.check(deployed)
+    bindings.check(deployed)
 
 
 def test_a_rotated_token_is_used(deployed: Deployed, tmp_path: Path) -> None:
-    """The first token dies with the Secret that it is bound to; the file has another by then."""
+    """The first token becomes invalid with the Secret that it is bound to; by then the file has
+    another one.
+    """
     first, token_file = bound_token(deployed, "first"), tmp_path / "token"
     token_file.write_text(first)
     kubeconfig = write_kubeconfig(
@@ -118,11 +124,11 @@ def test_a_rotated_token_is_used(deployed: Deployed, tmp_path: Path) -> None:
         assert scheduler.process.poll() is None
 
 
-# ── words ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── helpers ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class History:
-    """The nodes of every pod, as an admin saw them."""
+    """The nodes of every pod over time, as an admin sees them."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, list[str]] = {}
@@ -133,9 +139,9 @@ class History:
             known.append(node)
 
     def check(self, deployed: Deployed) -> None:
-        """No pod was on two nodes, none is lost, no node has more than it can hold."""
-        for one in deployed.pods():
-            self.take(one["metadata"]["name"], one["spec"].get("nodeName", ""))
+        """Every pod was on exactly one node, and no node is over its capacity."""
+        for bound in deployed.pods():
+            self.take(bound["metadata"]["name"], bound["spec"].get("nodeName", ""))
         assert {name: nodes for name, nodes in self.nodes.items() if len(nodes) != 1} == {}
         for node in ("a", "b", "c"):
             requested_milli = sum(CPU_MILLI for nodes in self.nodes.values() if nodes == [node])
@@ -144,29 +150,29 @@ class History:
 
 @contextmanager
 def history(deployed: Deployed) -> Iterator[History]:
-    """Look at the pods five times a second from now on, in a thread, through restarts."""
-    seen, ended = History(), threading.Event()
+    """Poll the pods five times a second in a thread, also while the server restarts."""
+    bindings, ended = History(), threading.Event()
     api = deployed.control_plane.api_as(deployed.control_plane.admin)
 
     def look() -> None:
         while not ended.wait(0.2):
             try:
-                for one in api.items(PODS):
-                    seen.take(one["metadata"]["name"], one["spec"].get("nodeName", ""))
-            except (OSError, HTTPException, ApiError):  # that is what these tests are about
+                for pod in api.items(PODS):
+                    bindings.take(pod["metadata"]["name"], pod["spec"].get("nodeName", ""))
+            except (OSError, HTTPException, ApiError):  # expected while the server is down
                 continue
 
     thread = threading.Thread(target=look)
     thread.start()
     try:
-        yield seen
+        yield bindings
     finally:
         ended.set()
         thread.join()
 
 
 class Burst:
-    """Pods, created one after the other, whatever the server does. `go_on`: the second half of them may come, too."""
+    """Create pods one after the other, whatever the server does. `go_on`: starts the second half."""
 
     def __init__(self, deployed: Deployed) -> None:
         self._api = deployed.control_plane.api_as(deployed.control_plane.admin)
@@ -181,12 +187,12 @@ class Burst:
             created += self._one(f"web-{created:03}")
 
     def _one(self, name: str) -> bool:
-        """Whether it is there now."""
+        """Whether the pod exists now."""
         try:
             self._api.post(PODS, pod(name, cpu=f"{CPU_MILLI}m", memory="16Mi", schedulerName="test"))
         except ApiError as error:
-            return error.status == 409  # the answer to an earlier try was lost
-        except (OSError, HTTPException):  # once more
+            return error.status == 409  # the response to an earlier attempt was lost
+        except (OSError, HTTPException):  # repeat
             self.ended.wait(0.05)
             return False
         return True
@@ -194,9 +200,9 @@ class Burst:
 
 @contextmanager
 def burst(deployed: Deployed) -> Iterator[Burst]:
-    """The first half of it begins now."""
+    """The first half is created from now on."""
     deployed.create("first", cpu=f"{CPU_MILLI}m", memory="16Mi")
-    deployed.bound("first")  # the scheduler is up
+    deployed.bound("first")  # the scheduler is ready
     made = Burst(deployed)
     thread = threading.Thread(target=made.create)
     thread.start()
@@ -208,19 +214,21 @@ def burst(deployed: Deployed) -> Iterator[Burst]:
 
 
 def in_the_middle(deployed: Deployed, created: Burst) -> None:
-    """The scheduler is at it, and the other half of the pods comes from now on."""
+    """The scheduler is binding, and the second half is created from now on."""
     wait_for(
-        lambda: sum("nodeName" in one["spec"] for one in deployed.pods()) >= 50, "the first pods to be bound"
+        lambda: sum("nodeName" in pod["spec"] for pod in deployed.pods()) >= 50, "the first pods to be bound"
     )
     created.go_on.set()
 
 
 LOOKS_MOST = LEASE_TIMES["duration_s"] / LEASE_TIMES["retry_s"] + 1
-"""As many fit into the Lease's time, and the one that finds it over: on a busy machine that is longer, and there are fewer."""
+"""As many attempts as fit into the Lease's duration, and one after it; fewer on a busy machine,
+where attempts take longer.
+"""
 
 
 def looks_at_the_dead(follower: Running) -> int:
-    """How often who leads now found the last renewal of the one before it, and that the Lease was held."""
+    """How often the current leader read the former leader's last renewal and found the Lease held."""
     renewals = [line["renewed"] for line in follower.said("the lease is held") if "renewed" in line]
     return renewals.count(renewals[-1])
 
@@ -231,7 +239,7 @@ def lease_that_is_told_of() -> Json:
 
 
 def bound_token(deployed: Deployed, secret: str) -> str:
-    """A token of the shipped ServiceAccount that lives as long as this Secret."""
+    """A token of the shipped ServiceAccount that is valid as long as this Secret exists."""
     path = f"/api/v1/namespaces/{NAMESPACE}/secrets"
     made = deployed.api.post(path, {"metadata": {"name": secret}})
     bound_to = {"kind": "Secret", "apiVersion": "v1", "name": secret, "uid": made["metadata"]["uid"]}
@@ -248,7 +256,7 @@ def bound_token(deployed: Deployed, secret: str) -> str:
 
 
 def status_for(deployed: Deployed, token: str) -> int:
-    """What the API server answers to whoever has this token."""
+    """The API server's status for requests with this token."""
     request = urllib.request.Request(
         f"{deployed.control_plane.url}/version", headers={"Authorization": f"Bearer {token}"}
     )

@@ -64,8 +64,8 @@ FILES = {
     TOO_LONG: "",
 }
 TAKEN = {
-    (one, "deployment.yaml")
-    for one in ("sandbox --nodes", "simulate --cluster", "simulate --state", "explain")
+    (command, "deployment.yaml")
+    for command in ("sandbox --nodes", "simulate --cluster", "simulate --state", "explain")
 }
 """Clusters take any object of Kubernetes, and states of other names are but a note."""
 
@@ -88,17 +88,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [(command, file) for command in COMMANDS for file in FILES if (command, file) not in TAKEN],
     ids=lambda word: word[:20],
 )
-def test_a_file_that_is_of_no_use_is_told_in_a_line(command: str, file: str) -> None:
+def test_an_unusable_file_is_reported_in_one_line(command: str, file: str) -> None:
     done = run(*[file if word == "FILE" else word for word in COMMANDS[command]], env={"KUBECONFIG": None})
 
     assert (done.code, done.out) == (2, "")
-    said = done.err.splitlines()
-    assert said and all(line.startswith("policysched") for line in said), done.err
+    lines = done.err.splitlines()
+    assert lines and all(line.startswith("policysched") for line in lines), done.err
     assert file[:12] in done.err and FILES[file] in done.err
 
 
 @pytest.mark.parametrize("document", ["a: &a [*a]\n", None], ids=["itself", "within each other"])
-def test_aliases_without_end_are_told_in_a_line(folder: Path, document: str | None) -> None:
+def test_yaml_aliases_that_expand_without_limit_are_reported_in_one_line(
+    folder: Path, document: str | None
+) -> None:
     nines = [f"m{n}: &m{n} [{', '.join([f'*m{n - 1}'] * 9)}]\n" for n in range(1, 10)]
     (folder / "bomb.yaml").write_text(document or "".join(["m0: &m0 [1, 2, 3]\n", *nines]))
 
@@ -110,7 +112,7 @@ def test_aliases_without_end_are_told_in_a_line(folder: Path, document: str | No
     )
 
 
-def test_a_pipe_that_never_ends_is_told_in_a_line() -> None:
+def test_a_pipe_without_end_is_reported_in_one_line() -> None:
     command = [sys.executable, "-m", "policysched", "lint", "-"]
     with subprocess.Popen(["yes", "policy a version 1"], stdout=subprocess.PIPE) as endless:
         try:
@@ -122,7 +124,7 @@ def test_a_pipe_that_never_ends_is_told_in_a_line() -> None:
     assert done.stderr == "policysched: -: larger than 64 MiB\n"
 
 
-def test_a_few_aliases_are_what_they_stand_for(folder: Path) -> None:
+def test_yaml_aliases_are_resolved(folder: Path) -> None:
     (folder / "samples.yaml").write_text("load: &load {a: 0.5}\nheat: *load\n")
 
     assert read_samples_file(folder / "samples.yaml") == {"load": {"a": 0.5}, "heat": {"a": 0.5}}
@@ -137,7 +139,7 @@ def test_a_long_document_may_have_an_alias_too(monkeypatch: pytest.MonkeyPatch) 
         files.parse_yaml("short: &s [1, 2]\nagain: [*s, *s]\n")
 
 
-def test_a_policy_may_come_from_standard_input(folder: Path) -> None:
+def test_a_policy_can_be_read_from_standard_input(folder: Path) -> None:
     (folder / "cluster.yaml").write_text(json.dumps(node_manifest("a")))
 
     shown = run("show", "-", stdin=GOOD)
@@ -159,7 +161,7 @@ def test_standard_input_is_not_both_the_policy_and_the_cluster() -> None:
 
 
 @pytest.mark.parametrize("command", ["lint", "fmt", "show", "import-config"])
-def test_a_standard_input_that_cannot_be_read_is_told_in_a_line(command: str, folder: Path) -> None:
+def test_an_unreadable_standard_input_is_reported_in_one_line(command: str, folder: Path) -> None:
     with (folder / "written.txt").open("w") as write_only:
         done = subprocess.run(
             [sys.executable, "-m", "policysched", command, "-"],

@@ -1,4 +1,4 @@
-"""Proxies, names and credentials of a kubeconfig, against a real API server whose TLS is verified."""
+"""Proxies, server names and credentials of a kubeconfig, with a real API server and verified TLS."""
 
 import asyncio
 import json
@@ -20,18 +20,18 @@ from tests.e2e.deployed import PLAIN, Deployed
 pytestmark = pytest.mark.control_plane
 
 BEHIND = "kubernetes.default.svc"
-"""A name that the server's certificate has and that nothing here resolves."""
+"""A name that is in the server's certificate and that no resolver knows."""
 
 Change = Callable[[dict[str, Any]], None]
 
 
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConnectProxy]:
-    """Named nowhere yet."""
+    """A name that occurs nowhere else."""
     for name in ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    with connect_proxy() as one:
-        yield one
+    with connect_proxy() as server:
+        yield server
 
 
 @pytest.fixture
@@ -62,7 +62,9 @@ def user(fields: dict[str, Any]) -> Change:
 
 
 def who(kubeconfig: Path) -> str:
-    """As whom the server knows who comes with this. A list and a watch are made, too: all roads are tried."""
+    """The user that the server authenticates with this kubeconfig. Also lists and watches, so that
+    every kind of connection is used.
+    """
 
     async def ask() -> str:
         async with await connect(ConnectionSettings(kubeconfig)) as session:

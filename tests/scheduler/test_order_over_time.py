@@ -1,7 +1,9 @@
-"""Keys that time changes: whoever stands before another has a key that was right within the last second.
+"""Queue keys that change over time: an entry stands before another only by keys that were right
+within the last second.
 
-Pods come and go at odd moments and the clock is read in every way in which `queue by` can. What the queue holds is compared with what the
-policy says anew of each pod at several moments of the last second: if one pod comes before another at all of them, it does in the queue.
+Pods come and go at odd times, and the clock is read in every way that `queue by` can. The queue is
+compared with keys computed anew at several times within the last second: if one pod precedes
+another at all of them, it does so in the queue.
 """
 
 from datetime import UTC, datetime
@@ -97,7 +99,7 @@ def test_a_pod_that_is_first_for_a_second_is_first_in_the_queue(keys: str) -> No
     assert [attack(keys, number) for number in range(2)] == [[], []]
 
 
-def test_a_clock_applied_to_all_pods_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_applied_to_all_pods_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: nothing ever seems to gain time by itself, so a choice that holds a clock is never looked at again."""
     monkeypatch.setattr(next_change, "_SECOND_NS", 10**15)
 
@@ -106,7 +108,7 @@ def test_a_clock_applied_to_all_pods_is_noticed(monkeypatch: pytest.MonkeyPatch)
     assert any(mistakes)
 
 
-def test_a_missed_flip_of_a_condition_is_noticed(
+def test_a_missed_flip_of_a_condition_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(next_change, "crossing_ns", lambda *_: None)

@@ -1,4 +1,4 @@
-"""The whole program against the sandbox over HTTP, used with stock kubectl."""
+"""The whole program on the sandbox over HTTP, used with stock kubectl."""
 
 import json
 import signal
@@ -50,8 +50,10 @@ def test_pods_are_bound_and_unschedulable_pods_get_a_reason(cluster: Cluster) ->
 
 def _condition(cluster: Cluster, pod: str) -> str:
     status = cluster.get(f"/api/v1/namespaces/default/pods/{pod}")["status"]
-    said = [one for one in status.get("conditions", []) if one["type"] == "PodScheduled"]
-    return said[0]["message"] if said else ""
+    scheduled = [
+        condition for condition in status.get("conditions", []) if condition["type"] == "PodScheduled"
+    ]
+    return scheduled[0]["message"] if scheduled else ""
 
 
 def test_a_pod_of_higher_priority_preempts_a_lower_one(cluster: Cluster) -> None:
@@ -67,7 +69,7 @@ def test_a_pod_of_higher_priority_preempts_a_lower_one(cluster: Cluster) -> None
         cluster.run_pod("urgent", cpu="2", priority_class="urgent")
 
         node = cluster.bound("urgent")
-        left = [one["metadata"]["name"] for one in cluster.get("/api/v1/namespaces/default/pods")["items"]]
+        left = [item["metadata"]["name"] for item in cluster.get("/api/v1/namespaces/default/pods")["items"]]
         (victim,) = set(before) - set(left)
         uid = cluster.get("/api/v1/namespaces/default/pods/urgent")["metadata"]["uid"]
 
@@ -90,7 +92,7 @@ def test_status_outputs_match_their_schemas(cluster: Cluster) -> None:
 
         assert findings("policy", policies) == []
         assert findings("decisions", decisions) == []
-        assert [one["state"] for one in policies["policies"]] == ["active", "rejected"]
+        assert [policy["state"] for policy in policies["policies"]] == ["active", "rejected"]
         assert policies["policies"][1]["diagnostics"][0]["line"] == 2
         (decision,) = decisions["decisions"]
         assert decision["result"]["node"] == cluster.node_of("web")
@@ -140,7 +142,7 @@ def test_an_edit_requeues_the_pods_that_it_may_make_schedulable(cluster: Cluster
 
 def _config_maps(cluster: Cluster) -> list[str]:
     return [
-        one["metadata"]["name"] for one in cluster.get("/api/v1/namespaces/kube-system/configmaps")["items"]
+        item["metadata"]["name"] for item in cluster.get("/api/v1/namespaces/kube-system/configmaps")["items"]
     ]
 
 
@@ -185,14 +187,16 @@ def test_a_signal_during_shutdown_keeps_the_exit_code(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def hangups_heard() -> Iterator[None]:
-    """What `nohup` starts ignores them, and so would all that it starts; who has a handler of its own starts others without one."""
+def hangup_not_ignored() -> Iterator[None]:
+    """`nohup` starts a process with these signals ignored, and child processes inherit that;
+    signals with a handler are reset for children.
+    """
     before = signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     yield
     signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.usefixtures("hangups_heard")
+@pytest.mark.usefixtures("hangup_not_ignored")
 def test_a_hangup_shuts_the_process_down_gracefully(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
 
@@ -234,10 +238,10 @@ def test_the_process_survives_an_api_server_that_restarts_without_its_state(clus
         assert len(scheduler.said("is unreachable or does not answer")) == 1
 
 
-def test_when_the_leader_is_stopped_the_standby_takes_over(cluster: Cluster) -> None:
+def test_when_the_leader_stops_the_standby_takes_over(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
-    with cluster.scheduler(elect=True) as one:
-        wait_for(lambda: one.said("acquired the lease; leading"), "the first to lead")
+    with cluster.scheduler(elect=True) as leader:
+        wait_for(lambda: leader.said("acquired the lease; leading"), "the first to lead")
         with cluster.scheduler(elect=True) as two:
             (standing_by,) = wait_for(
                 lambda: two.said("not leading: the lease is held by another process"), "the second to say so"
@@ -246,16 +250,18 @@ def test_when_the_leader_is_stopped_the_standby_takes_over(cluster: Cluster) -> 
             cluster.bound("first")
             assert not two.said("acquired the lease; leading")
             two.wait_until_ready()
-            assert standing_by["holder"] and not one.said("not leading: the lease is held by another process")
+            assert standing_by["holder"] and not leader.said(
+                "not leading: the lease is held by another process"
+            )
 
-            assert one.terminate() == 0
+            assert leader.terminate() == 0
 
             cluster.run_pod("second")
             assert cluster.bound("second")
             assert two.said("acquired the lease; leading")[0]["first_decision_in_s"] == 0.0
 
 
-def test_samples_from_a_file_are_used_and_a_metric_without_a_source_is_named(
+def test_samples_from_a_file_are_used_and_a_metric_without_a_source_is_reported(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     metric = 'metric {name}: ratio {{ query = "x"\n unit = "1"\n join = node\n every = 1s\n stale = 60s }}\n'
@@ -282,11 +288,11 @@ def test_samples_from_a_file_are_used_and_a_metric_without_a_source_is_named(
 
 
 def _lands_on(cluster: Cluster, node: str) -> bool:
-    """Whether a new pod lands there, by the samples as they are now."""
+    """Whether a new pod is bound to the node with the current samples."""
     cluster.run_pod("probe")
-    found = cluster.bound("probe")
+    bound_to = cluster.bound("probe")
     cluster.kubectl("delete", "pod", "probe")
-    return found == node
+    return bound_to == node
 
 
 @pytest.mark.parametrize(
@@ -311,7 +317,7 @@ def test_invalid_arguments_are_reported_in_one_line(arguments: list[str], words:
     (tmp_path / "bad").write_text("policies: a/b\nreporting:\n  writers: none\n")
 
     done = subprocess.run(
-        [str(BIN / "policysched"), *(one.format(folder=tmp_path) for one in arguments)],
+        [str(BIN / "policysched"), *(argument.format(folder=tmp_path) for argument in arguments)],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

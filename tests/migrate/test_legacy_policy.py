@@ -1,10 +1,10 @@
-"""The old Policy: predicates, priorities and extenders by name."""
+"""The legacy Policy format: predicates, priorities and extenders by name."""
 
 import pytest
 
 from policysched.builtins.registry import BUILTINS
 from policysched.policy_files.source_set import UnusableFile
-from tests.migrate.words import (
+from tests.migrate.helpers import (
     filters_of,
     imported,
     of_the_file,
@@ -69,18 +69,18 @@ def test_priorities_are_scores_with_their_weights() -> None:
     assert params_of(program, "node_resources_fit")["strategy"] == "most_allocated"
 
 
-def test_what_kube_safe_scheduler_needs_is_listed_at_its_line_in_a_file_with_tabs() -> None:
+def test_unsupported_parts_of_kube_safe_scheduler_are_listed_with_lines_in_a_file_with_tabs() -> None:
     done = imported(SAFE, "policy.cfg")
 
-    found = {where: (line, what) for line, _, where, what in of_the_file(done.not_imported)}
-    assert found["extenders[0].apiVersion"] == (20, "this field")
-    assert found["priorities[2]"] == (14, "plugin SelectorSpread")
-    assert [one.what for one in done.notes if one.where != "extenders[0]"] == [
+    not_imported = {where: (line, what) for line, _, where, what in of_the_file(done.not_imported)}
+    assert not_imported["extenders[0].apiVersion"] == (20, "this field")
+    assert not_imported["priorities[2]"] == (14, "plugin SelectorSpread")
+    assert [note.what for note in done.notes if note.where != "extenders[0]"] == [
         "predicate CheckNodeMemoryPressure",
         "priority EqualPriority",
         "arguments of InterPodAffinity",
     ]
-    hint = next(one.why for one in done.notes if one.where == "extenders[0]")
+    hint = next(note.why for note in done.notes if note.where == "extenders[0]")
     assert "mean-free-cpu" in hint
     assert done.settings["extenders"]["safe_overload"]["url"] == "http://localhost:8888/scheduler"
 
@@ -91,7 +91,7 @@ def test_without_predicates_or_priorities_the_defaults_of_the_time_hold() -> Non
     program = program_of("default-scheduler", only(done))
     younger = {"dynamic_resources", "node_declared_features"}
     assert filters_of(program) == [
-        name for name, one in BUILTINS.items() if one.filters and name not in younger
+        name for name, builtin in BUILTINS.items() if builtin.filters and name not in younger
     ]
     assert weights_of(program)["taint_toleration"] == 1
     assert params_of(program, "inter_pod_affinity")["hard_pod_affinity_weight"] == 7
@@ -137,7 +137,7 @@ def test_requested_to_capacity_ratio_keeps_shape_and_resources() -> None:
     assert filters_of(program)[:2] == ["node_unschedulable", "node_resources_fit"]
 
 
-def test_what_services_said_and_unknown_names_are_listed() -> None:
+def test_service_arguments_and_unknown_names_are_listed() -> None:
     done = imported(
         '{"predicates": [{"name": "Rack", "argument": {"serviceAffinity": {"labels": ["rack"]}}}, {"name": "Odd"}],'
         '"priorities": [{"name": "Spread", "weight": 1, "argument": {"serviceAntiAffinity": {"label": "zone"}}},'

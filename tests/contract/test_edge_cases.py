@@ -1,4 +1,4 @@
-"""What a kube-apiserver does that nobody would guess, and that a client can stumble over."""
+"""Behaviour of kube-apiserver that clients do not expect."""
 
 from tests.contract.manifests import pod
 from tests.contract.transports import STRATEGIC, Api
@@ -14,9 +14,9 @@ def test_a_watch_shows_an_immediate_deletion_as_modified_first(api: Api) -> None
     with api.watch(pods, resourceVersion=version) as watch:
         marked, gone = watch.next(), watch.next()
     assert (marked["type"], gone["type"]) == ("MODIFIED", "DELETED")
-    for seen in (answer.json, marked["object"], gone["object"]):
-        assert "deletionTimestamp" in seen["metadata"]
-        assert seen["metadata"]["deletionGracePeriodSeconds"] == 0
+    for obj in (answer.json, marked["object"], gone["object"]):
+        assert "deletionTimestamp" in obj["metadata"]
+        assert obj["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
 def test_a_watch_shows_the_new_grace_period_of_a_forced_deletion_first(api: Api) -> None:
@@ -35,7 +35,7 @@ def test_a_watch_shows_the_new_grace_period_of_a_forced_deletion_first(api: Api)
 def test_a_watch_without_a_version_gets_a_bookmark_after_the_initial_state(api: Api) -> None:
     pods = f"/api/v1/namespaces/{api.namespace()}/pods"
     at_least = api.post(pods, pod("web")).ok().version
-    api.get(f"{pods}/web", resourceVersion=at_least).ok()  # the first state is that of the watch cache
+    api.get(f"{pods}/web", resourceVersion=at_least).ok()  # the initial state comes from the watch cache
 
     with api.watch(pods, allowWatchBookmarks="true") as watch:
         first, second = watch.next(), watch.next()

@@ -1,4 +1,6 @@
-"""What holds of the simulated server and needs its clock or its memory to be turned by hand."""
+"""Properties of the simulated API server alone: compaction, determinism, shared encodings, and loss
+of state.
+"""
 
 import orjson
 
@@ -67,11 +69,11 @@ def test_a_kind_is_served_once_it_is_registered() -> None:
     made = server.handle(
         ServerRequest("POST", path, body=b'{"metadata": {"name": "a"}, "anything": {"goes": 1}}')
     )
-    found = server.handle(ServerRequest("GET", f"{path}/a"))
+    response = server.handle(ServerRequest("GET", f"{path}/a"))
 
     assert isinstance(made, ApiResponse)
-    assert isinstance(found, ApiResponse)
-    assert (made.status, orjson.loads(found.body)["anything"]) == (201, {"goes": 1})
+    assert isinstance(response, ApiResponse)
+    assert (made.status, orjson.loads(response.body)["anything"]) == (201, {"goes": 1})
 
 
 def test_an_event_is_encoded_once_for_all_watchers() -> None:
@@ -85,7 +87,7 @@ def test_an_event_is_encoded_once_for_all_watchers() -> None:
     assert lines[0] is lines[1] is lines[2]
 
 
-def test_a_closed_watch_is_forgotten() -> None:
+def test_a_closed_watch_is_removed() -> None:
     server = ApiServer(now=lambda: 0.0)
     watches = [server.handle(ServerRequest("GET", "/api/v1/pods", {"watch": "true"})) for _ in range(2)]
 

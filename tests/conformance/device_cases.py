@@ -1,7 +1,8 @@
-"""The devices that a pod's claims were recorded to get, beside those that they get here on the node that it was recorded to go to.
+"""Compare the devices that a pod's claims get on the recorded node with the recorded allocations.
 
-kube-scheduler searches a node's devices in one order, so which it gives is determined, and so is what a claim says that it makes for
-extended resources. Times, the names of such claims and the marks of shares are any.
+kube-scheduler searches a node's devices in a fixed order, so allocations are deterministic, and so
+is the claim that it creates for extended resources. Times, names of created claims and share IDs
+are not compared.
 """
 
 from collections.abc import Mapping
@@ -19,32 +20,34 @@ from tests.conformance.cluster_case import Decision
 
 
 def compare_devices(decision: Decision) -> list[str]:
-    """Sentences about what differs. The decision was recorded to find a node."""
+    """A sentence for each difference. The decision is recorded with a node."""
     cache, pod, expected = decision.cache, decision.pod, decision.expected
     stock = AvailableDevices(cache.devices)
-    found = pod_resource_claims(pod, stock)
-    if isinstance(found, str):
-        return [f"{found}, recorded to be given devices"]
-    choice = choose_devices(pod, found, cache.nodes[NodeName(expected["nodeName"])], stock)
+    choice_or_reason = pod_resource_claims(pod, stock)
+    if isinstance(choice_or_reason, str):
+        return [f"{choice_or_reason}, recorded with devices"]
+    choice = choose_devices(pod, choice_or_reason, cache.nodes[NodeName(expected["nodeName"])], stock)
     if isinstance(choice, str):
-        return [f"{choice} on {expected['nodeName']}, recorded to be given devices there"]
-    claims = [devices.decode_resource_claim(one) for one in expected["claims"]]
-    own = [one for one in claims if not one.for_extended_resources]
-    said = _of_own(choice, {str(one.key): one for one in own})
-    return said + _of_extended(
-        choice, [one for one in claims if one.for_extended_resources], expected["extended"]
+        return [f"{choice} on {expected['nodeName']}, recorded with devices there"]
+    claims = [devices.decode_resource_claim(claim) for claim in expected["claims"]]
+    own = [claim for claim in claims if not claim.for_extended_resources]
+    differences = _of_own(choice, {str(claim.key): claim for claim in own})
+    return differences + _of_extended(
+        choice, [claim for claim in claims if claim.for_extended_resources], expected["extended"]
     )
 
 
 def _of_own(choice: DeviceChoice, recorded: Mapping[str, ResourceClaim]) -> list[str]:
     given = {str(claim.key): allocation for claim, allocation in choice.allocated if claim.uid}
     touched = {*given, *(str(claim.key) for claim in choice.reserved)}
-    said = [] if touched == recorded.keys() else [f"claims {sorted(touched)}, recorded {sorted(recorded)}"]
+    differences = (
+        [] if touched == recorded.keys() else [f"claims {sorted(touched)}, recorded {sorted(recorded)}"]
+    )
     for key, allocation in given.items():
         there = recorded[key].allocation if key in recorded else None
         if _comparable(allocation) != _comparable(there):
-            said.append(f"{key} gets {allocation}, recorded {there}")
-    return said
+            differences.append(f"{key} gets {allocation}, recorded {there}")
+    return differences
 
 
 def _of_extended(choice: DeviceChoice, recorded: list[ResourceClaim], status: Any) -> list[str]:
@@ -56,22 +59,25 @@ def _of_extended(choice: DeviceChoice, recorded: list[ResourceClaim], status: An
         )
     (made, allocation), (claim,) = choice.claim_to_create, recorded
     mapped = {
-        ExtendedResourceMapping(one["containerName"], one["resourceName"], one["requestName"])
-        for one in status["requestMappings"]
+        ExtendedResourceMapping(mapping["containerName"], mapping["resourceName"], mapping["requestName"])
+        for mapping in status["requestMappings"]
     }
-    said = []
+    differences = []
     if made.requests != claim.requests:
-        said.append(f"makes a claim for {made.requests}, recorded {claim.requests}")
+        differences.append(f"makes a claim for {made.requests}, recorded {claim.requests}")
     if _comparable(allocation) != _comparable(claim.allocation):
-        said.append(f"the claim that is made gets {allocation}, recorded {claim.allocation}")
+        differences.append(f"the claim that is made gets {allocation}, recorded {claim.allocation}")
     if set(choice.extended_resource_mappings) != mapped:
-        said.append(f"containers use {choice.extended_resource_mappings}, recorded {mapped}")
-    return said
+        differences.append(f"containers use {choice.extended_resource_mappings}, recorded {mapped}")
+    return differences
 
 
 def _comparable(given: DeviceAllocation | None) -> DeviceAllocation | None:
     if given is None:
         return None
     return replace(
-        given, devices=tuple(replace(one, share_id="some" if one.share_id else "") for one in given.devices)
+        given,
+        devices=tuple(
+            replace(device, share_id="some" if device.share_id else "") for device in given.devices
+        ),
     )

@@ -1,10 +1,10 @@
-"""What a watch shows, from when on, and how it ends."""
+"""Watches: where they start, which changes they show, bookmarks, and how they end."""
 
 from tests.contract.manifests import binding, config_map, pod
 from tests.contract.transports import Api, Json
 
 
-def test_a_watch_from_a_lists_version_sees_the_next_change_and_none_before(api: Api) -> None:
+def test_a_watch_from_the_version_of_a_list_shows_later_changes_only(api: Api) -> None:
     maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
     api.post(maps, config_map("before")).ok()
     version = api.get(maps).version
@@ -17,7 +17,7 @@ def test_a_watch_from_a_lists_version_sees_the_next_change_and_none_before(api: 
     assert event["object"]["kind"] == "ConfigMap"
 
 
-def test_a_watch_from_a_version_sees_what_happened_between_it_and_now(api: Api) -> None:
+def test_a_watch_from_a_version_shows_the_changes_since_then(api: Api) -> None:
     maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
     version = api.get(maps).version
     api.post(maps, config_map("a", key="1")).ok()
@@ -65,8 +65,9 @@ def test_a_watch_continues_from_the_version_of_a_bookmark(api: Api) -> None:
 
 
 def bookmark_past_what_it_does_not_show(api: Api, maps: str, version: str) -> Json:
-    """kube-apiserver sends one two seconds before it ends a watch, where something has happened meanwhile, and none where it is
-    too busy by then: so it is asked again."""
+    """kube-apiserver sends a bookmark two seconds before it ends a watch if something has changed
+    meanwhile, and none if it is too busy then, so the watch is repeated.
+    """
     watched = {"labelSelector": "seen", "allowWatchBookmarks": "true", "timeoutSeconds": "4"}
     for attempt in range(10):
         with api.watch(maps, resourceVersion=version, **watched) as watch:
@@ -77,7 +78,7 @@ def bookmark_past_what_it_does_not_show(api: Api, maps: str, version: str) -> Js
     raise AssertionError("none came")
 
 
-def test_a_watch_that_asks_for_no_bookmarks_gets_none(api: Api) -> None:
+def test_a_watch_without_allow_watch_bookmarks_gets_none(api: Api) -> None:
     maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
     version = api.post(maps, config_map("a")).ok().version
 
@@ -128,7 +129,7 @@ def test_initial_events_without_a_version_match_are_refused(api: Api) -> None:
     assert (answer.status, answer.json["reason"]) == (422, "Invalid")
 
 
-def test_a_watch_with_a_selector_sees_objects_come_and_go(api: Api) -> None:
+def test_a_watch_with_a_selector_shows_objects_that_start_and_stop_matching(api: Api) -> None:
     namespace = api.namespace()
     pods = f"/api/v1/namespaces/{namespace}/pods"
     version = api.get(pods).version
@@ -146,7 +147,7 @@ def test_a_watch_with_a_selector_sees_objects_come_and_go(api: Api) -> None:
     )
 
 
-def test_a_watch_with_a_label_selector_sees_an_object_that_begins_to_match_as_added(api: Api) -> None:
+def test_a_watch_with_a_label_selector_shows_an_object_that_starts_to_match_as_added(api: Api) -> None:
     maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
     version = api.post(maps, config_map("a")).ok().version
 
@@ -159,7 +160,7 @@ def test_a_watch_with_a_label_selector_sees_an_object_that_begins_to_match_as_ad
     assert (began["type"], ceased["type"]) == ("ADDED", "DELETED")
 
 
-def test_a_write_that_changes_nothing_is_no_event_and_no_version(api: Api) -> None:
+def test_a_write_without_changes_creates_no_event_and_no_version(api: Api) -> None:
     maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
     version = api.post(maps, config_map("a", key="1")).ok().version
 
@@ -172,7 +173,7 @@ def test_a_write_that_changes_nothing_is_no_event_and_no_version(api: Api) -> No
     assert event["object"]["data"] == {"key": "2"}
 
 
-def test_a_watch_of_one_namespace_sees_nothing_of_another(api: Api) -> None:
+def test_a_watch_of_a_namespace_shows_only_objects_of_that_namespace(api: Api) -> None:
     here, there = api.namespace(), api.namespace()
     version = api.get(f"/api/v1/namespaces/{here}/configmaps").version
 

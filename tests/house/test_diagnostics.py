@@ -25,7 +25,7 @@ def lint_example(rule: DiagnosticDoc, text: str) -> set[str]:
 
 
 DRAWN_BY_TEXTS = {code: rule for code, rule in DIAGNOSTIC_DOCS.items() if not code.startswith(("PS7", "PS9"))}
-"""The others are drawn by test files and by a running scheduler."""
+"""The remaining codes are reported by test files and by a running scheduler."""
 
 
 @pytest.mark.parametrize("rule", DRAWN_BY_TEXTS.values(), ids=DRAWN_BY_TEXTS.keys())

@@ -1,4 +1,6 @@
-"""policysched on a real control plane: pods of the real controllers, kube-scheduler's words, gangs, edits by kubectl."""
+"""policysched on a real control plane: pods of real controllers, kube-scheduler's messages, gangs,
+and edits with kubectl.
+"""
 
 from pathlib import Path
 
@@ -20,7 +22,7 @@ def deployed(control_plane: ControlPlane, tmp_path: Path) -> Deployed:
 
 @pytest.fixture
 def whole(whole_control_plane: ControlPlane, deployed: Deployed) -> Deployed:
-    """Where controllers and kube-scheduler can be had too."""
+    """With kube-scheduler and the controllers available."""
     return deployed
 
 
@@ -38,14 +40,14 @@ def test_only_pods_of_this_scheduler_are_bound(whole: Deployed) -> None:
         whole.api.post("/apis/apps/v1/namespaces/default/deployments", web)
         whole.api.post("/apis/batch/v1/namespaces/default/jobs", batch)
 
-        bound = wait_for(lambda: found if len(found := nodes(whole)) == 7 else None, "seven bound pods")
+        bound = wait_for(lambda: placed if len(placed := nodes(whole)) == 7 else None, "seven bound pods")
 
     assert set(bound.values()) == {"a", "b"}
     assert "foreign" not in bound
-    one = next(name for name in bound if name.startswith("web"))
-    said = whole.event(one, "Scheduled")
-    assert said["note"] == f"Successfully assigned default/{one} to {bound[one]}"
-    assert said["reportingController"] == "test"
+    replica = next(name for name in bound if name.startswith("web"))
+    event = whole.event(replica, "Scheduled")
+    assert event["note"] == f"Successfully assigned default/{replica} to {bound[replica]}"
+    assert event["reportingController"] == "test"
 
 
 def test_an_unschedulable_pod_gets_the_message_of_kube_scheduler(whole: Deployed) -> None:
@@ -68,20 +70,20 @@ def test_an_unschedulable_pod_gets_the_message_of_kube_scheduler(whole: Deployed
         for name, spec in hopeless.items():
             whole.create(f"{name}-ours", **spec)
             whole.create(f"{name}-theirs", scheduler="default-scheduler", **spec)
-        said = {
+        events = {
             name: (whole.event(name, "FailedScheduling"), whole.condition(name))
-            for name in (f"{one}-{whose}" for one in hopeless for whose in ("ours", "theirs"))
+            for name in (f"{pod}-{whose}" for pod in hopeless for whose in ("ours", "theirs"))
         }
 
     for name in hopeless:
-        ours, theirs = said[f"{name}-ours"], said[f"{name}-theirs"]
+        own, upstream = events[f"{name}-ours"], events[f"{name}-theirs"]
         for field in ("type", "reason", "action"):
-            assert ours[0][field] == theirs[0][field]
-        assert ours[0]["note"] == theirs[0]["note"]
-        assert ours[0]["note"] == ours[1]["message"]
+            assert own[0][field] == upstream[0][field]
+        assert own[0]["note"] == upstream[0]["note"]
+        assert own[0]["note"] == own[1]["message"]
         for field in ("type", "status", "reason", "observedGeneration"):
-            assert ours[1][field] == theirs[1][field]
-        assert ours[1]["message"] == theirs[1]["message"]
+            assert own[1][field] == upstream[1][field]
+        assert own[1]["message"] == upstream[1]["message"]
 
 
 def test_a_gang_is_bound_completely_or_not_at_all(deployed: Deployed) -> None:
@@ -181,11 +183,11 @@ def test_a_restart_with_a_bad_policy_in_place_runs_the_last_known_good_one(deplo
 
 
 def nodes(deployed: Deployed) -> dict[str, str]:
-    """The bound pods and where they are."""
+    """The bound pods and their nodes."""
     return {
-        one["metadata"]["name"]: one["spec"]["nodeName"]
-        for one in deployed.pods()
-        if "nodeName" in one["spec"]
+        pod["metadata"]["name"]: pod["spec"]["nodeName"]
+        for pod in deployed.pods()
+        if "nodeName" in pod["spec"]
     }
 
 
@@ -210,7 +212,7 @@ def required_affinity(key: str, operator: str, *values: str) -> Json:
 
 
 def config_map_of(policy: str) -> str:
-    """`policies/POLICY.policy` as the ConfigMap's manifest."""
+    """The manifest of a ConfigMap with `policies/POLICY.policy`."""
     text = (DEPLOY.parent / "policies" / f"{policy}.policy").read_text()
     body = "".join(f"    {line}\n" for line in text.splitlines())
     return (

@@ -1,5 +1,8 @@
-"""A real kube-scheduler that asks policysched: `deploy/extender/` applied but for the Deployment, its command line run as a
-process with a token of its ServiceAccount, and a KubeSchedulerConfiguration that points there."""
+"""A real kube-scheduler that calls policysched as its extender.
+
+The objects of `deploy/extender/` are applied without the Deployment; its command line runs as a
+process with a token of its ServiceAccount, and a KubeSchedulerConfiguration names its URL.
+"""
 
 import json
 import sys
@@ -24,7 +27,7 @@ EXTENDER = DEPLOY / "extender"
 
 
 class Extending:
-    """`port` is where the extender listens, or would."""
+    """`port` is the extender's, whether or not it runs."""
 
     def __init__(self, control_plane: ControlPlane, folder: Path, *, binds: bool = False) -> None:
         self.control_plane = control_plane
@@ -32,7 +35,7 @@ class Extending:
         self.folder = folder
         self.port = free_ports(1)[0]
         self._started_count = 0
-        applied = [one for one in manifests(EXTENDER) if one["kind"] not in NEEDS_A_KUBELET]
+        applied = [manifest for manifest in manifests(EXTENDER) if manifest["kind"] not in NEEDS_A_KUBELET]
         if binds:
             applied += list(yaml.safe_load_all((EXTENDER / "binding.yaml").read_text()))
         self.applied = applied
@@ -41,7 +44,7 @@ class Extending:
         wait_until_allowed(self.api, f"{NAMESPACE}:policysched-extender", granted(applied))
 
     def put_policies(self, **texts: str) -> None:
-        """`main="..."` is the key main.policy; whatever was there is replaced."""
+        """Replace all policies; `main="..."` is the key main.policy."""
         data = {f"{name}.policy": text for name, text in texts.items()}
         meta = {"name": "extender-policies", "namespace": NAMESPACE}
         manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
@@ -49,11 +52,14 @@ class Extending:
 
     @contextmanager
     def running(self, *flags: str, settings: Mapping[str, Any] = {}, ready: str = "") -> Iterator[Running]:
-        """`python -m policysched extender` for the length of a block; it must end with 0 after SIGTERM. `ready`: a
-        policy to wait for."""
+        """Run `python -m policysched extender` for the length of the block; it must exit with 0
+        after SIGTERM. `ready`: a policy to wait for.
+        """
         self._started_count += 1
         shipped = next(
-            one for one in manifests(EXTENDER) if one["metadata"]["name"].startswith("extender-settings")
+            manifest
+            for manifest in manifests(EXTENDER)
+            if manifest["metadata"]["name"].startswith("extender-settings")
         )
         path = self.folder / f"extender{self._started_count}.yaml"
         path.write_text(yaml.safe_dump({**yaml.safe_load(shipped["data"]["settings.yaml"]), **settings}))
@@ -63,32 +69,34 @@ class Extending:
             *("--kubeconfig", str(self.kubeconfig), "--http", f"127.0.0.1:{self.port}"),
             *("--budget", "50", *flags),
         ]
-        one = Running(command, log, self.port)
+        process = Running(command, log, self.port)
         try:
             if ready:
-                one.wait_for_state(ready, "active")
-            yield one
-            if one.process.poll() is None:
-                assert one.terminate() == 0, one.log()
+                process.wait_for_state(ready, "active")
+            yield process
+            if process.process.poll() is None:
+                assert process.terminate() == 0, process.log()
         except BaseException:
-            print(one.log()[-20_000:])  # pytest shows it with the failure
+            print(process.log()[-20_000:])  # pytest prints it if the test fails
             raise
         finally:
-            one.kill()
+            process.kill()
 
     def start_kube_scheduler(self, *policies: str, url: str = "", **fields: Any) -> Process:
-        """With an extender for each of the policies. `fields` are those of the configuration, laid over the example's
-        that we ship, but that no answer is done without: a busy machine must not make a pod go elsewhere."""
+        """Start kube-scheduler with an extender for each of the policies. `fields` override those
+        of the shipped example. Unlike there, the extender is not ignorable by default, so that a
+        slow machine does not place a pod without it.
+        """
         fields = {"ignorable": False, "httpTimeout": "60s", **fields}
         (example,) = yaml.safe_load((EXTENDER / "kube-scheduler.yaml").read_text())["extenders"]
         url = url or f"http://127.0.0.1:{self.port}"
         extenders = [
             {
                 name: value
-                for name, value in {**example, "urlPrefix": f"{url}/{one}", **fields}.items()
+                for name, value in {**example, "urlPrefix": f"{url}/{policy}", **fields}.items()
                 if value is not None
             }
-            for one in policies
+            for policy in policies
         ]
         return self.control_plane.start_scheduler(json.dumps({"extenders": extenders}))
 
@@ -107,12 +115,16 @@ class Extending:
         return wait_for(lambda: self.node_of(name), f"pod {name} to be bound")
 
     def note(self, name: str, reason: str, *, containing: str = "") -> str:
-        """The first event of that reason about the object, once it is there."""
+        """The note of the first event with the reason about the object, once it exists."""
 
         def look() -> Sequence[Json]:
-            found = self.api.items("/apis/events.k8s.io/v1/events")
-            about = [one for one in found if one["regarding"]["name"] == name and one["reason"] == reason]
-            return [one for one in about if containing in one["note"]]
+            recorded = self.api.items("/apis/events.k8s.io/v1/events")
+            about = [
+                event
+                for event in recorded
+                if event["regarding"]["name"] == name and event["reason"] == reason
+            ]
+            return [event for event in about if containing in event["note"]]
 
-        said: str = wait_for(look, f"an event {reason} about {name}")[0]["note"]
-        return said
+        text: str = wait_for(look, f"an event {reason} about {name}")[0]["note"]
+        return text
