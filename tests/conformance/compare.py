@@ -59,7 +59,7 @@ WORDING: Aspect = "message"
 SHOWN = 10
 """Disagreements printed for each file without --verbose."""
 
-_UNREADABLE = (Malformed, KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError)
+_UNREADABLE = (MalformedObject, KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError)
 """What replaying a malformed case can raise. A failed assertion is a bug of policysched, and counts
 as a disagreement too.
 """
@@ -158,7 +158,7 @@ def differences(
     if by_evaluation["plan"].pod_refused_by is not None and "message" in expected:
         assert refusal is not None, f"{decision.name} is refused without a message"
         nodes = len(decision.cache.nodes)
-        message = pod_refused_message(
+        message = pod_rejected_message(
             nodes, refusal, message_after_rejection(program, nodes, by_evaluation["plan"].pod_refused_by)
         )
         yield (

@@ -46,7 +46,7 @@ def test_a_worker_reports_the_diagnostics_of_an_inline_check() -> None:
 
 
 def test_a_check_that_takes_too_long_is_a_diagnostic_and_the_next_check_works() -> None:
-    async def scenario() -> tuple[compiling.PolicyBundle, compiling.PolicyBundle]:
+    async def scenario() -> tuple[policy_compiler.PolicyBundle, policy_compiler.PolicyBundle]:
         compiler = WorkerCompiler(timeout_s=0.0001)
         slow = await compiler(TEXTS, "ConfigMap a/b")
         compiler._timeout_s = 30
@@ -104,7 +104,7 @@ def test_a_spare_that_died_while_it_waited_is_replaced() -> None:
 
 
 def test_a_worker_that_crashes_is_a_diagnostic_with_its_last_output() -> None:
-    async def scenario() -> compiling.PolicyBundle:
+    async def scenario() -> policy_compiler.PolicyBundle:
         with patch.object(sys, "executable", "/bin/false"):
             return await compile_once(WorkerCompiler(timeout_s=30))
 

@@ -63,7 +63,7 @@ def test_requests_saturate_and_the_free_amount_follows() -> None:
 
 
 def test_a_column_that_does_not_saturate_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_end(self: Requested, _node: object, usage: NodeUsage, _codes: object) -> int:
+    def without_end(self: RequestedColumn, _node: object, usage: NodeUsage, _codes: object) -> int:
         return min(usage.requested.get(self.resource, 0), 2**63 - 1)
 
     monkeypatch.setattr(RequestedColumn, "read", without_end)

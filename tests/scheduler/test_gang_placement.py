@@ -340,9 +340,9 @@ def caught() -> Iterator[None]:
 
 
 def test_a_gang_that_preempts_in_part_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = placement._GangSearch.run
+    search = gang_preemption._GangSearch.run
 
-    def in_part(self: placement._GangSearch) -> Steps[object]:
+    def in_part(self: gang_preemption._GangSearch) -> Steps[object]:
         outcome = yield from search(self)
         return GangPlacement(tuple(self.placements)) if self.placements else outcome
 
@@ -362,7 +362,7 @@ def test_a_member_evaluated_without_the_earlier_ones_is_detected(monkeypatch: py
 
 
 def test_a_budget_that_is_reset_for_each_member_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "budgets_after_evicting", lambda _, budgets: budgets)
+    monkeypatch.setattr(gang_preemption, "budgets_after_evicting", lambda _, budgets: budgets)
 
     with caught():
         test_a_budget_that_one_member_used_up_is_used_up_for_the_next()
@@ -376,7 +376,7 @@ def test_clearing_the_nomination_of_one_member_alone_is_detected(monkeypatch: py
 
 
 def test_victims_that_are_counted_twice_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    def everybody(self: placement._GangSearch, on: NodeName) -> list[Pod]:
+    def everybody(self: gang_preemption._GangSearch, on: NodeName) -> list[Pod]:
         return list(self.core.cache.ledger.usage(on).pods.values())
 
     monkeypatch.setattr(gang_preemption._GangSearch, "_pods_on", everybody)

@@ -86,7 +86,7 @@ def refusals(case: Case, by: Program) -> dict[str, NodeRejection] | None:
     """Of each node that would not do; None where the pod itself is refused."""
     if judged(case, by)[0] is not None:
         return None
-    refused = {node: refusal_at(case, by, node) for node in case.scene.cache.nodes}
+    refused = {node: rejection_at(case, by, node) for node in case.scene.cache.nodes}
     return {node: refusal for node, refusal in refused.items() if refusal is not None}
 
 
@@ -122,7 +122,7 @@ def check_preemption(by: Program, case: Case) -> None:
     for name, refusal in expected.items():
         on_it = case.scene.cache.ledger.usage(NodeName(name)).pods.values()
         pods = [victim.uid for victim in on_it if allowed(victim)]
-        if refusal.resolvable and pods and refusal_at(case, by, name, pods) is None:
+        if refusal.resolvable and pods and rejection_at(case, by, name, pods) is None:
             possible.add(name)
     assert {candidate.node for candidate in result.candidates} == possible
     for candidate in result.candidates:

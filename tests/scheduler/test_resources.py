@@ -112,7 +112,7 @@ def test_a_node_with_overflowing_requests_is_full(policy: str, capacity: str, ea
 
 
 def test_a_sum_that_ignores_placements_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PolicyResourceRequested, "reads_usage", False)
+    monkeypatch.setattr(PolicyResourceRequestedColumn, "reads_usage", False)
 
     with pytest.raises(AssertionError):
         test_a_burst_shares_the_capacity_of_the_links()
