@@ -34,7 +34,7 @@ class FormattedFile:
     "--check", is_flag=True, help="Write nothing. List the files that would change and exit with 1."
 )
 @click.option("--diff", is_flag=True, help="Write nothing. Print a diff of the changes and exit with 1.")
-@click.option("--stdin-filename", default="-", metavar="NAME", help="The name of standard input in messages.")
+@click.option("--stdin-filename", default="-", metavar="NAME", help="The file name shown for standard input.")
 def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) -> int:
     """Format policies in place.
 

@@ -92,12 +92,14 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     "--config",
     "config_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The scheduler's settings file: also report metrics without a source and undefined extenders.",
+    help="The scheduler's settings file. Also report metrics and extenders that it does not define.",
 )
 @click.option(
-    "--live", is_flag=True, help="With --config: also run the queries of metrics on the Prometheus servers."
+    "--live",
+    is_flag=True,
+    help="Also run the query of each metric on its Prometheus server (needs --config).",
 )
-@click.option("--stdin-filename", default="-", metavar="NAME", help="The name of standard input in findings.")
+@click.option("--stdin-filename", default="-", metavar="NAME", help="The file name shown for standard input.")
 def lint(
     paths: tuple[str, ...],
     output_format: str,
@@ -111,7 +113,7 @@ def lint(
     live: bool,
     stdin_filename: str,
 ) -> int:
-    """Check policies for errors and suspicious code.
+    """Check policies for errors and likely mistakes.
 
     A PATH is a policy, a YAML file with ConfigMaps (keys that end in .policy), a folder, or - for
     standard input.

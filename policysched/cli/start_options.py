@@ -24,11 +24,13 @@ policies_option = click.option(
 last_good_option = click.option(
     "--last-good",
     metavar="NAMESPACE/CONFIGMAP",
-    help="The ConfigMap that keeps the last good policies (default: that of --policies with the suffix `-last-good`).",
+    help="The ConfigMap that keeps the last known good policies (default: that of --policies with the suffix `-last-good`).",
 )
 config_option = click.option("--config", type=click.Path(dir_okay=False), help="A settings file (YAML).")
 metrics_option = click.option(
-    "--metrics", type=click.Path(dir_okay=False), help="A file with metric samples."
+    "--metrics",
+    type=click.Path(dir_okay=False),
+    help="A file with metric samples; it overrides the sources for the metrics that it contains.",
 )
 log_format_option = click.option(
     "--log-format", type=click.Choice(["text", "json"]), help="The format of a log line."

@@ -93,7 +93,7 @@ class MetricMonitor:
             for (policy, metric), why in unserved.items():
                 if reported.get((policy, metric)) == why:
                     continue
-                message = f"policy `{policy}`: metric `{metric}` is missing for every node: {why}"
+                message = f"policy `{policy}`: metric `{metric}` has no value on any node: {why}"
                 self._report(ReportPolicyEvent("Warning", "MetricWithoutSource", message))
             reported = unserved
             wanted = {(policy, name) for policy, metrics in self.wanted_metrics().items() for name in metrics}

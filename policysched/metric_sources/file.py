@@ -211,7 +211,8 @@ class FileSampleSource:
         except BadSamplesFile as error:
             if self._broken is None or stamp != self._last.stamp:
                 log.warning(
-                    "cannot use the samples file; its samples become stale", extra={"why": str(error)}
+                    "cannot use the samples file; its last samples are used until they are stale",
+                    extra={"why": str(error)},
                 )
             self._broken = error
             self._last.stamp = stamp

@@ -38,7 +38,7 @@ def metric_outage_message(lacking: Mapping[str, int], candidates: int) -> str:
 
 def not_recovered_reason(metric: str) -> str:
     """For a node that is below the limit again but has not reached the recovery mark."""
-    return f"node(s) had not recovered since {metric} crossed its limit"
+    return f"node(s) crossed the limit of {metric} and had not recovered"
 
 
 def unsatisfied_reason(rule: str) -> str:

@@ -234,7 +234,7 @@ class SchedulerApp:
         """Acquires the leadership, leads and shuts down. Any exception is a bug."""
         leadership = self.runtime.leadership
         await leadership.start(self._on_leadership_change)
-        nothing_in_flight = False  # after an exception the Lease is left to expire
+        nothing_in_flight = False  # after an exception the Lease is not released and expires by itself
         try:
             while leadership.status is LeadershipStatus.FOLLOWING and self._exit_reason is None:
                 self._wake.clear()

@@ -9,7 +9,7 @@
                 no  ─► preemption tried ─► failure recorded ─► backoff ─► parked with its requeue events
 
 An attempt is a generator of steps: a long one is run over several calls of `Scheduler.decide`, and the
-cluster does not change between them. `gangs.attempt` does the same for a gang with the methods of this module.
+cluster does not change between them. `gangs.gang_attempt` does the same for a gang with the methods of this module.
 """
 
 from collections.abc import Hashable, Mapping

@@ -111,6 +111,7 @@ class Prebinder:
         self._record_written(state, versions, now_ns)
         bind, awaited = state.in_flight_bind, state.prebind_work.devices.awaiting_binding
         if awaited:
+            # kube-scheduler's reason and wording (plugin DynamicResources).
             pod, message = bind.pod.pod, f"waiting for binding conditions for device on node {bind.node}"
             core = self._core
             core.commands.append(

@@ -1,6 +1,6 @@
-"""JSON schemas of what users write for us or read from us, and the one way to check against them.
+"""JSON schemas of the files that users write and of the JSON output, and the check against them.
 
-A finding says the place as a path (`lease.duration_s`) and, for YAML, the line, so that it can be put right.
+A finding has the path of the value (`lease.duration_s`) and, for YAML, the line.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,14 +24,13 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def findings(name: str, value: Any, text: str = "") -> list[str]:
-    """What does not fit the schema, one line each, in the order of the document. `text` is the YAML it came from."""
+    """The violations of the schema, one line each, in the order of the document. `text`: the YAML of the value."""
     lines = KeyLines(text)
     return [lines.located_message(path, why) for path, why in schema_violations(name, value, lines)]
 
 
 def schema_violations(name: str, value: Any, lines: "KeyLines | None" = None) -> list[tuple[list[Any], str]]:
-    """The same as paths (keys and indexes from the top) and messages, for callers that know the positions in the text. In the
-    order of `lines` where these are given."""
+    """The violations as paths (keys and indexes from the top) and messages, in the order of `lines` if given."""
     validator = jsonschema.Draft202012Validator(schema(name))
     errors = sorted(
         validator.iter_errors(value), key=lambda error: [str(part) for part in error.absolute_path]
@@ -70,9 +69,9 @@ def _violations_of(error: jsonschema.ValidationError) -> Iterator[tuple[list[Any
 
 
 def violation_message(error: jsonschema.ValidationError) -> str:
-    """What does not fit. The library's own words show values as Python writes them."""
+    """Own wording where the message of the library shows values as Python writes them."""
     rule = error.schema if isinstance(error.schema, dict) else {}
-    # `writeOnly`: what may hold a credential is not said again.
+    # `writeOnly`: the value may be a credential and is not printed.
     is_given = "" if rule.get("writeOnly") else f"is {quote_value(error.instance)}, "
     form, wanted = rule.get("description"), error.validator_value
     match error.validator, wanted:
@@ -90,7 +89,7 @@ def violation_message(error: jsonschema.ValidationError) -> str:
 
 
 class KeyLines:
-    """Where the keys of a YAML text stand; of an empty text nothing is known."""
+    """The lines of the keys of a YAML text. An empty text has none."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -112,7 +111,7 @@ class KeyLines:
         return line
 
     def _under(self, node: yaml.Node | None) -> Mapping[str, tuple[int, yaml.Node]]:
-        """What stands right below, laid out once: a map of thousands of keys may have thousands of mistakes."""
+        """Line and value of each child of the node. Cached, since a large map may have many violations."""
         if node is None:
             return {}
         if node not in self._below:

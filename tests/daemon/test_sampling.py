@@ -169,7 +169,7 @@ def test_a_metric_without_a_source_is_reported_on_the_configmap_once(source: str
 
         said = [one for one in world.local.list("events") if one["reason"] == "MetricWithoutSource"]
         assert [one["message"] for one in said] == [
-            f"policy `test`: metric `load` is missing for every node: {words}"
+            f"policy `test`: metric `load` has no value on any node: {words}"
         ]
         assert said[0]["involvedObject"]["kind"] == "ConfigMap"
         page = policy_page(

@@ -62,7 +62,7 @@ def test_the_status_of_a_pod_that_no_policy_schedules_says_why() -> None:
         "foreign": "its schedulerName is `else`, and no policy of that name runs here; running policies: test",
         "leaving": "it is being deleted",
         "there": "it is on a",
-        "done": "no pod default/done is known that has not finished",
+        "done": "pod default/done does not exist or has finished",
     }
 
 
@@ -71,7 +71,7 @@ def test_the_status_of_a_pod_of_a_rejected_policy_refers_to_its_errors() -> None
     rig.observe(replace(pod("web"), scheduler="odd"))
 
     assert page(rig, "default/web")["note"] == (
-        "policy `odd` is refused, and nothing runs in its place: /policy says what is wrong with odd.policy"
+        "policy `odd` is rejected and no earlier version is active; /policy has the errors in odd.policy"
     )
 
 

@@ -216,7 +216,7 @@ def test_a_deleted_configmap_leaves_the_active_policy_running(cluster: Cluster) 
         cluster.kubectl("delete", "configmap", "policies", "-n", "kube-system")
 
         (missing,) = wait_for(lambda: cluster.events("policies", "PolicyMissing"), "the warning")
-        assert "no longer exists; its last known good text" in missing
+        assert "no longer exists; the last known good text" in missing
         cluster.run_pod("web")
         assert cluster.bound("web")
 
@@ -281,7 +281,7 @@ def test_samples_from_a_file_are_used_and_a_metric_without_a_source_is_reported(
 
         samples.write_text("load: {node-1: 0.1, node-2: 0.9}\n")
         (lacking,) = wait_for(
-            lambda: scheduler.said("metric `spare` is missing for every node"), "the warning"
+            lambda: scheduler.said("metric `spare` has no value on any node"), "the warning"
         )
         assert lacking["reason"] == "MetricWithoutSource"
         wait_for(lambda: _lands_on(cluster, "node-1"), "the new samples to decide")

@@ -268,8 +268,8 @@ def test_a_policy_renamed_under_its_key_is_active_beside_its_old_name() -> None:
     (event,) = rig.of(c.ReportPolicyEvent)
     assert (
         event.reason == "PolicyMissing"
-        and "ConfigMap ns/policies no longer contains it" in event.message
-        and "delete it from ConfigMap ns/kept as well" in event.message
+        and "ConfigMap ns/policies no longer contains this policy" in event.message
+        and "delete its key from ConfigMap ns/kept as well" in event.message
     )
 
 

@@ -69,7 +69,7 @@ def test_a_node_that_crossed_the_limit_is_rejected_until_it_has_recovered() -> N
     rig.pass_time(15)
 
     assert over == "0/1 nodes are available: 1 node(s) didn't satisfy rule link."
-    assert between == "0/1 nodes are available: 1 node(s) had not recovered since rx crossed its limit."
+    assert between == "0/1 nodes are available: 1 node(s) crossed the limit of rx and had not recovered."
     assert recovering == {}
     assert rig.placements() == {"web": "a"}
 

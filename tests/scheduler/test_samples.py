@@ -243,7 +243,7 @@ def test_an_outage_event_says_what_happens_to_pods() -> None:
     (report,) = rig.of(c.ReportPolicyEvent)
     assert report.message == (
         "policy `test`: 1 of 1 nodes have no fresh sample of `cpu_util`; "
-        "pods to which such a rule applies wait until samples return"
+        "pods with a rule that reads this metric stay pending until samples return"
     )
 
 

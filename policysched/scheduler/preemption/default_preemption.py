@@ -7,7 +7,7 @@
 The pod is nominated to the node from the decision on: the node's capacity is reserved against pods of
 lower or equal priority. The pod is not attempted while its eviction is in flight, and it evicts no
 further pods while victims are terminating on its node. For a gang the same is done for all members
-that are needed, or for none (`gangs.placement`); members keep or lose their nominations together.
+that are needed, or for none (`gangs.gang_preemption`); members keep or lose their nominations together.
 Source: DefaultPreemption of kube-scheduler 1.36.
 """
 
@@ -373,9 +373,9 @@ class DefaultPreemption:
         self._forbidden_until_ns = now_ns + round(limits.eviction_forbidden_retry_s * SECOND_NS)
         if message != self._forbidden_message:
             self._forbidden_message = message
-            retry = f"retried every {limits.eviction_forbidden_retry_s:g} s"
+            effect = f"evictions are tried again every {limits.eviction_forbidden_retry_s:g} s"
             self._core.commands.append(
-                ReportPolicyEvent("Warning", "PreemptionForbidden", f"preemption is {message}; {retry}")
+                ReportPolicyEvent("Warning", "PreemptionForbidden", f"preemption is {message}; {effect}")
             )
 
     def _requeue(self, uid: PodUid, now_ns: int, *, failing: bool) -> None:

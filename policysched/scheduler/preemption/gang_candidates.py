@@ -1,4 +1,7 @@
-"""Values of the search for room for a whole gang: where each member goes and which pods are evicted for it."""
+"""Candidates of preemption for a gang: the node of each member, and the victims to evict for it.
+
+`gangs.gang_preemption` is the search.
+"""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
