@@ -66,7 +66,7 @@ def explain(
         samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
         states, state_notes = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)
         notes += state_notes
-        result = explain_pod(program, files, pod, samples=samples, kept=states, now_ns=at_ns)
+        result = explain_pod(program, files, pod, samples=samples, saved_states=states, now_ns=at_ns)
     notes = [*result.notes, *notes]
     if output_format == "json":
         record = explain_record(

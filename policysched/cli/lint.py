@@ -127,14 +127,14 @@ def lint(
 
     Exit codes: 0 no finding at or above --fail-level; 1 findings; 2 could not run.
     """
-    passed_over: list[UnusableFile] = []
+    unusable_files: list[UnusableFile] = []
     try:
         sets = load_policy_sources(
-            paths, stdin=partial(read_text, "-"), stdin_name=stdin_filename, unusable=passed_over
+            paths, stdin=partial(read_text, "-"), stdin_name=stdin_filename, unusable=unusable_files
         )
-        for unusable in passed_over:
+        for unusable in unusable_files:
             click.echo(f"policysched: {unusable}", err=True)
-        if passed_over and not sets:
+        if unusable_files and not sets:
             return 2
         diagnostics = lint_sets(sets, params, _settings_checks(config_path, live=live))
     except (UnusableFile, LiveQueryFailed) as error:
@@ -152,7 +152,7 @@ def lint(
     write_file(output_file or "-", text)
     click.echo(f"{summarize(findings)} in {len(files)} file{'' if len(files) == 1 else 's'}", err=True)
     _print_uncovered(source.text for source_set in sets for source in source_set.sources.values())
-    if passed_over:
+    if unusable_files:
         return 2
     fails = any(finding.severity >= _LEVELS[fail_level] for finding in findings)
     return int(fails and not exit_zero)

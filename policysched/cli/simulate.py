@@ -76,7 +76,7 @@ def simulate(
         notes.append(missing_inputs_note(program))
     with _progress() as progress:
         result = simulate_cluster(
-            program, files, samples=samples, kept=states, scope=scope, now_ns=at_ns, progress=progress
+            program, files, samples=samples, saved_states=states, scope=scope, now_ns=at_ns, progress=progress
         )
     if output_format == "json":
         print_json({**result.record(), "notes": notes})

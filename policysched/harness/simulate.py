@@ -81,12 +81,12 @@ def simulate(
     files: ClusterFiles,
     *,
     samples: Mapping[str, MetricSamples],
-    kept: str | None = None,
+    saved_states: str | None = None,
     scope: Scope,
     now_ns: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> SimulationResult:
-    """Decides every pending pod in the scope. `kept` are saved values of the policy's states (None: their start values);
+    """Decides every pending pod in the scope. `saved_states` are saved values of the policy's states (None: their start values);
     container events in the files do not change them. `progress` gets the decided and the total number of pods."""
     scheduler = Scheduler(SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX))
     pods = [_with_policy(observed, program.name, scope) for observed in files.pods]
@@ -95,10 +95,10 @@ def simulate(
         for observed in pods
         if _is_pending(observed) and observed.pod.scheduler == program.name
     }
-    alone = replace(program, extenders=())  # not called offline; callers note this
-    if kept is not None:
-        scheduler.handle(e.SavedPolicyStatesLoaded({program.name: kept}), now_ns)
-    for event in _initial_events(files, pods, alone, samples):
+    without_extenders = replace(program, extenders=())  # not called offline; callers note this
+    if saved_states is not None:
+        scheduler.handle(e.SavedPolicyStatesLoaded({program.name: saved_states}), now_ns)
+    for event in _initial_events(files, pods, without_extenders, samples):
         scheduler.handle(event, now_ns)
 
     messages: dict[PodUid, str] = {}

@@ -131,10 +131,10 @@ def _document(path: Path) -> dict[str, Any]:
     return document
 
 
-def state_tables(program: Program, kept: str | None, *, now_ns: int) -> Mapping[str, MetricSamples]:
+def state_tables(program: Program, saved_states: str | None, *, now_ns: int) -> Mapping[str, MetricSamples]:
     """The state tables that rules read, restored from saved values."""
     states = PolicyStates(lambda observed: Namespace(observed.pod.namespace, {}, {}))
-    if kept is not None:
-        problems = states.restore({program.name: kept})
+    if saved_states is not None:
+        problems = states.restore({program.name: saved_states})
         assert not problems, problems
     return states.activate(program, now_ns)

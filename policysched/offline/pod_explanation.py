@@ -42,10 +42,10 @@ def explain_pod(
     pod_name: str,
     *,
     samples: Mapping[str, MetricSamples],
-    kept: str | None = None,
+    saved_states: str | None = None,
     now_ns: int,
 ) -> ExplainResult:
-    """Evaluates one pod (`NAMESPACE/NAME`) as if it were pending. `kept` are saved values of the policy's states.
+    """Evaluates one pod (`NAMESPACE/NAME`) as if it were pending. `saved_states` are saved values of the policy's states.
     Raises UnusableFile if the pod is not in the files."""
     observed = _find_pod(files, pod_name)
     cache = files.build_cache()
@@ -62,7 +62,7 @@ def explain_pod(
     plan = compile_plan(program)
     evaluator = Evaluator(cache)
     facts = QueuedPodInfo(observed.pod.created_ns or now_ns, 0)
-    known = {**samples, **state_tables(program, kept, now_ns=now_ns)}
+    known = {**samples, **state_tables(program, saved_states, now_ns=now_ns)}
     explanation = evaluator.explain(plan, observed.pod, now_ns=now_ns, facts=facts, samples=known)
     space = cache.namespaces.get(observed.pod.namespace)
     active = evaluator.active_layers(plan, observed.pod, now_ns=now_ns, facts=facts)
@@ -83,7 +83,7 @@ def explain_pod(
         and not program.extenders
     ):
         message, evicted = _explain_preemption(
-            program, files, observed, samples=samples, kept=kept, now_ns=now_ns
+            program, files, observed, samples=samples, saved_states=saved_states, now_ns=now_ns
         ) or (
             message,
             "",
@@ -109,7 +109,7 @@ def _explain_preemption(
     observed: ObservedPod,
     *,
     samples: Mapping[str, MetricSamples],
-    kept: str | None,
+    saved_states: str | None,
     now_ns: int,
 ) -> tuple[str, str] | None:
     """The scheduler's message for the pod when only it is pending, and a note about the pods it would evict. None if
@@ -124,8 +124,10 @@ def _explain_preemption(
     others = [
         placed for placed in files.pods if placed.node is not None and placed.pod.uid != observed.pod.uid
     ]
-    alone = replace(files, pods=[*others, waiting])
-    result = simulate(program, alone, samples=samples, kept=kept, scope="named", now_ns=now_ns)
+    only_this_pod = replace(files, pods=[*others, waiting])
+    result = simulate(
+        program, only_this_pod, samples=samples, saved_states=saved_states, scope="named", now_ns=now_ns
+    )
     message = dict(result.first_messages).get(observed.pod.full_name)
     if message is None:
         return None

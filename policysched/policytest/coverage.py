@@ -93,12 +93,12 @@ def _outcomes_reached(
         name = _name(rule, layer_name)
         applies: set[str] = set(cache.nodes)
         if number in whens:
-            held = whens[number]
-            if held:
+            nodes_with_when = whens[number]
+            if nodes_with_when:
                 yield CoverageOutcome(name, "when holds")
-            if applies - held:
+            if applies - nodes_with_when:
                 yield CoverageOutcome(name, "when does not hold")
-            applies = held
+            applies = nodes_with_when
         else:  # also where a parameter makes the `when` constant
             yield CoverageOutcome(name, "when holds")
         if isinstance(rule, FilterRule):
@@ -187,14 +187,14 @@ def _outcomes(rule: Rule, layer: str) -> Iterable[CoverageOutcome]:
     name = _name(rule, layer)
     match rule:
         case FilterRule():
-            whats = ["passes", "refuses"]
+            kinds = ["passes", "refuses"]
         case ScoreRule():
-            whats = ["scores"]
+            kinds = ["scores"]
         case BuiltinFilter() | BuiltinScore():
-            whats = []
+            kinds = []
     if rule.when is not None:
-        whats += ["when holds", "when does not hold"]
-    return [CoverageOutcome(name, what) for what in whats]
+        kinds += ["when holds", "when does not hold"]
+    return [CoverageOutcome(name, kind) for kind in kinds]
 
 
 def _all(rules: RuleSet) -> tuple[Rule, ...]:

@@ -33,16 +33,16 @@ class ExpectationFailure:
 class Expectations:
     """The expectations of one test. `problems` are unknown names; compare only if there are none."""
 
-    def __init__(self, document: YamlDocument, index: int, program: Program, world: Scenario) -> None:
+    def __init__(self, document: YamlDocument, index: int, program: Program, scenario: Scenario) -> None:
         self._document, self._at = document, ("tests", index, "expect")
         self._values: Mapping[str, Any] = document.values["tests"][index]["expect"]
-        self._pods = _PodNames([arrival.pod.pod.full_name for arrival in world.pods])
-        self._nodes = sorted(node.name for node in world.nodes)
+        self._pods = _PodNames([arrival.pod.pod.full_name for arrival in scenario.pods])
+        self._nodes = sorted(node.name for node in scenario.nodes)
         self._filters, self._scores = _rule_names(program)
-        self._filters |= world.extenders.keys()
+        self._filters |= scenario.extenders.keys()
         self._scores |= {
             extender.name for extender in program.extenders if extender.weight is not None
-        } & world.extenders.keys()
+        } & scenario.extenders.keys()
 
     def problems(self) -> list[Diagnostic]:
         return list(self._problems())
@@ -53,7 +53,7 @@ class Expectations:
         keys = ("feasible", "rejected", "score")
         return {self._pods.full_name(pod) for key in keys for pod in self._values.get(key, {})}
 
-    def failures(self, played: ScenarioResult) -> list[ExpectationFailure]:
+    def failures(self, result: ScenarioResult) -> list[ExpectationFailure]:
         compared: tuple[Callable[[ScenarioResult], Iterator[ExpectationFailure]], ...] = (
             self._order,
             self._node,
@@ -63,7 +63,7 @@ class Expectations:
             self._score,
             self._evicted,
         )
-        return [failure for compare in compared for failure in compare(played)]
+        return [failure for compare in compared for failure in compare(result)]
 
     # ── names ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -110,58 +110,58 @@ class Expectations:
 
     # ── comparing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _order(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+    def _order(self, result: ScenarioResult) -> Iterator[ExpectationFailure]:
         wanted = [self._pods.full_name(pod) for pod in self._values.get("order", ())]
-        undecided = [pod for pod in wanted if pod not in played.decision_order]
+        undecided = [pod for pod in wanted if pod not in result.decision_order]
         if undecided:
             yield self._failure(("order",), f"never decided: {', '.join(undecided)}")
             return
-        actual = [pod for pod in played.decision_order if pod in wanted]
+        actual = [pod for pod in result.decision_order if pod in wanted]
         if actual != wanted:
             yield self._failure(
                 ("order",), f"expected the order {', '.join(wanted)}, found {', '.join(actual)}"
             )
 
-    def _node(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+    def _node(self, result: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, wanted in self._values.get("node", {}).items():
             full = self._pods.full_name(pod)
-            actual = played.node.get(full)
+            actual = result.node.get(full)
             if actual in _as_list(wanted) or (wanted is None and actual is None):
                 continue
             expected = " or ".join(_as_list(wanted)) or "no node"
             yield self._failure(
-                ("node", pod), f"{full}: expected {expected}, {_describe_outcome(full, played)}"
+                ("node", pod), f"{full}: expected {expected}, {_describe_outcome(full, result)}"
             )
 
-    def _pending(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
-        for pod, words in self._values.get("pending", {}).items():
+    def _pending(self, result: ScenarioResult) -> Iterator[ExpectationFailure]:
+        for pod, text in self._values.get("pending", {}).items():
             full = self._pods.full_name(pod)
-            if full not in played.pending:
+            if full not in result.pending:
                 yield self._failure(
-                    ("pending", pod), f"{full}: expected to stay pending, {_describe_outcome(full, played)}"
+                    ("pending", pod), f"{full}: expected to stay pending, {_describe_outcome(full, result)}"
                 )
-            elif words not in played.pending[full]:
+            elif text not in result.pending[full]:
                 yield self._failure(
                     ("pending", pod),
-                    f"{full}: expected a message with `{words}`, {_describe_outcome(full, played)}",
+                    f"{full}: expected a message with `{text}`, {_describe_outcome(full, result)}",
                 )
 
-    def _feasible(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+    def _feasible(self, result: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, nodes in self._values.get("feasible", {}).items():
-            explanation = played.explanations.get(self._pods.full_name(pod))
+            explanation = result.explanations.get(self._pods.full_name(pod))
             actual = [] if explanation is None else sorted(explanation.feasible)
             if actual != sorted(nodes):
-                words = (
+                text = (
                     f"expected {', '.join(sorted(nodes)) or 'no node'}, found {', '.join(actual) or 'none'}"
                 )
                 yield self._failure(
-                    ("feasible", pod), f"{self._pods.full_name(pod)}: {words}{_rejection_reason(explanation)}"
+                    ("feasible", pod), f"{self._pods.full_name(pod)}: {text}{_rejection_reason(explanation)}"
                 )
 
-    def _rejected(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+    def _rejected(self, result: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, nodes in self._values.get("rejected", {}).items():
             full = self._pods.full_name(pod)
-            explanation = played.explanations.get(full)
+            explanation = result.explanations.get(full)
             for node, wanted in nodes.items():
                 path: Path = ("rejected", pod, node)
                 rejections = () if explanation is None else explanation.rejections.get(node, ())
@@ -179,18 +179,18 @@ class Expectations:
                     )
                 else:
                     for rule in _as_list(wanted):
-                        words = wanted[rule] if isinstance(wanted, dict) else ""
-                        if rule not in actual or words not in actual[rule]:
-                            expected = f"{rule} ({words})" if words else rule
+                        text = wanted[rule] if isinstance(wanted, dict) else ""
+                        if rule not in actual or text not in actual[rule]:
+                            expected = f"{rule} ({text})" if text else rule
                             yield self._failure(
                                 path,
                                 f"{full} on {node}: expected {expected} to reject it, found {rejections_text}",
                             )
 
-    def _score(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+    def _score(self, result: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, nodes in self._values.get("score", {}).items():
             full = self._pods.full_name(pod)
-            explanation = played.explanations.get(full)
+            explanation = result.explanations.get(full)
             for node, cells in nodes.items():
                 for rule, wanted in cells.items():
                     for field, condition in _conditions(wanted):
@@ -204,10 +204,10 @@ class Expectations:
                                 + (_rejection_reason(explanation, node) if actual is None else ""),
                             )
 
-    def _evicted(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+    def _evicted(self, result: ScenarioResult) -> Iterator[ExpectationFailure]:
         if "evicted" in self._values:
             wanted = sorted(self._pods.full_name(pod) for pod in self._values["evicted"])
-            actual = sorted(played.evicted)
+            actual = sorted(result.evicted)
             if wanted != actual:
                 yield self._failure(
                     ("evicted",),
@@ -292,12 +292,12 @@ def _score_number(explanation: PlacementExplanation | None, node: str, rule: str
     return value
 
 
-def _describe_outcome(pod: str, played: ScenarioResult) -> str:
-    if pod in played.evicted:
+def _describe_outcome(pod: str, result: ScenarioResult) -> str:
+    if pod in result.evicted:
         return "it was evicted"
-    if pod in played.node:
-        return f"it went to {played.node[pod]}"
-    return f"it is pending: {played.pending.get(pod) or 'not of this policy'}"
+    if pod in result.node:
+        return f"it went to {result.node[pod]}"
+    return f"it is pending: {result.pending.get(pod) or 'not of this policy'}"
 
 
 def _rejection_reason(explanation: PlacementExplanation | None, node: str | None = None) -> str:

@@ -139,20 +139,20 @@ class _TestCase:
     name: str
     span: Span
     program: Program
-    world: Scenario
+    scenario: Scenario
     expectations: Expectations
 
 
 def _load_test_case(document: YamlDocument, index: int, policy_path: str) -> _TestCase:
     program = _load_program(document, index, policy_path)
-    world = read_scenario(document, index, program)
+    scenario = read_scenario(document, index, program)
     name = document.values["tests"][index]["name"]
     span = document.span("tests", index, "name")
-    return _TestCase(name, span, program, world, Expectations(document, index, program, world))
+    return _TestCase(name, span, program, scenario, Expectations(document, index, program, scenario))
 
 
 def _run_test_case(game: _TestCase, coverage: Coverage) -> PolicyTestResult:
-    play = ScenarioRunner(game.program, game.world, game.expectations.pods_to_explain)
+    play = ScenarioRunner(game.program, game.scenario, game.expectations.pods_to_explain)
     try:
         for moment in play.rounds():
             record_round(coverage, game.program, moment)

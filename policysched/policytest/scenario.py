@@ -120,7 +120,7 @@ class _ScenarioReader:
                     pods.pop(observed.pod.full_name, None)
                     pods[observed.pod.full_name] = self._arrival(observed, obj, at_ns, len(pods), span)
         self._check_nodes(nodes)
-        kept = self._states(nodes)
+        state_values = self._states(nodes)
         extenders = self._extenders(nodes)
         until_ns = at_ns + self._duration_ns("for", 0)
         last_arrival_ns = max((arrival.at_ns for arrival in pods.values()), default=at_ns)
@@ -132,7 +132,7 @@ class _ScenarioReader:
             _cluster_events(files),
             tuple(sorted(pods.values(), key=lambda arrival: arrival.at_ns)),
             tuple(polls(max(until_ns, last_arrival_ns) - self._start_ns)),
-            kept,
+            state_values,
             extenders,
             self._start_ns,
             at_ns,
@@ -275,14 +275,14 @@ class _ScenarioReader:
         """A function that makes the polls up to a time (ns after the start), and the time of the last step of all series."""
         series: dict[str, dict[str, list[SeriesStep]]] = {}
         for place, metrics in self._sections("metrics"):
-            for name, of_one in metrics.items():
+            for name, by_node in metrics.items():
                 metric = self._program.metrics.get(name)
                 if metric is None:
                     self._add_unknown_name(
                         "metric", name, self._program.metrics, self._document.span(*place, "metrics", name)
                     )
                     continue
-                for node, text in of_one.items():
+                for node, text in by_node.items():
                     if not is_node_metric(metric) and parse_pair(node) is None:
                         self._add_problem(
                             f"`{node}` is not a pair of pods: write `namespace/name -> namespace/name`",
@@ -307,9 +307,9 @@ class _ScenarioReader:
         def polls(until_ns: int) -> Iterator[ScenarioPoll]:
             made = [
                 poll
-                for name, of_one in series.items()
+                for name, by_node in series.items()
                 for poll in _polls_of(
-                    self._program.metrics[name], of_one, self._start_ns, steps_ns[name], until_ns
+                    self._program.metrics[name], by_node, self._start_ns, steps_ns[name], until_ns
                 )
             ]
             return iter(sorted(made, key=lambda poll: poll.at_ns))
@@ -327,8 +327,8 @@ class _ScenarioReader:
                 yield place, section[key]
 
     def _text(self, key: str, otherwise: str) -> str:
-        words = [value for _, value in self._sections(key)]
-        return str(words[-1]) if words else otherwise
+        texts = [value for _, value in self._sections(key)]
+        return str(texts[-1]) if texts else otherwise
 
     def _span(self, key: str) -> Span:
         places = [place for place, _ in self._sections(key)]
@@ -370,31 +370,31 @@ def _polls_of(
 ) -> Iterator[ScenarioPoll]:
     """A series of one value lasts for ever; a longer one ends with its last value, which becomes stale."""
     count = min(until_ns // step_ns + 1, _POLLS_MAX)
-    held: dict[NodeName, Sample] = {}
+    samples_by_node: dict[NodeName, Sample] = {}
     for index in range(count):
         at_ns = start_ns + index * step_ns
         for node, steps in series.items():
             step = steps[0] if len(steps) == 1 else steps[index] if index < len(steps) else Gap.NONE
             match step:
                 case Gap.STALE:
-                    held.pop(NodeName(node), None)
+                    samples_by_node.pop(NodeName(node), None)
                 case Gap.NONE:
                     pass
                 case value if value < 0 and metric.type.kind not in (TypeKind.INT, TypeKind.FLOAT):
-                    held.pop(
+                    samples_by_node.pop(
                         NodeName(node), None
                     )  # not a valid size, rate or share: missing, as from any source
                 case value:
-                    held[NodeName(node)] = Sample(float(value), at_ns)
-        yield ScenarioPoll(at_ns, metric.name, _samples_of(metric, held, at_ns))
+                    samples_by_node[NodeName(node)] = Sample(float(value), at_ns)
+        yield ScenarioPoll(at_ns, metric.name, _samples_of(metric, samples_by_node, at_ns))
 
 
-def _samples_of(metric: Metric, held: Mapping[NodeName, Sample], at_ns: int) -> MetricSamples:
+def _samples_of(metric: Metric, samples_by_node: Mapping[NodeName, Sample], at_ns: int) -> MetricSamples:
     """A pair metric has only the values of this poll."""
     if is_node_metric(metric):
-        return MetricSamples(dict(held), polled_ns=at_ns)
+        return MetricSamples(dict(samples_by_node), polled_ns=at_ns)
     pairs: MutablePodPairs = {}
-    for key, sample in held.items():
+    for key, sample in samples_by_node.items():
         pair = parse_pair(key)
         assert pair is not None, f"`{key}` is not a pair of pods"
         add_pair(pairs, pair, sample.value)

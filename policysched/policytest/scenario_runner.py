@@ -56,11 +56,15 @@ class ScenarioResult:
 class ScenarioRunner:
     """`rounds` runs the scenario and yields before each round of decisions; `result` is filled meanwhile."""
 
-    def __init__(self, program: Program, world: Scenario, ask: Collection[str]) -> None:
-        called = tuple(extender for extender in program.extenders if extender.name in world.extenders)
-        self._program, self._world, self._ask = replace(program, extenders=called), world, frozenset(ask)
+    def __init__(self, program: Program, scenario: Scenario, pods_to_explain: Collection[str]) -> None:
+        called = tuple(extender for extender in program.extenders if extender.name in scenario.extenders)
+        self._program, self._scenario, self._pods_to_explain = (
+            replace(program, extenders=called),
+            scenario,
+            frozenset(pods_to_explain),
+        )
         limits = SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX)
-        terms = extender_capabilities({name: stub.endpoint for name, stub in world.extenders.items()})
+        terms = extender_capabilities({name: stub.endpoint for name, stub in scenario.extenders.items()})
         self._scheduler = Scheduler(limits, terms)
         self._extender_answers: dict[PodUid, tuple[tuple[NodeName, ...], ExtenderResults]] = {}
         self._pending: dict[PodUid, ObservedPod] = {}
@@ -68,7 +72,7 @@ class ScenarioRunner:
         self._messages: dict[PodUid, str] = {}
         self._decisions_read = 0
         self._wake_at_ns: int | None = None
-        self._now_ns = world.start_ns
+        self._now_ns = scenario.start_ns
         self.result = ScenarioResult()
 
     def rounds(self) -> Iterator[DecisionRound]:
@@ -93,44 +97,46 @@ class ScenarioRunner:
                 ),
                 default=None,
             )
-            if next_ns is None or next_ns > self._world.until_ns:
+            if next_ns is None or next_ns > self._scenario.until_ns:
                 self._collect_result()
                 return
             self._now_ns = next_ns
         raise StepLimitExceeded
 
     def _initial_events(self) -> Iterator[e.Event]:
-        world, key = self._world, f"{self._program.name}.policy"
+        scenario, key = self._scenario, f"{self._program.name}.policy"
         bundle = PolicyBundle(
             {key: CheckedSource(key, is_library=False, program=self._program, diagnostics=())}
         )
-        named = {space.name for space in world.namespaces}
-        implied = sorted({arrival.pod.pod.namespace for arrival in world.pods} - named)
-        yield from (e.NamespaceUpdated(space) for space in world.namespaces)
+        named = {space.name for space in scenario.namespaces}
+        implied = sorted({arrival.pod.pod.namespace for arrival in scenario.pods} - named)
+        yield from (e.NamespaceUpdated(space) for space in scenario.namespaces)
         yield from (e.NamespaceUpdated(Namespace(name, {}, {})) for name in implied)
-        yield from (e.NodeUpdated(node) for node in world.nodes)
-        yield from world.cluster_events
-        yield from (e.PodUpdated(arrival.pod) for arrival in world.pods if arrival.at_ns < world.start_ns)
-        if world.state_values is not None:
-            yield e.SavedPolicyStatesLoaded({self._program.name: world.state_values})
+        yield from (e.NodeUpdated(node) for node in scenario.nodes)
+        yield from scenario.cluster_events
+        yield from (
+            e.PodUpdated(arrival.pod) for arrival in scenario.pods if arrival.at_ns < scenario.start_ns
+        )
+        if scenario.state_values is not None:
+            yield e.SavedPolicyStatesLoaded({self._program.name: scenario.state_values})
         yield e.PoliciesUpdated(bundle, resource_version="")
         yield from (
             e.PodUpdated(arrival.pod)
-            for arrival in world.pods
-            if arrival.at_ns == world.start_ns and arrival.pod.node is not None
+            for arrival in scenario.pods
+            if arrival.at_ns == scenario.start_ns and arrival.pod.node is not None
         )
         yield e.Synced()
 
     def _timed_events(self) -> Iterator[tuple[int, e.Event]]:
         """Ordered by time; samples come before the pods of the same time."""
-        world, policy = self._world, self._program.name
+        scenario, policy = self._scenario, self._program.name
         polls: list[tuple[int, int, e.Event]] = [
-            (poll.at_ns, 0, e.SamplesArrived(policy, poll.metric, poll.samples)) for poll in world.polls
+            (poll.at_ns, 0, e.SamplesArrived(policy, poll.metric, poll.samples)) for poll in scenario.polls
         ]
         pods: list[tuple[int, int, e.Event]] = [
             (arrival.at_ns, 1, e.PodUpdated(arrival.pod))
-            for arrival in world.pods
-            if not (arrival.at_ns <= world.start_ns and arrival.pod.node is not None)
+            for arrival in scenario.pods
+            if not (arrival.at_ns <= scenario.start_ns and arrival.pod.node is not None)
         ]
         yield from (
             (at_ns, event) for at_ns, _, event in sorted([*polls, *pods], key=lambda timed: timed[:2])
@@ -155,7 +161,7 @@ class ScenarioRunner:
             explanations = {
                 observed.pod.uid: explanation
                 for observed in self._pending.values()
-                if observed.pod.full_name in self._ask
+                if observed.pod.full_name in self._pods_to_explain
                 and (explanation := self._explain(observed.pod.uid)) is not None
             }
             self._dispatch(self._scheduler.decide(self._now_ns))
@@ -179,7 +185,7 @@ class ScenarioRunner:
                     observed = replace(observed, node=node)  # as the API server now reports it
                     queue += self._scheduler.handle(e.PodUpdated(observed), self._now_ns)
                 case c.CallExtenders(uid=uid, nodes=nodes) as call:
-                    answer = call_stub_extenders(call, self._world.extenders)
+                    answer = call_stub_extenders(call, self._scenario.extenders)
                     self._extender_answers[uid] = nodes, answer.answers
                     queue += self._scheduler.handle(answer, self._now_ns)
                 case c.Prebind() as prebind:
@@ -217,7 +223,7 @@ class ScenarioRunner:
         for observed in self._pending.values():
             name = observed.pod.full_name
             self.result.pending[name] = pending_message(self._scheduler, observed, self._messages)
-            if name in self._ask and name not in self.result.explanations:
+            if name in self._pods_to_explain and name not in self.result.explanations:
                 explanation = self._explain(observed.pod.uid)
                 if explanation is not None:
                     self.result.explanations[name] = explanation

@@ -81,11 +81,11 @@ def apply_extender_answers(
     for extender in extenders:
         if extender.weight is not None and extender.name in answers:
             nothing = NodeSubsetVerdict(None, dict.fromkeys(among.totals, 0), {}, 0)
-            alone = add_extender_scores(nothing, [replace(extender, weight=1)], answers)
+            single_scores = add_extender_scores(nothing, [replace(extender, weight=1)], answers)
             raw = answers[extender.name].scores
             scores[extender.name] = {
                 node: NodeRuleScore(raw.get(node), score, extender.weight, extender.weight * score)
-                for node, score in alone.items()
+                for node, score in single_scores.items()
             }
     return replace(
         rules,

@@ -247,7 +247,7 @@ def _write_families(app: ObservedApp) -> Iterator[MetricFamily]:
     )
     yield gauge_family(
         "policysched_binds_waiting_for_retry",
-        "Binds of which a request failed, and that wait to be sent again.",
+        "Binds whose last request failed; they wait for their next one.",
         {(): app.binder.retrying},
     )
     yield gauge_family(
