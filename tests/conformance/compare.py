@@ -152,14 +152,14 @@ def differences(
     for evaluation, explanation in by_evaluation.items():
         for aspect, sentences in _of_explanation(decision, explanation, program):
             yield aspect, [f"{evaluation}: {sentence}" for sentence in sentences]
-    expected, refusal = decision.expected, by_evaluation["plan"].pod_refusal
+    expected, refusal = decision.expected, by_evaluation["plan"].pod_rejection
     if "claims" in expected:
         yield "devices", compare_devices(decision)
-    if by_evaluation["plan"].pod_refused_by is not None and "message" in expected:
+    if by_evaluation["plan"].pod_rejected_by is not None and "message" in expected:
         assert refusal is not None, f"{decision.name} is refused without a message"
         nodes = len(decision.cache.nodes)
         message = pod_rejected_message(
-            nodes, refusal, message_after_rejection(program, nodes, by_evaluation["plan"].pod_refused_by)
+            nodes, refusal, message_after_rejection(program, nodes, by_evaluation["plan"].pod_rejected_by)
         )
         yield (
             "victims",
@@ -193,8 +193,8 @@ def _of_explanation(
     decision: Decision, explanation: PlacementExplanation, program: Program
 ) -> Iterator[tuple[Aspect, list[str]]]:
     expected = decision.expected
-    if explanation.pod_refusal is not None and explanation.pod_refused_by is None:
-        yield "feasible nodes", [f"cannot be compared, refused before any node: {explanation.pod_refusal}"]
+    if explanation.pod_rejection is not None and explanation.pod_rejected_by is None:
+        yield "feasible nodes", [f"cannot be compared, refused before any node: {explanation.pod_rejection}"]
         return
     if "feasible" in expected:
         yield "feasible nodes", _unequal(sorted(explanation.feasible), sorted(expected["feasible"] or ()))
@@ -245,7 +245,7 @@ def _unequal(actual: object, recorded: object) -> list[str]:
 
 def refused_counts(explanation: PlacementExplanation) -> Counter[str]:
     """How many nodes each reason rejects; a node counts for the first rule that rejects it."""
-    return Counter(group for rules in explanation.refusals.values() for group in rules[0].event_reasons)
+    return Counter(group for rules in explanation.rejections.values() for group in rules[0].event_reasons)
 
 
 # ── command line ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -43,13 +43,13 @@ def _of_plan(decision: Decision, program: Program) -> PlacementExplanation:
         samples={},
         nominated_pods=decision.reserved,
     )
-    rejected = {node: (refusal,) for node, refusal in evaluated.refusals.items()}
+    rejected = {node: (refusal,) for node, refusal in evaluated.rejections.items()}
     if evaluated.totals.keys() == set(plain.feasible):
-        return replace(plain, refusals=rejected)
+        return replace(plain, rejections=rejected)
     return PlacementExplanation(
-        pod_refusal=None,
+        pod_rejection=None,
         feasible=tuple(evaluated.totals),
-        refusals=rejected,
+        rejections=rejected,
         scores={},
         totals=evaluated.totals,
         selected=max(evaluated.totals, key=lambda node: evaluated.totals[node], default=None),

@@ -133,7 +133,7 @@ def by_the_oracle(program: Program) -> PlacementExplanation:
 def said_by(explanation: PlacementExplanation) -> list[str]:
     return [
         reason
-        for refusals in explanation.refusals.values()
+        for refusals in explanation.rejections.values()
         for refusal in refusals
         for reason in refusal.reasons
     ]

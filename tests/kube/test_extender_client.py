@@ -61,9 +61,9 @@ def filtered(answer: object, *, nodes: tuple[str, ...] = ("a", "b", "c"), **peer
 
     async def scenario(client: ExtenderClient) -> None:
         response = await client.filter(POD, nodes, {})
-        hopeless = {node for node, no in response.refused.items() if not no.resolvable}
+        hopeless = {node for node, no in response.rejected.items() if not no.resolvable}
         outcome.extend(
-            [response.passed, {node: no.message for node, no in response.refused.items()}, hopeless]
+            [response.passed, {node: no.message for node, no in response.rejected.items()}, hopeless]
         )
 
     answers(lambda _: web.json_response(answer), scenario, **peer)
@@ -86,7 +86,7 @@ SILENT = "node(s) rejected by extender gpu without a reason"
 def test_field_names_are_sent_capitalised_and_read_in_any_case() -> None:
     async def scenario(client: ExtenderClient) -> None:
         result = await client.filter(POD, ("a", "b"), {})
-        assert (result.passed, result.refused["a"].message) == (("b",), "no")
+        assert (result.passed, result.rejected["a"].message) == (("b",), "no")
 
     sent = answers(lambda _: web.json_response({"nodenames": ["b"], "failednodes": {"a": "no"}}), scenario)
 
@@ -167,7 +167,7 @@ def test_a_message_nested_too_deeply_to_print_is_shown_as_a_list(field: str) -> 
 
     async def scenario(client: ExtenderClient) -> None:
         try:
-            messages.append((await client.filter(POD, ("a",), {})).refused["a"].message)
+            messages.append((await client.filter(POD, ("a",), {})).rejected["a"].message)
         except ExtenderCallFailed as error:
             messages.append(str(error))
 

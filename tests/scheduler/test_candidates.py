@@ -104,7 +104,7 @@ def stuck(scene: Scene, by: Program) -> Pod | None:
     explanation = judged(scene, by, preemptor)
     return (
         preemptor
-        if explanation.pod_refusal is None and explanation.selected is None and explanation.refusals
+        if explanation.pod_rejection is None and explanation.selected is None and explanation.rejections
         else None
     )
 
@@ -145,7 +145,7 @@ def check_pod_fits(by: Program, scene: Scene) -> int:
     for candidate in outcome.candidates:
         explanation = judged(scene, by, preemptor, uids(candidate.victims))
         assert candidate.node in explanation.feasible, (
-            f"{candidate}: {explanation.refusals.get(candidate.node)}"
+            f"{candidate}: {explanation.rejections.get(candidate.node)}"
         )
     return len(outcome.candidates)
 
@@ -216,10 +216,10 @@ def check_all_candidates_found(by: Program, scene: Scene) -> int:
             if node in empty.feasible:
                 possible.add(node)
             else:
-                reasons.update(empty.refusals[node][0].event_reasons)
+                reasons.update(empty.rejections[node][0].event_reasons)
     assert {candidate.node for candidate in outcome.candidates} == possible
     assert Counter(outcome.reasons) == reasons
-    return len(explanation.refusals)
+    return len(explanation.rejections)
 
 
 @pytest.mark.parametrize("by", [OF_NODES, ROOMY], ids=["of nodes", "with a rule of its own"])

@@ -76,9 +76,9 @@ class OracleChecker:
         return verdict
 
     def _compare(self, pod: Pod, verdict: Verdict, explanation: PlacementExplanation) -> None:
-        if (verdict.pod_refusal is None) != (explanation.pod_refusal is None):
+        if (verdict.pod_rejection is None) != (explanation.pod_rejection is None):
             self._fail(
-                f"{pod.full_name}: the plan refuses it with {verdict.pod_refusal!r}, the reference {explanation.pod_refusal!r}"
+                f"{pod.full_name}: the plan refuses it with {verdict.pod_rejection!r}, the reference {explanation.pod_rejection!r}"
             )
         elif verdict.selected != explanation.selected:
             self._fail(
@@ -88,12 +88,12 @@ class OracleChecker:
             self._fail(
                 f"{pod.full_name}: the plan's score is {verdict.score}, the reference's {explanation.totals[explanation.selected]}"
             )
-        elif explanation.pod_refusal is None and verdict.feasible_count != len(explanation.feasible):
+        elif explanation.pod_rejection is None and verdict.feasible_count != len(explanation.feasible):
             self._fail(
                 f"{pod.full_name}: the plan finds {verdict.feasible_count} nodes, the reference {explanation.feasible}"
             )
         elif (
-            explanation.pod_refusal is None
+            explanation.pod_rejection is None
             and explanation.selected is None
             and dict(verdict.reason_counts()) != rejection_counts(explanation)
         ):
@@ -161,8 +161,8 @@ class OracleChecker:
         explanation = self._prefer_nominated_node(pod, self._restrict_to_domain(pod, node, explanation))
         if explanation.selected != node:
             why = (
-                explanation.pod_refusal
-                or explanation.refusals.get(node)
+                explanation.pod_rejection
+                or explanation.rejections.get(node)
                 or f"its total is {explanation.totals.get(node)}"
             )
             self._fail(
@@ -215,7 +215,7 @@ class OracleChecker:
                 samples=self._core.samples.of_policy(gang.policy),
             )
             if member.node not in explanation.feasible:
-                why = explanation.pod_refusal or explanation.refusals.get(member.node)
+                why = explanation.pod_rejection or explanation.rejections.get(member.node)
                 self._fail(
                     f"preemption places {pod.full_name} on {member.node}, the reference rejects it: {why}"
                 )
@@ -326,7 +326,7 @@ class OracleChecker:
 def rejection_counts(explanation: PlacementExplanation) -> dict[str, int]:
     """The number of nodes for each reason; a node counts under the first rule that rejects it."""
     counts: dict[str, int] = {}
-    for refusals in explanation.refusals.values():
+    for refusals in explanation.rejections.values():
         for group in refusals[0].event_reasons:
             counts[group] = counts.get(group, 0) + 1
     return counts

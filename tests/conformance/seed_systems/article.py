@@ -192,7 +192,7 @@ def _with_extenders(given: Json) -> dict[str, int]:
     alone = replace(program, extenders=())
     explained = play(alone, world(alone, nodes=nodes, pods=[pod_with("asked")])).explanations["asked"]
     answers = {
-        f"e{index}": ExtenderResult(refusals={}, scores=extender["scores"])
+        f"e{index}": ExtenderResult(rejections={}, scores=extender["scores"])
         for index, extender in enumerate(given["extenders"])
     }
     judged = NodeSubsetVerdict(None, explained.totals, {}, 0)

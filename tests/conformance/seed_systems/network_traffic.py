@@ -63,7 +63,7 @@ def _asked(policy: Policy, values: Mapping[str, float | str | None], given: Json
     return {
         "raw": raw(explained, _RULE),
         "normalized": scores(explained, _RULE),
-        "rejected": sorted(explained.refusals),
+        "rejected": sorted(explained.rejections),
         "binding": result.node,
         "node": result.node.get(first),
     }

@@ -81,12 +81,12 @@ def _judged(given: Json, expected: Json) -> Json:
         values = {key: details[resource, key].get(node) for key in _DETAILS}
         if values["mu"] is None:
             return None
-        refused = {refusal.rule for refusal in explained.refusals.get(node, ())}
+        refused = {refusal.rule for refusal in explained.rejections.get(node, ())}
         return values | {"accepted": f"{resource}_overload" not in refused}
 
     rejected_by_us = {
         node
-        for node, refusals in explained.refusals.items()
+        for node, refusals in explained.rejections.items()
         if any(refusal.rule.endswith("_overload") for refusal in refusals)
     }
     per_node = {
