@@ -128,7 +128,7 @@ def read_cluster_files(paths: Iterable[str]) -> ClusterFiles:
 
 
 def read_objects(path: str) -> Iterator[dict[str, Any] | MalformedObject]:
-    """Every object of a file, with Lists flattened; Malformed for an invalid item of a List. Raises UnusableFile with the
+    """Every object of a file, with Lists flattened; `MalformedObject` for an invalid item of a List. Raises UnusableFile with the
     location of the error."""
     text = _read(path)
     documents = [document for document in _documents(path, text) if document is not None]

@@ -133,11 +133,11 @@ class AllocationCache:
         self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
     ) -> SearchOutcome:
         """As `find`, without the cache."""
-        taken = (
+        allocated = (
             AllocatedDevices(self._usage) if overlay is None else AllocatedDevices(self._usage, overlay.usage)
         )
         try:
-            return search_devices(claims, node, self._pools_of(node), taken, self._classes, self._matches)
+            return search_devices(claims, node, self._pools_of(node), allocated, self._classes, self._matches)
         except DeviceSearchFailed as failed:
             return DeviceSearchFailed(
                 failed.message, failed.claim_index
@@ -152,7 +152,7 @@ class AllocationCache:
         fails. Source: `calculateDRAResourceTotals` in kubernetes'
         `pkg/scheduler/framework/plugins/noderesources/resource_allocation.go`.
         """
-        taken = (
+        allocated = (
             AllocatedDevices(self._usage) if overlay is None else AllocatedDevices(self._usage, overlay.usage)
         )
         total, in_use = 0, 0
@@ -170,7 +170,7 @@ class AllocationCache:
                 if chosen:
                     total += 1
                     device_id = DeviceId(*resource_slice.pool, device.name)
-                    in_use += taken.is_wholly_allocated(device_id) or taken.is_shared(device_id)
+                    in_use += allocated.is_wholly_allocated(device_id) or allocated.is_shared(device_id)
         return total, in_use
 
     def _pools_of(self, node: Node) -> tuple[DevicePool, ...]:

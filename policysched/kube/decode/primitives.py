@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 def decode_object(kind: str, obj: Json, read: Callable[[Json], Value]) -> Value:
-    """The decoded value. Raises Malformed with the object's name and the field at fault."""
+    """The decoded value. Raises MalformedObject with the object's name and the field at fault."""
     try:
         return read(obj)
     # RecursionError: a deeply nested list in place of a string cannot be printed.
@@ -27,7 +27,7 @@ def decode_object(kind: str, obj: Json, read: Callable[[Json], Value]) -> Value:
 
 
 def require_schema(kind: str, obj: Json) -> None:
-    """Check an object that no API server has validated against the schema of its kind. Raises Malformed."""
+    """Check an object that no API server has validated against the schema of its kind. Raises MalformedObject."""
     violation = first_violation(OBJECT_SCHEMAS.get(kind, NAMED_OBJECT_SCHEMA), obj)
     if violation is not None:
         raise MalformedObject(kind, object_name(obj), violation.field, violation.why)

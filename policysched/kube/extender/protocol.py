@@ -74,7 +74,7 @@ class NodeDecodeCache:
         self._decoded: dict[tuple[str, str], tuple[str, Node]] = {}
 
     def decode(self, obj: Any) -> Node:
-        """Raises Malformed."""
+        """Raises MalformedObject."""
         meta = obj.get("metadata") if isinstance(obj, Mapping) else None
         if not isinstance(meta, Mapping):
             raise MalformedObject("Node", core_objects.object_name(obj), "metadata", "is missing")

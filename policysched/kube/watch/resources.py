@@ -37,7 +37,7 @@ Emitted = TypeVar("Emitted")
 
 @dataclass(frozen=True, slots=True)
 class WatchedResource(Generic[Emitted]):
-    """`key` identifies an object from creation to deletion. `updated_event` may raise Malformed. `keep_when_malformed`:
+    """`key` identifies an object from creation to deletion. `updated_event` may raise `MalformedObject`. `keep_when_malformed`:
     the object occupies resources and stays when a later version is malformed. `served_event` is emitted when the server
     turns out to serve the kind or not (404, 403); None for kinds that every server has."""
 
@@ -255,7 +255,7 @@ def config_map(namespace: str, name: str) -> WatchedResource[ConfigMapUpdated | 
 
 
 def decode_config_map(obj: Json) -> ConfigMapUpdated:
-    """Raises Malformed."""
+    """Raises MalformedObject."""
     meta, data = obj.get("metadata") or {}, obj.get("data") or {}
     if not isinstance(data, Mapping) or not all(isinstance(text, str) for text in data.values()):
         raise MalformedObject("ConfigMap", core_objects.object_name(obj), "data", "is not a map of strings")
