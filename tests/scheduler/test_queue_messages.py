@@ -16,14 +16,14 @@ def unit(number: int) -> QueueEntry:
 
 
 class Waiting:
-    """Five of one kin, all parked with the words "first"."""
+    """Five entries of one equivalence class, all parked with the message "first"."""
 
     def __init__(self) -> None:
         self.queue = SchedulingQueue(SchedulerLimits(backoff_initial_s=0, backoff_max_s=10))
         self.units = [unit(number) for number in range(5)]
         self.told: dict[QueueEntry, str] = dict.fromkeys(self.units, "first")
-        for unit in self.units:
-            self.park(unit, "first", 0)
+        for entry in self.units:
+            self.park(entry, "first", 0)
 
     def park(self, entry: QueueEntry, words: str, now_s: float) -> None:
         self.told[entry] = words
