@@ -48,15 +48,15 @@ def test_a_step_back_is_slept_off_at_half_speed_and_then_it_is_the_wall_clock_ag
     before = clock.now_ns()
 
     machine.wall -= 10 * SECOND_NS
-    seen = [clock.now_ns()]
+    readings = [clock.now_ns()]
     for _ in range(25):
         machine.passes(SECOND_NS)
-        seen.append(clock.now_ns())
+        readings.append(clock.now_ns())
 
-    assert seen[0] == before
-    assert all(0 < later - earlier <= SECOND_NS for earlier, later in pairwise(seen))
-    assert seen[10] == before + 5 * SECOND_NS
-    assert seen[20] == seen[-1] - 5 * SECOND_NS == machine.wall - 5 * SECOND_NS
+    assert readings[0] == before
+    assert all(0 < later - earlier <= SECOND_NS for earlier, later in pairwise(readings))
+    assert readings[10] == before + 5 * SECOND_NS
+    assert readings[20] == readings[-1] - 5 * SECOND_NS == machine.wall - 5 * SECOND_NS
     assert clock.offset_s() == 0
 
 
@@ -112,6 +112,6 @@ def test_a_backward_step_that_is_waited_out_is_logged_once(caplog: pytest.LogCap
     with caplog.at_level(logging.INFO, "policysched.daemon.clock"):
         on_virtual_time(scenario)
 
-    assert [(one.levelname, one.getMessage()[:28]) for one in caplog.records] == [
+    assert [(record.levelname, record.getMessage()[:28]) for record in caplog.records] == [
         ("WARNING", "the wall clock was set back;")
     ]

@@ -33,11 +33,11 @@ def test_a_worker_reports_the_diagnostics_of_an_inline_check() -> None:
 
     here = compile_sync(TEXTS, "ConfigMap a/b")
     assert list(there.sources) == list(here.sources)
-    for key, one in here.sources.items():
+    for key, source in here.sources.items():
         other = there.sources[key]
-        assert (other.program and other.program.sha256) == (one.program and one.program.sha256)
+        assert (other.program and other.program.sha256) == (source.program and source.program.sha256)
         assert [(d.code, d.message) for d in other.diagnostics] == [
-            (d.code, d.message) for d in one.diagnostics
+            (d.code, d.message) for d in source.diagnostics
         ]
     (finding,) = there.sources["bad.policy"].diagnostics
     assert finding.span is not None
@@ -55,7 +55,7 @@ def test_a_check_that_takes_too_long_is_a_diagnostic_and_the_next_check_works() 
 
     slow, good = asyncio.run(scenario())
 
-    assert [one.diagnostics[0].code for one in slow.sources.values()] == ["PS901"] * 3
+    assert [source.diagnostics[0].code for source in slow.sources.values()] == ["PS901"] * 3
     assert "longer than" in slow.sources["main.policy"].diagnostics[0].message
     assert good.sources["main.policy"].program is not None
 
@@ -147,8 +147,10 @@ def test_parameters_that_are_no_text_refuse_their_policy() -> None:
 
     checked = compile_sync(texts, "ConfigMap a/b").sources
 
-    said = [one.message for one in checked["a.policy"].diagnostics if one.code == "PS262"]
-    assert said == ["the parameters cannot be read: not UTF-8 text (byte 4)"]
+    messages = [
+        diagnostic.message for diagnostic in checked["a.policy"].diagnostics if diagnostic.code == "PS262"
+    ]
+    assert messages == ["the parameters cannot be read: not UTF-8 text (byte 4)"]
     assert checked["a.policy"].program is None
 
 

@@ -55,14 +55,14 @@ class Fake:
 def consulted(
     *fakes: Fake, nodes: Sequence[str] = ("a", "b", "c"), scoring: bool = True, name: str = "web"
 ) -> ExtendersAnswered:
-    found: list[ExtendersAnswered] = []
+    answers: list[ExtendersAnswered] = []
     consultants: list[ExtenderCaller] = []
 
     async def scenario() -> None:
         world = World()
         world.add_pod("web")
         clients: Any = {fake.endpoint.name: fake for fake in fakes}
-        consultant = ExtenderCaller(clients, world.api(), found.append)
+        consultant = ExtenderCaller(clients, world.api(), answers.append)
         consultants.append(consultant)
         for node in nodes:
             consultant.node_resource.updated_event({**node_manifest(node)})
@@ -73,14 +73,14 @@ def consulted(
                 "default",
                 name,
                 tuple(map(NodeName, nodes)),
-                tuple((one, scoring) for one in clients),
+                tuple((client, scoring) for client in clients),
             )
         )
         async with running(consultant.run()):
-            await until(lambda: found, "an answer")
+            await until(lambda: answers, "an answer")
 
     on_virtual_time(scenario)
-    (answer,) = found
+    (answer,) = answers
     assert answer.call_id == 7
     asked = sum(consultants[0].calls.values())
     assert asked == sum(len(log) for log in {id(fake._log): fake._log for fake in fakes}.values())
@@ -90,14 +90,14 @@ def consulted(
 def test_extenders_are_called_in_turn_with_the_remaining_nodes_ignorable_ones_last() -> None:
     log: list[tuple[str, str, tuple[str, ...]]] = []
 
-    said = consulted(
+    answered = consulted(
         Fake("loose", log, ignorable=True, refuses=["b"]),
         Fake("strict", log, refuses=["a"], whole_nodes=True),
     )
 
     assert log[:2] == [("strict", "filter", ("a", "b", "c")), ("loose", "filter", ("b", "c"))]
-    assert set(said.answers["strict"].rejections) == {"a"}
-    assert set(said.answers["loose"].rejections) == {"b"}
+    assert set(answered.answers["strict"].rejections) == {"a"}
+    assert set(answered.answers["loose"].rejections) == {"b"}
     assert len(log) == 2  # one node is left: there is nothing to score
 
 
@@ -115,29 +115,31 @@ def test_extenders_with_a_weight_score_the_remaining_nodes() -> None:
 def test_without_remaining_nodes_no_further_extender_is_called() -> None:
     log: list[tuple[str, str, tuple[str, ...]]] = []
 
-    said = consulted(Fake("x", log, refuses=["a"]), Fake("y", log), nodes=["a"])
+    answered = consulted(Fake("x", log, refuses=["a"]), Fake("y", log), nodes=["a"])
 
     assert log == [("x", "filter", ("a",))]
-    assert said.failure is None
+    assert answered.failure is None
 
 
 def test_no_answer_of_one_that_must_not_be_left_out_is_the_answer() -> None:
-    said = consulted(Fake("x", [], broken=True))
+    answered = consulted(Fake("x", [], broken=True))
 
-    assert (said.answers, said.failure) == ({}, "extender x: filter is broken")
+    assert (answered.answers, answered.failure) == ({}, "extender x: filter is broken")
 
 
 def test_an_ignorable_extender_that_fails_rejects_and_scores_no_node() -> None:
-    said = consulted(Fake("x", [], broken=True, ignorable=True))
+    answered = consulted(Fake("x", [], broken=True, ignorable=True))
 
-    assert said.failure is None
-    assert (said.answers["x"].rejections, said.answers["x"].scores) == ({}, {})
+    assert answered.failure is None
+    assert (answered.answers["x"].rejections, answered.answers["x"].scores) == ({}, {})
 
 
 def test_a_pod_that_cannot_be_read_is_reported() -> None:
-    said = consulted(Fake("x", []), name="gone")
+    answered = consulted(Fake("x", []), name="gone")
 
-    assert said.failure is not None and said.failure.startswith("cannot read the pod for its extenders")
+    assert answered.failure is not None and answered.failure.startswith(
+        "cannot read the pod for its extenders"
+    )
 
 
 def test_complete_nodes_are_kept_only_if_an_extender_needs_them() -> None:

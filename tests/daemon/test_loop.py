@@ -77,9 +77,9 @@ def opened_as(number: int) -> int:
 def reset_by_its_server() -> socket.socket:
     with socket.create_server(("127.0.0.1", 0)) as server:
         broken = socket.create_connection(server.getsockname())
-        theirs, _ = server.accept()
-        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
-        theirs.close()
+        accepted, _ = server.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        accepted.close()
     return broken
 
 

@@ -120,7 +120,7 @@ def test_an_annotation_that_is_not_renewed_becomes_stale_and_the_missing_clause_
         await asyncio.sleep(5)
 
         assert world.node_of("web") is None
-        (why,) = [one.pending_message for one in app.scheduler._core.pods.values()]
+        (why,) = [pod.pending_message for pod in app.scheduler._core.pods.values()]
         assert why.startswith("0/1 nodes are available: 1 node(s) had no sample of load.")
         app.request_stop()
         await run
@@ -167,11 +167,11 @@ def test_a_metric_without_a_source_is_reported_on_the_configmap_once(source: str
         run = asyncio.ensure_future(app.run())
         await asyncio.sleep(60)
 
-        said = [one for one in world.local.list("events") if one["reason"] == "MetricWithoutSource"]
-        assert [one["message"] for one in said] == [
+        events = [event for event in world.local.list("events") if event["reason"] == "MetricWithoutSource"]
+        assert [event["message"] for event in events] == [
             f"policy `test`: metric `load` has no value on any node: {words}"
         ]
-        assert said[0]["involvedObject"]["kind"] == "ConfigMap"
+        assert events[0]["involvedObject"]["kind"] == "ConfigMap"
         page = policy_page(
             app.scheduler, str(app.settings.policies), app.metric_monitor.statuses(), world.now_ns()
         )
@@ -261,4 +261,4 @@ def test_a_server_without_certificate_verification_is_logged_at_the_start(
 
     on_virtual_time(scenario)
 
-    assert [one.message for one in caplog.records if one.levelname == "WARNING"] == said
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == said

@@ -13,19 +13,19 @@ from tests.scheduler.test_first_samples import COOL
 
 
 def page(rig: Rig, pod_name: str) -> dict[str, Any]:
-    found = decisions_page(rig.scheduler, 10, pod_name)
-    jsonschema.validate(found, schema("decisions"))
-    return found
+    decisions = decisions_page(rig.scheduler, 10, pod_name)
+    jsonschema.validate(decisions, schema("decisions"))
+    return decisions
 
 
 def test_the_status_of_an_undecided_pod_says_what_it_waits_for() -> None:
     rig = Rig(COOL, node("a"), pod("web"), first_samples_s=10.0, source="main")
     rig.settle()
 
-    found = page(rig, "default/web")
+    shown = page(rig, "default/web")
 
-    assert found["decisions"] == []
-    assert (found["waiting"]["place"], found["waiting"]["message"]) == (
+    assert shown["decisions"] == []
+    assert (shown["waiting"]["place"], shown["waiting"]["message"]) == (
         "active",
         "policy test is waiting for the first samples of load (source main)",
     )

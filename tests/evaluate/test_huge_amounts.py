@@ -41,8 +41,8 @@ def scene(amounts: list[int]) -> Scene:
         [placed(some("one", first, second), "a"), placed(some("two", second, first), "a")],
     )
     asked = (some("web", waiting, other), some("more", other, waiting))
-    for one in asked:
-        cache.put_pod(pending(one))
+    for request in asked:
+        cache.put_pod(pending(request))
     return Scene(cache, asked, QueuedPodInfo(START_NS, 0), {}, START_NS)
 
 
@@ -56,7 +56,7 @@ def test_amounts_that_are_not_counted_any_more_mean_the_same_to_plan_and_oracle(
 def test_requests_saturate_and_the_free_amount_follows() -> None:
     (web, _) = plain(PROGRAM, scene([2**63 - 1, 2**63 - 1, 1, 0, 0]))
 
-    refusals = {one.rule: one.reasons for one in web.rejections[NodeName("a")]}
+    refusals = {rejection.rule: rejection.reasons for rejection in web.rejections[NodeName("a")]}
 
     assert refusals["crowd"] == ("4Ei",)
     assert "room" not in refusals

@@ -108,8 +108,8 @@ def _verbose(program: Program) -> Program:
 
 def _verbose_condition(condition: e.Expr) -> e.Expr:
     span = condition.span
-    one, two = e.Const(1, INT, span), e.Const(2, INT, span)
-    total = e.Arith("+", one, one, INT, False, span)
+    first, two = e.Const(1, INT, span), e.Const(2, INT, span)
+    total = e.Arith("+", first, first, INT, False, span)
     always = e.Compare("==", total, two, span)
     never = e.Const(False, BOOL, span)
     return e.Or((never, e.And((always, e.Not(e.Not(condition, span), span)), span)), span)

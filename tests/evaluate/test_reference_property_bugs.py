@@ -131,8 +131,8 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "counts",
         "policysched.evaluate.columns.pod_counter.ClusterPodCounter.count",
         lambda right: (
-            lambda self, expr, program, seen: right(
-                self, replace(expr, include_finished=False), program, seen
+            lambda self, expr, program, context: right(
+                self, replace(expr, include_finished=False), program, context
             )
         ),
     ),
@@ -266,7 +266,9 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "aggregates of aggregates",
         "policysched.evaluate.vector.aggregates._candidate_groups",
         lambda right: (
-            lambda seen, frame: [(frame.candidates.nonzero()[0], one) for _, one in right(seen, frame)][:1]
+            lambda context, frame: [
+                (frame.candidates.nonzero()[0], value) for _, value in right(context, frame)
+            ][:1]
         ),
     ),
     "a number in the value is as it is without the pod": (

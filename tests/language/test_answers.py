@@ -35,9 +35,9 @@ def refuses(*nodes: str, words: str = "no") -> ExtenderResult:
 
 
 def test_an_extender_score_counts_ten_times_its_weight() -> None:
-    found = add_extender_scores(judged(a=100, b=30), [extender("x", 3, 0)], {"x": scores(a=1, b=10)})
+    totals = add_extender_scores(judged(a=100, b=30), [extender("x", 3, 0)], {"x": scores(a=1, b=10)})
 
-    assert found == {"a": 100 + 3 * 10, "b": 30 + 3 * 100}
+    assert totals == {"a": 100 + 3 * 10, "b": 30 + 3 * 100}
 
 
 def test_a_missing_score_follows_the_missing_clause() -> None:
@@ -60,9 +60,9 @@ def test_neutral_is_the_floor_of_the_mean_of_the_candidates_that_have_one_and_fi
 
 
 def test_an_extender_without_scores_or_weight_adds_nothing() -> None:
-    found = add_extender_scores(judged(a=7), [extender("x", 5, 100), extender("y")], {"y": scores(a=10)})
+    totals = add_extender_scores(judged(a=7), [extender("x", 5, 100), extender("y")], {"y": scores(a=10)})
 
-    assert found == {"a": 7}
+    assert totals == {"a": 7}
 
 
 def test_a_node_passes_if_no_extender_rejects_it_and_the_first_rejection_decides() -> None:
@@ -71,8 +71,8 @@ def test_a_node_passes_if_no_extender_rejects_it_and_the_first_rejection_decides
 
     assert nodes_passing_extenders(("a", "b", "c"), answers) == ("c",)
     assert [
-        found.rule if found else None
-        for found in (extender_rejection(node, asked, answers) for node in "abc")
+        rejection.rule if rejection else None
+        for rejection in (extender_rejection(node, asked, answers) for node in "abc")
     ] == [
         "y",
         "x",

@@ -60,7 +60,7 @@ def test_a_text_with_a_syntax_error_is_not_formatted() -> None:
     result = format_source(Source("test.policy", "filter a require && b\n"))
 
     assert result.text is None
-    assert [found.code for found in result.diagnostics] == ["PS111"]
+    assert [diagnostic.code for diagnostic in result.diagnostics] == ["PS111"]
 
 
 def test_formatting_removes_tabs() -> None:

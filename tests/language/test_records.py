@@ -46,9 +46,9 @@ def card(**more: object) -> dict[str, object]:
 
 
 def test_a_record_is_its_fields_in_their_order_by_the_names_that_json_has() -> None:
-    found = read([card(clock=5705, speed=0.5, unknown=[1]), card(freeMemory="2Gi", clock="7")])
+    elements = read([card(clock=5705, speed=0.5, unknown=[1]), card(freeMemory="2Gi", clock="7")])
 
-    assert found == (("Healthy", 2**30, 5705, 0.5), ("Healthy", 2**31, 7, None))
+    assert elements == (("Healthy", 2**30, 5705, 0.5), ("Healthy", 2**31, 7, None))
 
 
 def test_an_absent_field_has_its_default_or_is_missing_or_makes_the_text_invalid() -> None:

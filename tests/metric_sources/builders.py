@@ -88,7 +88,7 @@ class Listener:
 
     def __init__(self, wanted: DeclaredMetrics, nodes: Sequence[Node] = ()) -> None:
         self.wanted: DeclaredMetrics = wanted
-        self.nodes: dict[NodeName, Node] = {one.name: one for one in nodes}
+        self.nodes: dict[NodeName, Node] = {node.name: node for node in nodes}
         self.got: list[SamplesArrived] = []
 
     def customer(self) -> SampleConsumer:
@@ -96,8 +96,8 @@ class Listener:
 
     def last(self, policy: str = "test", name: str = "net_rx") -> dict[str, float]:
         """Values by node of the latest samples."""
-        found = [one for one in self.got if (one.policy, one.metric) == (policy, name)]
-        return {str(node): sample.value for node, sample in found[-1].samples.values.items()}
+        arrived = [arrival for arrival in self.got if (arrival.policy, arrival.metric) == (policy, name)]
+        return {str(node): sample.value for node, sample in arrived[-1].samples.values.items()}
 
 
 def prometheus(road: PretendRoad, book: SourcePollStatus | None = None, seed: int = 1) -> PollingSource[Any]:
@@ -120,6 +120,6 @@ def node_at(name: str, *addresses: str, **labels: str) -> Node:
     """A node with these addresses."""
     from dataclasses import replace
 
-    one = node(name)
+    at = node(name)
     named = {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()}
-    return replace(one, addresses=addresses, labels={**one.labels, **named})
+    return replace(at, addresses=addresses, labels={**at.labels, **named})

@@ -47,13 +47,13 @@ def saying(body: bytes, status: int = 200, **headers: str) -> Handler:
 @asynccontextmanager
 async def pretending(answer: Handler, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[Pretend]:
     """Listens on a free port of loopback."""
-    one = Pretend(answer)
+    pretend = Pretend(answer)
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", one.take)
+    app.router.add_route("*", "/{path:.*}", pretend.take)
     server = TestServer(app, scheme="https" if tls is not None else "http")
     await server.start_server(ssl=tls)
-    one.url = f"{server.scheme}://127.0.0.1:{server.port}"
+    pretend.url = f"{server.scheme}://127.0.0.1:{server.port}"
     try:
-        yield one
+        yield pretend
     finally:
         await server.close()

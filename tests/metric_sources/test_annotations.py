@@ -21,8 +21,8 @@ def asker(time_zone: str | None = None) -> AnnotationQueryClient:
 
 
 def age_s(text: str, time_zone: str | None = None) -> float | None:
-    found = asker(time_zone).parse_annotation(text)
-    return None if found is None or found[1] is None else (NOW_NS - found[1]) / 1e9
+    sample = asker(time_zone).parse_annotation(text)
+    return None if sample is None or sample[1] is None else (NOW_NS - sample[1]) / 1e9
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def ages_s(*texts: str, minutes_between: float = 1) -> list[float]:
     """The samples of one node whose annotation has these texts in turn."""
     clock = [NOW_NS]
     looking = AnnotationQueryClient(AnnotationsSettings(None), now_ns=lambda: clock[0])
-    found = []
+    samples = []
     for text in texts:
         nodes = {NodeName("a"): node("a", annotations={"load": text})}
         raw = asyncio.run(looking.fetch("load", lambda shown=nodes: shown)).raw
-        found.append((clock[0] - raw.sampled_ns["a"]) / 1e9)
+        samples.append((clock[0] - raw.sampled_ns["a"]) / 1e9)
         clock[0] += round(minutes_between * 60 * 10**9)
-    return found
+    return samples
 
 
 def test_a_sample_from_the_future_ages_from_its_first_observation() -> None:

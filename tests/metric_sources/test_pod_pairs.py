@@ -123,7 +123,7 @@ def test_policies_with_other_units_share_the_response() -> None:
     on_virtual_time(scenario)
 
     assert len(road.asked) == 1
-    assert {one.policy: one.samples.pairs[A] for one in listener.got} == {
+    assert {arrival.policy: arrival.samples.pairs[A] for arrival in listener.got} == {
         "test": {B: 8.0},
         "other": {B: 1000.0},
     }
@@ -137,12 +137,12 @@ def test_a_file_names_two_pods_with_an_arrow() -> None:
         "train-0 -> train-1": 1,
     }
 
-    found = convert_file_metric(talk(), values, (), 7)
+    converted = convert_file_metric(talk(), values, (), 7)
 
-    assert found.samples.polled_ns == 7
-    assert found.samples.pairs == {A: {B: 3e6, C: None}, B: {A: 3e6, C: 1000.0}, C: {B: 1000.0, A: None}}
-    assert (found.invalid, found.unknown_nodes) == (2, ())
-    assert found.invalid_message == (
+    assert converted.samples.polled_ns == 7
+    assert converted.samples.pairs == {A: {B: 3e6, C: None}, B: {A: 3e6, C: 1000.0}, C: {B: 1000.0, A: None}}
+    assert (converted.invalid, converted.unknown_nodes) == (2, ())
+    assert converted.invalid_message == (
         "metric talk: not a bandwidth, so missing: `often` (ml/train-2 -> ml/train-0); "
         "metric talk: not a pair of pods (`namespace/name -> namespace/name`): `train-0 -> train-1`"
     )

@@ -41,7 +41,7 @@ def one_poll(
 
 
 def wanting(*metrics: object) -> dict[str, dict[str, object]]:
-    return {"test": {one.name: one for one in metrics}}  # type: ignore[attr-defined]
+    return {"test": {metric.name: metric for metric in metrics}}  # type: ignore[attr-defined]
 
 
 def test_values_are_converted_to_the_type_that_the_policy_declares() -> None:
@@ -71,7 +71,7 @@ def test_a_value_that_does_not_fit_the_type_is_missing(value: str) -> None:
 
 def doubled() -> tuple[Listener, SourcePollStatus]:
     listener, book = Listener(wanting(metric()), [A, B]), SourcePollStatus("prom")
-    series = [({"instance": "a", "device": one}, 1) for one in ("eth0", "eth1", "eth2")]
+    series = [({"instance": "a", "device": device}, 1) for device in ("eth0", "eth1", "eth2")]
     one_poll(listener, PretendRoad({"rx": vector(*series, ({"instance": "b"}, 2))}), book)
     return listener, book
 
@@ -87,8 +87,8 @@ def test_planted_duplicate_series_that_counts_is_detected(monkeypatch: pytest.Mo
     """The planted bug: the last series wins, as in a plain dictionary."""
 
     def last_wins(series: list[object], joiner: object, joined: object) -> None:
-        for one in series:
-            read = prometheus_module.parse_series(one)
+        for series_ in series:
+            read = prometheus_module.parse_series(series_)
             assert read is not None
             for name in joiner.nodes_of(read.labels):  # type: ignore[attr-defined]
                 joined.values[name] = read.value  # type: ignore[attr-defined]
@@ -148,16 +148,16 @@ def test_a_sampled_at_in_the_future_ages_from_its_first_observation() -> None:
     dated = metric(more='sampled_at = "when"')
     road = PretendRoad({"rx": by_instance({"a": 1}, at_s=5000), "when": by_instance({"a": 5600}, at_s=5000)})
     asker = PrometheusQueryClient(road, now_ns=lambda: clock[0])
-    nodes = {one.name: one for one in (A, B)}
+    nodes = {node.name: node for node in (A, B)}
 
     async def times() -> list[int]:
-        found = []
+        ages = []
         for _ in range(3):
             measured = await asker.fetch(asker.query_for(dated), lambda: nodes)
             assert isinstance(measured.raw, RawSamples)
-            found.append(measured.raw.sampled_ns["a"] // 10**9)
+            ages.append(measured.raw.sampled_ns["a"] // 10**9)
             clock[0] += 60 * 10**9
-        return found
+        return ages
 
     assert asyncio.run(times()) == [1000, 1000, 1000]
 
@@ -296,7 +296,7 @@ def test_failures_are_counted_logged_once_and_retried_with_backoff(
     assert max(waits) <= RETRY_MAX_S
     assert set(book.polls_by_outcome) == {"ok", "timeout"}
     assert sum(book.polls_by_outcome.values()) == len(road.asked)
-    assert [(one.levelname, getattr(one, "source")) for one in caplog.records] == [  # noqa: B009
+    assert [(record.levelname, getattr(record, "source")) for record in caplog.records] == [  # noqa: B009
         ("WARNING", "prom"),
         ("INFO", "prom"),
     ]
@@ -328,7 +328,7 @@ def test_a_partial_response_counts_and_its_warning_is_logged_once(caplog: pytest
 
     assert listener.last() == {"a": 8}
     assert book.last_good["test", "net_rx"].warnings == ("store b is unavailable",)
-    assert [one.levelname for one in caplog.records] == ["WARNING"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_samples_in_a_unit_that_the_policy_no_longer_uses_are_not_delivered() -> None:
@@ -344,6 +344,8 @@ def test_samples_in_a_unit_that_the_policy_no_longer_uses_are_not_delivered() ->
     on_virtual_time(scenario)
 
     values = [
-        one.samples.values[NodeName("a")].value for one in listener.got if isinstance(one, SamplesArrived)
+        arrival.samples.values[NodeName("a")].value
+        for arrival in listener.got
+        if isinstance(arrival, SamplesArrived)
     ]
     assert values and set(values) == {8e6}

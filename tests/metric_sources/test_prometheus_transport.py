@@ -48,25 +48,25 @@ def asking(
 
 def failure(answer: Handler, query: str = "up", **more: Any) -> PollError:
     """The error that the query ends with."""
-    found: list[PollError] = []
+    errors: list[PollError] = []
 
     async def deed(_: Pretend, server: PrometheusHttpTransport) -> None:
         with pytest.raises(PollError) as error:
             await server.query(query)
-        found.append(error.value)
+        errors.append(error.value)
 
     asking(answer, deed, **more)
-    return found[0]
+    return errors[0]
 
 
 def test_a_query_is_posted_to_the_api_under_the_path_of_the_url() -> None:
     async def deed(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         assert await server.query('rate(x{device="eth0"}[2m]) + 1') == GOOD
-        (one,) = pretend.asked
-        assert (one.method, one.path) == ("POST", "/team-a/prometheus/api/v1/query")
-        assert one.query == 'rate(x{device="eth0"}[2m]) + 1'
-        assert one.headers["user-agent"] == "policysched/test"
-        assert "authorization" not in one.headers
+        (request,) = pretend.asked
+        assert (request.method, request.path) == ("POST", "/team-a/prometheus/api/v1/query")
+        assert request.query == 'rate(x{device="eth0"}[2m]) + 1'
+        assert request.headers["user-agent"] == "policysched/test"
+        assert "authorization" not in request.headers
 
     asking(saying(GOOD), deed, path="/team-a/prometheus/")
 
@@ -77,7 +77,7 @@ def test_after_status_405_queries_use_get() -> None:
 
     async def deed(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         assert await server.query("a+b") == await server.query("a+b") == GOOD
-        assert [(one.method, one.query) for one in pretend.asked] == [
+        assert [(request.method, request.query) for request in pretend.asked] == [
             ("POST", "a+b"),
             ("GET", "a+b"),
             ("GET", "a+b"),
@@ -114,7 +114,10 @@ def test_a_rotated_token_is_sent(tmp_path: Path) -> None:
         await server.query("up")
         token.write_text("second\n")
         await server.query("up")
-        assert [one.headers["authorization"] for one in pretend.asked] == ["Bearer first", "Bearer second"]
+        assert [request.headers["authorization"] for request in pretend.asked] == [
+            "Bearer first",
+            "Bearer second",
+        ]
 
     asking(saying(GOOD), deed, bearer_token_file=token)
 
@@ -178,8 +181,8 @@ def echo_of_secrets(tmp_path: Path) -> str:
     key.write_text("hunter3-key")
 
     async def echo(request: web.Request) -> web.StreamResponse:
-        said = f"you sent {request.headers['Authorization']} and {request.headers['X-Key']} and {request.headers['X-Org']}"
-        return web.json_response({"status": "error", "error": said}, status=401)
+        echo = f"you sent {request.headers['Authorization']} and {request.headers['X-Key']} and {request.headers['X-Org']}"
+        return web.json_response({"status": "error", "error": echo}, status=401)
 
     error = failure(
         echo, bearer_token_file=token, header_files={"X-Key": key}, headers={"X-Org": "hunter4-org"}
@@ -375,4 +378,4 @@ def test_the_transport_itself_logs_nothing(caplog: pytest.LogCaptureFixture) -> 
     with caplog.at_level(logging.DEBUG, "policysched"):
         failure(saying(b"", 500))
 
-    assert [one for one in caplog.records if one.name.startswith("policysched")] == []
+    assert [record for record in caplog.records if record.name.startswith("policysched")] == []

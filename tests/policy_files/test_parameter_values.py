@@ -33,8 +33,8 @@ def texts_of(text: str) -> Mapping[str, ParameterValue]:
 def values(texts: Mapping[str, str]) -> dict[str, object]:
     """Of the policy `batch` in a ConfigMap with these keys, settings included."""
     checked = compile_sync(texts, "ConfigMap a/b").sources["batch.policy"]
-    assert checked.program is not None, [found.message for found in checked.diagnostics]
-    return {name: one.value.value for name, one in checked.program.parameters.items()}
+    assert checked.program is not None, [diagnostic.message for diagnostic in checked.diagnostics]
+    return {name: parameter.value.value for name, parameter in checked.program.parameters.items()}
 
 
 def test_a_key_of_the_configmap_sets_parameters() -> None:
@@ -50,9 +50,9 @@ def test_the_settings_win_over_the_configmap_parameter_by_parameter() -> None:
     texts = {"batch.policy": BATCH, "batch.params.yaml": "crowd: 90\nlabel: team\n"}
     set_by_operator = settings_parameter_texts({"batch": {"crowd": 80, "strict": True, "zones": ["q"]}})
 
-    found = values({**texts, **set_by_operator})
+    merged = values({**texts, **set_by_operator})
 
-    assert found == {"crowd": 80, "label": "team", "zones": ("q",), "strict": True}
+    assert merged == {"crowd": 80, "label": "team", "zones": ("q",), "strict": True}
 
 
 def test_parameter_values_apply_to_their_policy_only() -> None:
@@ -68,9 +68,9 @@ def test_parameter_values_apply_to_their_policy_only() -> None:
 
 
 def test_a_column_is_right_after_characters_of_any_width() -> None:
-    found = texts_of('# größer, 🙂\n"label": "🙂"\ncrowd:   90  # fewer\n')
+    read_values = texts_of('# größer, 🙂\n"label": "🙂"\ncrowd:   90  # fewer\n')
 
-    assert found["crowd"].span.text == "90" and found["label"].span.text == '"🙂"'
+    assert read_values["crowd"].span.text == "90" and read_values["label"].span.text == '"🙂"'
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,9 @@ def test_a_column_is_right_after_characters_of_any_width() -> None:
 def test_malformed_parameter_values_reject_only_their_policy(text: str) -> None:
     checked = compile_sync({"batch.policy": BATCH, "batch.params.yaml": text}, "ConfigMap a/b").sources
 
-    assert [one.code for one in checked["batch.policy"].diagnostics if one.code < "PS3"] == ["PS262"]
+    assert [
+        diagnostic.code for diagnostic in checked["batch.policy"].diagnostics if diagnostic.code < "PS3"
+    ] == ["PS262"]
 
 
 def test_an_empty_key_sets_nothing() -> None:
@@ -104,9 +106,13 @@ def test_values_for_a_policy_that_is_not_there_are_named() -> None:
 
 
 def test_a_flag_is_a_name_and_a_value() -> None:
-    found = parse_parameter_flags(["crowd=90", "label=a=b", "zones="])["*"].values
+    parsed = parse_parameter_flags(["crowd=90", "label=a=b", "zones="])["*"].values
 
-    assert {name: value.text for name, value in found.items()} == {"crowd": "90", "label": "a=b", "zones": ""}
+    assert {name: value.text for name, value in parsed.items()} == {
+        "crowd": "90",
+        "label": "a=b",
+        "zones": "",
+    }
     for wrong in ("crowd", "=3", "1x=3"):
         with pytest.raises(BadParameterFlag, match="NAME=VALUE"):
             parse_parameter_flags([wrong])

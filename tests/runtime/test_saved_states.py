@@ -40,7 +40,7 @@ class _Api:
 
     def arrive(self, change: list[dict[str, Any]]) -> dict[str, Any]:
         """As the API server does: a version that is not the present one is a conflict."""
-        given = {one["path"]: one["value"] for one in change}
+        given = {operation["path"]: operation["value"] for operation in change}
         if given.get("/metadata/resourceVersion", str(self.version)) != str(self.version):
             raise Conflict(409, "Conflict", "the object has been modified")
         self.version += 1
@@ -72,16 +72,16 @@ def test_states_and_texts_are_saved_without_overwriting_each_other() -> None:
 
     async def deed() -> tuple[dict[str, str], dict[str, str]]:
         texts = dict(await last_good.read())
-        found = dict(last_good.states)
+        states = dict(last_good.states)
         last_good.save_states({"a": "new"})
         await _written(last_good)
         last_good.save_policies({"b": "policy b version 1"})
         await _written(last_good)
-        return texts, found
+        return texts, states
 
-    texts, found = asyncio.run(deed())
+    texts, states = asyncio.run(deed())
 
-    assert (texts, found) == ({"a.policy": "policy a version 1"}, {"a": "old"})
+    assert (texts, states) == ({"a.policy": "policy a version 1"}, {"a": "old"})
     assert api.written == [
         {"a.policy": "policy a version 1", "a.state.json": "new"},
         {"b.policy": "policy b version 1", "a.state.json": "new"},

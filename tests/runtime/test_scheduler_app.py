@@ -92,18 +92,18 @@ def differences(world: World, app: SchedulerApp) -> list[str]:
     """What the app's cache has otherwise than the server."""
     return find_cache_differences(
         app.scheduler.cache,
-        pods=[core_objects.decode_pod(one) for one in world.local.list("pods")],
-        nodes=[core_objects.decode_node(one) for one in world.local.list("nodes")],
+        pods=[core_objects.decode_pod(pod) for pod in world.local.list("pods")],
+        nodes=[core_objects.decode_node(node) for node in world.local.list("nodes")],
     )
 
 
 def overcommitted(world: World) -> list[str]:
     """Nodes on which more cpu is requested than they have, from the server's objects alone."""
     used: dict[str, int] = {}
-    for one in world.local.list("pods"):
-        seen = core_objects.decode_pod(one)
-        if seen.node is not None and not seen.finished:
-            used[seen.node] = used.get(seen.node, 0) + seen.pod.requests.get("cpu", 0)
+    for pod in world.local.list("pods"):
+        observed = core_objects.decode_pod(pod)
+        if observed.node is not None and not observed.finished:
+            used[observed.node] = used.get(observed.node, 0) + observed.pod.requests.get("cpu", 0)
     room = {
         node["metadata"]["name"]: core_objects.decode_node(node).allocatable["cpu"]
         for node in world.local.list("nodes")
@@ -112,7 +112,7 @@ def overcommitted(world: World) -> list[str]:
 
 
 def bound(world: World) -> int:
-    return sum(1 for one in world.local.list("pods") if one["spec"].get("nodeName"))
+    return sum(1 for pod in world.local.list("pods") if pod["spec"].get("nodeName"))
 
 
 @pytest.mark.parametrize("why", [ExitReason.STOPPED, ExitReason.CLOCK_SET_BACK])
@@ -134,8 +134,8 @@ def test_pending_pods_are_bound_and_a_shutdown_ends_with_all_binds_answered_and_
 
         assert outcome is why
         assert app.binder.in_flight == 0
-        said = [one for one in world.local.list("events") if one["reason"] == "Scheduled"]
-        assert len(said) == bound(world) > 10
+        events = [event for event in world.local.list("events") if event["reason"] == "Scheduled"]
+        assert len(events) == bound(world) > 10
 
     on_virtual_time(scenario)
 
@@ -191,11 +191,11 @@ def midway(monkeypatch: pytest.MonkeyPatch, app: SchedulerApp, then: Callable[[]
 
     def watched(now_ns: int) -> list[Command]:
         nonlocal steps
-        said = decide(now_ns)
+        commands = decide(now_ns)
         steps += app.scheduler.attempt_in_progress
         if steps == 20:
             then()
-        return said
+        return commands
 
     monkeypatch.setattr(app.scheduler, "decide", watched)
 
@@ -244,8 +244,8 @@ def test_a_stop_during_a_long_decision_leaves_everybody_where_he_was(monkeypatch
         assert not app.scheduler.attempt_in_progress
         assert app.scheduler.check() == []
         assert bound(world) == 60
-        assert not any(one["metadata"].get("deletionTimestamp") for one in world.local.list("pods"))
-        assert not any(one["status"].get("nominatedNodeName") for one in world.local.list("pods"))
+        assert not any(pod["metadata"].get("deletionTimestamp") for pod in world.local.list("pods"))
+        assert not any(pod["status"].get("nominatedNodeName") for pod in world.local.list("pods"))
 
     on_virtual_time(scenario)
 
@@ -326,9 +326,9 @@ def test_with_the_check_enabled_a_lost_change_of_the_cache_is_detected() -> None
             app.scheduler.cache.drop_pod(
                 PodUid(pod["metadata"]["uid"])
             )  # the planted bug: a change that got lost
-            found = await compare_with_server(app.scheduler, world.api())
+            differences = await compare_with_server(app.scheduler, world.api())
 
-        assert any("missing from the cache" in one for one in found)
+        assert any("missing from the cache" in difference for difference in differences)
 
     on_virtual_time(scenario)
 
@@ -389,7 +389,9 @@ def test_a_server_that_answers_500_to_half_the_requests_costs_no_pod_and_no_lead
 def scheduled(world: World) -> set[str]:
     """The pods that are said to be scheduled."""
     return {
-        one["involvedObject"]["uid"] for one in world.local.list("events") if one["reason"] == "Scheduled"
+        event["involvedObject"]["uid"]
+        for event in world.local.list("events")
+        if event["reason"] == "Scheduled"
     }
 
 
@@ -449,7 +451,7 @@ def test_a_custom_resource_of_a_node_decides_and_its_change_requeues_waiting_pod
         app = app_on(world, world.road(), settings=with_cards())
         run = asyncio.ensure_future(app.run())
         nodes = app.scheduler.cache.nodes
-        await until(lambda: len(nodes) == 2 and all(one.objects for one in nodes.values()), "the cards")
+        await until(lambda: len(nodes) == 2 and all(node.objects for node in nodes.values()), "the cards")
         await until(lambda: len(app.scheduler.decisions) > 0, "an attempt")
         assert bound(world) == 0
 

@@ -17,7 +17,7 @@ _OWNERS = {"pod": Pod, "victim": Pod, "other": Pod, "node": Node, "namespace": N
 
 
 def names(kind: type) -> set[str]:
-    return {one.name for one in fields(kind)}
+    return {field.name for field in fields(kind)}
 
 
 def test_every_attribute_reads_a_field_that_is_there() -> None:
@@ -73,8 +73,8 @@ def test_namespace_shares_are_read_only_where_they_may_change_between_decisions(
 
 
 def test_lists_are_tested_with_in() -> None:
-    found = program(
+    checked = program(
         'filter a reject "spot" in node.taints', 'filter b require "docker.io/library/a:1" in pod.images'
     )
 
-    assert [rule.name for rule in found.rules.filters][-2:] == ["a", "b"]
+    assert [rule.name for rule in checked.rules.filters][-2:] == ["a", "b"]

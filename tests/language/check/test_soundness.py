@@ -23,7 +23,7 @@ SEARCH = settings(max_examples=80, deadline=None, suppress_health_check=list(Hea
 
 def undefined(program: Program, scene: Scene) -> list[str]:
     """The rules that have no value for some pod and node, though nothing was said of it."""
-    found = []
+    problems = []
     around = cluster_facts(scene.cache)
     for pod in scene.pods:
         space = scene.cache.namespaces.get(pod.namespace)
@@ -41,7 +41,7 @@ def undefined(program: Program, scene: Scene) -> list[str]:
             context = replace(at, candidates=among)
             for rule in (*program.rules.filters, *program.rules.scores):
                 if rule.when is not None and value(rule.when, context) is MISSING:
-                    found.append(f"{rule.name} when")
+                    problems.append(f"{rule.name} when")
                 if rule.when is not None and value(rule.when, context) is not True:
                     continue
                 match rule:
@@ -52,15 +52,17 @@ def undefined(program: Program, scene: Scene) -> list[str]:
                     case _:
                         continue
                 if value(tested, context) is MISSING:
-                    found.append(rule.name)
-    return found
+                    problems.append(rule.name)
+    return problems
 
 
 def without_required_inputs(program: Program) -> bool:
     """A pod or node that lacks a required input, or has an invalid one, is refused before any rule is asked."""
     return all(
-        one.required_text is None and one.invalid_text is None and (one.default or one.type.optional)
-        for one in program.inputs.values()
+        input_.required_text is None
+        and input_.invalid_text is None
+        and (input_.default or input_.type.optional)
+        for input_ in program.inputs.values()
     )
 
 

@@ -50,10 +50,10 @@ SECOND = 10**9
     ],
 )
 def test_a_text_of_the_type_is_read(text: str, type_: Type, unit: str | None, value: object) -> None:
-    found = parse_value(text, type_, unit)
+    parsed = parse_value(text, type_, unit)
 
-    assert found == value
-    assert type(found) is type(value)
+    assert parsed == value
+    assert type(parsed) is type(value)
 
 
 @pytest.mark.parametrize(
