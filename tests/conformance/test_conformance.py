@@ -24,6 +24,11 @@ def compared(name: str) -> Compared:
     return compare(load(CASES / f"{name}.jsonl"), kube_default())
 
 
+def has_disagreements(name: str) -> bool:
+    """Whether a case disagrees; the cases after the first one that does are not compared."""
+    return any(compare([case], kube_default()).disagreements for case in load(CASES / f"{name}.jsonl"))
+
+
 def written(folder: Path, *cases: dict[str, Any]) -> Path:
     path = folder / "cases.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in cases), encoding="utf-8")
@@ -84,7 +89,7 @@ def test_victims_and_preemption_messages_agree_with_the_recordings() -> None:
 def test_a_mistake_in_preemption_is_noticed(part: str, planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, part, planted)
 
-    assert compared("preempt").disagreements
+    assert has_disagreements("preempt")
 
 
 def test_a_filter_that_refuses_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,14 +98,14 @@ def test_a_filter_that_refuses_too_much_is_noticed(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setitem(builtins.FILTERS, "node_unschedulable", refuse_everywhere)
 
-    assert compared("default").disagreements
+    assert has_disagreements("default")
 
 
 @pytest.mark.parametrize("name", sorted(builtins.FILTERS.keys() - NOT_RECORDED))
 def test_a_filter_that_refuses_nothing_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(builtins.FILTERS, name, lambda *_: None)
 
-    assert compared("volume" if "volume" in name else "default").disagreements
+    assert has_disagreements("volume" if "volume" in name else "default")
 
 
 @pytest.mark.parametrize("name", ["volume_binding"])
@@ -108,7 +113,7 @@ def test_a_filter_without_its_prefilter_is_noticed(name: str, monkeypatch: pytes
     """What the others refuse so, it refuses in the same words, or it was never recorded."""
     monkeypatch.setattr(f"policysched.builtins.{name}.kernel.VolumeBindingFilter.prefilter", lambda *_: None)
 
-    assert compared("volume").disagreements
+    assert has_disagreements("volume")
 
 
 @pytest.mark.parametrize("name", sorted(builtins.SCORES.keys() - NOT_RECORDED))
@@ -123,7 +128,7 @@ def test_a_score_that_is_one_point_off_is_noticed(name: str, monkeypatch: pytest
 
     monkeypatch.setitem(builtins.SCORES, name, one_off)
 
-    assert compared("default").disagreements
+    assert has_disagreements("default")
 
 
 # ── the command ────────────────────────────────────────────────────────────────────────────────────────────────────
