@@ -7,8 +7,11 @@ WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
 # Folders whose tests start processes, a control plane or minutes of simulation.
 SLOW_TIERS := bench conformance contract controlplane e2e prometheus simulation soak
 
+# The tests start hundreds of Python processes: each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types layers unit bench bench-beside chaos live simulate soak fmt clean
+.PHONY: help setup demo test check static lint types layers unit bench bench-beside chaos live simulate soak fmt clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,7 +27,10 @@ setup: $(VENV)/.ready  ## create the virtual environment in .venv with all depen
 demo: setup  ## run the scheduler in a sandbox cluster and edit a policy live (under 20 s)
 	$(BIN)/policysched demo
 
-test: lint types layers unit  ## run ruff, mypy, the layer contracts and all tests
+test: static unit  ## run ruff, mypy, the layer contracts and all tests
+
+static: setup  # at once, because mypy alone keeps one core busy
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint layers
 
 lint: setup
 	$(BIN)/ruff check .
@@ -39,7 +45,7 @@ layers: setup
 unit: setup
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-check: lint types layers  ## for every save: linters, types, layers and the in-process tests (90 s)
+check: static  ## for every save: linters, types, layers and the in-process tests (90 s)
 	$(BIN)/pytest -q -n auto --dist worksteal -m "not search" $(addprefix --ignore=tests/,$(SLOW_TIERS))
 
 bench: setup  ## run the benchmarks, which are not part of the tests

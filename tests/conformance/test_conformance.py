@@ -26,6 +26,11 @@ def compared(name: str) -> Compared:
     return compare(load(CASES / f"{name}.jsonl"), kube_default())
 
 
+def has_disagreements(name: str) -> bool:
+    """Whether a case disagrees; the cases after the first one that does are not compared."""
+    return any(compare([case], kube_default()).disagreements for case in load(CASES / f"{name}.jsonl"))
+
+
 def written(folder: Path, *cases: dict[str, Any]) -> Path:
     path = folder / "cases.jsonl"
     path.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
@@ -88,7 +93,7 @@ def test_a_planted_bug_in_preemption_is_detected(
 ) -> None:
     monkeypatch.setattr(candidates, part, planted)
 
-    assert compared("preempt").disagreements
+    assert has_disagreements("preempt")
 
 
 def test_a_filter_that_rejects_too_much_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,14 +102,14 @@ def test_a_filter_that_rejects_too_much_is_detected(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setitem(builtins.FILTERS, "node_unschedulable", refuse_everywhere)
 
-    assert compared("default").disagreements
+    assert has_disagreements("default")
 
 
 @pytest.mark.parametrize("name", sorted(builtins.FILTERS.keys() - NOT_RECORDED))
 def test_a_filter_that_rejects_nothing_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(builtins.FILTERS, name, lambda *_: None)
 
-    assert compared("volume" if "volume" in name else "default").disagreements
+    assert has_disagreements("volume" if "volume" in name else "default")
 
 
 @pytest.mark.parametrize("name", ["volume_binding"])
@@ -114,7 +119,7 @@ def test_a_filter_without_its_prefilter_is_detected(name: str, monkeypatch: pyte
     """
     monkeypatch.setattr(f"policysched.builtins.{name}.kernel.VolumeBindingFilter.prefilter", lambda *_: None)
 
-    assert compared("volume").disagreements
+    assert has_disagreements("volume")
 
 
 @pytest.mark.parametrize("name", sorted(builtins.SCORES.keys() - NOT_RECORDED))
@@ -132,7 +137,7 @@ def test_a_score_that_is_one_point_off_is_detected(name: str, monkeypatch: pytes
 
     monkeypatch.setitem(builtins.SCORES, name, one_off)
 
-    assert compared("default").disagreements
+    assert has_disagreements("default")
 
 
 # ── command line ───────────────────────────────────────────────────────────────────────────────────────────────────

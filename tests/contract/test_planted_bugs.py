@@ -84,36 +84,79 @@ def delete_bound_pods_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plant", "contract_test"),
+    ("plant", "contract_test", "raised", "message"),
     [
-        (bind_bound_pods, test_binding.test_a_second_bind_answers_409_and_nothing_changes),
-        (accept_stale_versions, test_writes.test_a_lease_with_a_stale_version_answers_409),
+        (
+            bind_bound_pods,
+            test_binding.test_a_second_bind_answers_409_and_nothing_changes,
+            AssertionError,
+            "201",
+        ),
+        (
+            accept_stale_versions,
+            test_writes.test_a_lease_with_a_stale_version_answers_409,
+            KeyError,
+            "reason",
+        ),
         (
             accept_stale_versions,
             test_writes.test_a_replace_with_a_stale_version_answers_409_and_changes_nothing,
+            KeyError,
+            "reason",
         ),
         (
             accept_stale_versions,
             test_binding.test_a_condition_with_the_version_before_the_bind_answers_409,
+            KeyError,
+            "reason",
         ),
         (
             drop_history_of_watches,
             test_watches.test_a_watch_from_a_version_shows_the_changes_since_then,
+            TimeoutError,
+            "",
         ),
-        (show_pages_of_the_latest_version, test_lists.test_pages_show_one_state_of_the_collection),
+        (
+            show_pages_of_the_latest_version,
+            test_lists.test_pages_show_one_state_of_the_collection,
+            AssertionError,
+            "At index 0",
+        ),
         (
             ignore_selectors_of_watches,
             test_watches.test_a_watch_with_a_selector_shows_objects_that_start_and_stop_matching,
+            AssertionError,
+            "MODIFIED",
         ),
-        (replace_lists_in_strategic_patches, test_writes.test_a_strategic_patch_merges_conditions_by_type),
-        (write_the_spec_through_the_status, test_writes.test_a_patch_of_the_status_does_not_touch_the_spec),
-        (delete_bound_pods_at_once, test_deletion.test_a_pod_on_a_node_is_marked_and_its_kubelet_deletes_it),
+        (
+            replace_lists_in_strategic_patches,
+            test_writes.test_a_strategic_patch_merges_conditions_by_type,
+            AssertionError,
+            "PodScheduled",
+        ),
+        (
+            write_the_spec_through_the_status,
+            test_writes.test_a_patch_of_the_status_does_not_touch_the_spec,
+            AssertionError,
+            "activeDeadlineSeconds",
+        ),
+        (
+            delete_bound_pods_at_once,
+            test_deletion.test_a_pod_on_a_node_is_marked_and_its_kubelet_deletes_it,
+            KeyError,
+            "deletionTimestamp",
+        ),
     ],
 )
 def test_a_planted_bug_fails_a_contract_test(
-    memory_api: Api, monkeypatch: pytest.MonkeyPatch, plant: Plant, contract_test: Callable[[Api], None]
+    memory_api: Api,
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Plant,
+    contract_test: Callable[[Api], None],
+    raised: type[Exception],
+    message: str,
 ) -> None:
     plant(monkeypatch)
 
-    with pytest.raises((AssertionError, KeyError, TimeoutError)):
+    with pytest.raises(raised, match=message):
         contract_test(memory_api)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,16 @@ BROKEN = "policy test version 1\ninclude kube_default\nfilter pool require node.
 
 def manifests(folder: Path = DEPLOY) -> list[Json]:
     """The manifests that `kubectl apply -k` would apply."""
+    return [manifest for manifest in yaml.safe_load_all(_kustomized(folder)) if manifest]
+
+
+@cache
+def _kustomized(folder: Path) -> str:
     done = subprocess.run(
         [BIN / "kubectl", "kustomize", folder], capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.returncode == 0, done.stderr
-    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
+    return done.stdout
 
 
 class Deployed:

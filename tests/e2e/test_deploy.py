@@ -305,6 +305,7 @@ def test_the_alerts_use_metrics_that_exist() -> None:
     sources = [Path(str(module.__file__)).read_text() for module in (telemetry, metric_families)]
     known = set(re.findall(r'"((?:policysched|scheduler)_[a-z_]+)"', "".join(sources)))
 
+    assert rules
     for rule in rules:
         named = set(re.findall(r"(?:policysched|scheduler)_[a-z_]+", rule["expr"]))
         assert named and named <= known, rule["alert"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from policysched import evaluate as plan
@@ -34,6 +34,8 @@ DEFAULT = program("include kube_default", "preemption { victims = any }")
 OF_NODES = program("filter node_ports", "filter node_resources_fit", "preemption { victims = any }")
 
 Scenes = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+HUNT = settings(Scenes, derandomize=True, database=None, max_examples=2500, phases=[Phase.generate])
+"""A planted bug is found: the search ends at the first example, without shrinking it."""
 
 
 @dataclass(frozen=True)
@@ -178,11 +180,11 @@ def test_ignored_nominations_are_detected(
     monkeypatch.setattr("policysched.evaluate.dry_run.pods_added", lambda *_: Nothing())
 
     @given(case=cases())
-    @settings(Scenes, derandomize=True, database=None, max_examples=2500)
+    @HUNT
     def search(case: Case) -> None:
         check(DEFAULT, case)
 
-    with pytest.raises((AssertionError, ExceptionGroup)):
+    with pytest.raises(AssertionError):
         search()
 
 

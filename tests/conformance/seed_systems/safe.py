@@ -2,13 +2,14 @@
 both policies.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tests.conformance.seed_systems import protocol
 from tests.conformance.seed_systems.worlds import (
     POLICIES,
     Policy,
+    Probe,
     node_with,
     play,
     pod_with,
@@ -16,6 +17,7 @@ from tests.conformance.seed_systems.worlds import (
     raw,
     roomy_node,
     value_of,
+    values_of,
     without_filters,
     world,
 )
@@ -71,11 +73,13 @@ def _judged(given: Json, expected: Json) -> Json:
     scored = play(
         open_to_all, world(open_to_all, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)
     ).explanations[name]
-    details = {
-        (resource, key): _values(policy, form.format(resource), _when(resource, key), nodes, pod)
+    asked = {
+        (resource, key): Probe(form.format(resource), _when(resource, key))
         for resource in ("cpu", "memory")
         for key, form in _DETAILS.items()
     }
+    values_by_probe = values_of(policy, tuple(asked.values()), nodes=nodes, pods=[pod], scheduler=_SCHEDULER)
+    details = {detail: values_by_probe[probe][name] for detail, probe in asked.items()}
 
     def of_resource(resource: str, node: str) -> Json | None:
         values = {key: details[resource, key].get(node) for key in _DETAILS}
@@ -112,19 +116,6 @@ def _when(resource: str, key: str) -> str:
     """
     fits = f" and {resource}_tightness > 0" if key in _OF_A_DISTRIBUTION else ""
     return f"has mean_{resource}{fits}"
-
-
-def _values(policy: Policy, name: str, when: str, nodes: Sequence[Json], pod: Json) -> Mapping[str, Any]:
-    """The value of one of the policy's names on each node for which `when` holds."""
-    values = value_of(
-        policy,
-        name,
-        when=when,
-        nodes=nodes,
-        pods=[pod],
-        scheduler=_SCHEDULER,
-    )
-    return values[pod["metadata"]["name"]]
 
 
 def _probability(mean: float, deviation: float, limit: float) -> float | int | None:

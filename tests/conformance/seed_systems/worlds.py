@@ -232,6 +232,21 @@ def _short(name: str) -> str:
 _PROBE = "seed_case_probe"
 
 
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """An expression of a policy's language, and the condition under which a node has a value."""
+
+    expression: str
+    when: str = ""
+
+    def score(self, name: str, *, missing: bool) -> str:
+        condition = f"when {self.when} " if self.when else ""
+        return (
+            f"score {name} weight 1 {condition}higher {self.expression} normalize minmax"
+            f"{' missing worst' if missing else ''}"
+        )
+
+
 def value_of(
     policy: Policy,
     expression: str,
@@ -244,18 +259,37 @@ def value_of(
     """The value of the expression by pod and node, whatever the filters say; None where `when` does
     not hold.
     """
-    condition = f"when {when} " if when else ""
-    score = f"score {_PROBE} weight 1 {condition}higher {expression} normalize minmax missing worst"
-    try:
-        program = policy.with_more(score).program()
-    except Refused:
-        program = policy.with_more(score.removesuffix(" missing worst")).program()
-    program = without_filters(program)
+    probe = Probe(expression, when)
+    return values_of(policy, [probe], nodes=nodes, pods=pods, **more)[probe]
+
+
+def values_of(
+    policy: Policy, probes: Sequence[Probe], *, nodes: Iterable[Json], pods: Iterable[Json], **more: Any
+) -> dict[Probe, dict[str, dict[str, int | float | None]]]:
+    """`value_of` for several expressions, evaluated in one run."""
+    extended = policy
+    for number, probe in enumerate(probes):
+        missing = _can_be_missing(POLICIES, policy.name, policy.more, probe)
+        extended = extended.with_more(probe.score(f"{_PROBE}_{number}", missing=missing))
+    program = without_filters(extended.program())
     played = play(program, world(program, nodes=nodes, pods=pods, **more))
     return {
-        pod: {node: cell.raw for node, cell in explanation.scores.get(_PROBE, {}).items()}
-        for pod, explanation in played.explanations.items()
+        probe: {
+            pod: {node: cell.raw for node, cell in explanation.scores.get(f"{_PROBE}_{number}", {}).items()}
+            for pod, explanation in played.explanations.items()
+        }
+        for number, probe in enumerate(probes)
     }
+
+
+@cache
+def _can_be_missing(_folder: Path, name: str, more: str, probe: Probe) -> bool:
+    """Whether the value can be missing: `missing` is an error where it cannot."""
+    try:
+        Policy(name).with_more(f"{more}\n{probe.score(_PROBE, missing=True)}").program()
+    except Refused:
+        return False
+    return True
 
 
 def scores(explanation: PlacementExplanation, rule: str) -> dict[str, int]:
