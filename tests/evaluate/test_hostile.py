@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.evaluate.test_pod_affinity import Harness
 
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
@@ -13,6 +12,7 @@ from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, over_bud
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, placed, pod, world
+from tests.evaluate.test_pod_affinity import Harness
 from tests.hostile import HOSTILE_SPECS, REQUIRED, TERMS, hostile_pod
 
 PLACED_TERMS = 1_000

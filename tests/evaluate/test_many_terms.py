@@ -6,7 +6,6 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.evaluate.test_pod_affinity import WEB, Harness, apart, three_zones
 
 from policysched.evaluate import evaluation
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods, PlacedPods
@@ -20,6 +19,7 @@ from tests.conformance.kube_default import kube_default
 from tests.evaluate.clusters import Dice, Scene, scenes
 from tests.evaluate.histories import seeds
 from tests.evaluate.test_builtins_property import agree, only
+from tests.evaluate.test_pod_affinity import WEB, Harness, apart, three_zones
 from tests.evaluate.test_refresh import HUNT, an_overlay_equals_placing, refreshing_equals_rebuilding
 
 Search = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
