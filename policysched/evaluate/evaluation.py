@@ -7,7 +7,7 @@ Catching up reevaluates the changed rows alone; scores that are relative to the 
 normalized again only when their statistics moved.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -41,6 +41,20 @@ class Evaluation:
         """`row_mask`: the rows to evaluate (None: all); the others are rejected before all rules.
         The mask does not follow new nodes, so such an evaluation serves one answer.
         """
+        self._set_rules(rules, outage, row_mask)
+        self._rebuild(snapshot)
+
+    @classmethod
+    def build_in_steps(
+        cls, rules: SpecializedRules, outage: OutageSpec | None, snapshot: Snapshot
+    ) -> Generator[None, None, "Evaluation"]:
+        """The same in steps, one for each rule. The cluster must not change before the end."""
+        evaluation = object.__new__(cls)
+        evaluation._set_rules(rules, outage, None)
+        yield from evaluation._rebuild_in_steps(snapshot)
+        return evaluation
+
+    def _set_rules(self, rules: SpecializedRules, outage: OutageSpec | None, row_mask: Array | None) -> None:
         self.rules = rules
         self._row_mask = row_mask
         self._outage = outage
@@ -51,7 +65,6 @@ class Evaluation:
         self._by_dependency = RulesByDependency.of(rules.filters, rules.scores)
         self._usage_key_kinds: tuple[ColumnKind, ...] | None = None
         self._usage_cache: dict[Hashable, tuple[Array, Array]] = {}
-        self._rebuild(snapshot)
 
     # ── updates ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -123,6 +136,10 @@ class Evaluation:
         return copy
 
     def _rebuild(self, snapshot: Snapshot) -> None:
+        for _ in self._rebuild_in_steps(snapshot):
+            pass
+
+    def _rebuild_in_steps(self, snapshot: Snapshot) -> Iterator[None]:
         capacity, view = snapshot.columns.capacity, snapshot.view()
         self._samples_key: Hashable = None
         self._now_ns = snapshot.now_ns
@@ -130,6 +147,7 @@ class Evaluation:
         self._rejected = np.zeros((len(self.rules.filters), capacity), np.bool_)
         for index, rule in enumerate(self.rules.filters):
             self._rejected[index, : view.count] = rule.kernel.rejected(view)
+            yield
         self._weighted = np.zeros((len(self.rules.scores), capacity), np.int64)  # node-local scores only
         self._raw_scores: dict[int, RawScores] = {}
         self._fingerprints: dict[int, Hashable] = {}
@@ -138,6 +156,7 @@ class Evaluation:
         self._candidate_stats_before: dict[int, tuple[Hashable, int] | None] = {}
         for index in range(len(self.rules.scores)):
             self._score_all(index, snapshot)
+            yield
         self.outage_metrics: frozenset[str] = frozenset()
         self.awaited_metrics: Mapping[str, int] = {}
         self.outage_candidate_count = 0

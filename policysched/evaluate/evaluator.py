@@ -15,6 +15,13 @@ from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import text_hash
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.snapshot import Snapshot
+from policysched.evaluate.decision_cost import (
+    DECISION_BUDGET_DEFAULT,
+    LONG_DECISION,
+    SLICED_DECISION,
+    decision_cost,
+    over_budget_message,
+)
 from policysched.evaluate.diagnosis import PrefilterRejection, diagnose, prefilter_rejection
 from policysched.evaluate.dry_run import DryRun
 from policysched.evaluate.evaluation import Evaluation
@@ -48,8 +55,10 @@ class Evaluator:
     in use it must not.
     """
 
-    def __init__(self, cache: ClusterCache) -> None:
+    def __init__(self, cache: ClusterCache, decision_budget: int = DECISION_BUDGET_DEFAULT) -> None:
+        """`decision_budget`: pods whose decision would take more operations are rejected (see `decision_cost`)."""
         self._cache = cache
+        self._decision_budget = decision_budget
         self._snapshots = SnapshotBuilder(cache)
         self._evaluations = EvaluationCache(self._snapshots)
         self._columns = self._snapshots.columns
@@ -103,6 +112,9 @@ class Evaluator:
         """
         self._columns.refresh()
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
+        over_budget = self.over_budget_message(pod)
+        if over_budget is not None:
+            return self._rejected_verdict(over_budget, over_budget=True)
         rejection = self._admission_rejection(plan, pod)
         if rejection is not None:
             return self._rejected_verdict(rejection)
@@ -170,7 +182,7 @@ class Evaluator:
         be too small for them are left out.
         """
         self._columns.refresh()
-        if self._admission_rejection(plan, pod) is not None:
+        if self.over_budget_message(pod) is not None or self._admission_rejection(plan, pod) is not None:
             return ()
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
         variant = plan.variant(plan.active_layers(context))
@@ -252,7 +264,7 @@ class Evaluator:
         `evaluate_nodes`.
         """
         self._columns.refresh()
-        rejection = self._admission_rejection(plan, pod)
+        rejection = self.over_budget_message(pod) or self._admission_rejection(plan, pod)
         if rejection is not None:
             return PlacementExplanation(rejection, (), {}, {}, {}, None)
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
@@ -282,7 +294,7 @@ class Evaluator:
         in `evaluate`.
         """
         self._columns.refresh()
-        rejection = self._admission_rejection(plan, pod)
+        rejection = self.over_budget_message(pod) or self._admission_rejection(plan, pod)
         if rejection is not None:
             return NodeSubsetVerdict(rejection, {}, {}, 0)
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
@@ -313,13 +325,42 @@ class Evaluator:
             return labels
         return labels, self._cache.pod_sets.default_selector(pod)
 
+    def over_budget_message(self, pod: Pod) -> str | None:
+        """Why a decision about the pod would be too expensive, so that it is not evaluated; None: it is not."""
+        return over_budget_message(pod, len(self._cache.nodes), self._decision_budget)
+
+    def long_decision_cost(self, pod: Pod) -> int:
+        """In operations; 0 for a decision that is not long."""
+        cost = decision_cost(pod, len(self._cache.nodes), LONG_DECISION)
+        return cost if cost > LONG_DECISION else 0
+
+    def warm_up(
+        self, plan: Plan, pod: Pod, *, now_ns: int, facts: QueuedPodInfo, samples: Samples
+    ) -> Iterator[None]:
+        """What `evaluate` does first for a pod whose decision takes more than a few milliseconds, in steps: one for
+        each rule. Nothing for other pods."""
+        if (
+            decision_cost(pod, len(self._cache.nodes), SLICED_DECISION) <= SLICED_DECISION
+            or self.over_budget_message(pod) is not None
+            or self._admission_rejection(plan, pod) is not None
+        ):
+            return
+        self._columns.refresh()
+        context = self._snapshots.eval_context(pod, facts, now_ns, samples, None)
+        yield from self._evaluations.warm_up(plan, plan.variant(plan.active_layers(context)), context)
+
     # ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _admission_rejection(self, plan: Plan, pod: Pod) -> str | None:
         return plan.admission(pod, self._cache.namespaces.get(pod.namespace))
 
     def _rejected_verdict(
-        self, rejection: str, by: PrefilterRejection | None = None, valid_until_ns: int | None = None
+        self,
+        rejection: str,
+        by: PrefilterRejection | None = None,
+        valid_until_ns: int | None = None,
+        *,
+        over_budget: bool = False,
     ) -> Verdict:
         requeue_events = _POD_EVENTS if by is None else _POD_EVENTS | by.requeue_events
         waits = by is not None and by.awaits_metrics
@@ -334,6 +375,7 @@ class Evaluator:
                 {}, scaleup_would_not_help=waits, requeue_events=requeue_events
             ),
             rejected_by=None if by is None else by.rule,
+            over_budget=over_budget,
         )
 
     def _valid_until_ns(

@@ -143,6 +143,11 @@ def _scheduling_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
             for (result, policy), n in scheduler.counters.attempts.items()
         },
     )
+    yield counter_family(
+        "policysched_decisions_over_budget_total",
+        "Attempts that were not evaluated because the pod exceeds `scheduling.decision_budget`.",
+        {(("profile", policy),): n for policy, n in scheduler.counters.over_budget.items()},
+    )
     yield gauge_family(
         "scheduler_pending_pods",
         "Number of pending pods, by the queue type.",

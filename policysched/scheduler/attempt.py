@@ -32,7 +32,13 @@ from policysched.scheduler.commands import Deallocate, DeleteExtendedClaim
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.extenders.calls import ExtenderCalls
 from policysched.scheduler.in_flight_binds import InFlightBind
-from policysched.scheduler.outcome import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess, reject_pod
+from policysched.scheduler.outcome import (
+    PLACED_POD_EVENTS,
+    AttemptFailure,
+    AttemptSuccess,
+    reject_over_budget,
+    reject_pod,
+)
 from policysched.scheduler.prebind import Prebinder, bind_command
 from policysched.scheduler.preemption.default_preemption import (
     DefaultPreemption,
@@ -103,6 +109,8 @@ class PodAttempts:
             return
         if answered is None:  # otherwise this continues the attempt that called the extenders
             pod.attempts += 1
+        if gang_full is None:
+            yield from self.warm_up(pod, now_ns)
         result = self.evaluate(pod, None, now_ns) if gang_full is None else reject_pod(gang_full)
         if (
             isinstance(result, AttemptSuccess)
@@ -166,6 +174,9 @@ class PodAttempts:
         or equal priority, so while there is one the priority is part of the key. A pod that is nominated itself
         waits for its own node, and a pod with a stale claim for the deletion of that claim: each is a class of its own.
         """
+        over_budget = self._core.evaluator.over_budget_message(pod.pod)
+        if over_budget is not None:  # before its thousands of items are hashed
+            return "over budget", pod.policy, over_budget
         nominated = self._core.cache.nominated
         if pod.uid in nominated:
             return "nominated", pod.policy, pod.uid
@@ -192,6 +203,13 @@ class PodAttempts:
 
     # ── evaluation ─────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def warm_up(self, pod: PendingPod, now_ns: int) -> Steps[None]:
+        """What a long evaluation needs, rule by rule. Each rule ends the time slice."""
+        core = self._core
+        inputs = core.evaluation_inputs(pod, now_ns)
+        for _ in core.evaluator.warm_up(core.plan(pod.policy), pod.pod, **inputs):
+            yield core.limits.attempt_step_cost_max
+
     def evaluate(
         self, pod: PendingPod, overlay: Overlay | None, now_ns: int, domain: TopologyDomain | None = None
     ) -> AttemptSuccess | AttemptFailure:
@@ -213,6 +231,10 @@ class PodAttempts:
         )
         if verdict.selected is not None:
             return AttemptSuccess(verdict.selected, verdict.score, verdict.node_count, verdict.feasible_count)
+        if verdict.over_budget:
+            assert verdict.pod_rejection is not None, f"{verdict} has no message"
+            core.records.counters.count_over_budget(pod.policy)
+            return reject_over_budget(verdict.pod_rejection)
         if STALE_EXTENDED_CLAIM in verdict.reason_counts():
             core.commands += [
                 DeleteExtendedClaim(key, pod.uid)

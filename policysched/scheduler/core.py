@@ -63,7 +63,7 @@ class SchedulerCore:
     ) -> None:
         self.limits = limits
         self.cache = ClusterCache()
-        self.evaluator = Evaluator(self.cache)
+        self.evaluator = Evaluator(self.cache, limits.decision_budget)
         self.policies = PolicyRegistry(extenders or {})
         self.samples = SampleState(self.cache, first_samples_s, source_name_of)
         self.pods: dict[PodUid, PendingPod] = {}

@@ -90,6 +90,7 @@ class SchedulerCounters:
     attempts: by (result, policy).
     preemption_attempts: pods for which preemption was tried.
     kubelet_rejections: pods of running policies that a kubelet rejected, by (reason, policy).
+    over_budget: attempts that were not evaluated because of `decision_budget`, by policy.
     overcommits: how often another scheduler's pod exceeded the allocatable of its node.
     confirmed_binds, failed_binds, victim_counts (victims of each eviction): the latest 10,000 that the reader
         has not drained.
@@ -100,6 +101,7 @@ class SchedulerCounters:
     failed_binds: deque[FailedBind] = field(default_factory=lambda: deque(maxlen=10_000))
     preemption_attempts: int = 0
     kubelet_rejections: dict[tuple[str, str], int] = field(default_factory=dict)
+    over_budget: dict[str, int] = field(default_factory=dict)
     overcommits: int = 0
     victim_counts: deque[int] = field(default_factory=lambda: deque(maxlen=10_000))
 
@@ -109,6 +111,9 @@ class SchedulerCounters:
     def count_kubelet_rejection(self, reason: str, policy: str) -> None:
         label = reason, policy
         self.kubelet_rejections[label] = self.kubelet_rejections.get(label, 0) + 1
+
+    def count_over_budget(self, policy: str) -> None:
+        self.over_budget[policy] = self.over_budget.get(policy, 0) + 1
 
     def drain_confirmed_binds(self) -> list[ConfirmedBind]:
         """The confirmed binds since the last call, oldest first."""

@@ -8,7 +8,8 @@ from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator, Overlay, Plan, Verdict
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns import placed_pods
-from policysched.evaluate.columns.placed_pods import PlacedPods, PodMatcher
+from policysched.evaluate.columns.placed_pods import PlacedPods
+from policysched.evaluate.columns.pod_classes import PodMatcher
 from policysched.evaluate.kernel import ClusterContext
 from policysched.evaluate.plan.lower import Variant
 from policysched.evaluate.snapshots import SnapshotBuilder
@@ -126,7 +127,7 @@ def test_ignoring_selected_labels_in_the_cache_key_is_caught(monkeypatch: pytest
 
 
 def test_labels_that_only_past_terms_selected_by_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placed_pods, "_EMPTY_CLASSES_MAX", 2)
+    monkeypatch.setattr(placed_pods, "_EMPTY_SIZE_MAX", 4)
     monkeypatch.setattr(placed_pods, "_CACHE_ENTRIES_MAX", 4)
     cache = world([node("a"), node("b")], [placed(pod("guard", spec=apart(HOST)), "a")])
     harness = Harness(cache)
@@ -143,7 +144,7 @@ def test_labels_that_only_past_terms_selected_by_are_forgotten(monkeypatch: pyte
     chosen = harness.selected("w1", labels=WEB)
 
     assert chosen == "b", "the guard still wants to be alone"
-    assert len(harness.evaluator._columns.placed_pods.selected_keys) < 10
+    assert len(harness.evaluator._columns.placed_pods.terms.selected_keys) < 10
     assert len(harness.evaluator._columns.placed_pods._resolved_scopes) <= 4
 
 
@@ -227,7 +228,7 @@ def test_a_node_that_moves_to_another_zone_moves_its_pods() -> None:
 
 
 def test_counts_follow_pods_and_drop_empty_classes() -> None:
-    counted = PlacedPods({}, 4)
+    counted = PlacedPods({}, 4, {HOST})
     all_pods = counted.tally(PodMatcher(()))
     pods = [pod(f"p{index}", labels={"index": str(index)}, spec=apart(HOST)) for index in range(600)]
 

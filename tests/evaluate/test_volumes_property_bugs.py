@@ -118,8 +118,8 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Scenario]] = {
     ),
     "disks never conflict": (
         volume_restrictions,
-        "_conflicts",
-        lambda *_: False,
+        "_identities",
+        lambda _: (),
         Scenario(of((A, B), placed_pods=[placed(pod("first", spec=DISK), "a")]), pod("second", spec=DISK)),
     ),
     "attachments do not count": (

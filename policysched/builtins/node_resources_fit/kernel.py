@@ -117,7 +117,10 @@ class NodeResourcesFitFilter(FilterKernelBase):
     def _insufficient(
         self, resource: str, allocatable: ColumnKind, requested: ColumnKind, amount: int, view: View
     ) -> Array:
-        rejected = view.column(allocatable) - view.column(requested) < amount
+        if view.has_resource(resource):
+            rejected = view.column(allocatable) - view.column(requested) < amount
+        else:  # not even a column: a pod can request any number of resources that no node has
+            rejected = np.ones(view.count, np.bool_)
         return self._except_device_backed(resource, rejected, allocatable, view)
 
     def _except_device_backed(

@@ -1,6 +1,6 @@
 """Nodes with `spec.unschedulable` reject pods that do not tolerate the corresponding taint."""
 
-from policysched.builtins.tolerations import tolerated
+from policysched.builtins.tolerations import TolerationIndex
 from policysched.evaluate.columns.column_kinds import NodeUnschedulableColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
@@ -13,7 +13,7 @@ _TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
-    return None if tolerated(pod.tolerations, _TAINT) else _Filter()
+    return None if TolerationIndex(pod.tolerations).tolerates(_TAINT) else _Filter()
 
 
 class _Filter(FilterKernelBase):

@@ -5,7 +5,7 @@ Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/taintto
 
 import numpy as np
 
-from policysched.builtins.tolerations import tolerated
+from policysched.builtins.tolerations import TolerationIndex
 from policysched.evaluate.columns.column_kinds import TaintSetColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View, map_codes
@@ -39,7 +39,7 @@ class _Filter(FilterKernelBase):
     reason = "node(s) had untolerated taint(s)"
 
     def __init__(self, tolerations: tuple[Toleration, ...]) -> None:
-        self._tolerations = tolerations
+        self._tolerations = TolerationIndex(tolerations)
 
     def rejected(self, view: View) -> Array:
         return map_codes(
@@ -48,7 +48,7 @@ class _Filter(FilterKernelBase):
 
     def _has_untolerated(self, taints: tuple[Taint, ...]) -> bool:
         return any(
-            taint.effect != "PreferNoSchedule" and not tolerated(self._tolerations, taint) for taint in taints
+            taint.effect != "PreferNoSchedule" and not self._tolerations.tolerates(taint) for taint in taints
         )
 
 
@@ -58,7 +58,7 @@ class _Score(ScoreKernelBase):
     normalizer: Normalizer = DefaultNormalizer(reverse=True)
 
     def __init__(self, tolerations: tuple[Toleration, ...]) -> None:
-        self._tolerations = tolerations
+        self._tolerations = TolerationIndex(tolerations)
 
     def raw(self, view: View) -> Array:
         return map_codes(
@@ -67,5 +67,5 @@ class _Score(ScoreKernelBase):
 
     def _count_untolerated(self, taints: tuple[Taint, ...]) -> int:
         return sum(
-            taint.effect == "PreferNoSchedule" and not tolerated(self._tolerations, taint) for taint in taints
+            taint.effect == "PreferNoSchedule" and not self._tolerations.tolerates(taint) for taint in taints
         )

@@ -1,6 +1,6 @@
 """Disk conflicts, computed once for each distinct set of disks in use, and ReadWriteOncePod claims."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
@@ -31,6 +31,10 @@ def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterCo
 class _Filter(FilterKernelBase):
     def __init__(self, claims: tuple[VolumeClaimKey, ...], disks: tuple[Disk, ...]) -> None:
         self._claims, self._disks = claims, disks
+        self._wanted: dict[tuple[str, ...], bool] = {}  # by identity: whether all uses are read-only
+        for disk in disks:
+            for key in _identities(disk):
+                self._wanted[key] = self._wanted.get(key, True) and disk.read_only
         self.depends_on = (
             Dependency.NODE | Dependency.USAGE | (Dependency.VOLUMES if claims else Dependency.NONE)
         )
@@ -87,12 +91,15 @@ class _Filter(FilterKernelBase):
         return map_codes(codes, view.codes.disks.values, self._conflicts_with_any, np.bool_)
 
     def _conflicts_with_any(self, used_disks: frozenset[Disk]) -> bool:
-        return any(_conflicts(wanted, used) for wanted in self._disks for used in used_disks)
+        return any(
+            key in self._wanted and not (used.read_only and self._wanted[key])
+            for used in used_disks
+            for key in _identities(used)
+        )
 
 
-def _conflicts(wanted: Disk, used: Disk) -> bool:
-    if wanted.kind != used.kind or wanted.name != used.name:
-        return False
-    if wanted.kind == "rbd" and wanted.monitors.isdisjoint(used.monitors):
-        return False
-    return not (wanted.read_only and used.read_only)
+def _identities(disk: Disk) -> Iterable[tuple[str, ...]]:
+    """Two disks are the same where they share an identity: RBD images one for each monitor."""
+    if disk.kind == "rbd":
+        return [(disk.kind, disk.name, monitor) for monitor in disk.monitors]
+    return ((disk.kind, disk.name),)

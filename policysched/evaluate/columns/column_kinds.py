@@ -172,22 +172,22 @@ class TaintSetColumn(_CodeColumn):
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class PortSetColumn(_CodeColumn):
-    """The host ports in use on the node, as one value."""
+    """`NodeUsage.used_ports` as one value."""
 
     reads_usage: ClassVar[bool] = True
 
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        return codes.ports.code(frozenset(usage.ports))
+        return codes.ports.code(usage.used_ports)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class DiskSetColumn(_CodeColumn):
-    """The disks that the node's pods mount without a claim, as one value."""
+    """`NodeUsage.disks` as one value."""
 
     reads_usage: ClassVar[bool] = True
 
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        return codes.disks.code(frozenset(disk for pod in usage.pods.values() for disk in pod.disks))
+        return codes.disks.code(usage.disks)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)

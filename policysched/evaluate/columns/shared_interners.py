@@ -3,12 +3,13 @@
 from collections.abc import Hashable, Sized
 from dataclasses import dataclass, field
 
+from policysched.cluster.node_usage import UsedPort
 from policysched.evaluate.columns.interner import Interner
 from policysched.evaluate.columns.packed_lists import PackedLists
 from policysched.lang.types.kinds import RecordType, Type
 from policysched.lang.types.records import TypedValue
 from policysched.model.nodes import Taint
-from policysched.model.pods import HostPort, Pod
+from policysched.model.pods import Pod
 from policysched.model.storage import Disk
 
 ClassCounts = tuple[tuple[int, int], ...]
@@ -21,7 +22,7 @@ class Interners:
 
     strings: Interner[str] = field(default_factory=Interner)
     taints: Interner[tuple[Taint, ...]] = field(default_factory=Interner)
-    ports: Interner[frozenset[HostPort]] = field(default_factory=Interner)
+    ports: Interner[frozenset[UsedPort]] = field(default_factory=Interner)
     lists: Interner[tuple[str, ...]] = field(default_factory=Interner)
     record_lists: Interner[tuple[Type, TypedValue]] = field(default_factory=Interner)
     packed_lists_by_record: dict[RecordType, PackedLists] = field(default_factory=dict)

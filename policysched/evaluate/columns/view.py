@@ -26,16 +26,16 @@ from policysched.evaluate.columns.free_volume_index import FreeVolumeIndex
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec, HypotheticalGangMembers
 from policysched.evaluate.columns.metric_column import MetricColumn
 from policysched.evaluate.columns.placed_pods import (
-    ExistingPodTerm,
     HypotheticalPlacedPods,
-    MatchedPodCounts,
     PlacedPods,
-    RowCounts,
 )
+from policysched.evaluate.columns.pod_classes import PodCount
+from policysched.evaluate.columns.row_counts import RowCounts
 from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityTable
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.expr import RecoveryCondition
+from policysched.model.affinity import PodSelector
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.nodes import Node
 from policysched.model.storage import CsiVolume, PersistentVolumeClaim
@@ -221,8 +221,22 @@ class View:
         self.reads_only_columns = False
         return self._columns.claim_uses(claim) + self._claim_use_deltas.get(claim, 0)
 
-    def row_counts(self, counted: MatchedPodCounts | ExistingPodTerm) -> RowCounts:
+    def row_counts(self, counted: PodCount) -> RowCounts:
         return counted.row_counts if self._overlay_pods is None else self._overlay_pods.row_counts(counted)
+
+    def pods_version(self) -> Hashable:
+        """Changes with every pod that is added or removed, including the overlay's."""
+        self.reads_only_columns = False
+        return self.placed_pods.pods_version, 0 if self._overlay_pods is None else self._overlay_pods.version
+
+    def selected_weights(self, weighted: Iterable[tuple[PodSelector, int]]) -> Array:
+        """float64 for all rows: the sum over a row's pods of the weights of the selectors that select them."""
+        placed = self.placed_pods
+        by_class = placed.weights_by_class(weighted)
+        by_row = placed.weights_by_row(by_class)
+        if self._overlay_pods is not None:
+            self._overlay_pods.add_weights(by_row, by_class)
+        return by_row[: self._columns.size]
 
     def all_rows(self) -> "View":
         """The view of all rows at the same moment."""
@@ -241,6 +255,18 @@ class View:
                 device_reservations=self._device_reservations,
             )
         return self._all_rows
+
+    def has_label_key(self, key: str) -> bool:
+        """Whether any node of the cluster has such a label. Changes with `topology_version` alone."""
+        self.reads_only_columns = False
+        return key in self._columns.nodes_with_label
+
+    def has_resource(self, resource: str) -> bool:
+        """Whether any node of the cluster has some of the resource."""
+        if resource in self._columns.nodes_with_resource:
+            return True
+        self.reads_only_columns = False
+        return False
 
     def nodes_with_image(self, image: str) -> int:
         return self._columns.nodes_with_image.get(image, 0)

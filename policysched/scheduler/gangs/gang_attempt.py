@@ -22,7 +22,12 @@ from policysched.scheduler.gangs.gang_preemption import (
     gang_overlay,
     members_in_attempt_order,
 )
-from policysched.scheduler.outcome import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess
+from policysched.scheduler.outcome import (
+    PLACED_POD_EVENTS,
+    AttemptFailure,
+    AttemptSuccess,
+    reject_over_budget,
+)
 from policysched.scheduler.preemption.default_preemption import (
     DefaultPreemption,
     NoPreemption,
@@ -109,6 +114,10 @@ class GangAttempts:
         A gang with a topology key gets the first domain that fits enough members, or else the
         result of the domain that fits most.
         """
+        over_budget = self._over_budget_message(gang)
+        if over_budget is not None:
+            self._core.records.counters.count_over_budget(gang.policy)
+            return _GangSearchResult(failures={"over budget": reject_over_budget(over_budget)})
         if gang.topology is None:
             return (yield from self._search_domain(gang, None, now_ns))
         searches = []
@@ -128,6 +137,17 @@ class GangAttempts:
         ]
         return best
 
+    def _over_budget_message(self, gang: QueuedGang) -> str | None:
+        """Why the members together are too expensive to decide about: those whose own decisions are long."""
+        core, budget = self._core, self._core.limits.decision_budget
+        costs = [core.evaluator.long_decision_cost(pod.pod) for pod in gang.pending_members.values()]
+        if sum(costs) <= budget:
+            return None
+        return (
+            f"evaluating {sum(map(bool, costs))} members exceeds the budget of {budget} operations for a decision: "
+            f"each takes up to {max(costs)} (settings: scheduling.decision_budget)"
+        )
+
     def _search_domain(
         self, gang: QueuedGang, domain: TopologyDomain | None, now_ns: int
     ) -> Steps[_GangSearchResult]:
@@ -145,6 +165,7 @@ class GangAttempts:
             if equivalence_keys[pod.uid] in search.failures:
                 continue
             yield evaluation_cost(len(core.cache.nodes))
+            yield from self._pod_attempts.warm_up(pod, now_ns)
             result = self._pod_attempts.evaluate(pod, overlay, now_ns, domain)
             if isinstance(result, AttemptSuccess):
                 result = replace(

@@ -39,6 +39,7 @@ from policysched.scheduler.preemption.candidates import (
 )
 from policysched.scheduler.preemption.gang_candidates import (
     PREEMPTION_NEVER,
+    PREEMPTION_TOO_EXPENSIVE,
     VICTIMS_TERMINATING,
     GangPlacement,
     GangSearchContext,
@@ -187,6 +188,8 @@ class _GangSearch:
         if pod.pod.preemption_policy == "Never":
             return NoGangPlacement(PREEMPTION_NEVER)
         core = self.core
+        if core.evaluator.long_decision_cost(pod.pod):
+            return NoGangPlacement(PREEMPTION_TOO_EXPENSIVE)
         dry_run = core.evaluator.dry_run(
             core.plan(pod.policy),
             pod.pod,

@@ -35,6 +35,7 @@ from policysched.scheduler.preemption.candidates import (
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
 from policysched.scheduler.preemption.gang_candidates import (
     PREEMPTION_NEVER,
+    PREEMPTION_TOO_EXPENSIVE,
     VICTIMS_TERMINATING,
     GangPlacement,
     GangSearchContext,
@@ -123,6 +124,8 @@ class DefaultPreemption:
         core.records.counters.preemption_attempts += 1
         if value.preemption_policy == "Never":
             return self._no_preemption(pod.policy, PREEMPTION_NEVER, claims=claims)
+        if core.evaluator.long_decision_cost(value):
+            return self._no_preemption(pod.policy, PREEMPTION_TOO_EXPENSIVE, claims=claims)
         if now_ns < self._forbidden_until_ns:
             return self._no_preemption(pod.policy, self._forbidden_message, self._forbidden_until_ns, claims)
         dry_run = core.evaluator.dry_run(

@@ -16,6 +16,7 @@ from policysched.scheduler.preemption.candidates import (
 from policysched.scheduler.queue.entries import PendingPod
 
 PREEMPTION_NEVER = "not eligible due to preemptionPolicy=Never."
+PREEMPTION_TOO_EXPENSIVE = "not tried, because evaluating this pod takes too many operations."
 
 VICTIMS_TERMINATING = "not eligible due to a terminating pod on the nominated node."
 
