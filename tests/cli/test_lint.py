@@ -209,6 +209,18 @@ def test_findings_are_selected_and_ignored_by_code_name_and_block(tmp_path: Path
     assert run("lint", path, "--select", "PS999").code == 2
 
 
+@pytest.mark.parametrize("options", [("--select", "PS412"), ("--ignore", "PS1")], ids=" ".join)
+def test_a_text_that_does_not_parse_is_reported_whatever_is_selected(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    (path,) = write(tmp_path, a_policy="policy a version 1\nfilter x require && y\n")
+
+    result = run("lint", path, *options, "--output-format", "concise")
+
+    assert result.code == 1
+    assert "PS1" in result.out
+
+
 @pytest.mark.parametrize(
     ("comment", "codes"),
     [
