@@ -18,7 +18,6 @@ from policysched.extender.handlers import ExtenderLimits
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
 
-
 SCHEDULER_NAMES_DEFAULT = ("default-scheduler",)
 
 

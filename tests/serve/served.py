@@ -11,6 +11,7 @@ from policysched.serve.health import Health
 from policysched.serve.server import HttpServerOptions, HttpThread, ListenAddress, StatusEndpoints
 
 PATIENCE_S = 120.0
+DEFAULT_OPTIONS = HttpServerOptions()
 WELL = Health(live={"loop": lambda: ""}, ready={"sync": lambda: "", "policies": lambda: ""})
 PAGES = StatusEndpoints(
     metrics=lambda: "m 1\n",
@@ -33,7 +34,7 @@ def get(port: int, path: str, token: str | None = None) -> tuple[int, str]:
 
 @asynccontextmanager
 async def serving(
-    options: HttpServerOptions = HttpServerOptions(), *, health: Health = WELL, pages: StatusEndpoints = PAGES
+    options: HttpServerOptions = DEFAULT_OPTIONS, *, health: Health = WELL, pages: StatusEndpoints = PAGES
 ) -> AsyncIterator[int]:
     """The port."""
     server = HttpThread(ListenAddress("127.0.0.1", 0), health, pages, asyncio.get_running_loop(), options)
@@ -46,7 +47,7 @@ async def serving(
 
 def served(
     scenario: Callable[[int], Awaitable[None]],
-    options: HttpServerOptions = HttpServerOptions(),
+    options: HttpServerOptions = DEFAULT_OPTIONS,
     *,
     health: Health = WELL,
     pages: StatusEndpoints = PAGES,

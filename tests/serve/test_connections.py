@@ -82,9 +82,7 @@ def test_a_probe_is_answered_while_one_client_opens_hundreds_of_connections() ->
     served(scenario, HttpServerOptions(connections=limits, counters=counters))
 
 
-@pytest.mark.parametrize(
-    "header", [b"X: " + b"x" * 10_000, b"\r\n".join(b"X%d: x" % n for n in range(500))]
-)
+@pytest.mark.parametrize("header", [b"X: " + b"x" * 10_000, b"\r\n".join(b"X%d: x" % n for n in range(500))])
 def test_a_header_beyond_its_limits_is_rejected_and_not_logged(
     header: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -86,9 +86,7 @@ def served(
 ) -> None:
     async def main() -> None:
         desk, loop = Desk(), asyncio.get_running_loop()
-        extras = HttpServerOptions(
-            routes=extender_routes(desk, loop), tls=tls, open_reviewer=open_reviewer
-        )
+        extras = HttpServerOptions(routes=extender_routes(desk, loop), tls=tls, open_reviewer=open_reviewer)
         server = HttpThread(ListenAddress("127.0.0.1", 0), WELL, PAGES, loop, extras)
         port = server.start()
         try:
@@ -300,7 +298,10 @@ def test_a_client_with_a_certificate_of_the_settings_authority_may_call_the_exte
         with_one = await asyncio.to_thread(post, f"{url}/p/filter", b"{}", trusting(authority, client))
         without = await asyncio.to_thread(post, f"{url}/p/filter", b"{}", trusting(authority))
         assert with_one[0] == 200
-        assert without == (403, 'user "system:anonymous" cannot post path "/p/filter": not system:anonymous\n')
+        assert without == (
+            403,
+            'user "system:anonymous" cannot post path "/p/filter": not system:anonymous\n',
+        )
         with pytest.raises(OSError):
             await asyncio.to_thread(post, f"{url}/p/filter", b"{}", trusting(authority, foreign))
         assert desk.worked_on == 1
@@ -318,9 +319,7 @@ def test_without_files_the_certificate_is_self_signed() -> None:
     async def scenario(port: int, desk: Desk) -> None:
         pem = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
         trusting_it = ssl.create_default_context(cadata=pem)
-        status, _ = await asyncio.to_thread(
-            post, f"https://127.0.0.1:{port}/p/filter", b"{}", trusting_it
-        )
+        status, _ = await asyncio.to_thread(post, f"https://127.0.0.1:{port}/p/filter", b"{}", trusting_it)
         assert (status, desk.worked_on) == (200, 1)
 
     served(scenario, tls=ServerTls(ServerTlsFiles()))

@@ -11,6 +11,7 @@ from policysched.serve.health import Health, Heartbeat
 from policysched.serve.server import HttpThread, ListenAddress, ListenFailed
 from tests.serve.served import PAGES, PATIENCE_S, WELL, get, served
 
+
 def test_a_long_decision_does_not_delay_probes() -> None:
     async def scenario(port: int) -> None:
         with ThreadPoolExecutor() as threads:
