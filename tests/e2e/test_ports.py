@@ -11,7 +11,8 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.waiting import PATIENCE_S, wait_for
 from tests.e2e.deployed import DEPLOY, PLAIN, Deployed
 
-PATHS = ("/metrics", "/policy", "/decisions", "/configz", "/version")
+PATHS = ("/metrics", "/policy", "/decisions", "/configz")
+"""Not `/version`: the cluster's role system:public-info-viewer allows it to everybody."""
 
 
 def test_readers_need_a_permission_and_probes_do_not(control_plane: ControlPlane, tmp_path: Path) -> None:
