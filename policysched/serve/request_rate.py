@@ -44,7 +44,7 @@ class RateLimits:
     """Requests a second; twice as many at once."""
 
     per_address_per_s: float = 20.0
-    total_per_s: float = 200.0
+    total_per_s: float = 50.0
 
 
 class RequestRate:

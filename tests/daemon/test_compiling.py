@@ -170,7 +170,7 @@ def test_where_no_worker_can_be_started_the_check_waits_and_says_why(tmp_path: P
     delays: list[str] = []
     worker = sys.executable
 
-    async def scenario() -> compiling.PolicyBundle:
+    async def scenario() -> policy_compiler.PolicyBundle:
         compiler = WorkerCompiler(timeout_s=30)
         compiler.report_delay = delays.append
         with patch.object(sys, "executable", str(tmp_path / "missing")):
