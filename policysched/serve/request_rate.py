@@ -18,7 +18,7 @@ _ADDRESSES_MAX = 4096
 _ROUNDING_S = 1e-6
 
 
-class TooManyRequests(Exception):
+class RateExceeded(Exception):
     """The turn of this request is too far away."""
 
 
@@ -57,7 +57,7 @@ class RequestRate:
         self._by_address: OrderedDict[str, TokenBucket] = OrderedDict()
 
     async def wait_turn(self, address: str) -> None:
-        """Raises TooManyRequests."""
+        """Raises RateExceeded."""
         now_s = self._monotonic_s()
         bucket = self._by_address.pop(address, None) or _bucket(self._limits.per_address_per_s)
         self._by_address[address] = bucket
@@ -66,7 +66,7 @@ class RequestRate:
         delay_s = max(bucket.delay_s(now_s), self._total.delay_s(now_s))
         if delay_s > PATIENCE_S:  # a refused request takes nothing of the total
             await asyncio.sleep(PATIENCE_S)
-            raise TooManyRequests
+            raise RateExceeded
         bucket.take(now_s)
         self._total.take(now_s)
         if delay_s > 0:

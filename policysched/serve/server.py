@@ -34,7 +34,7 @@ from policysched.serve.connections import Connection, ConnectionAcceptor, Connec
 from policysched.serve.health import Health, render_health
 from policysched.serve.http_counters import HttpCounters
 from policysched.serve.metrics import CONTENT_TYPE
-from policysched.serve.request_rate import RETRY_AFTER_S, RateLimits, RequestRate, TooManyRequests
+from policysched.serve.request_rate import RETRY_AFTER_S, RateExceeded, RateLimits, RequestRate
 from policysched.serve.tls import RELOAD_INTERVAL_S, ServerTls
 
 MAIN_LOOP_TIMEOUT_S = 5.0
@@ -208,7 +208,7 @@ class HttpThread:
             if not is_extender_call:
                 await self._rate.wait_turn(connection.address)
             await self._check_access(request, connection.address, is_extender_call=is_extender_call)
-        except TooManyRequests:
+        except RateExceeded:
             self._options.counters.requests_refused += 1
             return web.Response(
                 status=429,
@@ -221,7 +221,7 @@ class HttpThread:
         return await handler(request)
 
     async def _check_access(self, request: web.Request, address: str, *, is_extender_call: bool) -> None:
-        """Raises AccessDenied, TooManyRequests. A client with a certificate of the settings' own CA may call the extender:
+        """Raises AccessDenied, RateExceeded. A client with a certificate of the settings' own CA may call the extender:
         kube-scheduler presents a certificate, and cannot send a token."""
         if self._access is None:
             return

@@ -34,9 +34,12 @@ def measure() -> Iterable[Row]:
             with cluster.scheduler() as scheduler:
                 scheduler.wait_for_state("test", "active")
                 _create_to_bound_s(cluster, "warm", _RECORDS)
+                time.sleep(3)  # until their events are written
                 alone = _create_to_bound_s(cluster, "alone", _PODS)
                 read_count = multiprocessing.Value("i", 0)
-                readers = multiprocessing.Process(target=_read, args=(scheduler.port, read_count), daemon=True)
+                readers = multiprocessing.Process(
+                    target=_read, args=(scheduler.port, read_count), daemon=True
+                )
                 readers.start()
                 time.sleep(3)
                 began_s, began_count = time.perf_counter(), read_count.value

@@ -15,7 +15,9 @@ from tests.scheduler.test_first_samples import COOL
 
 
 def page(rig: Rig, pod_name: str) -> dict[str, Any]:
-    decisions_page: dict[str, Any] = json.loads(DecisionsPage(rig.scheduler, lambda: None).look(10, pod_name)())
+    decisions_page: dict[str, Any] = json.loads(
+        DecisionsPage(rig.scheduler, lambda: None).look(10, pod_name)()
+    )
     jsonschema.validate(decisions_page, schema("decisions"))
     return decisions_page
 

@@ -13,7 +13,7 @@ import pytest
 
 from policysched.serve.connections import ConnectionLimits
 from policysched.serve.http_counters import HttpCounters
-from policysched.serve.request_rate import RateLimits, RequestRate, TooManyRequests
+from policysched.serve.request_rate import RateExceeded, RateLimits, RequestRate
 from policysched.serve.server import HttpServerOptions
 from tests.serve.served import PAGES, PATIENCE_S, connected, get, is_closed, served
 
@@ -147,7 +147,7 @@ def test_requests_above_the_rate_wait_for_their_turn_and_are_refused_if_it_is_fa
             for _ in range(25):
                 await rate.wait_turn("10.0.0.1")
             assert waits == [0.1, 0.2, 0.3, 0.4, 0.5]
-            with pytest.raises(TooManyRequests):
+            with pytest.raises(RateExceeded):
                 for _ in range(10):
                     await rate.wait_turn("10.0.0.1")
             waits.clear()
