@@ -102,11 +102,20 @@ class WorkerFailed(Exception):
     """The worker returned no bundle: it exceeded its time or memory, or crashed."""
 
 
+SPAWN_RETRY_DELAY_MAX_S = 30.0
+
+
 class WorkerCompiler:
-    """A `Compile` with a spare worker process; `close` ends it. `timeout_s` is CPU time."""
+    """A `Compile` with a spare worker process; `close` ends it. `timeout_s` is CPU time.
+
+    Where no process can be started (no memory, no file descriptors, too many processes) a check waits until one can:
+    the texts are not at fault, and the active policies decide meanwhile. `report_delay` gets the reason, once for each
+    check that waits.
+    """
 
     def __init__(self, *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
+        self.report_delay: Callable[[str], None] = _log_delay
         self._spare_worker: asyncio.subprocess.Process | None = None
         self._lock = asyncio.Lock()
 
@@ -121,12 +130,13 @@ class WorkerCompiler:
                 )
                 return _unchecked_bundle(texts, place, str(error))
             finally:
-                self._spare_worker = await self._start()
+                await self._start_spare()
 
     async def warm_up(self) -> None:
         """Starts the spare worker before the first job."""
         async with self._lock:
-            self._spare_worker = self._spare_worker or await self._start()
+            if self._spare_worker is None:
+                await self._start_spare()
 
     async def close(self) -> None:
         async with self._lock:
@@ -137,7 +147,7 @@ class WorkerCompiler:
     async def _compile_in_worker(self, texts: PolicyTexts, place: str) -> PolicyBundle:
         worker, self._spare_worker = self._spare_worker, None
         if worker is None or worker.returncode is not None:
-            worker = await self._start()
+            worker = await self._start_when_possible()
         job = pickle.dumps((dict(texts), place, self._timeout_s))
         hangs_after_s = max(HANG_TIMEOUT_MIN_S, HANG_TIMEOUT_FACTOR * self._timeout_s)
         try:
@@ -157,6 +167,24 @@ class WorkerCompiler:
         assert isinstance(bundle, PolicyBundle), f"the worker returned {type(bundle)}"
         return bundle
 
+    async def _start_spare(self) -> None:
+        """A check that finds no spare worker starts its own."""
+        try:
+            self._spare_worker = await self._start()
+        except OSError as error:
+            log.info("cannot start a spare process for policy checks", extra={"why": str(error)})
+
+    async def _start_when_possible(self) -> asyncio.subprocess.Process:
+        delay_s = 1.0
+        while True:
+            try:
+                return await self._start()
+            except OSError as error:
+                if delay_s == 1.0:
+                    self.report_delay(f"cannot start a process to check the policies; retrying: {error}")
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, SPAWN_RETRY_DELAY_MAX_S)
+
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             sys.executable,
@@ -166,6 +194,10 @@ class WorkerCompiler:
             stderr=asyncio.subprocess.PIPE,
             limit=2**24,
         )
+
+
+def _log_delay(message: str) -> None:
+    log.warning(message)
 
 
 async def _terminate(worker: asyncio.subprocess.Process) -> None:

@@ -1,9 +1,11 @@
 """The responses of `/policy`, `/decisions` and `/configz`; schemas: `schemas/policy.json`, `schemas/decisions.json`."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
+
+import orjson
 
 from policysched.config.settings import Settings
 from policysched.config.source_settings import redact_secrets
@@ -47,18 +49,41 @@ def policy_page(
     }
 
 
-def decisions_page(scheduler: Scheduler, limit: int, pod: str, *, note: str | None = None) -> Json:
-    """Newest first; `pod` is `namespace/name`, or empty for all. For one pod it includes its pending status; `note` says
-    why there is none, or, if given, why this process has no data."""
-    newest_first = reversed(scheduler.decisions)
-    wanted = (decision for decision in newest_first if not pod or decision.pod == pod)
-    decisions = [_decision(decision) for decision in islice(wanted, limit)]
-    if not pod:
-        return {"decisions": decisions, "note": note}
-    waits = scheduler.pending_status_by_name(pod)
-    if waits is not None:
-        return {"decisions": decisions, "waiting": _pending_pod(waits), "note": note}
-    return {"decisions": decisions, "waiting": None, "note": note or scheduler.not_pending_reason(pod)}
+class DecisionsPage:
+    """`/decisions`: `look` takes a snapshot on the main loop; what it returns renders it in the server's thread. A record does
+    not change, so each is rendered once: many readers cost the interpreter little, whose lock the decisions need."""
+
+    def __init__(self, scheduler: Scheduler, unavailable_reason: Callable[[], str | None]) -> None:
+        self._scheduler = scheduler
+        self._unavailable_reason = unavailable_reason
+        self._rendered: dict[int, bytes] = {}
+
+    def look(self, limit: int, pod: str) -> Callable[[], bytes]:
+        """`pod` is `namespace/name`, or empty for all. For one pod the page has its pending status; `note` says why there is
+        none, or why this process has no data."""
+        decisions = self._scheduler.decisions
+        page: Json = {"note": self._unavailable_reason()}
+        if pod:
+            pending = self._scheduler.pending_status_by_name(pod)
+            page["waiting"] = None if pending is None else _pending_pod(pending)
+            if pending is None:
+                page["note"] = page["note"] or self._scheduler.not_pending_reason(pod)
+        return lambda: self._render(decisions, limit, pod, page)
+
+    def _render(self, decisions: Sequence[Decision], limit: int, pod: str, page: Json) -> bytes:
+        """Newest first."""
+        if len(self._rendered) > 2 * len(decisions):
+            kept = {decision.id for decision in decisions}
+            self._rendered = {number: text for number, text in self._rendered.items() if number in kept}
+        matching = (decision for decision in reversed(decisions) if not pod or decision.pod == pod)
+        records = b",".join(map(self._record, islice(matching, limit)))
+        return b'{"decisions":[' + records + b"]," + orjson.dumps(page)[1:] + b"\n"
+
+    def _record(self, decision: Decision) -> bytes:
+        record = self._rendered.get(decision.id)
+        if record is None:
+            record = self._rendered[decision.id] = orjson.dumps(_decision(decision))
+        return record
 
 
 def configz_page(settings: Settings) -> Json:

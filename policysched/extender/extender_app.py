@@ -69,7 +69,9 @@ class ExtenderApp:
         self.settings = settings
         self.runtime = runtime
         self.extender_server = ExtenderServer(
-            first_samples_s=FIRST_SAMPLES_TIMEOUT_S, source_name_of=runtime.samples.source_name_for
+            first_samples_s=FIRST_SAMPLES_TIMEOUT_S,
+            source_name_of=runtime.samples.source_name_for,
+            bindable_scheduler_names=settings.scheduler_names,
         )
         self.connectivity = Connectivity(runtime.monotonic_s)
         api = ApiClient(runtime.transport)
@@ -121,6 +123,10 @@ class ExtenderApp:
         """Queues an event. Call on the loop's thread."""
         self._inbox.append(event)
         self._wake.set()
+
+    def report_check_delay(self, message: str) -> None:
+        """Logs and reports that an edit of the policies has no effect yet."""
+        self._dispatch([c.ReportPolicyEvent("Warning", "PolicyCheckDelayed", message)])
 
     async def run(self) -> None:
         """Raises NoUsablePolicy; any other exception is a bug."""

@@ -16,6 +16,7 @@ from policysched.config.settings import NamespacedName
 from policysched.config.source_settings import redact_secrets
 from policysched.daemon.clock import NonDecreasingClock, wait_until_set_back
 from policysched.daemon.event_loop import run_event_loop
+from policysched.daemon.http_service import RESPONSE_TIMEOUT_S, start_http_server
 from policysched.daemon.policy_compiler import WorkerCompiler
 from policysched.daemon.sample_sources import make_sources
 from policysched.daemon.signals import shutdown_signals
@@ -27,8 +28,7 @@ from policysched.extender.telemetry import ExtenderTelemetry
 from policysched.kube.client.session import ConnectionSettings, connect
 from policysched.serve.extender_routes import extender_routes
 from policysched.serve.health import Health, Heartbeat
-from policysched.serve.server import HttpServerOptions, HttpThread, StatusEndpoints
-from policysched.serve.tls import ServerTls
+from policysched.serve.server import StatusEndpoints
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,6 @@ async def _run(settings: ExtenderSettings) -> int:
         ExtenderTelemetry(),
         NonDecreasingClock(),
     )
-    tls = ServerTls(settings.tls) if settings.tls is not None else None
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(connection))
         compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
@@ -78,9 +77,10 @@ async def _run(settings: ExtenderSettings) -> int:
             beat=pulse.beat,
         )
         app = ExtenderApp(settings, runtime)
+        compiler.report_delay = app.report_check_delay
         telemetry.attach(app, clock.now_ns)
         stopping = asyncio.Event()
-        await _serve(settings, app, pulse, telemetry, clock, tls, stopping, stack)
+        await _serve(settings, connection, app, pulse, telemetry, clock, stopping, stack)
         loop = asyncio.get_running_loop()
         for number in shutdown_signals():
             loop.add_signal_handler(number, stopping.set)
@@ -94,8 +94,6 @@ async def _run(settings: ExtenderSettings) -> int:
             },
         )
         work = [asyncio.create_task(app.run(), name="app")]
-        if tls is not None:
-            work.append(asyncio.create_task(tls.watch_files(), name="certificate"))
         return await _until_stopped(work, stopping, asyncio.create_task(wait_until_set_back(clock)))
 
 
@@ -125,11 +123,11 @@ async def _until_stopped(
 
 async def _serve(
     settings: ExtenderSettings,
+    connection: ConnectionSettings,
     app: ExtenderApp,
     pulse: Heartbeat,
     telemetry: ExtenderTelemetry,
     clock: NonDecreasingClock,
-    tls: ServerTls | None,
     stopping: asyncio.Event,
     stack: AsyncExitStack,
 ) -> None:
@@ -160,18 +158,14 @@ async def _serve(
         decisions=None,
         configz=lambda: {"policysched": redact_secrets(settings.configured)},
     )
-    options = HttpServerOptions(
-        routes=extender_routes(
-            handlers,
-            loop,
-            require_client_certificate=settings.tls is not None and settings.tls.client_ca is not None,
-        ),
-        tls=None if tls is None else tls.context,
+    start_http_server(
+        settings.http,
+        connection,
+        health,
+        pages,
+        telemetry.registry,
+        stack,
+        routes=extender_routes(handlers, loop),
         body_bytes_max=settings.limits.body_bytes_max,
+        response_timeout_s=max(RESPONSE_TIMEOUT_S, 2 * settings.limits.budget_s),
     )
-    server = HttpThread(settings.http, health, pages, loop, options)
-    port = server.start()
-    # In a thread: the server may be waiting for a response of this loop.
-    stack.push_async_callback(asyncio.to_thread, server.stop)
-    scheme = "http" if tls is None else "https"
-    log.info("listening", extra={"address": f"{scheme}://{settings.http.host}:{port}"})

@@ -19,10 +19,11 @@ from policysched import __version__
 from policysched.config.settings import Settings
 from policysched.daemon.clock import NonDecreasingClock, wait_until_set_back
 from policysched.daemon.event_loop import run_event_loop
+from policysched.daemon.http_service import start_http_server
 from policysched.daemon.policy_compiler import WorkerCompiler
 from policysched.daemon.sample_sources import make_sources
 from policysched.daemon.signals import shutdown_signals
-from policysched.daemon.status import configz_page, decisions_page, policy_page
+from policysched.daemon.status import DecisionsPage, configz_page, policy_page
 from policysched.gc_tuning import freeze_live_objects
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.session import ConnectionSettings, connect
@@ -33,7 +34,7 @@ from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
 from policysched.runtime.self_check import compare_with_server
 from policysched.runtime.telemetry import Telemetry
 from policysched.serve.health import Health, HealthCheck, Heartbeat
-from policysched.serve.server import HttpThread, StatusEndpoints
+from policysched.serve.server import StatusEndpoints
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +83,9 @@ async def _run(settings: Settings) -> int:
             beat=pulse.beat,
         )
         app = SchedulerApp(settings, runtime)
+        compiler.report_delay = app.report_check_delay
         telemetry.attach(app, clock.now_ns)
-        _start_http(settings, app, pulse, telemetry, stack)
+        _start_http(settings, connection, app, pulse, telemetry, stack)
         loop = asyncio.get_running_loop()
         for number in shutdown_signals():
             signal.signal(number, partial(_on_signal, loop, app))
@@ -165,7 +167,12 @@ def _make_leadership(settings: Settings, connection: ConnectionSettings, identit
 
 
 def _start_http(
-    settings: Settings, app: SchedulerApp, pulse: Heartbeat, telemetry: Telemetry, stack: AsyncExitStack
+    settings: Settings,
+    connection: ConnectionSettings,
+    app: SchedulerApp,
+    pulse: Heartbeat,
+    telemetry: Telemetry,
+    stack: AsyncExitStack,
 ) -> None:
     if settings.http is None:
         return
@@ -179,14 +186,10 @@ def _start_http(
             time.time_ns(),
             note=app.unavailable_reason,
         ),
-        decisions=lambda limit, pod: decisions_page(app.scheduler, limit, pod, note=app.unavailable_reason),
+        decisions=DecisionsPage(app.scheduler, lambda: app.unavailable_reason).look,
         configz=lambda: configz_page(settings),
     )
-    server = HttpThread(settings.http, health, pages, asyncio.get_running_loop())
-    port = server.start()
-    # In a thread: the server may be waiting for a response of this loop.
-    stack.push_async_callback(asyncio.to_thread, server.stop)
-    log.info("listening", extra={"address": f"http://{settings.http.host}:{port}"})
+    start_http_server(settings.http, connection, health, pages, telemetry.registry, stack)
 
 
 def _ready_checks(app: SchedulerApp) -> Mapping[str, HealthCheck]:

@@ -48,6 +48,7 @@ from policysched.metric_sources.router import SampleSourceRouter
 from policysched.model.identifiers import PodUid
 from policysched.runtime.command_dispatcher import CommandDispatcher
 from policysched.runtime.leadership import Leadership
+from policysched.scheduler.commands import ReportPolicyEvent
 from policysched.scheduler.events import Event, SavedPolicyStatesLoaded
 from policysched.scheduler.scheduler import Scheduler
 
@@ -210,6 +211,10 @@ class SchedulerApp:
         """Stops deciding, waits for binds in flight, releases the Lease and exits."""
         self.stopping = True
         self._request_end(outcome)
+
+    def report_check_delay(self, message: str) -> None:
+        """Logs and reports that an edit of the policies has no effect yet."""
+        self._dispatcher.dispatch([ReportPolicyEvent("Warning", "PolicyCheckDelayed", message)])
 
     @property
     def leadership_status(self) -> LeadershipStatus:

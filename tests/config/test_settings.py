@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from policysched.config.http_settings import HttpSettings
 from policysched.config.layers import BadSettings
 from policysched.config.settings import NamespacedName, read_settings
 from policysched.daemon.status import configz_page
@@ -34,7 +35,7 @@ def test_flags_override_variables_and_variables_override_the_file(tmp_path: Path
 
     assert settings.policies == NamespacedName("a", "flag")
     assert settings.last_good == NamespacedName("a", "flag-last-good")
-    assert settings.http == ListenAddress("0.0.0.0", 2)
+    assert settings.http == HttpSettings(ListenAddress("0.0.0.0", 2))
     assert (settings.log_format, settings.log_level) == ("json", "debug")
     assert settings.binding.binders == 7
 

@@ -209,6 +209,10 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
     def authority_path(self) -> Path:
         return self._authority.certificate
 
+    def client(self, user: str, *groups: str) -> KeyPair:
+        """A client certificate of the cluster's authority."""
+        return self._authority.client(user, *groups)
+
     def api_as(self, client: KeyPair | None, *, timeout_s: float = TIMEOUT_S) -> Api:
         """A client with its own certificate, or an anonymous one."""
         api = Api.verified(HOST, self._port, self._authority.certificate, client, timeout_s=timeout_s)
@@ -216,9 +220,12 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         return api
 
     def service_account_kubeconfig(self, namespace: str, name: str, *, expires_s: int = 3600) -> Path:
-        """A kubeconfig for an existing ServiceAccount, with a token from the TokenRequest API (at
-        least 600 s).
-        """
+        """A kubeconfig for a ServiceAccount that exists, with a token of its own (at least 600 s)."""
+        token = self.service_account_token(namespace, name, expires_s=expires_s)
+        return self._kubeconfig(f"{namespace}-{name}", with_token(token))
+
+    def service_account_token(self, namespace: str, name: str, *, expires_s: int = 3600) -> str:
+        """A token of the TokenRequest API."""
         answer = self.api.post(
             f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
             {
@@ -227,7 +234,8 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
                 "spec": {"expirationSeconds": expires_s},
             },
         )
-        return self._kubeconfig(f"{namespace}-{name}", with_token(answer["status"]["token"]))
+        token: str = answer["status"]["token"]
+        return token
 
     def add_node(self, node: Json) -> None:
         """Create a Node with exactly its own taints. Admission taints every new node as not ready

@@ -163,3 +163,28 @@ def test_windows_line_ends_in_a_configmap_are_read_as_lint_reads_them() -> None:
     assert taken.diagnostics == ()
     assert taken.program is not None and clean.program is not None
     assert taken.program.sha256 == clean.program.sha256
+
+
+def test_where_no_worker_can_be_started_the_check_waits_and_says_why(tmp_path: Path) -> None:
+    """It ended the process."""
+    delays: list[str] = []
+    worker = sys.executable
+
+    async def scenario() -> policy_compiler.PolicyBundle:
+        compiler = WorkerCompiler(timeout_s=30)
+        compiler.report_delay = delays.append
+        with patch.object(sys, "executable", str(tmp_path / "missing")):
+            await compiler.warm_up()
+            check = asyncio.create_task(compiler(TEXTS, "ConfigMap a/b"))
+            while not delays:
+                await asyncio.sleep(0.01)
+        assert sys.executable == worker
+        bundle = await check
+        await compiler.close()
+        return bundle
+
+    bundle = asyncio.run(scenario())
+
+    assert bundle.sources["main.policy"].program is not None
+    assert len(delays) == 1
+    assert delays[0].startswith("cannot start a process to check the policies; retrying: ")

@@ -1,6 +1,7 @@
 """The whole program and its sources of samples, on virtual time: pods go where the samples say, and what nobody serves is told."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from policysched.config.settings import read_settings
 from policysched.daemon.policy_compiler import compile_inline
 from policysched.daemon.sample_sources import make_sources
-from policysched.daemon.status import decisions_page, policy_page
+from policysched.daemon.status import DecisionsPage, policy_page
 from policysched.kube.client.transport import ApiRequest, ApiResponse
 from policysched.metric_sources.metrics_api import PATH
 from policysched.runtime.leadership import NoLeaderElection
@@ -87,7 +88,7 @@ def test_a_pod_is_placed_by_node_annotations_and_the_record_has_their_age() -> N
         world.add_pod("web", scheduler="test")
 
         await until(lambda: world.node_of("web"), "the pod to be bound")
-        pages.append(decisions_page(app.scheduler, 1, ""))
+        pages.append(json.loads(DecisionsPage(app.scheduler, lambda: None).look(1, "")()))
         pages.append(
             policy_page(
                 app.scheduler, str(app.settings.policies), app.metric_monitor.statuses(), world.now_ns()

@@ -1,11 +1,13 @@
 """`/decisions` of one pod: what it waits for now, decided upon or not."""
 
+import json
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import jsonschema
 
-from policysched.daemon.status import decisions_page
+from policysched.daemon.status import DecisionsPage
 from policysched.schemas import schema
 from tests.builders import finished, node, pending, placed, pod
 from tests.scheduler.rig import FIT, Rig
@@ -13,9 +15,11 @@ from tests.scheduler.test_first_samples import COOL
 
 
 def page(rig: Rig, pod_name: str) -> dict[str, Any]:
-    decisions = decisions_page(rig.scheduler, 10, pod_name)
-    jsonschema.validate(decisions, schema("decisions"))
-    return decisions
+    decisions_page: dict[str, Any] = json.loads(
+        DecisionsPage(rig.scheduler, lambda: None).look(10, pod_name)()
+    )
+    jsonschema.validate(decisions_page, schema("decisions"))
+    return decisions_page
 
 
 def test_the_status_of_an_undecided_pod_says_what_it_waits_for() -> None:
@@ -80,3 +84,20 @@ def test_without_a_pod_the_status_has_no_pod() -> None:
 
     assert page(rig, "") == {"decisions": [], "note": None}
     assert page(rig, "default/web")["note"] is None
+
+
+def test_a_page_shows_the_moment_of_its_snapshot_and_renders_each_record_once() -> None:
+    rig = Rig(FIT, node("a", cpu="1"), pod("web", cpu="2"))
+    rig.settle()
+    status = DecisionsPage(rig.scheduler, lambda: "not leading")
+    snapshot = status.look(10, "")
+    rig.observe(pod("second", cpu="500m"))
+    rig.settle()
+
+    before, after = json.loads(snapshot()), json.loads(status.look(10, "")())
+
+    assert [record["pod"] for record in before["decisions"]] == ["default/web"]
+    assert [record["pod"] for record in after["decisions"]] == ["default/second", "default/web"]
+    assert after["note"] == "not leading"
+    with patch("policysched.daemon.status._decision", side_effect=AssertionError("rendered again")):
+        assert json.loads(status.look(1, "")())["decisions"] == after["decisions"][:1]

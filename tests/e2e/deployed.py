@@ -155,11 +155,14 @@ class Deployed:
         kubeconfig: Path | None = None,
         settings: Mapping[str, Any] = {},
         program: Sequence[str] = ("-m", "policysched"),
+        secure: bool = False,
     ) -> Iterator[Running]:
         """Run `python -m policysched run` for the length of the block; it must exit with 0 after
         SIGTERM.
         """
-        process = self.start(*flags, elect=elect, kubeconfig=kubeconfig, settings=settings, program=program)
+        process = self.start(
+            *flags, elect=elect, kubeconfig=kubeconfig, settings=settings, program=program, secure=secure
+        )
         try:
             yield process
             if process.process.poll() is None:
@@ -177,8 +180,11 @@ class Deployed:
         kubeconfig: Path | None = None,
         settings: Mapping[str, Any] = {},
         program: Sequence[str] = ("-m", "policysched"),
+        secure: bool = False,
     ) -> Running:
-        """Start the program with the settings of `deploy/`, overridden by `settings` and flags."""
+        """Start the program with the settings of `deploy/`, overridden by `settings` and flags. Not `secure`: it serves plain
+        HTTP without the API server's reviews, so that it answers while a test stops the API server.
+        """
         self._started_count += 1
         shipped = next(
             manifest for manifest in manifests() if manifest["metadata"]["name"].startswith("settings")
@@ -191,10 +197,12 @@ class Deployed:
             *("run", "--config", str(path), "--http", f"127.0.0.1:{port}"),
             *("--kubeconfig", str(kubeconfig or self.kubeconfig)),
             *(() if elect else ("--no-leader-elect",)),
+            *(() if secure else ("--insecure-http",)),
             *flags,
         ]
         log = self.folder / f"policysched{self._started_count}.log"
-        return Running([sys.executable, *program, *arguments], log, port)
+        client = self.control_plane.admin if secure else None
+        return Running([sys.executable, *program, *arguments], log, port, client)
 
 
 def refused(deed: Callable[[], object]) -> ApiError | None:

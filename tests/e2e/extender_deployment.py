@@ -51,9 +51,11 @@ class Extending:
         kubectl(self.control_plane.kubeconfig_path, "apply", "-f", "-", stdin=json.dumps(manifest))
 
     @contextmanager
-    def running(self, *flags: str, settings: Mapping[str, Any] = {}, ready: str = "") -> Iterator[Running]:
+    def running(
+        self, *flags: str, settings: Mapping[str, Any] = {}, ready: str = "", secure: bool = False
+    ) -> Iterator[Running]:
         """Run `python -m policysched extender` for the length of the block; it must exit with 0
-        after SIGTERM. `ready`: a policy to wait for.
+        after SIGTERM. `ready`: a policy to wait for. `secure`: as shipped, else over plain HTTP.
         """
         self._started_count += 1
         shipped = next(
@@ -67,9 +69,9 @@ class Extending:
         command = [
             *(sys.executable, "-m", "policysched", "extender", "--config", str(path)),
             *("--kubeconfig", str(self.kubeconfig), "--http", f"127.0.0.1:{self.port}"),
-            *("--budget", "50", *flags),
+            *("--budget", "50", *(() if secure else ("--insecure-http",)), *flags),
         ]
-        process = Running(command, log, self.port)
+        process = Running(command, log, self.port, self.control_plane.admin if secure else None)
         try:
             if ready:
                 process.wait_for_state(ready, "active")
@@ -82,12 +84,20 @@ class Extending:
         finally:
             process.kill()
 
+    def start_secure_kube_scheduler(self, *policies: str, **fields: Any) -> Process:
+        """As the example says: over HTTPS, with kube-scheduler's own client certificate."""
+        pair = self.control_plane.client("system:kube-scheduler")
+        tls = {"insecure": True, "certFile": str(pair.certificate), "keyFile": str(pair.key)}
+        url = f"https://127.0.0.1:{self.port}"
+        return self.start_kube_scheduler(*policies, url=url, enableHTTPS=True, tlsConfig=tls, **fields)
+
     def start_kube_scheduler(self, *policies: str, url: str = "", **fields: Any) -> Process:
         """Start kube-scheduler with an extender for each of the policies. `fields` override those
         of the shipped example. Unlike there, the extender is not ignorable by default, so that a
         slow machine does not place a pod without it.
         """
-        fields = {"ignorable": False, "httpTimeout": "60s", **fields}
+        plain = {"enableHTTPS": False, "tlsConfig": None}
+        fields = {"ignorable": False, "httpTimeout": "60s", **plain, **fields}
         (example,) = yaml.safe_load((EXTENDER / "kube-scheduler.yaml").read_text())["extenders"]
         url = url or f"http://127.0.0.1:{self.port}"
         extenders = [

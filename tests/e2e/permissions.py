@@ -41,6 +41,7 @@ def granted(manifests: Iterable[Json]) -> set[Permission]:
         for manifest in manifests
         if manifest["kind"] in ("Role", "ClusterRole")
         for rule in manifest["rules"]
+        if "resources" in rule  # paths such as /metrics are others' permissions
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]

@@ -3,13 +3,16 @@
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.controlplane.certificates import KeyPair
 from tests.controlplane.waiting import PATIENCE_S, wait_for
 
 Json = dict[str, Any]
@@ -33,11 +36,16 @@ def kubectl(
 
 
 class Running:
-    """A process of policysched."""
+    """A process of policysched. It is asked over plain HTTP (`--insecure-http`), or over HTTPS with the certificate of a
+    `client`; its own certificate is self-signed."""
 
-    def __init__(self, command: Sequence[str], log: Path, port: int) -> None:
+    def __init__(self, command: Sequence[str], log: Path, port: int, client: KeyPair | None = None) -> None:
         self.port = port
         self._log = log
+        self._tls: ssl.SSLContext | None = None
+        if client is not None:
+            self._tls = ssl._create_unverified_context()
+            self._tls.load_cert_chain(client.certificate, client.key)
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("POLICYSCHED_")
         }
@@ -59,10 +67,25 @@ class Running:
         """Wait until the log contains the text."""
         return wait_for(lambda: self.said(words), f"the log to say `{words}`")[0]
 
-    def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as answer:
+    def get(self, path: str, body: bytes | None = None) -> str:
+        """With a body it is a POST."""
+        scheme = "http" if self._tls is None else "https"
+        url = f"{scheme}://127.0.0.1:{self.port}{path}"
+        with urllib.request.urlopen(url, body, timeout=PATIENCE_S, context=self._tls) as answer:
             text: str = answer.read().decode()
             return text
+
+    def status_with_token(self, path: str, token: str | None) -> int:
+        """The status of a request over HTTPS without a client certificate."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", headers=headers)
+        unverified = ssl._create_unverified_context()
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S, context=unverified) as answer:
+                status: int = answer.status
+                return status
+        except urllib.error.HTTPError as error:
+            return error.code
 
     def json(self, path: str) -> Any:
         return json.loads(self.get(path))

@@ -106,7 +106,7 @@ class Cluster:
         port = free_ports(1)[0]
         arguments = [
             *("run", "--kubeconfig", str(self.kubeconfig), "--policies", POLICIES),
-            *("--http", f"127.0.0.1:{port}", "--log-format", "json"),
+            *("--http", f"127.0.0.1:{port}", "--insecure-http", "--log-format", "json"),
             *("--leader-elect" if elect else "--no-leader-elect", *flags),
         ]
         process = Running([str(BIN / "policysched"), *arguments], self.folder / f"run{self._logs}.log", port)

@@ -1,7 +1,6 @@
 """A real kube-scheduler calls policysched as its extender, and follows its policies."""
 
 import json
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +10,10 @@ from tests.controlplane.certificates import Authority
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.programs import Programs
-from tests.controlplane.waiting import PATIENCE_S, wait_for
+from tests.controlplane.waiting import wait_for
 from tests.e2e.extender_deployment import NAMESPACE, Extending
 from tests.e2e.permissions import asked, granted
+from tests.e2e.program import Running
 
 IGNORED = "# policysched: ignore[PS406, PS407] kube-scheduler's own\n"
 FAST_FIRST = (
@@ -139,7 +139,7 @@ def test_client_and_server_authenticate_by_certificates(extending: Extending, tm
     server = {"certificate": serving.certificate, "key": serving.key, "client_ca": authority.certificate}
     client_files = {"caFile": authority.certificate, "certFile": client.certificate, "keyFile": client.key}
     flags = [f"--tls-{name.replace('_', '-')}={file}" for name, file in server.items()]
-    with extending.running(*flags):
+    with extending.running(*flags, secure=True):
         extending.start_kube_scheduler(
             "racks",
             url=f"https://127.0.0.1:{extending.port}",
@@ -169,8 +169,10 @@ def test_the_extender_binds_and_needs_exactly_the_shipped_permissions(
     audited.add_node(ready_node("a"))
     extending.put_policies(main=FAST_FIRST)
     often = {"reporting": {"series_every_s": 0.5}}
-    with extending.running(ready="fast", settings=often) as extender:
-        extending.start_kube_scheduler("fast", bindVerb="bind")
+    with extending.running(ready="fast", settings=often, secure=True) as extender:
+        token = audited.service_account_token(NAMESPACE, "policysched-extender")
+        assert extender.status_with_token("/fast/filter", token) == 403  # a token is reviewed
+        extending.start_secure_kube_scheduler("fast", bindVerb="bind")
 
         extending.create("web")
 
@@ -187,7 +189,7 @@ def test_the_extender_binds_and_needs_exactly_the_shipped_permissions(
             extender.wait_for_state("fast", "last_known_good")
             extending.put_policies(main=FAST_FIRST)
             extender.wait_for_state("fast", "active")
-        bind_a_pod_that_is_bound(extending)  # reads a pod
+        bind_a_pod_that_is_bound(extending, extender)  # reads a pod
         wait_for(lambda: counted_up(extending), "an event that is counted up")
     used, rules = asked(audited.audit_records()), granted(extending.applied)
     assert {str(permission): codes for permission, codes in used.items() if 403 in codes} == {}
@@ -197,15 +199,11 @@ def test_the_extender_binds_and_needs_exactly_the_shipped_permissions(
     ] == []
 
 
-def bind_a_pod_that_is_bound(extending: Extending) -> None:
+def bind_a_pod_that_is_bound(extending: Extending, extender: Running) -> None:
     uid = extending.api.get("/api/v1/namespaces/default/pods/web")["metadata"]["uid"]
-    body = json.dumps(
-        {"PodName": "web", "PodNamespace": "default", "PodUID": uid, "Node": "elsewhere"}
-    ).encode()
-    with urllib.request.urlopen(
-        f"http://127.0.0.1:{extending.port}/fast/bind", data=body, timeout=PATIENCE_S
-    ) as answer:
-        assert "another client bound it to a" in json.load(answer)["Error"]
+    args = {"PodName": "web", "PodNamespace": "default", "PodUID": uid, "Node": "elsewhere"}
+    answer = json.loads(extender.get("/fast/bind", json.dumps(args).encode()))
+    assert "another client bound it to a" in answer["Error"]
 
 
 def counted_up(extending: Extending) -> bool:

@@ -102,8 +102,11 @@ def everything_once(deployed: Deployed) -> None:
     deployed.put_policies(main=PLAIN)
     # Reported again so soon that the event's count is increased.
     often = {"reporting": {"series_every_s": 0.5}}
-    with deployed.running(elect=True, settings=often) as scheduler:  # the Lease: get, update
+    # The Lease: get, update. `secure`: reviews of users and of what they may read.
+    with deployed.running(elect=True, settings=often, secure=True) as scheduler:
         scheduler.wait_for_state("test", "active")  # the policies: list, watch
+        token = deployed.control_plane.service_account_token(NAMESPACE, "policysched")
+        assert scheduler.status_with_token("/metrics", token) == 403
         wait_for(deployed.last_good, "the last known good policy to be kept")  # get, patch
         deployed.create("web")
         deployed.event("web", "Scheduled")  # a binding, an event

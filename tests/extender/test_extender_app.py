@@ -19,6 +19,7 @@ from policysched.extender.handlers import ExtenderHandlers, ExtenderLimits
 from policysched.extender.settings import read_extender_settings
 from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport, TransportError
 from policysched.serve.extender_routes import ExtenderHttpCall, ExtenderResponse
+from policysched.serve.tls import ServerTlsFiles
 from tests.builders import pod_manifest
 from tests.kube.world import World, on_virtual_time, running, until
 
@@ -51,7 +52,12 @@ class Extender:
     def __init__(self, world: World, policy: str, budget_s: float, sources: Any = None) -> None:
         self.world = world
         self.road = Lossy(world.road())
-        given = {"policies": "kube-system/policies", "http": ":1", "sources": sources or {}}
+        given = {
+            "policies": "kube-system/policies",
+            "http": ":1",
+            "sources": sources or {},
+            "extender_server": {"scheduler_names": ["default-scheduler", "test"]},
+        }
         settings = read_extender_settings(None, {}, given)
         runtime = ExtenderRuntime(
             transport=self.road,
@@ -242,7 +248,7 @@ def test_without_a_policy_the_app_exits() -> None:
 def test_policies_come_from_files_or_a_configmap_and_flags_override_the_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(
-        "policies: a/b\nhttp: :1\nextender_server: {budget_s: 2, tls: {certificate: c, key: k}}\n"
+        "policies: a/b\nhttp: :1\nextender_server: {budget_s: 2}\nhttp_server: {tls: {certificate: c, key: k}}\n"
     )
 
     of_file = read_extender_settings(file, {}, {})
@@ -253,7 +259,7 @@ def test_policies_come_from_files_or_a_configmap_and_flags_override_the_file(tmp
         "a/b-last-good",
         2,
     )
-    assert of_file.tls is not None
+    assert of_file.http.tls == ServerTlsFiles(Path("c"), Path("k"))
     assert (of_flags.source, of_flags.last_good, of_flags.limits.budget_s) == ((Path("x"),), None, 3)
 
 
@@ -262,7 +268,16 @@ def test_policies_come_from_files_or_a_configmap_and_flags_override_the_file(tmp
     [
         ({"http": ":1"}, "no policies are configured"),
         ({"policies": "a/b"}, "no listen address"),
-        ({"policies": "a/b", "http": ":1", "extender_server": {"tls": {"key": "k"}}}, "requires its key"),
+        ({"policies": "a/b", "http": ":1", "http_server": {"tls": {"key": "k"}}}, "requires its key"),
+        ({"policies": "a/b", "http": ":1", "http_server": {"insecure": True}}, "needs a loopback address"),
+        (
+            {
+                "policies": "a/b",
+                "http": "[::1]:1",
+                "http_server": {"insecure": True, "tls": {"client_ca": "c"}},
+            },
+            "plain HTTP has no certificate",
+        ),
         ({"policies": "a/b", "http": ":99999"}, "is not an address"),
     ],
 )

@@ -11,6 +11,7 @@ from policysched.daemon.sample_sources import make_sources
 from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp
 from policysched.runtime.telemetry import Telemetry
+from policysched.serve.http_counters import HttpCounters
 from tests.kube.world import World, on_virtual_time, until
 
 
@@ -100,6 +101,7 @@ def _exposition() -> str:
         app.malformed["Node"] = 1  # as if an object had been left out: the in-memory server has none
         app.extender_caller.calls["gpu", "filter", "answered"] = 1  # as if an extender had been called
         telemetry.attach(app, world.now_ns)
+        telemetry.registry.collectors.append(HttpCounters().families)
         run = asyncio.ensure_future(app.run())
         await until(
             lambda: world.node_of("turned-away") and app.binder.counts.confirmed > 1, "two pods to be bound"

@@ -31,6 +31,7 @@ _FLAG_OF = {
     "log.format": "--log-format",
     "log.level": "--log-level",
     "leader_election.enabled": "--leader-elect",
+    "http_server.insecure": "--insecure-http",
 }
 
 SAID: Mapping[str, str] = {
@@ -66,6 +67,9 @@ _OWN_DEFAULTS = {
     "last_good": "`policies` with `-last-good`",
     "leader_election.enabled": "true",
     "leader_election.lease": "kube-system/policysched",
+    "http_server.insecure": "false",
+    "http_server.connections_max": "256",
+    "extender_server.scheduler_names": "default-scheduler",
     "log.format": "text",
     "log.level": "info",
     "api.connections_max": "96",

@@ -136,7 +136,8 @@ def test_the_manifests_use_existing_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, _ in settings_doc.fields() if re.match(r"extender_server\.(?!tls)", name)]
+    "name",
+    [name for name, _ in settings_doc.fields() if re.match(r"extender_server\.(?!scheduler_names)", name)],
 )
 def test_a_documented_default_of_the_extender_is_the_actual_one(name: str) -> None:
     given = {"policies": "a/b", "http": ":1"}
@@ -151,15 +152,19 @@ def test_a_documented_default_of_the_extender_is_the_actual_one(name: str) -> No
 
 OF_OTHER_PROGRAMS = frozenset(
     [
+        "--clusterrole",
         "--dry-run",
         "--from-file",
         "--image",
+        "--non-resource-url",
         "--overrides",
         "--replicas",
+        "--serviceaccount",
         "--terminated-pod-gc-threshold",
         "--type",
         "--update",
         "--update-golden",
+        "--verb",
     ]
 )
 """kubectl's, kube-controller-manager's, and those of this project's own tests."""

@@ -36,7 +36,7 @@ class Asked:
     """`ExtenderServer` with what it has seen."""
 
     def __init__(self, policy: str, *things: Node | ObservedPod, synced: bool = True) -> None:
-        self.answering = ExtenderServer()
+        self.answering = ExtenderServer(bindable_scheduler_names=["test"])
         self.handle(e.PoliciesUpdated(bundle({"main.policy": policy}), "1"))
         self.handle(e.NamespaceUpdated(Namespace("default", {}, {})))
         for thing in things:
@@ -266,6 +266,28 @@ def test_a_confirmed_bind_stays_and_so_does_one_that_the_watch_shows_first() -> 
 
     assert server.filtered("racks", pod("third", cpu="2"), "a")[1] == {"a": "Insufficient cpu"}
     assert server.filtered("racks", pod("third", cpu="1"), "a")[0] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("served", "name", "message"),
+    [
+        (None, "web", "no pod default/web with uid"),
+        (pod("web", labels={"team": "a"}), "other", "no pod default/other with uid"),
+        (pod("web", labels={"team": "a"}, scheduler="another"), "web", "schedulerName is `another`"),
+        (pod("web"), "web", "the policy rejects the pod: no team"),
+    ],
+)
+def test_only_pods_that_the_policy_serves_are_bound(served: Pod | None, name: str, message: str) -> None:
+    team = 'input team: string = pod.labels["team"] required "no team"\nfilter team_open require team != "closed"\n'
+    server = Asked(RACKS.replace("filter rack", f"{team}filter rack"), node("a"))
+    if served is not None:
+        server.handle(e.PodUpdated(ObservedPod(served, None, "Pending", False, None)))
+    uid = (served or pod("web")).uid
+
+    with pytest.raises(ExtenderServerError, match=message):
+        server.answering.assume("racks", uid, "default", name, NodeName("a"), START_NS)
+
+    assert server.answering.binds_in_flight == 0
 
 
 # ── a metric that is out ───────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ Placements come from the watch, so a pod that the other scheduler has just place
 late, unless it is bound through this server: then `assume` counts it at once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import attrgetter
@@ -74,8 +74,11 @@ class ExtenderServer:
         *,
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
+        bindable_scheduler_names: Collection[str] = (),
     ) -> None:
-        """`first_samples_s` and `source_name_of`: as `Scheduler` has them."""
+        """`first_samples_s` and `source_name_of`: as `Scheduler` has them. Only pods with one of the
+        `bindable_scheduler_names` are bound.
+        """
         self._core = SchedulerCore(
             limits or SchedulerLimits(), first_samples_s=first_samples_s, source_name_of=source_name_of
         )
@@ -85,6 +88,7 @@ class ExtenderServer:
         self._synced = False
         self._has_answered = False
         self._in_flight_binds: dict[PodUid, NodeName] = {}
+        self._bindable_scheduler_names = frozenset(bindable_scheduler_names)
 
     # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -286,9 +290,13 @@ class ExtenderServer:
     def assume(
         self, policy: str, uid: PodUid, namespace: str, name: str, node: NodeName, now_ns: int
     ) -> Bind:
-        """Assume the pod on the node; the caller executes the command and reports its result as an event."""
+        """Assume the pod on the node; the caller executes the command and reports its result as an event.
+
+        Only pods that the policy serves are bound. Our permissions allow any bind, and the caller's may not.
+        """
         core = self._core
         plan = self._plan(policy)
+        self._require_bindable(plan, uid, namespace, name)
         in_flight_node = self._in_flight_binds.get(uid)
         if in_flight_node is not None:
             raise ExtenderServerError(f"an earlier bind to {in_flight_node} is still in flight", ready=True)
@@ -298,6 +306,25 @@ class ExtenderServer:
             core.cache.assume(observed.pod, node)
             core.samples.update_assumed_load(uid, None, now_ns)
         return Bind(uid, namespace, name, node, policy, plan.program.sha256)
+
+    def _require_bindable(self, plan: Plan, uid: PodUid, namespace: str, name: str) -> None:
+        """Raises ExtenderServerError."""
+        core, observed = self._core, self._core.cache.pods.get(uid)
+        if observed is None or (observed.pod.namespace, observed.pod.name) != (namespace, name):
+            raise ExtenderServerError(f"no pod {namespace}/{name} with uid {uid} is known", ready=True)
+        if observed.pod.scheduler not in self._bindable_scheduler_names:
+            raise ExtenderServerError(
+                f"the pod's schedulerName is `{observed.pod.scheduler}`: it is not bound here"
+                f" (`scheduler_names` has {', '.join(sorted(self._bindable_scheduler_names))})",
+                ready=True,
+            )
+        pod = _without_delegated_features(observed.pod, plan, AvailableDevices(core.cache.devices))
+        refusal = plan.admission(pod, core.namespace_of(pod))
+        if refusal is not None:
+            raise ExtenderServerError(f"the policy rejects the pod: {refusal}", ready=True)
+
+    def knows_pod(self, uid: PodUid) -> bool:
+        return uid in self._core.cache.pods
 
     def _bind_confirmed(self, uid: PodUid, node: NodeName, now_ns: int) -> None:
         core = self._core
