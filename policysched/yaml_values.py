@@ -170,7 +170,8 @@ def read_yaml_documents(text: str | bytes) -> Iterator[YamlValue]:
     _limit_open_brackets(text.encode(errors="surrogatepass") if isinstance(text, str) else text)
     try:
         for node in yaml.compose_all(text, Loader=_Loader):
-            if node is not None and not (value := _limited(node)).is_null:
+            value = _limited(node)
+            if not value.is_null:
                 yield value
     except (yaml.YAMLError, ValueError) as error:
         raise _invalid_yaml(error) from None

@@ -476,7 +476,7 @@ def test_container_statuses_in_a_cluster_file_do_not_change_state_values(files: 
     ("text", "words"),
     [
         ("[]", "not a map of states"),
-        ("{", "expected the node content"),
+        ("{", "did not find expected node content"),
         ("reward: 3", "reward: expected a map of keys"),
         ("reward: {web: 3}", "reward.web: expected a map of nodes"),
         ("reward: {web: {busy: much}}", "reward.web.busy: `much` is not a value of type float"),
