@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from policysched.files import UnreadableFile, parse_yaml, read_text
+from policysched.files import UnreadableFile, read_text
 from policysched.metric_sources.source_kind import SettingProblem
 from policysched.schemas import KeyLines, schema, schema_violations
+from policysched.yaml_values import parse_yaml
 
 ENVIRONMENT_PREFIX = "POLICYSCHED_"
 _NOT_SETTINGS = frozenset({"POLICYSCHED_REQUIRE", "POLICYSCHED_CONFIG"})

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-import yaml
 
 from policysched.cluster.cache import ClusterCache
 from policysched.files import UnreadableFile, read_bytes
@@ -29,9 +28,9 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.storage import CsiNode, StorageObject
 from policysched.model.workloads import DisruptionBudget, PodSet
 from policysched.policy_files.source_set import UnusableFile
-from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.scheduler.events import NodeObjectUpdated
 from policysched.text.quote_value import quote_value
+from policysched.yaml_values import InvalidYaml, read_yaml_documents
 
 
 @dataclass(slots=True)
@@ -170,18 +169,11 @@ def _documents(path: str, text: bytes) -> Iterator[Any]:
     if text.lstrip()[:1] == b"{":
         yield from _json_documents(path, text)
         return
-    if nests_too_deep(text):
-        raise UnusableFile(f"{path}: nests more than {NESTING_MAX} levels deep")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        yield from yaml.load_all(text, Loader=loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise UnusableFile(f"{path}{place}: not YAML: {error.problem}") from error
-    # ValueError and RecursionError: a date such as 2026-99-99, a number of thousands of digits, endless brackets.
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UnusableFile(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        for document in read_yaml_documents(text):
+            yield document.construct()
+    except InvalidYaml as error:
+        raise UnusableFile(error.at(path)) from None
 
 
 def _json_documents(path: str, text: bytes) -> Iterator[Any]:

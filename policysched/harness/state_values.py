@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from policysched.cluster.samples import ALL_NODES, MetricSamples
-from policysched.files import UnreadableFile, parse_yaml, read_text
+from policysched.files import UnreadableFile, read_text
 from policysched.harness.inputs import abbreviate_names
 from policysched.lang.ir.arithmetic import clamp_finite
 from policysched.lang.ir.declarations import StateSpec
@@ -23,13 +23,13 @@ from policysched.lang.types.units import parse_value
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
 from policysched.policy_files.source_set import UnusableFile
-from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.scheduler.policies.policy_states import (
     PolicyStates,
     StateEntry,
     parse_state_text,
     state_text,
 )
+from policysched.yaml_values import parse_yaml
 
 
 class BadStateValues(Exception):
@@ -120,10 +120,7 @@ def _entry(values: list[Any]) -> StateEntry:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        text = read_text(path)
-        if nests_too_deep(text.encode()):
-            raise UnusableFile(f"{path}: nests more than {NESTING_MAX} levels deep")
-        document = parse_yaml(text)
+        document = parse_yaml(read_text(path))
     except UnreadableFile as error:
         raise UnusableFile(f"{path}: {error}") from None
     if not isinstance(document, dict) or not all(isinstance(name, str) for name in document):

@@ -3,7 +3,7 @@
 A finding has the path of the value (`lease.duration_s`) and, for YAML, the line.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache, cached_property
 from importlib.resources import files
@@ -11,9 +11,9 @@ from typing import Any
 
 import jsonschema
 import orjson
-import yaml
 
 from policysched.text.quote_value import quote_value
+from policysched.yaml_values import YamlValue, read_yaml
 
 
 @cache
@@ -93,42 +93,20 @@ class KeyLines:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._below: dict[yaml.Node, dict[str, tuple[int, yaml.Node]]] = {}
 
     @cached_property
-    def _top(self) -> yaml.Node | None:
-        return yaml.compose(self._text, Loader=yaml.SafeLoader)
+    def _root(self) -> YamlValue | None:
+        return read_yaml(self._text)
 
     def of(self, path: Sequence[Any]) -> int | None:
         """The line (from 1) of the key that the path ends in, or of the last on the way to it."""
-        node = self._top
-        line = None
-        for part in path:
-            entry = self._under(node).get(str(part))
-            if entry is None:
-                return line
-            line, node = entry
-        return line
-
-    def _under(self, node: yaml.Node | None) -> Mapping[str, tuple[int, yaml.Node]]:
-        """Line and value of each child of the node. Cached, since a large map may have many violations."""
-        if node is None:
-            return {}
-        if node not in self._below:
-            self._below[node] = {key: (line, value) for key, line, value in reversed([*_pairs(node)])}
-        return self._below[node]
+        if self._root is None:
+            return None
+        value = self._root.find(path)
+        return None if value is self._root else value.key_start.line
 
     def located_message(self, path: Sequence[Any], why: str) -> str:
         """`line 3: binding.binders: is zero`."""
         line = self.of(path)
         where = ".".join(str(part) for part in path) or "(top level)"
         return f"{'' if line is None else f'line {line}: '}{where}: {why}"
-
-
-def _pairs(node: yaml.Node) -> Iterator[tuple[str, int, yaml.Node]]:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield key.value, key.start_mark.line + 1, value
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            yield str(index), value.start_mark.line + 1, value

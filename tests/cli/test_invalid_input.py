@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policysched import files
+from policysched import files, yaml_values
 from policysched.metric_sources.file import read_samples_file
 from tests.builders import node_manifest
 from tests.cli.builders import GOOD, run
@@ -131,12 +131,12 @@ def test_yaml_aliases_are_resolved(folder: Path) -> None:
 
 
 def test_a_long_document_may_have_an_alias_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "YAML_ALIASED_VALUES_MAX", 5)
+    monkeypatch.setattr(yaml_values, "_ALIASED_VALUES_MAX", 5)
     numbers = ", ".join(["1"] * 20)
 
-    assert files.parse_yaml(f"long: [{numbers}]\nshort: &s [1, 2]\nagain: *s\n")["again"] == [1, 2]
+    assert yaml_values.parse_yaml(f"long: [{numbers}]\nshort: &s [1, 2]\nagain: *s\n")["again"] == [1, 2]
     with pytest.raises(files.UnreadableFile):
-        files.parse_yaml("short: &s [1, 2]\nagain: [*s, *s]\n")
+        yaml_values.parse_yaml("short: &s [1, 2]\nagain: [*s, *s]\n")
 
 
 def test_a_policy_can_be_read_from_standard_input(folder: Path) -> None:

@@ -73,7 +73,7 @@ def test_variables_are_parsed_as_numbers_and_booleans() -> None:
         ("policies: a/b\nbindings: {}\n", "line 2: bindings: is unknown here; did you mean `binding`?"),
         ("policies: here\n", "line 1: policies: is `here`, expected NAMESPACE/NAME"),
         ("policies: [\n", "not YAML"),
-        ("policies: 2026-99-99\n", "not YAML: month must be in 1..12"),
+        (f"policies: {'9' * 5000}\n", "not YAML: Exceeds the limit"),
         ("- a\n", "(top level): is a list, expected a map"),
         ("http: :80\n", "no policies are configured"),
         ("policies: a/b\nleader_election: {duration_s: 5}\n", "retry_s < renew_deadline_s < duration_s"),

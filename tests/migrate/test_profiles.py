@@ -687,7 +687,7 @@ REFUSED = {
     "a key twice": (config("profiles: []\nprofiles: []\n"), "scheduler.yaml:4:1: `profiles` is given twice"),
     "no YAML": (
         "kind: [\n",
-        "scheduler.yaml:2:1: is neither YAML nor JSON: expected the node content, but found '<stream end>'",
+        "scheduler.yaml:2:1: is neither YAML nor JSON: did not find expected node content",
     ),
     "something else": (
         "kind: Deployment\n",

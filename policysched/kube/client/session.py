@@ -21,9 +21,10 @@ import aiohttp
 import yaml
 from yarl import URL
 
-from policysched.files import UnreadableFile, is_file, parse_yaml, read_text
+from policysched.files import UnreadableFile, is_file, read_text
 from policysched.http_errors import describe_http_error
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
+from policysched.yaml_values import parse_yaml
 
 log = logging.getLogger(__name__)
 
