@@ -342,4 +342,5 @@ def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("name", sorted({name for name, _, _ in BUGS.values()}))
 def test_without_a_bug_nothing_is_caught(name: str) -> None:
-    assert not caught(name, scenes=25)
+    # A few are enough: `test_reference_property.py` compares more, with the same properties.
+    assert not caught(name, scenes=5)
