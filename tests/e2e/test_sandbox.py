@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from policysched.schemas import findings
+from tests.cli.builders import run
 from tests.controlplane.waiting import PATIENCE_S, wait_for
-from tests.e2e.program import BIN
 from tests.e2e.sandbox import BROKEN, NOT_ON_NODE_1, PLAIN, Cluster
 
 
@@ -316,16 +315,11 @@ def test_invalid_arguments_are_reported_in_one_line(arguments: list[str], words:
     (tmp_path / "torn").write_text("clusters: [\n")
     (tmp_path / "bad").write_text("policies: a/b\nreporting:\n  writers: none\n")
 
-    done = subprocess.run(
-        [str(BIN / "policysched"), *(argument.format(folder=tmp_path) for argument in arguments)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    done = run(*(argument.format(folder=tmp_path) for argument in arguments))
 
-    assert done.returncode == 2, done.stderr
-    assert words.format(folder=tmp_path) in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert done.code == 2, done.err
+    assert words.format(folder=tmp_path) in done.err
+    assert len(done.err.splitlines()) == 1
 
 
 def test_an_address_in_use_is_reported_in_one_line(cluster: Cluster) -> None:

@@ -64,13 +64,14 @@ def a_filter_only_removes_nodes(program: Program, scene: Scene) -> None:
 
 def lowering_changes_no_result(program: Program, scene: Scene) -> None:
     verbose = _verbose(program)
+    plans = [Plan(verbose, options) for options in LOWERINGS]
     for pod in scene.pods:
         results = [
             (
-                explained(Evaluator(scene.cache), Plan(verbose, options), pod, scene),
-                evaluated(Evaluator(scene.cache), Plan(verbose, options), pod, scene),
+                explained(Evaluator(scene.cache), plan, pod, scene),
+                evaluated(Evaluator(scene.cache), plan, pod, scene),
             )
-            for options in LOWERINGS
+            for plan in plans
         ]
         assert results == [results[0]] * len(results)
 

@@ -299,7 +299,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(recovery_conditions_are_ignored, r"was over the limit", seed=47),
     PlantedBug(missing_metrics_are_not_awaited, r"whose load is unknown", seed=31),
     PlantedBug(the_pod_index_keeps_deleted_pods, r"(active|ended) pods: index has", seed=2),
-    PlantedBug(extender_rejections_are_ignored, r"which an extender rejects", seed=21),
+    PlantedBug(extender_rejections_are_ignored, r"which an extender rejects", seed=31),
     PlantedBug(gang_topology_is_ignored, r"has a topology and goes to domains", seed=10),
     PlantedBug(a_gang_times_out_too_early, r"reports its gang as failed after", seed=23),
 )
