@@ -53,6 +53,13 @@ class NodeUsage:
             self._disks = frozenset(disk for pod in self.pods.values() for disk in pod.disks)
         return self._disks
 
+    def share(
+        self, *, used_ports: frozenset[UsedPort] | None = None, disks: frozenset[Disk] | None = None
+    ) -> None:
+        """Take over equal sets of other nodes: identical sets are compared at once, equal ones item by item."""
+        self._used_ports = used_ports or self._used_ports
+        self._disks = disks or self._disks
+
     def requested_capped(self, resource: str) -> int:
         """The total of a resource as rules read it, at most REQUESTED_MAX. The total itself stays
         exact, so that pods can be subtracted again."""

@@ -137,17 +137,18 @@ def test_disks_are_looked_up_for_each_set_in_use() -> None:
     assert calls < 50_000, "not 20 sets times 200 in use times 300 of the pod"
 
 
-def test_a_placement_beside_a_pod_with_many_disks_does_not_count_them_again() -> None:
+@pytest.mark.parametrize("kind", ["host ports", "disks"])
+def test_a_placement_beside_a_pod_with_many_of_them_does_not_compare_them_again(kind: str) -> None:
     def refresh_calls(*hostile: Pod) -> int:
         cache = cluster(10, *hostile)
         harness = Harness(cache)
-        harness.selected("first", spec=_disks("own", 1))  # builds the columns
-        cache.assume(pod("beside"), NodeName("n0"))
+        harness.selected("first", spec=HOSTILE_SPECS[kind](1))  # builds the columns
+        cache.assume(pod("beside"), NodeName("n1"))
         return decision_calls(harness, pod("second"))
 
-    many = pod("many", spec=_disks("used", PLACED_TERMS))
+    same_on_two_nodes = [hostile_pod(kind, f"many-{index}", count=PLACED_TERMS) for index in range(2)]
 
-    assert refresh_calls(many) < 1.5 * refresh_calls()
+    assert refresh_calls(*same_on_two_nodes) < 1.5 * refresh_calls()
 
 
 def _disks(name: str, count: int) -> dict[str, Any]:

@@ -177,7 +177,9 @@ class PortSetColumn(_CodeColumn):
     reads_usage: ClassVar[bool] = True
 
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        return codes.ports.code(usage.used_ports)
+        code = codes.ports.code(usage.used_ports)
+        usage.share(used_ports=codes.ports.values[code])
+        return code
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -187,7 +189,9 @@ class DiskSetColumn(_CodeColumn):
     reads_usage: ClassVar[bool] = True
 
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        return codes.disks.code(usage.disks)
+        code = codes.disks.code(usage.disks)
+        usage.share(disks=codes.disks.values[code])
+        return code
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)

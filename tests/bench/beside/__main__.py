@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tests.bench.beside.report import page, plot, ratios, rows, table
 from tests.bench.beside.rounds import SCHEDULERS, Turn, take_turn
-from tests.bench.beside.workloads import WORKLOADS
+from tests.bench.beside.workloads import PLACED_BEFORE, WORKLOADS
 from tests.bench.beside.world import world
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.programs import Programs, find_programs
@@ -26,8 +26,8 @@ from tests.e2e.deployed import PLAIN, Deployed
     "--workload",
     multiple=True,
     type=click.Choice(list(WORKLOADS)),
-    default=tuple(WORKLOADS),
-    help="All of them unless said.",
+    default=tuple(name for name in WORKLOADS if name not in PLACED_BEFORE),
+    help="All of them unless said, but those beside hostile pods.",
 )
 @click.option("--turns", type=int, default=3, show_default=True, help="Of each scheduler.")
 @click.option("--only", type=click.Choice(list(SCHEDULERS)), help="Just one of them.")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import orjson
 
-from tests.bench.beside.workloads import WORKLOADS, label
+from tests.bench.beside.workloads import HOSTILE_PODS, PLACED_BEFORE, WORKLOADS, label
 from tests.controlplane.api import Json
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import pod, ready_node
@@ -42,6 +42,10 @@ class World:
     async def add_pods(self, count: int, *, scheduler: str, workload: str) -> None:
         """Create pods with 100m and 64 MiB each, and the fields of the workload."""
         besides = WORKLOADS[workload]
+        for number in range(HOSTILE_PODS if workload in PLACED_BEFORE else 0):
+            spec = PLACED_BEFORE[workload]()
+            hostile = pod(f"hostile-{number}", nodeName=f"node-{number:05}", **spec)
+            await self._send("POST", PODS, hostile)
 
         async def add(number: int) -> None:
             made = pod(f"bench-{number:05}", schedulerName=scheduler, **besides(number))
