@@ -148,7 +148,7 @@ HOSTILE_LINES = (
     "",
     "After it, pods of 5,000 items are over the budget and are not evaluated; the last column is for those just below it. The p99 of 300",
     "plain pods beside such pods was 0.6 to 1.3 times that without in most runs; single runs had collections of garbage of 10 to 60 ms.",
-    'On a real control plane on a busy machine (300 nodes, 300 plain pods waiting, two turns, `--workload "plain beside hostile pods"`),',
+    "On a real control plane on a busy machine (300 nodes, 300 plain pods waiting, two turns of the workload `plain beside hostile pods`),",
     "policysched bound 105 and 111 pods per second beside ten pods with 5,000 terms, 129 and 150 without. kube-scheduler was not measured.",
     "",
 )
