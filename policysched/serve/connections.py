@@ -199,6 +199,7 @@ class ConnectionAcceptor:
                 client.close()
                 continue
             self._serve(client, str(address[0]))
+            await asyncio.sleep(0)  # `sock_accept` does not yield while connections are waiting
 
     def _serve(self, client: socket.socket, address: str) -> None:
         connection = Connection(self._server, address, self._limits)

@@ -1,4 +1,4 @@
-"""A limit on the rate of requests, by address and in total: token buckets whose requests wait for their turn.
+"""Limits on the rate of requests, of an address and of allowed ones in total: token buckets whose requests wait for their turn.
 
 A request above the rate waits, which slows a client down that sends one request after another, and is refused only if
 its turn is more than `PATIENCE_S` away. The total keeps the readers' share of the interpreter small, whose lock the
@@ -48,27 +48,33 @@ class RateLimits:
 
 
 class RequestRate:
-    """The buckets of all addresses; the least recently used are forgotten."""
+    """The buckets of all addresses, and the shared one. The least recently used addresses are forgotten."""
 
     def __init__(self, limits: RateLimits, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._monotonic_s = monotonic_s
-        self._total = _bucket(limits.total_per_s)
+        self._shared = _bucket(limits.total_per_s)
         self._by_address: OrderedDict[str, TokenBucket] = OrderedDict()
 
     async def wait_turn(self, address: str) -> None:
-        """Raises RateExceeded."""
-        now_s = self._monotonic_s()
+        """For every request, before it is known who sends it. Raises RateExceeded."""
         bucket = self._by_address.pop(address, None) or _bucket(self._limits.per_address_per_s)
         self._by_address[address] = bucket
         if len(self._by_address) > _ADDRESSES_MAX:
             self._by_address.popitem(last=False)
-        delay_s = max(bucket.delay_s(now_s), self._total.delay_s(now_s))
-        if delay_s > PATIENCE_S:  # a refused request takes nothing of the total
+        await self._wait(bucket)
+
+    async def wait_shared_turn(self) -> None:
+        """For a request that is allowed, so that others cannot use up the total. Raises RateExceeded."""
+        await self._wait(self._shared)
+
+    async def _wait(self, bucket: TokenBucket) -> None:
+        now_s = self._monotonic_s()
+        delay_s = bucket.delay_s(now_s)
+        if delay_s > PATIENCE_S:
             await asyncio.sleep(PATIENCE_S)
             raise RateExceeded
         bucket.take(now_s)
-        self._total.take(now_s)
         if delay_s > 0:
             await asyncio.sleep(delay_s)
 

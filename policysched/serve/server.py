@@ -157,8 +157,6 @@ class HttpThread:
             stack.callback(acceptor.abort_connections)
             stack.push_async_callback(runner.cleanup)
             try:
-                port = acceptor.open(self._address.host, self._address.port)
-                stack.callback(acceptor.stop_accepting)
                 if options.open_reviewer is not None:
                     reviewer = await stack.enter_async_context(options.open_reviewer())
                     self._access = AccessControl(reviewer)
@@ -166,6 +164,9 @@ class HttpThread:
                         _run_until_exit(stack, _follow_client_ca(tls, reviewer))
                 if tls is not None:
                     _run_until_exit(stack, _follow_files(tls))
+                # Last: no request is answered before its access can be checked.
+                port = acceptor.open(self._address.host, self._address.port)
+                stack.callback(acceptor.stop_accepting)
             except Exception as error:  # noqa: BLE001 - `start` raises it
                 self._listening_port.set_exception(error)
                 return
@@ -208,6 +209,8 @@ class HttpThread:
             if not is_extender_call:
                 await self._rate.wait_turn(connection.address)
             await self._check_access(request, connection.address, is_extender_call=is_extender_call)
+            if not is_extender_call:
+                await self._rate.wait_shared_turn()
         except RateExceeded:
             self._options.counters.requests_refused += 1
             return web.Response(
@@ -221,7 +224,7 @@ class HttpThread:
         return await handler(request)
 
     async def _check_access(self, request: web.Request, address: str, *, is_extender_call: bool) -> None:
-        """Raises AccessDenied, RateExceeded. A client with a certificate of the settings' own CA may call the extender:
+        """Raises AccessDenied and RateExceeded. A client with a certificate of the settings' own CA may call the extender:
         kube-scheduler presents a certificate, and cannot send a token."""
         if self._access is None:
             return

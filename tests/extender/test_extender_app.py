@@ -234,6 +234,33 @@ def test_a_bind_without_a_response_keeps_its_resources_until_its_outcome_is_know
     on_virtual_time(scenario)
 
 
+def test_a_pod_of_another_scheduler_is_not_bound() -> None:
+    async def scenario() -> None:
+        async with extender() as server:
+            server.world.add_pod("web", scheduler="another")
+            server.world.add_pod("served", scheduler="test")
+
+            foreign, served = await server.bind("web", "a"), await server.bind("served", "a")
+
+            assert "the pod's schedulerName is `another`" in foreign.value["Error"]
+            assert served.value == {"Error": ""}
+            assert (server.world.node_of("web"), server.world.node_of("served")) == (None, "a")
+
+    on_virtual_time(scenario)
+
+
+def test_a_delayed_check_is_an_event_on_the_config_map() -> None:
+    async def scenario() -> None:
+        async with extender() as server:
+            server.app.report_check_delay("cannot start a process")
+            await until(lambda: list(server.world.local.list("events")), "the event")
+            (event,) = server.world.local.list("events")
+            assert (event["reason"], event["type"]) == ("PolicyCheckDelayed", "Warning")
+            assert event["involvedObject"]["name"] == "policies"
+
+    on_virtual_time(scenario)
+
+
 def test_without_a_policy_the_app_exits() -> None:
     async def scenario() -> None:
         with pytest.raises(NoUsablePolicy, match="no policy in ConfigMap kube-system/policies is valid"):
