@@ -470,6 +470,10 @@ def a_fair_share_queue_is_not_reordered() -> AbstractContextManager[Any]:
     return patch.object(FairShareQueue, "_reposition_changed", lambda _: None)
 
 
+def a_pod_overtakes_others_in_backoff() -> AbstractContextManager[Any]:
+    return patch.object(SchedulingQueue, "yield_to_earlier", lambda *_: False)
+
+
 def assumed_load_is_not_counted() -> AbstractContextManager[Any]:
     return patch.object(AssumedLoadTracker, "pod_placed", lambda *_: None)
 
