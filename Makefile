@@ -1,30 +1,36 @@
-# `make demo` and `make test` set themselves up from a bare clone; all they need is Python 3.11+.
+# `make demo` and `make test` work in a fresh clone; they need only Python 3.11+.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Many tests wait for real processes: more workers than cores keep the cores busy.
+# Many tests wait for real processes, so there are more workers than cores.
 WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
 # Folders whose tests start processes, a control plane or minutes of simulation.
 SLOW_TIERS := bench conformance contract controlplane e2e prometheus simulation soak
 
-.DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types layers unit bench bench-beside chaos live simulate soak fmt clean
+# The tests start hundreds of Python processes: each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
-help:  ## what can be made
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check static lint types layers unit bench bench-beside chaos live simulate soak fmt clean
+
+help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(VENV)/.ready: pyproject.toml
-	@echo "setting up $(VENV), once; it takes a minute or a few"
+	@echo "setting up $(VENV); this takes some minutes, once"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-setup: $(VENV)/.ready  ## the virtual environment in .venv with everything in it
+setup: $(VENV)/.ready  ## create the virtual environment in .venv with all dependencies
 
-demo: setup  ## a cluster in a box, the scheduler in it, and a policy edited live (under 20 s)
+demo: setup  ## run the scheduler in a sandbox cluster and edit a policy live (under 20 s)
 	$(BIN)/policysched demo
 
-test: lint types layers unit  ## ruff, mypy, the layer contracts and all tests
+test: static unit  ## run ruff, mypy, the layer contracts and all tests
+
+static: setup  # at once, because mypy alone keeps one core busy
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint layers
 
 lint: setup
 	$(BIN)/ruff check .
@@ -39,28 +45,28 @@ layers: setup
 unit: setup
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-check: lint types layers  ## for every save: linters, types, layers and the tests that run in one process (90 s)
+check: static  ## for every save: linters, types, layers and the in-process tests (90 s)
 	$(BIN)/pytest -q -n auto --dist worksteal -m "not search" $(addprefix --ignore=tests/,$(SLOW_TIERS))
 
-bench: setup  ## measure; never part of the tests
+bench: setup  ## run the benchmarks, which are not part of the tests
 	$(BIN)/python -m tests.bench
 
-bench-beside: setup  ## throughput beside kube-scheduler on a real control plane
+bench-beside: setup  ## compare the throughput with kube-scheduler on a real control plane
 	$(BIN)/python -m tests.bench.beside --nodes 1000 --nodes 5000 --pods 3000 --docs docs
 
-live: setup  ## 500 random clusters beside a running kube-scheduler
+live: setup  ## compare decisions with a running kube-scheduler on 500 random clusters
 	$(BIN)/python -m tests.conformance.live --clusters 500
 
-chaos: setup  ## 500 seeds of a bad road to a real API server
+chaos: setup  ## 500 seeds of faults between policysched and a real API server
 	$(BIN)/python -m tests.e2e.chaos --seeds 500
 
-soak: setup  ## an hour of churn on virtual time, the scheduler's memory flat (about 5 minutes)
+soak: setup  ## an hour of churn on virtual time; fails if memory grows (about 5 minutes)
 	$(BIN)/python -m tests.soak
 
-simulate: setup  ## 10,000 seeds of the fault simulation
+simulate: setup  ## 10,000 seeds of the fault simulation on virtual time
 	$(BIN)/python -m tests.simulation --seeds 10000
 
-fmt: setup  ## format the Python
+fmt: setup  ## format the Python code
 	$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
 
 clean:

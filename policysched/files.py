@@ -1,25 +1,17 @@
-"""Reads files written by users as bytes, text and YAML, with a message for each way in which that fails.
+"""Reads files written by users as bytes and text, with a message for each way in which that fails.
 
 `-` is standard input. The messages omit the file name; callers add it.
 """
 
 import os
 import sys
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import yaml
 
 STANDARD_INPUT = "-"
 
 
 TEXT_BYTES_MAX = 64 * 2**20
 """Far above any real file; an endless pipe would exhaust memory. Cluster dumps have no such limit."""
-
-YAML_ALIASED_VALUES_MAX = 100_000
-"""Values that aliases may add to a document: nine nested aliases can expand to millions."""
 
 
 class UnreadableFile(Exception):
@@ -79,38 +71,3 @@ def read_text(path: str | Path) -> str:
 def normalize_text(text: str) -> str:
     """Removes a byte order mark and converts line breaks to `\\n`."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-
-
-def parse_yaml(text: str) -> Any:
-    """The value of a YAML document, None for an empty one. Raises UnreadableFile."""
-    import yaml  # not needed to read policies only
-
-    try:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        known: dict[yaml.Node, float] = {}
-        if _expanded_size(node, known) - len(known) > YAML_ALIASED_VALUES_MAX:
-            raise UnreadableFile(
-                f"its aliases expand to more than {YAML_ALIASED_VALUES_MAX:,} values or are recursive"
-            )
-        return loader.construct_document(node)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        location = f"line {mark.line + 1}: " if mark is not None else ""
-        raise UnreadableFile(f"{location}not YAML: {error.problem or error.context}") from None
-    # ValueError and RecursionError: a date such as 2026-99-99, a number with thousands of digits, deep nesting.
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UnreadableFile(f"not YAML: {' '.join(str(error).split())}") from None
-
-
-def _expanded_size(node: "yaml.Node", known: "dict[yaml.Node, float]") -> float:
-    """The number of values in a node with its aliases expanded; infinite for a recursive node. `known` receives the size
-    of every node."""
-    if node not in known:
-        known[node] = inf  # what an alias inside the node sees
-        items = node.value if not isinstance(node.value, str) else ()
-        parts = (part for item in items for part in (item if isinstance(item, tuple) else (item,)))
-        known[node] = 1 + sum(_expanded_size(part, known) for part in parts)
-    return known[node]

@@ -1,7 +1,8 @@
-"""What all tests share: fixtures from plugins beside what they provide, and the tiers.
+"""What all tests share: fixture plugins, and the tiers.
 
-`make test` runs everything. `make check`, for every save, leaves out what needs a control plane or a process of its own
-(the folders in the Makefile) and the modules here: random searches and planted bugs, which take minutes.
+`make test` runs everything. `make check`, for every save, leaves out the folders that need a
+control plane, processes or minutes (`SLOW_TIERS` in the Makefile) and the modules listed here:
+random searches, planted bugs and commands as processes.
 """
 
 from pathlib import Path
@@ -14,15 +15,15 @@ SEARCHES = {
     "cli/test_closed_pipe.py",
     "cli/test_demo.py",
     "cli/test_grammar_cache.py",
-    "cli/test_kubectl_against_the_sandbox.py",
+    "cli/test_kubectl.py",
     "daemon/test_compiling.py",
     "evaluate/test_devices_property.py",
     "evaluate/test_invariants.py",
     "evaluate/test_reference_property.py",
-    "evaluate/test_reference_property_teeth.py",
+    "evaluate/test_reference_property_bugs.py",
     "evaluate/test_refresh.py",
     "evaluate/test_volumes_property.py",
-    "evaluate/test_volumes_property_teeth.py",
+    "evaluate/test_volumes_property_bugs.py",
     "kube/test_shapes.py",
     "language/check/test_never_raises.py",
     "language/check/test_soundness.py",

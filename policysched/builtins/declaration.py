@@ -42,7 +42,7 @@ class BuiltinDeclaration:
     and controller.
 
     `parameters` belong to the score, `filter_parameters` to the filter. `filter_requeue_events` are
-    the events that can end a refusal. `reasons` are the messages, with placeholders such as
+    the events that can end a rejection. `reasons` are the messages, with placeholders such as
     `{resource}`. `scaleup` False: a new, empty node of the same kind would not help.
     `cost_per_node` is the approximate number of objects inspected per node, for `show`.
     `default_weight` None: not a score.

@@ -163,7 +163,7 @@ def _explain_newest(console: "Console", world: "Demo") -> None:
     from policysched.data_files import data_file
     from policysched.harness.cluster_files import ClusterFiles
     from policysched.harness.inputs import choose_policy, load_samples
-    from policysched.offline.explain import explain_pod
+    from policysched.offline.pod_explanation import explain_pod
 
     newest = max(world.pods_of("web"), key=lambda pod: int(pod["metadata"]["resourceVersion"]))
     files = ClusterFiles()

@@ -18,8 +18,7 @@ from policysched.harness.inputs import load_samples
 from policysched.harness.state_values import load_state_values
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.types.units import format_value
-from policysched.offline.explain import ExplainResult
-from policysched.offline.explain import explain_pod as explain_pod
+from policysched.offline.pod_explanation import ExplainResult, explain_pod
 from policysched.scheduler.explain_record import (
     AgedSample,
     explain_record,
@@ -67,7 +66,7 @@ def explain(
         samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
         states, state_notes = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)
         notes += state_notes
-        result = explain_pod(program, files, pod, samples=samples, kept=states, now_ns=at_ns)
+        result = explain_pod(program, files, pod, samples=samples, saved_states=states, now_ns=at_ns)
     notes = [*result.notes, *notes]
     if output_format == "json":
         record = explain_record(
@@ -90,7 +89,7 @@ def print_explanation(console: "Console", answer: ExplainResult, *, shown: int =
     """Print tables of filters, rejected nodes, scores and samples, then the message of the event."""
     console.print(f"policy [bold]{answer.program.name}[/]  sha {answer.program.sha256[:12]}")
     console.print(f"pod    [bold]{answer.pod.full_name}[/]\n")
-    if answer.explanation.pod_refusal is None:
+    if answer.explanation.pod_rejection is None:
         _print_filters(console, answer)
         _print_rejected(console, answer, shown)
         _print_scores(console, answer, shown)
@@ -105,7 +104,7 @@ def _print_filters(console: "Console", answer: ExplainResult) -> None:
     table = Table("filter", box=None, pad_edge=False, header_style="bold")
     table.add_column("alone", justify="right")
     table.add_column("left", justify="right")
-    steps = filter_steps(answer.explanation.refusals, node_count=total, order=list(answer.filters))
+    steps = filter_steps(answer.explanation.rejections, node_count=total, order=list(answer.filters))
     for step in steps:
         table.add_row(step.rule, f"{step.alone}/{total}", str(step.left))
     console.print(table)
@@ -115,16 +114,16 @@ def _print_filters(console: "Console", answer: ExplainResult) -> None:
 def _print_rejected(console: "Console", answer: ExplainResult, shown: int) -> None:
     from rich.table import Table
 
-    if not answer.explanation.refusals:
+    if not answer.explanation.rejections:
         return
     table = Table("node", "rejected by", "reason", box=None, pad_edge=False, header_style="bold")
-    for node, refusals in sorted(answer.explanation.refusals.items())[:shown]:
-        for index, refusal in enumerate(refusals):
-            for reason in refusal.reasons:
+    for node, rejections in sorted(answer.explanation.rejections.items())[:shown]:
+        for index, rejection in enumerate(rejections):
+            for reason in rejection.reasons:
                 style = "" if index == 0 else "dim"
-                table.add_row(node if index == 0 else "", refusal.rule, reason, style=style)
+                table.add_row(node if index == 0 else "", rejection.rule, reason, style=style)
     console.print(table)
-    _print_omitted_count(console, len(answer.explanation.refusals) - shown)
+    _print_omitted_count(console, len(answer.explanation.rejections) - shown)
     console.print()
 
 
@@ -171,7 +170,7 @@ def _print_samples(console: "Console", answer: ExplainResult, shown: int) -> Non
     if not metrics:
         return
     ages = {name: sample_ages(metric, answer.samples, answer.now_ns) for name, metric in metrics.items()}
-    nodes = sorted({*answer.explanation.totals, *answer.explanation.refusals})
+    nodes = sorted({*answer.explanation.totals, *answer.explanation.rejections})
     table = Table("sample", *metrics, box=None, pad_edge=False, header_style="bold")
     for node in nodes[:shown]:
         cells = (_sample_text(metrics[name], ages[name].get(node)) for name in metrics)

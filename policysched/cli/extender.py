@@ -10,6 +10,8 @@ from policysched.cli.start_options import (
     config_option,
     context_option,
     drop_none,
+    http_options,
+    http_server_flags,
     kubeconfig_option,
     last_good_option,
     log_format_option,
@@ -32,15 +34,7 @@ from policysched.cli.start_options import (
 )
 @last_good_option
 @click.option("--http", metavar="ADDRESS", help="The address to listen on: HOST:PORT or :PORT.")
-@click.option(
-    "--tls-certificate", type=click.Path(dir_okay=False), help="Serve HTTPS with this certificate (PEM)."
-)
-@click.option("--tls-key", type=click.Path(dir_okay=False), help="The key of the certificate (PEM).")
-@click.option(
-    "--tls-client-ca",
-    type=click.Path(dir_okay=False),
-    help="Require client certificates signed by this CA (PEM).",
-)
+@http_options
 @click.option(
     "--budget", "budget_s", type=float, metavar="SECONDS", help="Time limit for a response (default: 4)."
 )
@@ -55,18 +49,16 @@ def extender(
     policy_files: tuple[str, ...],
     last_good: str | None,
     http: str | None,
-    tls_certificate: str | None,
-    tls_key: str | None,
-    tls_client_ca: str | None,
     budget_s: float | None,
     config: str | None,
     metrics: str | None,
     log_format: str | None,
     log_level: str | None,
+    **http_server: Any,
 ) -> int:
     """Serve policies to kube-scheduler over the extender protocol: filter, prioritize, preempt and bind.
 
-    Add it to kube-scheduler's configuration with `urlPrefix: http://HOST:PORT/POLICY` and the verbs.
+    Add it to kube-scheduler's configuration with `urlPrefix: https://HOST:PORT/POLICY` and the verbs.
 
     Settings are read from options, POLICYSCHED_* variables and a file (--config), in this order of
     precedence.
@@ -89,10 +81,8 @@ def extender(
         "http": http,
         "metrics": metrics,
         "log": drop_none(format=log_format, level=log_level),
-        "extender_server": drop_none(
-            budget_s=budget_s,
-            tls=drop_none(certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca),
-        ),
+        "http_server": http_server_flags(http_server),
+        "extender_server": drop_none(budget_s=budget_s),
     }
     return _run(config or os.environ.get("POLICYSCHED_CONFIG"), drop_none(**flags))
 

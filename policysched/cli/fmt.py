@@ -34,7 +34,7 @@ class FormattedFile:
     "--check", is_flag=True, help="Write nothing. List the files that would change and exit with 1."
 )
 @click.option("--diff", is_flag=True, help="Write nothing. Print a diff of the changes and exit with 1.")
-@click.option("--stdin-filename", default="-", metavar="NAME", help="The name of standard input in messages.")
+@click.option("--stdin-filename", default="-", metavar="NAME", help="The file name shown for standard input.")
 def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) -> int:
     """Format policies in place.
 
@@ -51,8 +51,8 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) ->
     --diff); 2 could not run.
     """
     failed = changed = False
-    passed_over: list[UnusableFile] = []
-    for name, text in _files(paths, stdin_filename, passed_over):
+    unusable_files: list[UnusableFile] = []
+    for name, text in _files(paths, stdin_filename, unusable_files):
         try:
             job = _format_file(name, text)
         except UnusableFile as error:
@@ -68,16 +68,16 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) ->
             click.echo(f"would reformat {name}")
         elif not (check or diff):
             _write_result(job, standard=name == stdin_filename and "-" in paths)
-    for unusable in passed_over:
+    for unusable in unusable_files:
         click.echo(f"policysched: {unusable}", err=True)
-    return 2 if passed_over else int(failed or (changed and (check or diff)))
+    return 2 if unusable_files else int(failed or (changed and (check or diff)))
 
 
 def _files(
-    paths: tuple[str, ...], stdin_filename: str, passed_over: list[UnusableFile]
+    paths: tuple[str, ...], stdin_filename: str, unusable_files: list[UnusableFile]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of each file once. Unusable files are added to `passed_over`."""
-    source_sets = load_policy_sources([path for path in paths if path != "-"], unusable=passed_over)
+    """Yield the name and text of each file once. Unusable files are added to `unusable_files`."""
+    source_sets = load_policy_sources([path for path in paths if path != "-"], unusable=unusable_files)
     names = [
         source.name
         for source_set in source_sets

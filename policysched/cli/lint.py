@@ -92,12 +92,14 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     "--config",
     "config_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The scheduler's settings file: also report metrics without a source and undefined extenders.",
+    help="The scheduler's settings file. Also report metrics and extenders that it does not define.",
 )
 @click.option(
-    "--live", is_flag=True, help="With --config: also run the queries of metrics on the Prometheus servers."
+    "--live",
+    is_flag=True,
+    help="Also run the query of each metric on its Prometheus server (needs --config).",
 )
-@click.option("--stdin-filename", default="-", metavar="NAME", help="The name of standard input in findings.")
+@click.option("--stdin-filename", default="-", metavar="NAME", help="The file name shown for standard input.")
 def lint(
     paths: tuple[str, ...],
     output_format: str,
@@ -111,7 +113,7 @@ def lint(
     live: bool,
     stdin_filename: str,
 ) -> int:
-    """Check policies for errors and suspicious code.
+    """Check policies for errors and likely mistakes.
 
     A PATH is a policy, a YAML file with ConfigMaps (keys that end in .policy), a folder, or - for
     standard input.
@@ -125,14 +127,14 @@ def lint(
 
     Exit codes: 0 no finding at or above --fail-level; 1 findings; 2 could not run.
     """
-    passed_over: list[UnusableFile] = []
+    unusable_files: list[UnusableFile] = []
     try:
         sets = load_policy_sources(
-            paths, stdin=partial(read_text, "-"), stdin_name=stdin_filename, unusable=passed_over
+            paths, stdin=partial(read_text, "-"), stdin_name=stdin_filename, unusable=unusable_files
         )
-        for unusable in passed_over:
+        for unusable in unusable_files:
             click.echo(f"policysched: {unusable}", err=True)
-        if passed_over and not sets:
+        if unusable_files and not sets:
             return 2
         diagnostics = lint_sets(sets, params, _settings_checks(config_path, live=live))
     except (UnusableFile, LiveQueryFailed) as error:
@@ -150,7 +152,7 @@ def lint(
     write_file(output_file or "-", text)
     click.echo(f"{summarize(findings)} in {len(files)} file{'' if len(files) == 1 else 's'}", err=True)
     _print_uncovered(source.text for source_set in sets for source in source_set.sources.values())
-    if passed_over:
+    if unusable_files:
         return 2
     fails = any(finding.severity >= _LEVELS[fail_level] for finding in findings)
     return int(fails and not exit_zero)
@@ -160,7 +162,8 @@ def _selected_findings(
     findings: Iterable[Diagnostic], select: frozenset[str], ignore: frozenset[str]
 ) -> Iterator[Diagnostic]:
     for finding in findings:
-        if finding.code not in ignore and (not select or finding.code in select):
+        selected = finding.code not in ignore and (not select or finding.code in select)
+        if selected or finding.code.startswith("PS1"):  # the text does not parse: nothing else was checked
             yield finding
 
 

@@ -10,6 +10,8 @@ from policysched.cli.start_options import (
     config_option,
     context_option,
     drop_none,
+    http_options,
+    http_server_flags,
     kubeconfig_option,
     last_good_option,
     log_format_option,
@@ -30,6 +32,7 @@ from policysched.cli.start_options import (
     metavar="ADDRESS",
     help="Serve /livez, /readyz, /metrics, /policy, /decisions and /configz on HOST:PORT or :PORT.",
 )
+@http_options
 @config_option
 @metrics_option
 @log_format_option
@@ -54,6 +57,7 @@ def run(
     log_level: str | None,
     leader_elect: bool | None,
     lease: str | None,
+    **http_server: Any,
 ) -> int:
     """Schedule the pods whose schedulerName is the name of a policy.
 
@@ -75,6 +79,7 @@ def run(
         "policies": policies,
         "last_good": last_good,
         "http": http,
+        "http_server": http_server_flags(http_server),
         "metrics": metrics,
         "log": drop_none(format=log_format, level=log_level),
         "leader_election": drop_none(enabled=leader_elect, lease=lease),

@@ -83,13 +83,13 @@ def _nodes(text: str) -> tuple[int | None, list[dict[str, Any]]]:
             raise CommandError(f"--nodes {text}: the limit is {NODES_MAX} nodes")
         return int(text), []
     from policysched.harness.cluster_files import read_objects
-    from policysched.kube.decode.errors import Malformed
+    from policysched.kube.decode.errors import MalformedObject
     from policysched.policy_files.source_set import UnusableFile
 
     try:
         objects = list(read_objects(text))
     except UnusableFile as error:
         raise CommandError(str(error)) from error
-    if malformed := [obj for obj in objects if isinstance(obj, Malformed)]:
+    if malformed := [obj for obj in objects if isinstance(obj, MalformedObject)]:
         raise CommandError(str(malformed[0]))
     return None, [obj for obj in objects if isinstance(obj, dict)]

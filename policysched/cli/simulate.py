@@ -20,7 +20,7 @@ from policysched.harness.inputs import load_samples
 from policysched.harness.simulate import SimulationResult, choose_scope
 from policysched.harness.simulate import simulate as simulate_cluster
 from policysched.harness.state_values import load_state_values
-from policysched.offline.explain import missing_inputs_note
+from policysched.offline.pod_explanation import missing_inputs_note
 
 
 @click.command()
@@ -76,7 +76,7 @@ def simulate(
         notes.append(missing_inputs_note(program))
     with _progress() as progress:
         result = simulate_cluster(
-            program, files, samples=samples, kept=states, scope=scope, now_ns=at_ns, progress=progress
+            program, files, samples=samples, saved_states=states, scope=scope, now_ns=at_ns, progress=progress
         )
     if output_format == "json":
         print_json({**result.record(), "notes": notes})

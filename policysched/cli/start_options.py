@@ -1,6 +1,6 @@
 """Options that `run` and `extender` share, and how they report errors at start."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,11 +24,32 @@ policies_option = click.option(
 last_good_option = click.option(
     "--last-good",
     metavar="NAMESPACE/CONFIGMAP",
-    help="The ConfigMap that keeps the last good policies (default: that of --policies with the suffix `-last-good`).",
+    help="The ConfigMap that keeps the last known good policies (default: that of --policies with the suffix `-last-good`).",
 )
 config_option = click.option("--config", type=click.Path(dir_okay=False), help="A settings file (YAML).")
 metrics_option = click.option(
-    "--metrics", type=click.Path(dir_okay=False), help="A file with metric samples."
+    "--metrics",
+    type=click.Path(dir_okay=False),
+    help="A file with metric samples; it overrides the sources for the metrics that it contains.",
+)
+_INSECURE_HTTP_OPTION = click.option(
+    "--insecure-http",
+    is_flag=True,
+    default=None,
+    help="Serve plain HTTP without authentication; --http must be a loopback address.",
+)
+_TLS_OPTIONS = (
+    click.option(
+        "--tls-certificate",
+        type=click.Path(dir_okay=False),
+        help="The certificate of the HTTP server, PEM (default: a self-signed one).",
+    ),
+    click.option("--tls-key", type=click.Path(dir_okay=False), help="The key of the certificate (PEM)."),
+    click.option(
+        "--tls-client-ca",
+        type=click.Path(dir_okay=False),
+        help="The CA of client certificates, PEM (default: the cluster's).",
+    ),
 )
 log_format_option = click.option(
     "--log-format", type=click.Choice(["text", "json"]), help="The format of a log line."
@@ -38,6 +59,19 @@ log_level_option = click.option(
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="The least severe level that is logged.",
 )
+
+
+def http_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of the HTTP server, as parameters `insecure_http` and `tls_*`."""
+    for option in (*reversed(_TLS_OPTIONS), _INSECURE_HTTP_OPTION):
+        command = option(command)
+    return command
+
+
+def http_server_flags(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The section `http_server` from the parameters of `http_options`."""
+    tls = {name: options[f"tls_{name}"] for name in ("certificate", "key", "client_ca")}
+    return drop_none(insecure=options["insecure_http"], tls=drop_none(**tls))
 
 
 def drop_none(**values: Any) -> dict[str, Any]:

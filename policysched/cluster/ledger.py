@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 
+from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.shares import CpuMemory, NamespaceShares, add_requests
-from policysched.cluster.usage import NodeUsage
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.pods import Placement, Pod
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from policysched.files import UnreadableFile, parse_yaml, read_text
+from policysched.files import UnreadableFile, read_text
 from policysched.metric_sources.source_kind import SettingProblem
-from policysched.schemas import Lines, misfits, schema
+from policysched.schemas import KeyLines, schema, schema_violations
+from policysched.yaml_values import parse_yaml
 
 ENVIRONMENT_PREFIX = "POLICYSCHED_"
 _NOT_SETTINGS = frozenset({"POLICYSCHED_REQUIRE", "POLICYSCHED_CONFIG"})
@@ -77,7 +78,7 @@ class LayeredSettings:
         """Add problems that the schema cannot express."""
         for path, why in problems:
             layer = self._layer_of(path)
-            problem = Lines("" if layer is None else layer.text).said(path, why)
+            problem = KeyLines("" if layer is None else layer.text).located_message(path, why)
             self.problems.append(problem if layer is None else f"{layer.name}: {problem}")
 
     def raise_problems(self) -> None:
@@ -96,9 +97,9 @@ class LayeredSettings:
             self._add_layer(_Layer(str(path), {} if value is None else value, text))
 
     def _add_layer(self, layer: _Layer) -> None:
-        lines = Lines(layer.text)
-        violations = misfits("settings", layer.value, lines)
-        self.problems += [f"{layer.name}: {lines.said(path, why)}" for path, why in violations]
+        lines = KeyLines(layer.text)
+        violations = schema_violations("settings", layer.value, lines)
+        self.problems += [f"{layer.name}: {lines.located_message(path, why)}" for path, why in violations]
         self._invalid_paths += [tuple(str(part) for part in path) for path, _ in violations]
         if isinstance(layer.value, Mapping):
             self._layers.append(layer)

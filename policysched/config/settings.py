@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from policysched.config.http_settings import HttpSettings, http_problems, http_settings
 from policysched.config.layers import LayeredSettings
 from policysched.config.logs import LogFormat
 from policysched.config.source_settings import SamplesSettings, samples_settings, source_problems
@@ -19,7 +20,6 @@ from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.metric_sources.source_kind import SettingProblem
 from policysched.scheduler.limits import SchedulerLimits
-from policysched.serve.server import ListenAddress
 
 Dataclass = TypeVar("Dataclass")
 
@@ -59,7 +59,7 @@ class Settings:
     last_good: NamespacedName
     kubeconfig: Path | None = None
     context: str | None = None
-    http: ListenAddress | None = None
+    http: HttpSettings | None = None
     metrics: Path | None = None
     log_format: LogFormat = "text"
     log_level: str = "info"
@@ -94,12 +94,7 @@ def read_settings(file: Path | None, environment: Mapping[str, str], flags: Mapp
 
 def common_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
     """Problems of settings that `policysched extender` shares."""
-    http = given.valid("http")
-    if http is not None:
-        try:
-            ListenAddress.parse(http)
-        except ValueError as error:
-            yield ("http",), str(error)
+    yield from http_problems(given)
     yield from source_problems(given)
 
 
@@ -140,7 +135,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
         last_good=NamespacedName.parse(last_good),
         kubeconfig=expand_home(given["kubeconfig"]) if "kubeconfig" in given else None,
         context=given.get("context"),
-        http=ListenAddress.parse(given["http"]) if "http" in given else None,
+        http=http_settings(given),
         metrics=expand_home(given["metrics"]) if "metrics" in given else None,
         log_format=log.get("format", "text"),
         log_level=log.get("level", "info"),

@@ -34,7 +34,7 @@ def uptime_s() -> float:
 _HAS_BOOT_TIME = hasattr(time, "CLOCK_BOOTTIME")
 
 
-class SteadyClock:
+class NonDecreasingClock:
     """Thread-safe."""
 
     def __init__(
@@ -63,7 +63,7 @@ class SteadyClock:
         return (self.now_ns() - self._wall_ns()) / 1e9
 
 
-async def wait_until_stepped(clock: SteadyClock) -> float:
+async def wait_until_stepped(clock: NonDecreasingClock) -> float:
     """Returns once the wall clock was set by more than can be absorbed: by how many seconds, negative if back."""
     warned = False
     while abs(step_s := -clock.offset_s()) <= STEP_MAX_S:

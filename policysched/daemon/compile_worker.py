@@ -7,7 +7,7 @@ import signal
 import sys
 
 import policysched.lang.check  # noqa: F401 - imported before the job arrives, so that a spare worker is warm
-from policysched.daemon.compiling import compile_sync
+from policysched.daemon.policy_compiler import compile_sync
 
 MEMORY_MAX_BYTES = 2**30
 

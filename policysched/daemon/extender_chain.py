@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from policysched.kube.extender.client import ExtenderCallFailed, ExtenderEndpoint, ExtenderFilterResult
-from policysched.lang.ir.extender_results import ExtenderRefusal, ExtenderResult
+from policysched.lang.ir.extender_results import ExtenderRejection, ExtenderResult
 from policysched.model.identifiers import NodeName
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ ExtenderCallCounts = Counter[tuple[str, str, str]]
 """By (extender, verb, outcome): `answered` or `failed`."""
 
 
-class CallableExtender(Protocol):
+class ExtenderClientProtocol(Protocol):
     """An extender client. Both methods raise ExtenderCallFailed."""
 
     @property
@@ -40,7 +40,7 @@ class CallableExtender(Protocol):
 
 
 async def call_extenders(
-    extenders: Sequence[tuple[CallableExtender, bool]],
+    extenders: Sequence[tuple[ExtenderClientProtocol, bool]],
     pod: Json,
     nodes: Sequence[NodeName],
     *,
@@ -56,7 +56,9 @@ async def call_extenders(
     if len(chain.remaining_nodes) > 1:
         await asyncio.gather(*(chain.score(extender) for extender, wanted in extenders if wanted))
     names = [extender.endpoint.name for extender, _ in extenders]
-    return {name: ExtenderResult(chain.refusals.get(name, {}), chain.scores.get(name, {})) for name in names}
+    return {
+        name: ExtenderResult(chain.rejections.get(name, {}), chain.scores.get(name, {})) for name in names
+    }
 
 
 @dataclass(slots=True)
@@ -67,10 +69,10 @@ class _ExtenderChain:
     remaining_nodes: tuple[str, ...]
     node_objects: Mapping[str, Json]
     calls: ExtenderCallCounts
-    refusals: dict[str, dict[str, ExtenderRefusal]] = field(default_factory=dict)
+    rejections: dict[str, dict[str, ExtenderRejection]] = field(default_factory=dict)
     scores: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    async def filter(self, extender: CallableExtender) -> None:
+    async def filter(self, extender: ExtenderClientProtocol) -> None:
         endpoint = extender.endpoint
         if endpoint.filter is None:
             return
@@ -86,10 +88,10 @@ class _ExtenderChain:
             )
             return
         self.calls[endpoint.name, "filter", "answered"] += 1
-        self.refusals[endpoint.name] = dict(result.refused)
+        self.rejections[endpoint.name] = dict(result.rejected)
         self.remaining_nodes = tuple(NodeName(node) for node in result.passed)
 
-    async def score(self, extender: CallableExtender) -> None:
+    async def score(self, extender: ExtenderClientProtocol) -> None:
         name = extender.endpoint.name
         try:
             self.scores[name] = await extender.prioritize(self.pod, self.remaining_nodes, self.node_objects)

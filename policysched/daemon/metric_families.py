@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from policysched import __version__
-from policysched.daemon.sampler import MetricStatus, Sampler
+from policysched.daemon.metric_monitor import MetricMonitor, MetricStatus
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.watch.reflector import Reflector
 from policysched.lang.ir.program import Program
@@ -13,7 +13,7 @@ from policysched.serve.metrics import Labels, MetricFamily, counter_family, gaug
 from policysched.text import Severity
 
 
-class HasPolicies(Protocol):
+class PolicyProvider(Protocol):
     """What runs policies: the scheduler or the extender server."""
 
     def policies(self) -> list[PolicyStatus]: ...
@@ -23,33 +23,33 @@ class HasPolicies(Protocol):
     def policies_resource_version(self) -> str | None: ...
 
 
-def policy_families(source: HasPolicies) -> Iterator[MetricFamily]:
+def policy_families(source: PolicyProvider) -> Iterator[MetricFamily]:
     statuses = source.policies()
-    named = [(one.name or one.key or "", one) for one in statuses]
+    named = [(status.name or status.key or "", status) for status in statuses]
     yield gauge_family(
         "policysched_policy_last_reload_successful",
         "1: the text in the ConfigMap is the active policy. 0: it is invalid or deleted.",
-        {(("policy", name),): float(one.phase == "active") for name, one in named},
+        {(("policy", name),): float(status.phase == "active") for name, status in named},
     )
     yield gauge_family(
         "policysched_policy_last_reload_success_timestamp_seconds",
         "When the active text last changed.",
         {
-            (("policy", name),): one.last_success_ns / 1e9
-            for name, one in named
-            if one.last_success_ns is not None
+            (("policy", name),): status.last_success_ns / 1e9
+            for name, status in named
+            if status.last_success_ns is not None
         },
     )
     version = source.policies_resource_version or ""
     infos: dict[Labels, float] = {
         (
             ("policy", name),
-            ("version", str(one.version)),
-            ("sha256", one.sha256),
+            ("version", str(status.version)),
+            ("sha256", status.sha256),
             ("resource_version", version),
         ): 1.0
-        for name, one in named
-        if one.sha256 is not None
+        for name, status in named
+        if status.sha256 is not None
     }
     yield gauge_family("policysched_policy_info", "The active policies.", infos)
     yield counter_family(
@@ -60,43 +60,43 @@ def policy_families(source: HasPolicies) -> Iterator[MetricFamily]:
     counts: dict[Labels, float] = {
         (("policy", name), ("severity", severity.label)): 0.0 for name, _ in named for severity in Severity
     }
-    for name, one in named:
-        for diagnostic in one.diagnostics:
+    for name, status in named:
+        for diagnostic in status.diagnostics:
             counts[("policy", name), ("severity", diagnostic.severity.label)] += 1
     yield gauge_family(
         "policysched_policy_diagnostics", "Diagnostics of the current text in the ConfigMap.", counts
     )
 
 
-def sample_families(sampler: Sampler) -> Iterator[MetricFamily]:
-    statuses = list(sampler.statuses())
-    good = [(one, one.last_good_poll) for one in statuses if one.last_good_poll is not None]
+def sample_families(metric_monitor: MetricMonitor) -> Iterator[MetricFamily]:
+    statuses = list(metric_monitor.statuses())
+    good = [(status, status.last_good_poll) for status in statuses if status.last_good_poll is not None]
 
-    def labels(one: MetricStatus) -> Labels:
-        return ("policy", one.policy), ("metric", one.metric.name)
+    def labels(status: MetricStatus) -> Labels:
+        return ("policy", status.policy), ("metric", status.metric.name)
 
     yield counter_family(
         "policysched_sample_polls_total",
         "Polls of samples by result: ok, or the kind of error.",
-        {(("source", source), ("result", kind)): n for source, kind, n in sampler.polls()},
+        {(("source", source), ("result", kind)): n for source, kind, n in metric_monitor.polls()},
     )
     yield gauge_family(
         "policysched_sample_last_good_poll_timestamp_seconds",
         "Time of the last successful poll of the metric; absent before the first one.",
-        {labels(one): poll.polled_ns / 1e9 for one, poll in good},
+        {labels(status): poll.polled_ns / 1e9 for status, poll in good},
     )
     yield gauge_family(
         "policysched_sample_nodes",
         "Nodes with a usable sample of the metric in the last successful poll.",
-        {labels(one): poll.nodes for one, poll in good},
+        {labels(status): poll.nodes for status, poll in good},
     )
     yield gauge_family(
         "policysched_sample_left_out",
         "Series of the last successful poll that were not usable: unmatched (no such node), doubled (two series for a "
         "node), invalid (not a value of the type).",
         {
-            (*labels(one), ("why", why)): count
-            for one, poll in good
+            (*labels(status), ("why", why)): count
+            for status, poll in good
             for why, count in (
                 ("unmatched", poll.unmatched),
                 ("doubled", poll.duplicated),
@@ -107,7 +107,7 @@ def sample_families(sampler: Sampler) -> Iterator[MetricFamily]:
     yield gauge_family(
         "policysched_sample_unserved",
         "1: an active policy declares the metric, and no source serves it.",
-        {labels(one): 1.0 for one in statuses if one.unserved_reason is not None},
+        {labels(status): 1.0 for status in statuses if status.unserved_reason is not None},
     )
 
 
@@ -128,12 +128,12 @@ def api_connection_families(
     yield counter_family(
         "policysched_lists_total",
         "Full lists of a kind, including the first.",
-        {(("kind", one.kind),): one.lists_total for one in reflectors},
+        {(("kind", reflector.kind),): reflector.lists_total for reflector in reflectors},
     )
     yield counter_family(
         "policysched_watches_total",
         "Watches opened of a kind.",
-        {(("kind", one.kind),): one.watches_total for one in reflectors},
+        {(("kind", reflector.kind),): reflector.watches_total for reflector in reflectors},
     )
     yield counter_family(
         "policysched_malformed_objects_total",

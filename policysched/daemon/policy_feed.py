@@ -15,11 +15,11 @@ from random import Random
 from typing import Any
 
 from policysched.config.settings import NamespacedName
-from policysched.daemon.compiling import POLICY_SUFFIX, Compile, decode_text, policy_texts
+from policysched.daemon.policy_compiler import POLICY_SUFFIX, Compile, decode_text, policy_texts
 from policysched.kube.client.api import JSON_PATCH, ApiClient, ApiErrors, Forbidden, NotFound
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.watch.resources import ConfigMapDeleted, ConfigMapUpdated, decode_config_map
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.policy_files.parameter_values import parameters_without_policy, settings_parameter_texts
@@ -149,7 +149,7 @@ class LastGoodStore:
             except NotFound:
                 self._connectivity.record_success(activity)
                 return {}
-            except (Forbidden, Malformed) as error:
+            except (Forbidden, MalformedObject) as error:
                 log.warning(
                     "cannot read the last known good policies",
                     extra={"configmap": str(self._place), "why": str(error)},

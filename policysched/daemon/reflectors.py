@@ -7,7 +7,7 @@ from typing import Any
 
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.watch.reflector import Reflector, ReflectorSettings
 from policysched.kube.watch.resources import WatchedResource
 from policysched.scheduler.events import Event, Synced
@@ -76,7 +76,7 @@ class ReflectorSet:
 
         return listed
 
-    def _on_malformed(self, malformed: Malformed) -> None:
+    def _on_malformed(self, malformed: MalformedObject) -> None:
         self.malformed[malformed.kind] = self.malformed.get(malformed.kind, 0) + 1
         log.warning(
             "skipped a malformed object",

@@ -1,14 +1,16 @@
 """The responses of `/policy`, `/decisions` and `/configz`; schemas: `schemas/policy.json`, `schemas/decisions.json`."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+import orjson
+
 from policysched.config.settings import Settings
 from policysched.config.source_settings import redact_secrets
-from policysched.daemon.metric_families import HasPolicies
-from policysched.daemon.sampler import MetricStatus
+from policysched.daemon.metric_families import PolicyProvider
+from policysched.daemon.metric_monitor import MetricStatus
 from policysched.scheduler.explain_record import parameter_values
 from policysched.scheduler.pending_status import PendingPodStatus
 from policysched.scheduler.policies.registry import PolicyStatus
@@ -20,7 +22,7 @@ Json = dict[str, Any]
 
 
 def policy_page(
-    source: HasPolicies,
+    source: PolicyProvider,
     place: str,
     metrics: Iterable[MetricStatus] = (),
     now_ns: int = 0,
@@ -31,34 +33,57 @@ def policy_page(
     `note` is why this process has no data."""
     parameters = {name: parameter_values(program) for name, program in source.programs().items()}
     of_policy: dict[str, Json] = {}
-    for one in metrics:
-        of_policy.setdefault(one.policy, {})[one.metric.name] = _metric(one, now_ns)
+    for metric in metrics:
+        of_policy.setdefault(metric.policy, {})[metric.metric.name] = _metric(metric, now_ns)
     return {
         "configmap": place,
         "resource_version": source.policies_resource_version,
         "note": note,
         "policies": [
             {
-                **_policy(one, parameters.get(one.name or "", {})),
-                "metrics": of_policy.get(one.name or "", {}),
+                **_policy(policy, parameters.get(policy.name or "", {})),
+                "metrics": of_policy.get(policy.name or "", {}),
             }
-            for one in source.policies()
+            for policy in source.policies()
         ],
     }
 
 
-def decisions_page(scheduler: Scheduler, limit: int, pod: str, *, note: str | None = None) -> Json:
-    """Newest first; `pod` is `namespace/name`, or empty for all. For one pod it includes its pending status; `note` says
-    why there is none, or, if given, why this process has no data."""
-    newest_first = reversed(scheduler.decisions)
-    wanted = (one for one in newest_first if not pod or one.pod == pod)
-    decisions = [_decision(one) for one in islice(wanted, limit)]
-    if not pod:
-        return {"decisions": decisions, "note": note}
-    waits = scheduler.pending_status_by_name(pod)
-    if waits is not None:
-        return {"decisions": decisions, "waiting": _pending_pod(waits), "note": note}
-    return {"decisions": decisions, "waiting": None, "note": note or scheduler.not_pending_reason(pod)}
+class DecisionsPage:
+    """`/decisions`: `look` takes a snapshot on the main loop; what it returns renders it in the server's thread. A record does
+    not change, so each is rendered once: many readers cost the interpreter little, whose lock the decisions need."""
+
+    def __init__(self, scheduler: Scheduler, unavailable_reason: Callable[[], str | None]) -> None:
+        self._scheduler = scheduler
+        self._unavailable_reason = unavailable_reason
+        self._rendered: dict[int, bytes] = {}
+
+    def look(self, limit: int, pod: str) -> Callable[[], bytes]:
+        """`pod` is `namespace/name`, or empty for all. For one pod the page has its pending status; `note` says why there is
+        none, or why this process has no data."""
+        decisions = self._scheduler.decisions
+        page: Json = {"note": self._unavailable_reason()}
+        if pod:
+            pending = self._scheduler.pending_status_by_name(pod)
+            page["waiting"] = None if pending is None else _pending_pod(pending)
+            if pending is None:
+                page["note"] = page["note"] or self._scheduler.not_pending_reason(pod)
+        return lambda: self._render(decisions, limit, pod, page)
+
+    def _render(self, decisions: Sequence[Decision], limit: int, pod: str, page: Json) -> bytes:
+        """Newest first."""
+        if len(self._rendered) > 2 * len(decisions):
+            kept = {decision.id for decision in decisions}
+            self._rendered = {number: text for number, text in self._rendered.items() if number in kept}
+        matching = (decision for decision in reversed(decisions) if not pod or decision.pod == pod)
+        records = b",".join(map(self._record, islice(matching, limit)))
+        return b'{"decisions":[' + records + b"]," + orjson.dumps(page)[1:] + b"\n"
+
+    def _record(self, decision: Decision) -> bytes:
+        record = self._rendered.get(decision.id)
+        if record is None:
+            record = self._rendered[decision.id] = orjson.dumps(_decision(decision))
+        return record
 
 
 def configz_page(settings: Settings) -> Json:
@@ -66,25 +91,25 @@ def configz_page(settings: Settings) -> Json:
     return {"policysched": {**redact_secrets(settings.configured), "policies": str(settings.policies)}}
 
 
-def _policy(one: PolicyStatus, params: Json) -> Json:
+def _policy(policy: PolicyStatus, params: Json) -> Json:
     return {
-        "name": one.name,
-        "key": one.key,
-        "state": one.phase,
-        "version": one.version,
-        "sha256": one.sha256,
+        "name": policy.name,
+        "key": policy.key,
+        "state": policy.phase,
+        "version": policy.version,
+        "sha256": policy.sha256,
         "params": params,
-        "since": _time(one.since_ns),
-        "last_success": None if one.last_success_ns is None else _time(one.last_success_ns),
-        "diagnostics": [_diagnostic(found) for found in one.diagnostics],
+        "since": _time(policy.since_ns),
+        "last_success": None if policy.last_success_ns is None else _time(policy.last_success_ns),
+        "diagnostics": [_diagnostic(diagnostic) for diagnostic in policy.diagnostics],
     }
 
 
-def _metric(one: MetricStatus, now_ns: int) -> Json:
-    good, trouble = one.last_good_poll, one.last_failure
+def _metric(metric: MetricStatus, now_ns: int) -> Json:
+    good, trouble = metric.last_good_poll, metric.last_failure
     return {
-        "source": one.source,
-        "unserved": one.unserved_reason,
+        "source": metric.source,
+        "unserved": metric.unserved_reason,
         "last_good": None
         if good is None
         else {
@@ -102,57 +127,59 @@ def _metric(one: MetricStatus, now_ns: int) -> Json:
     }
 
 
-def _diagnostic(found: Diagnostic) -> Json:
-    source = found.span.source if found.span is not None else None
-    place = source.position(found.span.start) if source is not None and found.span is not None else None
+def _diagnostic(diagnostic: Diagnostic) -> Json:
+    source = diagnostic.span.source if diagnostic.span is not None else None
+    place = (
+        source.position(diagnostic.span.start) if source is not None and diagnostic.span is not None else None
+    )
     return {
-        "code": found.code,
-        "name": found.name,
-        "severity": found.severity.label,
-        "message": found.message,
-        "help": found.help,
+        "code": diagnostic.code,
+        "name": diagnostic.name,
+        "severity": diagnostic.severity.label,
+        "message": diagnostic.message,
+        "help": diagnostic.help,
         "key": source.name.rpartition(" ")[2] if source is not None else None,
         "line": place.line if place is not None else None,
         "column": place.column if place is not None else None,
     }
 
 
-def _pending_pod(one: PendingPodStatus) -> Json:
+def _pending_pod(pod: PendingPodStatus) -> Json:
     return {
-        "pod": one.pod,
-        "uid": one.uid,
-        "policy": one.policy,
-        "gang": one.gang,
-        "place": one.state,
-        "message": one.message,
-        "attempts": one.attempts,
-        "queued": _time(one.queued_ns),
-        "backoff_until": None if one.backoff_until_ns is None else _time(one.backoff_until_ns),
-        "wakes": list(one.requeue_events),
+        "pod": pod.pod,
+        "uid": pod.uid,
+        "policy": pod.policy,
+        "gang": pod.gang,
+        "place": pod.state,
+        "message": pod.message,
+        "attempts": pod.attempts,
+        "queued": _time(pod.queued_ns),
+        "backoff_until": None if pod.backoff_until_ns is None else _time(pod.backoff_until_ns),
+        "wakes": list(pod.requeue_events),
     }
 
 
-def _decision(one: Decision) -> Json:
+def _decision(decision: Decision) -> Json:
     return {
-        "decision_id": one.id,
-        "ts": _time(one.at_ns),
-        "pod": one.pod,
-        "uid": one.uid,
-        "policy": {"name": one.policy, "sha256": one.sha256, "version": one.version},
-        "gang": one.gang,
-        "attempt": one.attempt,
-        "queued": _time(one.queued_ns),
-        "nodes": one.node_count,
-        "feasible": one.feasible_count,
-        "rejected": dict(one.counts),
-        "result": {"node": one.node, "score": one.score, "message": one.message},
+        "decision_id": decision.id,
+        "ts": _time(decision.at_ns),
+        "pod": decision.pod,
+        "uid": decision.uid,
+        "policy": {"name": decision.policy, "sha256": decision.sha256, "version": decision.version},
+        "gang": decision.gang,
+        "attempt": decision.attempt,
+        "queued": _time(decision.queued_ns),
+        "nodes": decision.node_count,
+        "feasible": decision.feasible_count,
+        "rejected": dict(decision.counts),
+        "result": {"node": decision.node, "score": decision.score, "message": decision.message},
         "samples": {
             name: {
-                "value": seen.value,
-                "age_s": _seconds(seen.age_ns),
-                "polled_ago_s": _seconds(seen.polled_ago_ns),
+                "value": sample.value,
+                "age_s": _seconds(sample.age_ns),
+                "polled_ago_s": _seconds(sample.polled_ago_ns),
             }
-            for name, seen in one.samples.items()
+            for name, sample in decision.samples.items()
         },
     }
 

@@ -16,6 +16,7 @@ It does not import the reference implementation (`tests/reference`), which defin
 
 from policysched.evaluate.columns.columns import text_hash
 from policysched.evaluate.columns.overlay import Overlay
+from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT
 from policysched.evaluate.dry_run import DryRun
 from policysched.evaluate.evaluator import Evaluator
 from policysched.evaluate.plan.gang_terms import GangTerms
@@ -27,6 +28,7 @@ from policysched.evaluate.topology_domains import TopologyDomain
 from policysched.evaluate.verdict import PrebindRequirements, Verdict, VolumesToBind
 
 __all__ = [
+    "DECISION_BUDGET_DEFAULT",
     "DryRun",
     "Evaluator",
     "GangTerms",

@@ -1,5 +1,5 @@
 """Why no node is feasible, counted as kube-scheduler counts: each node under the first rule that
-refuses it.
+rejects it.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.evaluation import Evaluation
-from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedRefusal
+from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedRejection
 from policysched.evaluate.rules.specialized_rules import NodeInputFilter, SpecializedFilter
 from policysched.evaluate.verdict import UnschedulableDiagnosis
 from policysched.model.cluster_events import ClusterEvent
@@ -23,7 +23,7 @@ def diagnose(
     evaluation: Evaluation,
     snapshot: Snapshot,
     layer_wakes: frozenset[ClusterEvent],
-    nominated_rows: Mapping[int, NominatedRefusal] = NO_NOMINATED_ROWS,
+    nominated_rows: Mapping[int, NominatedRejection] = NO_NOMINATED_ROWS,
 ) -> UnschedulableDiagnosis:
     """`layer_wakes`: events that could activate other rules. Rows of `nominated_rows` count under
     their own reasons.
@@ -31,18 +31,18 @@ def diagnose(
     view = snapshot.view()
     undecided = snapshot.columns.valid[: view.count].copy()
     undecided[list(nominated_rows)] = False
-    counts = Counter(group for refusal in nominated_rows.values() for group in refusal.groups)
-    for rule, refused, only in refusals_in_order(evaluation, view):
-        refused_here = undecided & refused
-        if refused_here.any():
+    counts = Counter(group for rejection in nominated_rows.values() for group in rejection.groups)
+    for rule, rejected, only in rejections_in_order(evaluation, view):
+        rejected_here = undecided & rejected
+        if rejected_here.any():
             for group, mask in rule.kernel.reasons(view):
                 count = int(
-                    np.count_nonzero(refused_here & mask if only is None else refused_here & mask & only)
+                    np.count_nonzero(rejected_here & mask if only is None else rejected_here & mask & only)
                 )
                 if count:
                     counts[group] += count
-            undecided &= ~refused
-    rules = [rule for refusal in nominated_rows.values() for rule in refusal.rules]
+            undecided &= ~rejected
+    rules = [rule for rejection in nominated_rows.values() for rule in rejection.rules]
     requeue_events = _requeue_events(evaluation, snapshot).union(
         layer_wakes, *(rule.requeue_events for rule in rules)
     )
@@ -53,8 +53,8 @@ def diagnose(
 
 
 @dataclass(frozen=True, slots=True)
-class PrefilterRefusal:
-    """Why a pod is refused on every node, and by which rule. `awaits_metrics`: for a metric, so
+class PrefilterRejection:
+    """Why a pod is rejected on every node, and by which rule. `awaits_metrics`: for a metric, so
     that neither a new node nor eviction helps.
     """
 
@@ -67,70 +67,70 @@ class PrefilterRefusal:
 _OUTAGE_REQUEUE_EVENTS = frozenset({ClusterEvent.SAMPLES, ClusterEvent.NODE_ADD, ClusterEvent.NODE_DELETE})
 
 
-def prefilter_refusal(evaluation: Evaluation, snapshot: Snapshot) -> PrefilterRefusal | None:
-    """The first filter that refuses the pod on every node, or the metrics that the pod waits for."""
+def prefilter_rejection(evaluation: Evaluation, snapshot: Snapshot) -> PrefilterRejection | None:
+    """The first filter that rejects the pod on every node, or the metrics that the pod waits for."""
     if evaluation.rules.prefilters:
         view = snapshot.view()
         for rule in evaluation.rules.prefilters:
             message = rule.kernel.prefilter(view)
             if message is not None:
-                return PrefilterRefusal(rule.name, message, rule.requeue_events)
+                return PrefilterRejection(rule.name, message, rule.requeue_events)
     if evaluation.awaited_metrics:
         # The outage also depends on which nodes are candidates, so their events count as well.
         requeue_events = _OUTAGE_REQUEUE_EVENTS.union(
             *(rule.requeue_events for rule in evaluation.rules.filters)
         )
         message = metric_outage_message(evaluation.awaited_metrics, evaluation.outage_candidate_count)
-        return PrefilterRefusal(OUTAGE_RULE, message, requeue_events, awaits_metrics=True)
+        return PrefilterRejection(OUTAGE_RULE, message, requeue_events, awaits_metrics=True)
     return None
 
 
-def refusals_in_order(
+def rejections_in_order(
     evaluation: Evaluation, view: View
 ) -> Iterator[tuple[SpecializedFilter, Array, Array | None]]:
-    """Rules with the rows that they refuse, in the order in which a refusal decides: inputs of the
+    """Rules with the rows that they reject, in the order in which a rejection decides: inputs of the
     node, then early rejects, then the filters in the order of the file. The third value, where
     given, limits the rows that count.
     """
     inputs, early_rules, rest = [], [], []
     for index, rule in enumerate(evaluation.rules.filters):
-        refused = evaluation.refused(index)
-        if refused is None:
+        rejected = evaluation.rejected(index)
+        if rejected is None:
             continue
-        refused = refused[: view.count]
+        rejected = rejected[: view.count]
         early = rule.kernel.early_reject(view)
         if isinstance(rule.kernel, NodeInputFilter):
-            inputs.append((rule, refused, None))
+            inputs.append((rule, rejected, None))
         elif early is None:
-            rest.append((rule, refused, None))
+            rest.append((rule, rejected, None))
         else:
             early_rules.append((rule, early, early))
-            rest.append((rule, refused, None))
+            rest.append((rule, rejected, None))
     yield from inputs
     yield from early_rules
     yield from rest
 
 
 def _scaleup_would_not_help(
-    evaluation: Evaluation, snapshot: Snapshot, nominated_refusals: Mapping[int, NominatedRefusal]
+    evaluation: Evaluation, snapshot: Snapshot, nominated_rejections: Mapping[int, NominatedRejection]
 ) -> bool:
-    """Whether every refused node is refused only by rules that a new node would not satisfy either."""
-    refused = snapshot.columns.valid & ~evaluation.feasible
-    refused[list(nominated_refusals)] = False
-    if not refused.any():
-        return bool(nominated_refusals)
+    """Whether every rejected node is rejected only by rules that a new node would not satisfy either."""
+    rejected = snapshot.columns.valid & ~evaluation.feasible
+    rejected[list(nominated_rejections)] = False
+    if not rejected.any():
+        return bool(nominated_rejections)
     for index, rule in enumerate(evaluation.rules.filters):
-        mask = evaluation.refused(index)
-        if rule.scaleup and mask is not None and (refused & mask).any():
+        mask = evaluation.rejected(index)
+        if rule.scaleup and mask is not None and (rejected & mask).any():
             return False
     return True
 
 
 def _requeue_events(evaluation: Evaluation, snapshot: Snapshot) -> frozenset[ClusterEvent]:
-    """Any rule that refuses some node may be the last one that does."""
+    """Any rule that rejects some node may be the last one that does."""
     events = {ClusterEvent.NODE_ADD}
     for index, rule in enumerate(evaluation.rules.filters):
-        mask = evaluation.refused(index)
+        mask = evaluation.rejected(index)
         if mask is None or (mask & snapshot.columns.valid).any():
             events |= rule.requeue_events
     would_wait = evaluation.would_await_metrics(snapshot)

@@ -1,7 +1,7 @@
 """Dry runs for preemption: where a pod without a feasible node would fit on a modified cluster.
 
 The caller removes pods from an overlay and adds them back, and asks for which nodes the filters
-still refuse the pod. A node with nominated pods must pass with and without them, as in
+still reject the pod. A node with nominated pods must pass with and without them, as in
 `nominated_rows`. Only filters run, and only on the nodes named. A metric that is out stays out: a
 dry run varies pods, not samples. A pod that waits for a metric fits nowhere, and one that would
 wait for it once a node has room does not fit there.
@@ -17,11 +17,11 @@ from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
-from policysched.evaluate.diagnosis import refusals_in_order
+from policysched.evaluate.diagnosis import rejections_in_order
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.nominated_rows import (
     NominatedPods,
-    NominatedRefusal,
+    NominatedRejection,
     nominated_rows,
     pods_added,
 )
@@ -38,8 +38,8 @@ class DryRun:
     """Valid for one decision: only the overlay may change while it is used. Nodes outside `domain`
     are no candidates.
 
-    `potential_node_count` counts the nodes whose first refusal eviction can resolve; every other
-    node refuses for good. `node_local`: removing a pod from one node changes nothing for another,
+    `potential_node_count` counts the nodes whose first rejection eviction can resolve; every other
+    node rejects for good. `node_local`: removing a pod from one node changes nothing for another,
     so that many nodes can be tried on one overlay at once.
     """
 
@@ -71,14 +71,14 @@ class DryRun:
             view = self._snapshot.view()
             self._node_local = [rule.kernel.is_node_local(view) for rule in self._filters]
         self.node_local = all(self._node_local)
-        nominated_refusals = nominated_rows(evaluation, snapshot, nominated_pods, overlay)
-        self._resolvable = _resolvable_rows(evaluation, snapshot, nominated_refusals)
+        nominated_rejections = nominated_rows(evaluation, snapshot, nominated_pods, overlay)
+        self._resolvable = _resolvable_rows(evaluation, snapshot, nominated_rejections)
         if self._awaited_metrics_reasons:
             self._resolvable &= False
         if (would_wait := evaluation.would_await_metrics(snapshot)) is not None:
             self._resolvable &= ~would_wait[: view.count]
         self._feasible = evaluation.feasible[: view.count].copy()
-        self._feasible[list(nominated_refusals)] = False
+        self._feasible[list(nominated_rejections)] = False
         if domain is not None:
             self._resolvable &= domain.rows(view)
             self._feasible &= domain.rows(view)
@@ -86,7 +86,7 @@ class DryRun:
 
     @cached_property
     def potential_nodes(self) -> tuple[NodeName, ...]:
-        """The nodes whose first refusal eviction can resolve, by name."""
+        """The nodes whose first rejection eviction can resolve, by name."""
         names = self._snapshot.columns.names
         return tuple(sorted(names[row] for row in np.flatnonzero(self._resolvable).tolist()))
 
@@ -104,7 +104,7 @@ class DryRun:
     def shortfalls(self, nodes: Sequence[NodeName]) -> list[dict[str, int]]:
         """For each node the amounts that must at least be freed before the pod fits, by resource
         (`pods`: a number of pods), as far as the filters that account resources can tell on the
-        present overlay. Other refusals are not included.
+        present overlay. Other rejections are not included.
         """
         shortfalls: list[dict[str, int]] = [{} for _ in nodes]
         if not nodes:
@@ -116,8 +116,8 @@ class DryRun:
                 shortfalls[order[index]][resource] = int(amounts[index])
         return shortfalls
 
-    def refusals(self, nodes: Sequence[NodeName], *, node_local_only: bool = False) -> list[Reasons]:
-        """For each node the reasons of the first rule that refuses the pod there, as an event
+    def rejections(self, nodes: Sequence[NodeName], *, node_local_only: bool = False) -> list[Reasons]:
+        """For each node the reasons of the first rule that rejects the pod there, as an event
         counts them; empty where the pod fits. `node_local_only` stops before the first rule that
         looks across nodes.
         """
@@ -125,18 +125,20 @@ class DryRun:
             return [self._awaited_metrics_reasons for _ in nodes]
         nominated_pods = [(pod, node) for node in nodes for pod in self._nominated_pods.get(node, ())]
         if not nominated_pods:
-            return self._refusals(nodes, node_local_only=node_local_only)
+            return self._rejections(nodes, node_local_only=node_local_only)
         with pods_added(self.overlay, nominated_pods):
-            refusals = self._refusals(nodes, node_local_only=node_local_only)
+            rejections = self._rejections(nodes, node_local_only=node_local_only)
         places = [
-            index for index, node in enumerate(nodes) if node in self._nominated_pods and not refusals[index]
+            index
+            for index, node in enumerate(nodes)
+            if node in self._nominated_pods and not rejections[index]
         ]
-        again = self._refusals([nodes[index] for index in places], node_local_only=node_local_only)
+        again = self._rejections([nodes[index] for index in places], node_local_only=node_local_only)
         for index, reasons in zip(places, again, strict=True):
-            refusals[index] = reasons
-        return refusals
+            rejections[index] = reasons
+        return rejections
 
-    def _refusals(self, nodes: Sequence[NodeName], *, node_local_only: bool) -> list[Reasons]:
+    def _rejections(self, nodes: Sequence[NodeName], *, node_local_only: bool) -> list[Reasons]:
         """On the present overlay."""
         order, view = self._view_of(nodes)
         reasons_by_node: list[list[str]] = [[] for _ in nodes]
@@ -144,12 +146,12 @@ class DryRun:
         for rule, is_node_local in zip(self._filters, self._node_local, strict=True):
             if node_local_only and not is_node_local:
                 break
-            refused_here = undecided & rule.kernel.refused(view)
-            if refused_here.any():
+            rejected_here = undecided & rule.kernel.rejected(view)
+            if rejected_here.any():
                 for group, mask in rule.kernel.reasons(view):
-                    for index in np.flatnonzero(refused_here & mask).tolist():
+                    for index in np.flatnonzero(rejected_here & mask).tolist():
                         reasons_by_node[order[index]].append(group)
-                undecided &= ~refused_here
+                undecided &= ~rejected_here
                 if not undecided.any():
                     break
         return [tuple(reasons) for reasons in reasons_by_node]
@@ -168,16 +170,16 @@ class DryRun:
 
 
 def _resolvable_rows(
-    evaluation: Evaluation, snapshot: Snapshot, nominated_refusals: Mapping[int, NominatedRefusal]
+    evaluation: Evaluation, snapshot: Snapshot, nominated_rejections: Mapping[int, NominatedRejection]
 ) -> Array:
     view = snapshot.view()
     undecided = snapshot.columns.valid[: view.count].copy()
     curable = np.zeros(view.count, np.bool_)
-    for row, refusal in nominated_refusals.items():
-        undecided[row], curable[row] = False, refusal.resolvable
-    for rule, refused, _ in refusals_in_order(evaluation, view):
-        refused_here = undecided & refused
-        if refused_here.any():
-            curable |= refused_here & ~rule.kernel.unresolvable(view)
-            undecided &= ~refused
+    for row, rejection in nominated_rejections.items():
+        undecided[row], curable[row] = False, rejection.resolvable
+    for rule, rejected, _ in rejections_in_order(evaluation, view):
+        rejected_here = undecided & rejected
+        if rejected_here.any():
+            curable |= rejected_here & ~rule.kernel.unresolvable(view)
+            undecided &= ~rejected
     return curable

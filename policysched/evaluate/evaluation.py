@@ -2,12 +2,12 @@
 changed rows.
 
 An evaluation is shared by pods that agree on everything the plan reads. It holds which rows each
-filter refuses, what each score adds, the totals, and its position in the log of changed rows.
+filter rejects, what each score adds, the totals, and its position in the log of changed rows.
 Catching up reevaluates the changed rows alone; scores that are relative to the candidates are
 normalized again only when their statistics moved.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from policysched.evaluate.rules.specialized_rules import SpecializedScore
 from policysched.lang.ir.declarations import OutageSpec
 
 _REBUILD_FRACTION = 8  # rebuild when more than 1/8 of the rows changed
-_REFUSED_TOTAL = -1
+_REJECTED_TOTAL = -1
 _USAGE_CACHE_MAX = 4096
 
 
@@ -38,9 +38,23 @@ class Evaluation:
         *,
         row_mask: Array | None = None,
     ) -> None:
-        """`row_mask`: the rows to evaluate (None: all); the others are refused before all rules.
+        """`row_mask`: the rows to evaluate (None: all); the others are rejected before all rules.
         The mask does not follow new nodes, so such an evaluation serves one answer.
         """
+        self._set_rules(rules, outage, row_mask)
+        self._rebuild(snapshot)
+
+    @classmethod
+    def build_in_steps(
+        cls, rules: SpecializedRules, outage: OutageSpec | None, snapshot: Snapshot
+    ) -> Generator[None, None, "Evaluation"]:
+        """The same in steps, one for each rule. The cluster must not change before the end."""
+        evaluation = object.__new__(cls)
+        evaluation._set_rules(rules, outage, None)
+        yield from evaluation._rebuild_in_steps(snapshot)
+        return evaluation
+
+    def _set_rules(self, rules: SpecializedRules, outage: OutageSpec | None, row_mask: Array | None) -> None:
         self.rules = rules
         self._row_mask = row_mask
         self._outage = outage
@@ -51,7 +65,6 @@ class Evaluation:
         self._by_dependency = RulesByDependency.of(rules.filters, rules.scores)
         self._usage_key_kinds: tuple[ColumnKind, ...] | None = None
         self._usage_cache: dict[Hashable, tuple[Array, Array]] = {}
-        self._rebuild(snapshot)
 
     # ── updates ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -72,7 +85,7 @@ class Evaluation:
         self._record_position(snapshot)
         self._reevaluate_stale_rules(snapshot)
         if changed:
-            self._update(changed, snapshot, range(len(self._refused)), range(len(self.rules.scores)))
+            self._update(changed, snapshot, range(len(self._rejected)), range(len(self.rules.scores)))
         if len(used) == 1:
             self._update_usage_row(used, snapshot)
         elif used:
@@ -100,13 +113,13 @@ class Evaluation:
         other.__dict__.update(self.__dict__)
         view = snapshot.view()
         other.rules = rules
-        other._refused = np.empty((len(indexes), len(self.feasible)), np.bool_)
+        other._rejected = np.empty((len(indexes), len(self.feasible)), np.bool_)
         for index, known_index in enumerate(indexes):
             if known_index is not None:
-                other._refused[index] = self._refused[known_index]
+                other._rejected[index] = self._rejected[known_index]
             else:
-                other._refused[index, : view.count] = rules.filters[index].kernel.refused(view)
-                other._refused[index, view.count :] = False
+                other._rejected[index, : view.count] = rules.filters[index].kernel.rejected(view)
+                other._rejected[index, view.count :] = False
         other._raw_scores = dict(self._raw_scores)
         other._candidate_stats, other._candidate_stats_before = {}, {}
         other.feasible, other.total = np.zeros_like(self.feasible), np.zeros_like(self.total)
@@ -123,13 +136,18 @@ class Evaluation:
         return copy
 
     def _rebuild(self, snapshot: Snapshot) -> None:
+        for _ in self._rebuild_in_steps(snapshot):
+            pass
+
+    def _rebuild_in_steps(self, snapshot: Snapshot) -> Iterator[None]:
         capacity, view = snapshot.columns.capacity, snapshot.view()
         self._samples_key: Hashable = None
         self._now_ns = snapshot.now_ns
         self._record_position(snapshot)
-        self._refused = np.zeros((len(self.rules.filters), capacity), np.bool_)
+        self._rejected = np.zeros((len(self.rules.filters), capacity), np.bool_)
         for index, rule in enumerate(self.rules.filters):
-            self._refused[index, : view.count] = rule.kernel.refused(view)
+            self._rejected[index, : view.count] = rule.kernel.rejected(view)
+            yield
         self._weighted = np.zeros((len(self.rules.scores), capacity), np.int64)  # node-local scores only
         self._raw_scores: dict[int, RawScores] = {}
         self._fingerprints: dict[int, Hashable] = {}
@@ -138,6 +156,7 @@ class Evaluation:
         self._candidate_stats_before: dict[int, tuple[Hashable, int] | None] = {}
         for index in range(len(self.rules.scores)):
             self._score_all(index, snapshot)
+            yield
         self.outage_metrics: frozenset[str] = frozenset()
         self.awaited_metrics: Mapping[str, int] = {}
         self.outage_candidate_count = 0
@@ -187,7 +206,7 @@ class Evaluation:
                 if self.rules.scores[index].fingerprint(view) != self._fingerprints[index]
             }
         for index in filters:
-            self._refused[index, : snapshot.columns.size] = self.rules.filters[index].kernel.refused(
+            self._rejected[index, : snapshot.columns.size] = self.rules.filters[index].kernel.rejected(
                 snapshot.view()
             )
         for index in scores:
@@ -227,7 +246,7 @@ class Evaluation:
         usage_key = self._usage_key(view)
         cached = None if usage_key is None else self._usage_cache.get(usage_key)
         if cached is not None:
-            self._refused[by.usage_only_filters, view.rows] = cached[0]
+            self._rejected[by.usage_only_filters, view.rows] = cached[0]
             self._weighted[by.usage_only_scores, view.rows] = cached[1]
             return
         view.columns_read.clear()
@@ -238,7 +257,7 @@ class Evaluation:
             if len(self._usage_cache) >= _USAGE_CACHE_MAX:
                 self._usage_cache.clear()
             self._usage_cache[usage_key] = (
-                self._refused[by.usage_only_filters, view.rows].copy(),
+                self._rejected[by.usage_only_filters, view.rows].copy(),
                 self._weighted[by.usage_only_scores, view.rows].copy(),
             )
 
@@ -258,7 +277,7 @@ class Evaluation:
 
     def _evaluate_rules(self, view: View, filters: Iterable[int], scores: Iterable[int]) -> None:
         for index in filters:
-            self._refused[index, view.rows] = self.rules.filters[index].kernel.refused(view)
+            self._rejected[index, view.rows] = self.rules.filters[index].kernel.rejected(view)
         for index in scores:
             rule = self.rules.scores[index]
             if rule.over_candidates:
@@ -277,12 +296,12 @@ class Evaluation:
         if self._outage is not None and self._metrics:
             self._detect_outages(snapshot, self._outage)
         selector = slice(0, len(self.feasible)) if self._stale else _row_selector(rows)
-        refused = self._refused[:, selector]
+        rejected = self._rejected[:, selector]
         if self.outage_metrics:
-            refused = refused[
+            rejected = rejected[
                 [not self.outage_metrics.intersection(rule.metrics) for rule in self.rules.filters]
             ]
-        feasible = self._evaluated_rows(snapshot)[selector] & ~np.logical_or.reduce(refused)
+        feasible = self._evaluated_rows(snapshot)[selector] & ~np.logical_or.reduce(rejected)
         if self.awaited_metrics:
             feasible = np.zeros_like(feasible)
         if self._stale or np.logical_or.reduce(feasible != self.feasible[selector]):
@@ -324,7 +343,7 @@ class Evaluation:
             if self._is_active(rule):
                 raw_scores = select_rows(self._raw_scores[index], rows)
                 total += rule.weight * rule.candidate_scores(raw_scores, self._candidate_stats[index])
-        self.total[rows] = np.where(self.feasible[rows], total, _REFUSED_TOTAL)
+        self.total[rows] = np.where(self.feasible[rows], total, _REJECTED_TOTAL)
 
     def _is_active(self, rule: SpecializedScore) -> bool:
         return not rule.metrics or not self.outage_metrics.intersection(rule.metrics)
@@ -346,7 +365,7 @@ class Evaluation:
         candidates = self._evaluated_rows(snapshot).copy()
         for index, rule in enumerate(self.rules.filters):
             if not rule.metrics:
-                candidates &= ~self._refused[index]
+                candidates &= ~self._rejected[index]
         return candidates
 
     def would_await_metrics(self, snapshot: Snapshot) -> Array | None:
@@ -360,12 +379,12 @@ class Evaluation:
 
     # ── results ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def refused(self, index: int) -> Array | None:
-        """The rows that a filter refuses; None where a metric outage disables it."""
+    def rejected(self, index: int) -> Array | None:
+        """The rows that a filter rejects; None where a metric outage disables it."""
         return (
             None
             if self.outage_metrics.intersection(self.rules.filters[index].metrics)
-            else self._refused[index]
+            else self._rejected[index]
         )
 
     def best_row(self, pod_hash: int, name_hash: Array, row_mask: Array | None = None) -> int | None:
@@ -376,8 +395,8 @@ class Evaluation:
             return None
         total = self.total
         if row_mask is not None:
-            total = np.where(self._feasible_in(row_mask), total, _REFUSED_TOTAL)
-            if total.max() == _REFUSED_TOTAL:
+            total = np.where(self._feasible_in(row_mask), total, _REJECTED_TOTAL)
+            if total.max() == _REJECTED_TOTAL:
                 return None
         tied = (total == np.maximum.reduce(total)).nonzero()[0]
         if len(tied) == 1:

@@ -5,7 +5,7 @@ rows.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import replace
 
 from policysched.evaluate.columns.columns import Array
@@ -15,7 +15,11 @@ from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.kernel import ClusterContext
 from policysched.evaluate.plan.lower import Variant
 from policysched.evaluate.plan.plan import Plan
-from policysched.evaluate.plan.specialize import specialize, specialize_claim_filters
+from policysched.evaluate.plan.specialize import (
+    SpecializedRules,
+    specialize,
+    specialize_claim_filters,
+)
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
 from policysched.evaluate.snapshots import SnapshotBuilder
 
@@ -71,9 +75,7 @@ class EvaluationCache:
         base_snapshot = self._snapshots.build(plan, variant, context, None)
         evaluation = self._evaluations.get(key)
         if evaluation is None:
-            bare = replace(context, pod=replace(context.pod, claims=())) if context.pod.claims else context
-            rules = specialize(variant, bare, leaves, cluster_context)
-            rules.activation.context = context
+            rules = self._specialize(variant, context, leaves, cluster_context)
             evaluation = self._evaluations[key] = Evaluation(rules, plan.program.outage, base_snapshot)
             self._evict_old()
         else:
@@ -90,6 +92,32 @@ class EvaluationCache:
             overlay_evaluation = self._overlay_evaluations[1][key] = evaluation.copy()
         overlay_evaluation.catch_up(snapshot)
         return overlay_evaluation, snapshot
+
+    def _specialize(
+        self,
+        variant: Variant,
+        context: EvalContext,
+        leaves: list[EvalValue],
+        cluster_context: ClusterContext,
+    ) -> SpecializedRules:
+        bare = replace(context, pod=replace(context.pod, claims=())) if context.pod.claims else context
+        rules = specialize(variant, bare, leaves, cluster_context)
+        rules.activation.context = context
+        return rules
+
+    def warm_up(self, plan: Plan, variant: Variant, context: EvalContext) -> Iterator[None]:
+        """Build the evaluation of the pod in steps, so that `get` finds it. The cluster does not change meanwhile."""
+        leaves = variant.machine.leaf_values(context)
+        cluster_context = self._snapshots.cluster_context(plan, variant, context.pod)
+        key = self._key(plan, variant, context, leaves, cluster_context)
+        if key not in self._evaluations:
+            snapshot = self._snapshots.build(plan, variant, context, None)
+            rules = self._specialize(variant, context, leaves, cluster_context)
+            yield
+            evaluation = yield from Evaluation.build_in_steps(rules, plan.program.outage, snapshot)
+            self._evaluations[key] = evaluation
+            self._evict_old()
+            yield
 
     def evaluate_uncached(
         self, plan: Plan, context: EvalContext, overlay: Overlay | None, *, row_mask: Array | None

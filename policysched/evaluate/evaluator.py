@@ -15,13 +15,20 @@ from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import text_hash
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.snapshot import Snapshot
-from policysched.evaluate.diagnosis import PrefilterRefusal, diagnose, prefilter_refusal
+from policysched.evaluate.decision_cost import (
+    DECISION_BUDGET_DEFAULT,
+    LONG_DECISION,
+    SLICED_DECISION,
+    decision_cost,
+    over_budget_message,
+)
+from policysched.evaluate.diagnosis import PrefilterRejection, diagnose, prefilter_rejection
 from policysched.evaluate.dry_run import DryRun
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.evaluation_cache import EvaluationCache
-from policysched.evaluate.explain import explanation
 from policysched.evaluate.node_subset import node_subset_result, row_mask
 from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedPods, nominated_rows
+from policysched.evaluate.placement_explanation import explanation
 from policysched.evaluate.plan.lower import AnyRule, Variant, rule_expressions
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.specialize import specialize_claim_filters
@@ -48,8 +55,10 @@ class Evaluator:
     in use it must not.
     """
 
-    def __init__(self, cache: ClusterCache) -> None:
+    def __init__(self, cache: ClusterCache, decision_budget: int = DECISION_BUDGET_DEFAULT) -> None:
+        """`decision_budget`: pods whose decision would take more operations are rejected (see `decision_cost`)."""
         self._cache = cache
+        self._decision_budget = decision_budget
         self._snapshots = SnapshotBuilder(cache)
         self._evaluations = EvaluationCache(self._snapshots)
         self._columns = self._snapshots.columns
@@ -103,35 +112,38 @@ class Evaluator:
         """
         self._columns.refresh()
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
-        refusal = self._admission_refusal(plan, pod)
-        if refusal is not None:
-            return self._refused_verdict(refusal)
+        over_budget = self.over_budget_message(pod)
+        if over_budget is not None:
+            return self._rejected_verdict(over_budget, over_budget=True)
+        rejection = self._admission_rejection(plan, pod)
+        if rejection is not None:
+            return self._rejected_verdict(rejection)
         variant = plan.variant(plan.active_layers(context))
         evaluation, snapshot = self._evaluations.get(plan, variant, context, overlay)
-        prefilter = prefilter_refusal(evaluation, snapshot)
+        prefilter = prefilter_rejection(evaluation, snapshot)
         if prefilter is not None:
             until_ns = (
                 self._valid_until_ns(plan, variant, evaluation, snapshot, context)
                 if prefilter.awaits_metrics
                 else None
             )
-            return self._refused_verdict(prefilter.message, prefilter, until_ns)
+            return self._rejected_verdict(prefilter.message, prefilter, until_ns)
         base_evaluation = evaluation
         nominated_overlay = (overlay or self.overlay()) if nominated_pods else None
         if nominated_overlay is not None:
-            # The other rows are refused anyway; the diagnosis computes them on demand.
-            nominated_refusals = nominated_rows(
+            # The other rows are rejected anyway; the diagnosis computes them on demand.
+            nominated_rejections = nominated_rows(
                 evaluation, snapshot, nominated_pods, nominated_overlay, row_mask=evaluation.feasible
             )
-            evaluation = evaluation.excluding(nominated_refusals) if nominated_refusals else evaluation
+            evaluation = evaluation.excluding(nominated_rejections) if nominated_rejections else evaluation
 
         def diagnosis() -> UnschedulableDiagnosis:
-            refusals = (
+            rejections = (
                 NO_NOMINATED_ROWS
                 if nominated_overlay is None
                 else nominated_rows(base_evaluation, snapshot, nominated_pods, nominated_overlay)
             )
-            return diagnose(base_evaluation, snapshot, plan.layer_requeue_events, refusals)
+            return diagnose(base_evaluation, snapshot, plan.layer_requeue_events, rejections)
 
         row = None if nominated_node is None else self._columns.row(nominated_node)
         row_mask = None if domain is None else domain.rows(snapshot.view())
@@ -141,7 +153,7 @@ class Evaluator:
         if row_mask is not None:
             feasible_count = evaluation.feasible_count_in(row_mask)
         return Verdict(
-            pod_refusal=None,
+            pod_rejection=None,
             feasible_count=feasible_count,
             feasible_outside_domain=evaluation.feasible_count - feasible_count,
             node_count=self._columns.node_count,
@@ -170,7 +182,7 @@ class Evaluator:
         be too small for them are left out.
         """
         self._columns.refresh()
-        if self._admission_refusal(plan, pod) is not None:
+        if self.over_budget_message(pod) is not None or self._admission_rejection(plan, pod) is not None:
             return ()
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
         variant = plan.variant(plan.active_layers(context))
@@ -252,16 +264,16 @@ class Evaluator:
         `evaluate_nodes`.
         """
         self._columns.refresh()
-        refusal = self._admission_refusal(plan, pod)
-        if refusal is not None:
-            return PlacementExplanation(refusal, (), {}, {}, {}, None)
+        rejection = self.over_budget_message(pod) or self._admission_rejection(plan, pod)
+        if rejection is not None:
+            return PlacementExplanation(rejection, (), {}, {}, {}, None)
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
         rows = None if nodes is None else row_mask(self._columns, nodes)
         evaluation, snapshot = self._evaluations.evaluate_uncached(plan, context, overlay, row_mask=rows)
-        prefilter = prefilter_refusal(evaluation, snapshot)
+        prefilter = prefilter_rejection(evaluation, snapshot)
         if prefilter is not None:
             return PlacementExplanation(
-                prefilter.message, (), {}, {}, {}, None, pod_refused_by=prefilter.rule
+                prefilter.message, (), {}, {}, {}, None, pod_rejected_by=prefilter.rule
             )
         row = evaluation.best_row(text_hash(pod.uid), self._columns.name_hash)
         return explanation(evaluation, snapshot, context, None if row is None else self._columns.names[row])
@@ -282,22 +294,22 @@ class Evaluator:
         in `evaluate`.
         """
         self._columns.refresh()
-        refusal = self._admission_refusal(plan, pod)
-        if refusal is not None:
-            return NodeSubsetVerdict(refusal, {}, {}, 0)
+        rejection = self.over_budget_message(pod) or self._admission_rejection(plan, pod)
+        if rejection is not None:
+            return NodeSubsetVerdict(rejection, {}, {}, 0)
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
         rows = row_mask(self._columns, nodes)
         evaluation, snapshot = self._evaluations.evaluate_uncached(plan, context, overlay, row_mask=rows)
-        prefilter = prefilter_refusal(evaluation, snapshot)
+        prefilter = prefilter_rejection(evaluation, snapshot)
         if prefilter is not None:
             return NodeSubsetVerdict(prefilter.message, {}, {}, 0)
-        nominated_refusals = NO_NOMINATED_ROWS
+        nominated_rejections = NO_NOMINATED_ROWS
         if nominated_pods:
-            nominated_refusals = nominated_rows(
+            nominated_rejections = nominated_rows(
                 evaluation, snapshot, nominated_pods, overlay or self.overlay(), row_mask=rows
             )
-            evaluation = evaluation.excluding(nominated_refusals) if nominated_refusals else evaluation
-        return node_subset_result(evaluation, snapshot, context, rows, nominated_refusals)
+            evaluation = evaluation.excluding(nominated_rejections) if nominated_rejections else evaluation
+        return node_subset_result(evaluation, snapshot, context, rows, nominated_rejections)
 
     def active_layers(self, plan: Plan, pod: Pod, *, now_ns: int, facts: QueuedPodInfo) -> tuple[int, ...]:
         """Indexes of the layers that apply to the pod on the present cluster."""
@@ -313,18 +325,47 @@ class Evaluator:
             return labels
         return labels, self._cache.pod_sets.default_selector(pod)
 
+    def over_budget_message(self, pod: Pod) -> str | None:
+        """Why a decision about the pod would be too expensive, so that it is not evaluated; None: it is not."""
+        return over_budget_message(pod, len(self._cache.nodes), self._decision_budget)
+
+    def long_decision_cost(self, pod: Pod) -> int:
+        """In operations; 0 for a decision that is not long."""
+        cost = decision_cost(pod, len(self._cache.nodes), LONG_DECISION)
+        return cost if cost > LONG_DECISION else 0
+
+    def warm_up(
+        self, plan: Plan, pod: Pod, *, now_ns: int, facts: QueuedPodInfo, samples: Samples
+    ) -> Iterator[None]:
+        """What `evaluate` does first for a pod whose decision takes more than a few milliseconds, in steps: one for
+        each rule. Nothing for other pods."""
+        if (
+            decision_cost(pod, len(self._cache.nodes), SLICED_DECISION) <= SLICED_DECISION
+            or self.over_budget_message(pod) is not None
+            or self._admission_rejection(plan, pod) is not None
+        ):
+            return
+        self._columns.refresh()
+        context = self._snapshots.eval_context(pod, facts, now_ns, samples, None)
+        yield from self._evaluations.warm_up(plan, plan.variant(plan.active_layers(context)), context)
+
     # ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _admission_refusal(self, plan: Plan, pod: Pod) -> str | None:
+    def _admission_rejection(self, plan: Plan, pod: Pod) -> str | None:
         return plan.admission(pod, self._cache.namespaces.get(pod.namespace))
 
-    def _refused_verdict(
-        self, refusal: str, by: PrefilterRefusal | None = None, valid_until_ns: int | None = None
+    def _rejected_verdict(
+        self,
+        rejection: str,
+        by: PrefilterRejection | None = None,
+        valid_until_ns: int | None = None,
+        *,
+        over_budget: bool = False,
     ) -> Verdict:
         requeue_events = _POD_EVENTS if by is None else _POD_EVENTS | by.requeue_events
         waits = by is not None and by.awaits_metrics
         return Verdict(
-            pod_refusal=refusal,
+            pod_rejection=rejection,
             feasible_count=0,
             node_count=self._columns.node_count,
             selected=None,
@@ -333,7 +374,8 @@ class Evaluator:
             diagnose=lambda: UnschedulableDiagnosis(
                 {}, scaleup_would_not_help=waits, requeue_events=requeue_events
             ),
-            refused_by=None if by is None else by.rule,
+            rejected_by=None if by is None else by.rule,
+            over_budget=over_budget,
         )
 
     def _valid_until_ns(

@@ -61,8 +61,8 @@ class Dependency(Flag):
 class FilterKernel(Protocol):
     depends_on: Dependency
 
-    def refused(self, view: View) -> Array:
-        """bool[view.count]: the refused rows."""
+    def rejected(self, view: View) -> Array:
+        """bool[view.count]: the rejected rows."""
         ...
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
@@ -70,21 +70,21 @@ class FilterKernel(Protocol):
         ...
 
     def unresolvable(self, view: View) -> Array:
-        """bool[view.count]: where evicting pods would not help. Only read for refused rows."""
+        """bool[view.count]: where evicting pods would not help. Only read for rejected rows."""
         ...
 
     def early_reject(self, view: View) -> Array | None:
-        """bool[view.count]: refusals that precede all other rules. None for most built-ins."""
+        """bool[view.count]: rejections that precede all other rules. None for most built-ins."""
         ...
 
     def prefilter(self, view: View) -> str | None:
-        """The message where the pod is refused on every node, whose rows are all refused then. None
+        """The message where the pod is rejected on every node, whose rows are all rejected then. None
         for most built-ins.
         """
         ...
 
     def fingerprint(self, view: View) -> Hashable:
-        """The cluster-wide facts that a refusal reads, where `depends_on` has CLUSTER or VOLUMES;
+        """The cluster-wide facts that a rejection reads, where `depends_on` has CLUSTER or VOLUMES;
         when they change, all rows are reevaluated. `()`: there are none, and no pod that is
         placed can add one.
         """
@@ -181,11 +181,11 @@ class FilterKernelBase:
     reason = ""
     resolvable = False
 
-    def refused(self, view: View) -> Array:
-        raise AssertionError(f"{type(self).__name__} does not implement refused()")
+    def rejected(self, view: View) -> Array:
+        raise AssertionError(f"{type(self).__name__} does not implement rejected()")
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        return ((self.reason, self.refused(view)),)
+        return ((self.reason, self.rejected(view)),)
 
     def unresolvable(self, view: View) -> Array:
         return np.full(view.count, not self.resolvable)

@@ -1,6 +1,6 @@
 """Verdicts on a subset of the nodes, as the scheduler extender protocol asks for.
 
-The other nodes are refused before all rules, so that scores are normalized over the subset. Their
+The other nodes are rejected before all rules, so that scores are normalized over the subset. Their
 pods still count for rules that read other nodes.
 """
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from policysched.evaluate.columns.columns import Array, Columns
 from policysched.evaluate.columns.snapshot import Snapshot
-from policysched.evaluate.diagnosis import refusals_in_order
+from policysched.evaluate.diagnosis import rejections_in_order
 from policysched.evaluate.evaluation import Evaluation
-from policysched.evaluate.explain import refusal_at
 from policysched.evaluate.kernel import MAX_SCORE
-from policysched.evaluate.nominated_rows import NominatedRefusal
+from policysched.evaluate.nominated_rows import NominatedRejection
+from policysched.evaluate.placement_explanation import rejection_at
 from policysched.evaluate.scalar.eval_context import EvalContext
-from policysched.lang.ir.verdict import NodeRefusal, NodeSubsetVerdict
+from policysched.lang.ir.verdict import NodeRejection, NodeSubsetVerdict
 from policysched.model.identifiers import NodeName
 
 
@@ -35,43 +35,43 @@ def node_subset_result(
     snapshot: Snapshot,
     context: EvalContext,
     among: Array,
-    nominated_rows: Mapping[int, NominatedRefusal],
+    nominated_rows: Mapping[int, NominatedRejection],
 ) -> NodeSubsetVerdict:
     """`evaluation` is limited to the rows of `among`, without those in `nominated_rows`."""
     names = snapshot.columns.names
     rows = sorted(np.flatnonzero(evaluation.feasible).tolist(), key=lambda row: names[row])
     return NodeSubsetVerdict(
-        pod_refusal=None,
+        pod_rejection=None,
         totals={names[row]: int(evaluation.total[row]) for row in rows},
-        refusals=_refusals(evaluation, snapshot, context, among, nominated_rows),
+        rejections=_rejections(evaluation, snapshot, context, among, nominated_rows),
         total_max=MAX_SCORE * sum(step.rule.weight for step in evaluation.rules.variant.scores),
     )
 
 
-def _refusals(
+def _rejections(
     evaluation: Evaluation,
     snapshot: Snapshot,
     context: EvalContext,
     among: Array,
-    nominated_refusals: Mapping[int, NominatedRefusal],
-) -> dict[str, NodeRefusal]:
+    nominated_rejections: Mapping[int, NominatedRejection],
+) -> dict[str, NodeRejection]:
     view = snapshot.view()
     undecided = (among & snapshot.columns.valid)[: view.count]
-    refusals: dict[str, NodeRefusal] = {}
-    for row, refusal in nominated_refusals.items():
-        rule = refusal.rules[0]
-        refusals[snapshot.columns.names[row]] = NodeRefusal(
-            rule.name, refusal.groups, refusal.groups, refusal.resolvable, rule.scaleup
+    rejections: dict[str, NodeRejection] = {}
+    for row, rejection in nominated_rejections.items():
+        rule = rejection.rules[0]
+        rejections[snapshot.columns.names[row]] = NodeRejection(
+            rule.name, rejection.groups, rejection.groups, rejection.resolvable, rule.scaleup
         )
         undecided[row] = False
-    for rule, refused, _ in refusals_in_order(evaluation, view):
-        rows = np.flatnonzero(undecided & refused).tolist()
+    for rule, rejected, _ in rejections_in_order(evaluation, view):
+        rows = np.flatnonzero(undecided & rejected).tolist()
         if not rows:
             continue
         unresolvable, reasons = rule.kernel.unresolvable(view), rule.kernel.reasons(view)
         for row in rows:
-            refusals[snapshot.columns.names[row]] = refusal_at(
+            rejections[snapshot.columns.names[row]] = rejection_at(
                 row, rule, unresolvable, reasons, view, context
             )
-        undecided &= ~refused
-    return dict(sorted(refusals.items()))
+        undecided &= ~rejected
+    return dict(sorted(rejections.items()))

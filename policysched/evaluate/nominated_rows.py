@@ -1,4 +1,4 @@
-"""Rows that are refused because of pods nominated to them.
+"""Rows that are rejected because of pods nominated to them.
 
 As in kube-scheduler a node must pass the filters twice: with the pods nominated to it, and without
 them, since they may never arrive (a pod's affinity may depend on one of them). Nominations to other
@@ -26,9 +26,9 @@ NominatedPods = Collection[tuple[Pod, NodeName]]
 
 
 @dataclass(frozen=True, slots=True)
-class NominatedRefusal:
-    """Why a row is refused with the pods nominated to it: the reasons of the deciding rule as an
-    event counts them, every rule that refuses the row then (the deciding one first), and whether
+class NominatedRejection:
+    """Why a row is rejected with the pods nominated to it: the reasons of the deciding rule as an
+    event counts them, every rule that rejects the row then (the deciding one first), and whether
     evicting pods could help.
     """
 
@@ -37,7 +37,7 @@ class NominatedRefusal:
     resolvable: bool
 
 
-NO_NOMINATED_ROWS: Mapping[int, NominatedRefusal] = {}
+NO_NOMINATED_ROWS: Mapping[int, NominatedRejection] = {}
 
 
 def nominated_rows(
@@ -47,8 +47,8 @@ def nominated_rows(
     overlay: Overlay,
     *,
     row_mask: Array | None = None,
-) -> Mapping[int, NominatedRefusal]:
-    """The rows that are refused with the pods nominated to them, optionally only those of
+) -> Mapping[int, NominatedRejection]:
+    """The rows that are rejected with the pods nominated to them, optionally only those of
     `row_mask` (bool[capacity]). The pods are on the overlay meanwhile; afterwards it is as
     before.
     """
@@ -66,12 +66,12 @@ def nominated_rows(
     with pods_added(overlay, [pod_and_node for pods in by_row.values() for pod_and_node in pods]):
         everywhere = nominated_snapshot.view()
         if all(rule.kernel.is_node_local(everywhere) for rule in filters):
-            return _refusals(filters, nominated_snapshot.view(by_row), sorted(by_row))
-    refusals: dict[int, NominatedRefusal] = {}
+            return _rejections(filters, nominated_snapshot.view(by_row), sorted(by_row))
+    rejections: dict[int, NominatedRejection] = {}
     for row, pods in by_row.items():
         with pods_added(overlay, pods):
-            refusals |= _refusals(filters, nominated_snapshot.view([row]), [row])
-    return refusals
+            rejections |= _rejections(filters, nominated_snapshot.view([row]), [row])
+    return rejections
 
 
 @contextmanager
@@ -87,23 +87,25 @@ def pods_added(overlay: Overlay, nominated_pods: Iterable[tuple[Pod, NodeName]])
             overlay.remove_pod(pod.uid)
 
 
-def _refusals(filters: list[SpecializedFilter], view: View, rows: list[int]) -> dict[int, NominatedRefusal]:
+def _rejections(
+    filters: list[SpecializedFilter], view: View, rows: list[int]
+) -> dict[int, NominatedRejection]:
     """`rows` in the order of the view."""
-    refused = [(rule, mask) for rule in filters if (mask := rule.kernel.refused(view)).any()]
-    refusals: dict[int, NominatedRefusal] = {}
+    rejected = [(rule, mask) for rule in filters if (mask := rule.kernel.rejected(view)).any()]
+    rejections: dict[int, NominatedRejection] = {}
     # Among equal ranks the first in the order of the file decides.
-    ranks = [_ranks(rule, view) for rule, _ in refused]
-    reasons_of = [(rule.kernel.reasons(view), rule.kernel.unresolvable(view)) for rule, _ in refused]
+    ranks = [_ranks(rule, view) for rule, _ in rejected]
+    reasons_of = [(rule.kernel.reasons(view), rule.kernel.unresolvable(view)) for rule, _ in rejected]
     for place, row in enumerate(rows):
-        refusing = [index for index, (_, mask) in enumerate(refused) if mask[place]]
-        if refusing:
-            refusing.sort(key=lambda index: ranks[index][place])
-            reasons, unresolvable = reasons_of[refusing[0]]
+        rejecting = [index for index, (_, mask) in enumerate(rejected) if mask[place]]
+        if rejecting:
+            rejecting.sort(key=lambda index: ranks[index][place])
+            reasons, unresolvable = reasons_of[rejecting[0]]
             groups = tuple(group for group, mask in reasons if np.asarray(mask)[place])
-            refusals[row] = NominatedRefusal(
-                groups, tuple(refused[index][0] for index in refusing), not unresolvable[place]
+            rejections[row] = NominatedRejection(
+                groups, tuple(rejected[index][0] for index in rejecting), not unresolvable[place]
             )
-    return refusals
+    return rejections
 
 
 def _ranks(rule: SpecializedFilter, view: View) -> Array:

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policysched.evaluate.columns.column_kinds import Allocatable, NodeMapEntry, PodCount, Requested
+from policysched.evaluate.columns.column_kinds import (
+    AllocatableColumn,
+    NodeMapEntryColumn,
+    PodCountColumn,
+    RequestedColumn,
+)
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.interner import ABSENT
 from policysched.evaluate.columns.view import View
@@ -30,7 +35,7 @@ class TopologyDomain:
         if self.value is None:
             return np.zeros(view.count, np.bool_)
         code = view.codes.strings.find(self.value)
-        inside: Array = view.column(NodeMapEntry("labels", self.key)) == code
+        inside: Array = view.column(NodeMapEntryColumn("labels", self.key)) == code
         return inside
 
 
@@ -41,7 +46,7 @@ def candidate_domains(
     upper bound of the members that each row takes, None where it is not known; domains that
     cannot take `pods_needed` are left out.
     """
-    codes = view.column(NodeMapEntry("labels", key))
+    codes = view.column(NodeMapEntryColumn("labels", key))
     pod_counts: dict[int, int] = {}
     for row in order.tolist():
         code = int(codes[row])
@@ -65,11 +70,11 @@ def pod_capacity(requests: Mapping[str, int], variant: Variant, view: View) -> A
     )
     if not checks_resources:
         return None
-    capacity: Array = view.column(Allocatable("pods")) - view.column(PodCount())
+    capacity: Array = view.column(AllocatableColumn("pods")) - view.column(PodCountColumn())
     for resource in ("cpu", "memory"):
         request = requests.get(resource, 0)
         if request > 0:
-            free = view.column(Allocatable(resource)) - view.column(Requested(resource))
+            free = view.column(AllocatableColumn(resource)) - view.column(RequestedColumn(resource))
             capacity = np.minimum(capacity, free // request)
     at_least_none: Array = np.maximum(capacity, 0)
     return at_least_none

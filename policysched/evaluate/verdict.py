@@ -39,8 +39,8 @@ class PrebindRequirements:
 @dataclass(frozen=True, slots=True)
 class UnschedulableDiagnosis:
     """Why no node is feasible. `reason_counts`: the number of nodes by reason, each node counted
-    under all reasons of the first rule that refuses it. `scaleup_would_not_help`: every node is
-    refused only by rules that the policy declares `scaleup no`.
+    under all reasons of the first rule that rejects it. `scaleup_would_not_help`: every node is
+    rejected only by rules that the policy declares `scaleup no`.
     """
 
     reason_counts: Mapping[str, int]
@@ -49,9 +49,9 @@ class UnschedulableDiagnosis:
 
 
 class Verdict:
-    """The outcome for one pod. `selected` None: no node. `pod_refusal` is the message where the pod
-    is refused before any node is looked at, `refused_by` the filter that refuses it (None: an
-    input, or an unsupported feature). `score` is the selected node's total.
+    """The outcome for one pod. `selected` None: no node. `pod_rejection` is the message where the pod
+    is rejected before any node is looked at, `rejected_by` the filter that rejects it (None: an
+    input, an unsupported feature, or that it is `over_budget`). `score` is the selected node's total.
 
     Without a node the diagnosis is made at once; with one it is made on demand, from the cluster as
     it is then.
@@ -63,8 +63,9 @@ class Verdict:
         "feasible_count",
         "feasible_outside_domain",
         "node_count",
-        "pod_refusal",
-        "refused_by",
+        "over_budget",
+        "pod_rejection",
+        "rejected_by",
         "score",
         "selected",
         "valid_until_ns",
@@ -73,7 +74,7 @@ class Verdict:
     def __init__(
         self,
         *,
-        pod_refusal: str | None,
+        pod_rejection: str | None,
         feasible_count: int,
         node_count: int,
         selected: NodeName | None,
@@ -81,10 +82,12 @@ class Verdict:
         valid_until_ns: int | None,
         diagnose: Callable[[], UnschedulableDiagnosis],
         feasible_outside_domain: int = 0,
-        refused_by: str | None = None,
+        rejected_by: str | None = None,
+        over_budget: bool = False,
     ) -> None:
-        self.refused_by = refused_by
-        self.pod_refusal = pod_refusal
+        self.over_budget = over_budget
+        self.rejected_by = rejected_by
+        self.pod_rejection = pod_rejection
         self.feasible_count = feasible_count
         self.node_count = node_count
         self.selected = selected
@@ -110,6 +113,6 @@ class Verdict:
         return self._diagnosis
 
     def __repr__(self) -> str:
-        if self.pod_refusal is not None:
-            return f"Verdict(refused: {self.pod_refusal})"
+        if self.pod_rejection is not None:
+            return f"Verdict(rejected: {self.pod_rejection})"
         return f"Verdict({self.selected} with {self.score}, {self.feasible_count} of {self.node_count} nodes)"

@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 from policysched.config.logs import write_log
 from policysched.config.settings import NamespacedName
-from policysched.daemon.compiling import Compile
+from policysched.daemon.metric_monitor import FIRST_SAMPLES_TIMEOUT_S, MetricMonitor
+from policysched.daemon.policy_compiler import Compile
 from policysched.daemon.policy_feed import LastGoodStore, PolicyFeed
 from policysched.daemon.reflectors import ReflectorSet
-from policysched.daemon.sampler import FIRST_SAMPLES_TIMEOUT_S, Sampler
 from policysched.extender.settings import ExtenderSettings
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
@@ -58,7 +58,7 @@ class ExtenderRuntime:
     beat: Callable[[], None] = field(default=lambda: None)
 
 
-class NothingToRun(Exception):
+class NoUsablePolicy(Exception):
     """There is no valid policy and no last known good one."""
 
 
@@ -69,7 +69,9 @@ class ExtenderApp:
         self.settings = settings
         self.runtime = runtime
         self.extender_server = ExtenderServer(
-            first_samples_s=FIRST_SAMPLES_TIMEOUT_S, source_name_of=runtime.samples.source_name_for
+            first_samples_s=FIRST_SAMPLES_TIMEOUT_S,
+            source_name_of=runtime.samples.source_name_for,
+            bindable_scheduler_names=settings.scheduler_names,
         )
         self.connectivity = Connectivity(runtime.monotonic_s)
         api = ApiClient(runtime.transport)
@@ -107,7 +109,7 @@ class ExtenderApp:
         )
         if not isinstance(settings.source, NamespacedName):
             self._folder = PolicyFolder(settings.source, self.policy_feed.on_config_map)
-        self.sampler = Sampler(
+        self.metric_monitor = MetricMonitor(
             runtime.samples,
             wanted=self.extender_server.metrics,
             nodes=self.extender_server.nodes,
@@ -122,13 +124,17 @@ class ExtenderApp:
         self._inbox.append(event)
         self._wake.set()
 
+    def report_check_delay(self, message: str) -> None:
+        """Logs and reports that an edit of the policies has no effect yet."""
+        self._dispatch([c.ReportPolicyEvent("Warning", "PolicyCheckDelayed", message)])
+
     async def run(self) -> None:
-        """Raises NothingToRun; any other exception is a bug."""
+        """Raises NoUsablePolicy; any other exception is a bug."""
         try:
             async with asyncio.TaskGroup() as group:
                 for name, work in self._background_tasks().items():
                     group.create_task(work, name=name)
-        except* NothingToRun as group_of_one:
+        except* NoUsablePolicy as group_of_one:
             raise group_of_one.exceptions[0] from None
 
     def _background_tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
@@ -146,7 +152,7 @@ class ExtenderApp:
         if self._folder is not None:
             parts["files"] = self._folder.run()
         parts["policies"] = self.policy_feed.run()
-        parts["samples"] = self.sampler.run()
+        parts["samples"] = self.metric_monitor.run()
         parts["core"] = self._process_events()
         return parts
 
@@ -167,7 +173,7 @@ class ExtenderApp:
                 self._dispatch(server.handle(self._inbox.popleft(), now_ns()))
             self._dispatch(server.advance(now_ns()))
             if server.startup_error is not None:
-                raise NothingToRun(server.startup_error)
+                raise NoUsablePolicy(server.startup_error)
             if self._inbox or server.busy:
                 await asyncio.sleep(0)  # requests and watches first
                 continue

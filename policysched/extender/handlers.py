@@ -10,6 +10,7 @@ the node until the API server confirms or denies it.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any
 from policysched.kube.extender import protocol
 from policysched.kube.extender.protocol import BadExtenderArgs, NodeDecodeCache
 from policysched.kube.write.bind import Binder, BindOutcome
+from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed
 from policysched.scheduler.extenders.extender_server import ExtenderServer, ScoreScale
@@ -30,17 +32,20 @@ RecordRequest = Callable[[str, str, str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class ExtenderLimits:
-    """`budget_s`: the time limit of a response (kube-scheduler's `httpTimeout` should be longer). `body_bytes_max`: full
-    node lists are large, about 10 kB per node. `requests_max`: concurrent requests; kube-scheduler filters and scores
-    one pod at a time, but binds many at once."""
+    """`budget_s`: the time limit of a response (kube-scheduler's `httpTimeout` should be longer). `body_bytes_max`,
+    `values_max`: full node lists are large, about 10 kB and 300 JSON values per node. `requests_max`: concurrent requests;
+    kube-scheduler filters and scores one pod at a time, but binds many at once."""
 
     budget_s: float = 4.0
-    body_bytes_max: int = 256 * 2**20
+    body_bytes_max: int = 64 * 2**20
+    values_max: int = 2_000_000
     requests_max: int = 128
 
 
 _REPLY_MARGIN_S = 0.1
 """A bind is abandoned this long before the end of the budget, which leaves time to send the response."""
+
+_POD_WAIT_S, _POD_POLL_INTERVAL_S = 1.0, 0.01
 
 
 class ExtenderHandlers:
@@ -67,6 +72,8 @@ class ExtenderHandlers:
         self._unresolved_binds: set[asyncio.Task[None]] = set()
         self.budget_s = limits.budget_s
         self.requests_max = limits.requests_max
+        self.body_bytes_max = limits.body_bytes_max
+        self.values_max = limits.values_max
 
     # ── on the HTTP thread ──────────────────────────────────────────────────────────────────────────────────
 
@@ -93,6 +100,9 @@ class ExtenderHandlers:
 
     def timeout_response(self, call: ExtenderHttpCall) -> ExtenderResponse:
         return _failure_reply(call, 503, "late", f"no response within {self.budget_s:g} s")
+
+    def too_large_response(self, call: ExtenderHttpCall, limit: str) -> ExtenderResponse:
+        return _failure_reply(call, 413, "bad", limit)
 
     def record(self, call: ExtenderHttpCall, reply: ExtenderResponse, seconds: float) -> None:
         if not self._main_loop.is_closed():
@@ -143,6 +153,7 @@ class ExtenderHandlers:
 
     def _bind(self, call: ExtenderHttpCall, args: protocol.ExtenderBindingArgs) -> PendingResponse:
         async def work() -> ExtenderResponse:
+            await self._wait_for_pod(args.uid, call.deadline_s - time.monotonic() - _REPLY_MARGIN_S)
             bind = self._extender_server.assume(
                 call.policy, args.uid, args.namespace, args.name, args.node, self._now_ns()
             )
@@ -161,6 +172,13 @@ class ExtenderHandlers:
             return _failure_reply(call, 409, "refused", outcome.reason)
 
         return work
+
+    async def _wait_for_pod(self, uid: PodUid, timeout_s: float) -> None:
+        """Waits a moment for a pod that kube-scheduler's watch has shown before ours."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(timeout_s, _POD_WAIT_S)):
+                while not self._extender_server.knows_pod(uid):
+                    await asyncio.sleep(_POD_POLL_INTERVAL_S)
 
     def _resolve_unknown_bind(self, bind: Bind) -> None:
         """Finds out later whether the bind was executed."""

@@ -14,21 +14,21 @@ from typing import Any
 from policysched import __version__
 from policysched.config.settings import NamespacedName
 from policysched.config.source_settings import redact_secrets
-from policysched.daemon.clock import SteadyClock, wait_until_stepped
-from policysched.daemon.compiling import WorkerCompiler
+from policysched.daemon.clock import NonDecreasingClock, wait_until_stepped
 from policysched.daemon.event_loop import run_event_loop
+from policysched.daemon.http_service import RESPONSE_TIMEOUT_S, start_http_server
+from policysched.daemon.policy_compiler import WorkerCompiler
 from policysched.daemon.sample_sources import make_sources
 from policysched.daemon.signals import shutdown_signals
 from policysched.daemon.status import policy_page
-from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
+from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NoUsablePolicy
 from policysched.extender.handlers import ExtenderHandlers
 from policysched.extender.settings import ExtenderSettings
 from policysched.extender.telemetry import ExtenderTelemetry
 from policysched.kube.client.session import ConnectionSettings, connect
 from policysched.serve.extender_routes import extender_routes
 from policysched.serve.health import Health, Heartbeat
-from policysched.serve.server import HttpServerOptions, HttpThread, StatusEndpoints
-from policysched.serve.tls import ServerTls
+from policysched.serve.server import StatusEndpoints
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +51,11 @@ async def _run(settings: ExtenderSettings) -> int:
         user_agent=f"policysched-extender/{__version__}",
     )
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    pulse, telemetry, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), ExtenderTelemetry(), SteadyClock()
-    tls = ServerTls(settings.tls) if settings.tls is not None else None
+    pulse, telemetry, clock = (
+        Heartbeat(stuck_after_s=STUCK_TIMEOUT_S),
+        ExtenderTelemetry(),
+        NonDecreasingClock(),
+    )
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(connection))
         compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
@@ -74,9 +77,10 @@ async def _run(settings: ExtenderSettings) -> int:
             beat=pulse.beat,
         )
         app = ExtenderApp(settings, runtime)
+        compiler.report_delay = app.report_check_delay
         telemetry.attach(app, clock.now_ns)
         stopping = asyncio.Event()
-        await _serve(settings, app, pulse, telemetry, clock, tls, stopping, stack)
+        await _serve(settings, connection, app, pulse, telemetry, clock, stopping, stack)
         loop = asyncio.get_running_loop()
         for number in shutdown_signals():
             loop.add_signal_handler(number, stopping.set)
@@ -90,8 +94,6 @@ async def _run(settings: ExtenderSettings) -> int:
             },
         )
         work = [asyncio.create_task(app.run(), name="app")]
-        if tls is not None:
-            work.append(asyncio.create_task(tls.watch_files(), name="certificate"))
         return await _until_stopped(work, stopping, asyncio.create_task(wait_until_stepped(clock)))
 
 
@@ -106,7 +108,7 @@ async def _until_stopped(
                 task.result()
         log.info("stopping")
         return EXIT_CLOCK_STEPPED if stepped.done() else 0
-    except NothingToRun as error:
+    except NoUsablePolicy as error:
         log.error(
             "no policy to run: neither a valid one nor a last known good one; exiting",
             extra={"why": str(error)},
@@ -121,11 +123,11 @@ async def _until_stopped(
 
 async def _serve(
     settings: ExtenderSettings,
+    connection: ConnectionSettings,
     app: ExtenderApp,
     pulse: Heartbeat,
     telemetry: ExtenderTelemetry,
-    clock: SteadyClock,
-    tls: ServerTls | None,
+    clock: NonDecreasingClock,
     stopping: asyncio.Event,
     stack: AsyncExitStack,
 ) -> None:
@@ -152,22 +154,18 @@ async def _serve(
     place = str(settings.source) if isinstance(settings.source, NamespacedName) else settings.source_name
     pages = StatusEndpoints(
         metrics=telemetry.registry.render,
-        policy=lambda: policy_page(app.extender_server, place, app.sampler.statuses(), clock.now_ns()),
+        policy=lambda: policy_page(app.extender_server, place, app.metric_monitor.statuses(), clock.now_ns()),
         decisions=None,
         configz=lambda: {"policysched": redact_secrets(settings.configured)},
     )
-    options = HttpServerOptions(
-        routes=extender_routes(
-            handlers,
-            loop,
-            require_client_certificate=settings.tls is not None and settings.tls.client_ca is not None,
-        ),
-        tls=None if tls is None else tls.context,
+    start_http_server(
+        settings.http,
+        connection,
+        health,
+        pages,
+        telemetry.registry,
+        stack,
+        routes=extender_routes(handlers, loop),
         body_bytes_max=settings.limits.body_bytes_max,
+        response_timeout_s=max(RESPONSE_TIMEOUT_S, 2 * settings.limits.budget_s),
     )
-    server = HttpThread(settings.http, health, pages, loop, options)
-    port = server.start()
-    # In a thread: the server may be waiting for a response of this loop.
-    stack.push_async_callback(asyncio.to_thread, server.stop)
-    scheme = "http" if tls is None else "https"
-    log.info("listening", extra={"address": f"{scheme}://{settings.http.host}:{port}"})

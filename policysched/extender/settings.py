@@ -3,11 +3,12 @@
 Both programs can use one file; sections of the other program are validated and ignored.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from policysched.config.http_settings import HttpSettings, http_settings
 from policysched.config.layers import LayeredSettings
 from policysched.config.logs import LogFormat
 from policysched.config.settings import NamespacedName, common_problems, with_overrides
@@ -16,20 +17,20 @@ from policysched.data_files import expand_home
 from policysched.extender.handlers import ExtenderLimits
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
-from policysched.metric_sources.source_kind import SettingProblem
-from policysched.serve.server import ListenAddress
-from policysched.serve.tls import ServerTlsFiles
+
+SCHEDULER_NAMES_DEFAULT = ("default-scheduler",)
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderSettings:
-    """`source` is the policies' ConfigMap, or files and folders; `last_good` is set for a ConfigMap only."""
+    """`source` is the policies' ConfigMap, or files and folders; `last_good` is set for a ConfigMap only. Pods with one of
+    the `scheduler_names` may be bound."""
 
     source: NamespacedName | tuple[Path, ...]
     last_good: NamespacedName | None
-    http: ListenAddress
+    http: HttpSettings
     limits: ExtenderLimits = field(default_factory=ExtenderLimits)
-    tls: ServerTlsFiles | None = None
+    scheduler_names: frozenset[str] = frozenset(SCHEDULER_NAMES_DEFAULT)
     kubeconfig: Path | None = None
     context: str | None = None
     metrics: Path | None = None
@@ -65,15 +66,8 @@ def read_extender_settings(
     if layers.is_missing("http"):
         layers.problems.append("no listen address: give --http HOST:PORT, or `http` in the settings file")
     layers.add_problems(common_problems(layers))
-    layers.add_problems(_tls_problems(layers))
     layers.raise_problems()
     return _settings(layers.value, from_files=from_files)
-
-
-def _tls_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
-    tls = given.valid("extender_server", "tls")
-    if tls is not None and not {"certificate", "key"} <= tls.keys():
-        yield ("extender_server", "tls"), "a certificate requires its key and the reverse: give both"
 
 
 def _settings(given: Mapping[str, Any], *, from_files: bool) -> ExtenderSettings:
@@ -85,12 +79,16 @@ def _settings(given: Mapping[str, Any], *, from_files: bool) -> ExtenderSettings
     else:
         source = NamespacedName.parse(given["policies"])
         last_good = NamespacedName.parse(given.get("last_good", f"{source}-last-good"))
+    http = http_settings(given)
+    assert http is not None, "checked before"
     return ExtenderSettings(
         source=source,
         last_good=last_good,
-        http=ListenAddress.parse(given["http"]),
-        limits=with_overrides(ExtenderLimits, {name: value for name, value in own.items() if name != "tls"}),
-        tls=_tls(own.get("tls")),
+        http=http,
+        limits=with_overrides(
+            ExtenderLimits, {name: value for name, value in own.items() if name != "scheduler_names"}
+        ),
+        scheduler_names=frozenset(own.get("scheduler_names", SCHEDULER_NAMES_DEFAULT)),
         kubeconfig=expand_home(given["kubeconfig"]) if "kubeconfig" in given else None,
         context=given.get("context"),
         metrics=expand_home(given["metrics"]) if "metrics" in given else None,
@@ -106,10 +104,3 @@ def _settings(given: Mapping[str, Any], *, from_files: bool) -> ExtenderSettings
         compile_timeout_s=given.get("compile_timeout_s", 20.0),
         configured=given,
     )
-
-
-def _tls(given: Mapping[str, str] | None) -> ServerTlsFiles | None:
-    if given is None:
-        return None
-    files = {name: expand_home(path) for name, path in given.items()}
-    return ServerTlsFiles(files["certificate"], files["key"], files.get("client_ca"))

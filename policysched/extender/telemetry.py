@@ -47,7 +47,7 @@ class ExtenderTelemetry:
 
 def _collect(app: ExtenderApp, now_ns: int) -> Iterator[MetricFamily]:
     yield from policy_families(app.extender_server)
-    yield from sample_families(app.sampler)
+    yield from sample_families(app.metric_monitor)
     yield gauge_family(
         "policysched_extender_nodes", "Nodes in the cache.", {(): app.extender_server.node_count()}
     )

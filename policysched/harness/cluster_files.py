@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-import yaml
 
 from policysched.cluster.cache import ClusterCache
 from policysched.files import UnreadableFile, read_bytes
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.devices import DEVICE_DECODERS as _DEVICES
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.object_schemas import OBJECT_SCHEMAS
 from policysched.kube.decode.primitives import require_schema
 from policysched.kube.decode.storage import STORAGE_DECODERS as _STORAGE
@@ -29,9 +28,9 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.storage import CsiNode, StorageObject
 from policysched.model.workloads import DisruptionBudget, PodSet
 from policysched.policy_files.source_set import UnusableFile
-from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.scheduler.events import NodeObjectUpdated
 from policysched.text.quote_value import quote_value
+from policysched.yaml_values import InvalidYaml, read_yaml_documents
 
 
 @dataclass(slots=True)
@@ -46,12 +45,12 @@ class ClusterFiles:
     node_objects: list[NodeObjectUpdated] = field(default_factory=list)
     storage: list[StorageObject | CsiNode] = field(default_factory=list)
     devices: list[DeviceObject] = field(default_factory=list)
-    malformed: list[Malformed] = field(default_factory=list)
+    malformed: list[MalformedObject] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
-    def add(self, obj: dict[str, Any] | Malformed) -> None:
+    def add(self, obj: dict[str, Any] | MalformedObject) -> None:
         """Adds an object from the API server or a manifest."""
-        if isinstance(obj, Malformed):
+        if isinstance(obj, MalformedObject):
             self.malformed.append(obj)
             return
         try:
@@ -80,7 +79,7 @@ class ClusterFiles:
                     )
                 case kind:
                     self.ignored[str(kind)] += 1
-        except Malformed as error:
+        except MalformedObject as error:
             self.malformed.append(error)
 
     def node_names(self) -> frozenset[NodeName]:
@@ -89,14 +88,14 @@ class ClusterFiles:
     def build_cache(self) -> ClusterCache:
         """The cache that the scheduler would have. Namespaces of pods exist even if the files omit them."""
         cache = ClusterCache()
-        for name in sorted({seen.pod.namespace for seen in self.pods}):
+        for name in sorted({observed.pod.namespace for observed in self.pods}):
             cache.put_namespace(Namespace(name, {}, {}))
         for space in self.namespaces:
             cache.put_namespace(space)
         for node in self.nodes:
             cache.put_node(node)
-        for one in self.node_objects:
-            cache.put_node_object(one.kind, one.name, one.text)
+        for event in self.node_objects:
+            cache.put_node_object(event.kind, event.name, event.text)
         for budget in self.budgets:
             cache.put_budget(budget)
         for pod_set in self.pod_sets:
@@ -105,8 +104,8 @@ class ClusterFiles:
             cache.put_storage(stored)
         for offered in self.devices:
             cache.put_device_object(offered)
-        for seen in self.pods:
-            cache.put_pod(seen)
+        for observed in self.pods:
+            cache.put_pod(observed)
         return cache
 
 
@@ -127,8 +126,8 @@ def read_cluster_files(paths: Iterable[str]) -> ClusterFiles:
     return files
 
 
-def read_objects(path: str) -> Iterator[dict[str, Any] | Malformed]:
-    """Every object of a file, with Lists flattened; Malformed for an invalid item of a List. Raises UnusableFile with the
+def read_objects(path: str) -> Iterator[dict[str, Any] | MalformedObject]:
+    """Every object of a file, with Lists flattened; `MalformedObject` for an invalid item of a List. Raises UnusableFile with the
     location of the error."""
     text = _read(path)
     documents = [document for document in _documents(path, text) if document is not None]
@@ -143,7 +142,7 @@ def read_objects(path: str) -> Iterator[dict[str, Any] | Malformed]:
         yield from _flatten_lists(path, document)
 
 
-def _flatten_lists(path: str, document: dict[str, Any]) -> Iterator[dict[str, Any] | Malformed]:
+def _flatten_lists(path: str, document: dict[str, Any]) -> Iterator[dict[str, Any] | MalformedObject]:
     items = document.get("items")
     if not document["kind"].endswith("List") or items is None:
         yield document
@@ -153,7 +152,7 @@ def _flatten_lists(path: str, document: dict[str, Any]) -> Iterator[dict[str, An
     for index, item in enumerate(items):
         if not isinstance(item, dict):
             why = f"is {quote_value(item)}, expected a map"
-            yield Malformed(document["kind"], f"of {path}", f"items[{index}]", why)
+            yield MalformedObject(document["kind"], f"of {path}", f"items[{index}]", why)
             continue
         # The items of a typed list (PodList) do not repeat their kind.
         yield item if "kind" in item else {**item, "kind": document["kind"].removesuffix("List")}
@@ -170,18 +169,11 @@ def _documents(path: str, text: bytes) -> Iterator[Any]:
     if text.lstrip()[:1] == b"{":
         yield from _json_documents(path, text)
         return
-    if nests_too_deep(text):
-        raise UnusableFile(f"{path}: nests more than {NESTING_MAX} levels deep")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        yield from yaml.load_all(text, Loader=loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise UnusableFile(f"{path}{place}: not YAML: {error.problem}") from error
-    # ValueError and RecursionError: a date such as 2026-99-99, a number of thousands of digits, endless brackets.
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UnusableFile(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        for document in read_yaml_documents(text):
+            yield document.construct()
+    except InvalidYaml as error:
+        raise UnusableFile(error.at(path)) from None
 
 
 def _json_documents(path: str, text: bytes) -> Iterator[Any]:

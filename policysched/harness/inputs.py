@@ -40,7 +40,9 @@ def choose_policy(path: str, name: str | None, flags: Sequence[str] = ()) -> Pro
         for key, checked in bundles[-1].sources.items():
             if key not in sources.requested:
                 continue
-            errors += [one for one in checked.diagnostics if one.severity >= Severity.ERROR]
+            errors += [
+                diagnostic for diagnostic in checked.diagnostics if diagnostic.severity >= Severity.ERROR
+            ]
             if checked.program is not None:
                 programs[checked.program.name] = checked.program
     reject_unused_parameters(flags, bundles)

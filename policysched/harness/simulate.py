@@ -53,8 +53,13 @@ class SimulationResult:
             "format_version": 1,
             "policy": {"name": self.program.name, "sha256": self.program.sha256},
             "placements": [
-                {"order": one.order, "pod": one.pod, "node": one.node, "score": one.score}
-                for one in self.placements
+                {
+                    "order": placement.order,
+                    "pod": placement.pod,
+                    "node": placement.node,
+                    "score": placement.score,
+                }
+                for placement in self.placements
             ],
             "pending": [{"pod": pod, "message": message} for pod, message in self.pending],
             "preempted": list(self.preempted),
@@ -65,7 +70,9 @@ class SimulationResult:
 def choose_scope(files: ClusterFiles, policy: str) -> Scope:
     """`named` if a pending pod has the policy as its `schedulerName`, otherwise `all` pending pods."""
     return (
-        "named" if any(_is_pending(seen) and seen.pod.scheduler == policy for seen in files.pods) else "all"
+        "named"
+        if any(_is_pending(observed) and observed.pod.scheduler == policy for observed in files.pods)
+        else "all"
     )
 
 
@@ -74,22 +81,24 @@ def simulate(
     files: ClusterFiles,
     *,
     samples: Mapping[str, MetricSamples],
-    kept: str | None = None,
+    saved_states: str | None = None,
     scope: Scope,
     now_ns: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> SimulationResult:
-    """Decides every pending pod in the scope. `kept` are saved values of the policy's states (None: their start values);
+    """Decides every pending pod in the scope. `saved_states` are saved values of the policy's states (None: their start values);
     container events in the files do not change them. `progress` gets the decided and the total number of pods."""
     scheduler = Scheduler(SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX))
-    pods = [_with_policy(seen, program.name, scope) for seen in files.pods]
+    pods = [_with_policy(observed, program.name, scope) for observed in files.pods]
     waiting = {
-        seen.pod.uid: seen for seen in pods if _is_pending(seen) and seen.pod.scheduler == program.name
+        observed.pod.uid: observed
+        for observed in pods
+        if _is_pending(observed) and observed.pod.scheduler == program.name
     }
-    alone = replace(program, extenders=())  # not called offline; callers note this
-    if kept is not None:
-        scheduler.handle(e.SavedPolicyStatesLoaded({program.name: kept}), now_ns)
-    for event in _initial_events(files, pods, alone, samples):
+    without_extenders = replace(program, extenders=())  # not called offline; callers note this
+    if saved_states is not None:
+        scheduler.handle(e.SavedPolicyStatesLoaded({program.name: saved_states}), now_ns)
+    for event in _initial_events(files, pods, without_extenders, samples):
         scheduler.handle(event, now_ns)
 
     messages: dict[PodUid, str] = {}
@@ -108,7 +117,7 @@ def simulate(
                     for event in simulate_prebind(prebind, scheduler.cache):
                         commands += scheduler.handle(event, now_ns)
                 case c.Evict(uid=uid, victims=victims):
-                    preempted += [f"{one.namespace}/{one.name}" for one in victims]
+                    preempted += [f"{victim.namespace}/{victim.name}" for victim in victims]
                     victim_uids = tuple(victim.uid for victim in victims)
                     for victim_uid in victim_uids:
                         commands += scheduler.handle(e.PodDeleted(victim_uid), now_ns)
@@ -119,13 +128,16 @@ def simulate(
                 case _:
                     pass
         progress(len(binds), len(binds) + len(waiting))
-    scores = {one.uid: one.score or 0 for one in scheduler.decisions if one.node is not None}
+    scores = {
+        decision.uid: decision.score or 0 for decision in scheduler.decisions if decision.node is not None
+    }
     placements = [
         SimulatedPlacement(order, f"{bind.namespace}/{bind.name}", bind.node, scores[bind.uid])
         for order, bind in enumerate(binds, start=1)
     ]
     pending = sorted(
-        (seen.pod.full_name, pending_message(scheduler, seen, messages)) for seen in waiting.values()
+        (observed.pod.full_name, pending_message(scheduler, observed, messages))
+        for observed in waiting.values()
     )
     return SimulationResult(
         program, tuple(placements), tuple(pending), tuple(preempted), scope, first_messages
@@ -136,7 +148,7 @@ def _initial_events(
     files: ClusterFiles, pods: list[ObservedPod], program: Program, samples: Mapping[str, MetricSamples]
 ) -> list[e.Event]:
     named = {space.name for space in files.namespaces}
-    implied = sorted({seen.pod.namespace for seen in pods} - named)
+    implied = sorted({observed.pod.namespace for observed in pods} - named)
     key = f"{program.name}.policy"
     bundle = PolicyBundle({key: CheckedSource(key, is_library=False, program=program, diagnostics=())})
     return [
@@ -145,32 +157,32 @@ def _initial_events(
         *(e.NodeUpdated(node) for node in files.nodes),
         *files.node_objects,
         *(e.DisruptionBudgetUpdated(budget) for budget in files.budgets),
-        *(e.PodSetUpdated(one) for one in files.pod_sets),
-        *(e.StorageObjectUpdated(one) for one in files.storage),
-        *(e.DeviceObjectUpdated(one) for one in files.devices),
-        *(e.PodUpdated(seen) for seen in pods),
+        *(e.PodSetUpdated(pod_set) for pod_set in files.pod_sets),
+        *(e.StorageObjectUpdated(storage_object) for storage_object in files.storage),
+        *(e.DeviceObjectUpdated(device_object) for device_object in files.devices),
+        *(e.PodUpdated(observed) for observed in pods),
         e.PoliciesUpdated(bundle, resource_version=""),
-        *(e.SamplesArrived(program.name, metric, found) for metric, found in samples.items()),
+        *(e.SamplesArrived(program.name, metric, values) for metric, values in samples.items()),
         e.Synced(),
     ]
 
 
-def _is_pending(seen: ObservedPod) -> bool:
-    return seen.node is None and not seen.finished and not seen.deleting
+def _is_pending(observed: ObservedPod) -> bool:
+    return observed.node is None and not observed.finished and not observed.deleting
 
 
-def _with_policy(seen: ObservedPod, policy: str, scope: Scope) -> ObservedPod:
-    seen = replace(seen, container_events=())
-    if scope == "all" and _is_pending(seen):
-        return replace(seen, pod=replace(seen.pod, scheduler=policy))
-    return seen
+def _with_policy(observed: ObservedPod, policy: str, scope: Scope) -> ObservedPod:
+    observed = replace(observed, container_events=())
+    if scope == "all" and _is_pending(observed):
+        return replace(observed, pod=replace(observed.pod, scheduler=policy))
+    return observed
 
 
-def pending_message(scheduler: Scheduler, seen: ObservedPod, messages: Mapping[PodUid, str]) -> str:
+def pending_message(scheduler: Scheduler, observed: ObservedPod, messages: Mapping[PodUid, str]) -> str:
     """The last reported message of a pod, or the reason it waits if there is none (gated, an incomplete gang)."""
-    if seen.pod.uid in messages:
-        return messages[seen.pod.uid]
-    if seen.pod.gates:
-        return f"Scheduling is blocked due to non-empty scheduling gates: {', '.join(seen.pod.gates)}"
-    status = scheduler.pending_status(seen.pod.uid)
+    if observed.pod.uid in messages:
+        return messages[observed.pod.uid]
+    if observed.pod.gates:
+        return f"Scheduling is blocked due to non-empty scheduling gates: {', '.join(observed.pod.gates)}"
+    status = scheduler.pending_status(observed.pod.uid)
     return status.message if status is not None and status.message else "waiting"

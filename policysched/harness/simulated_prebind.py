@@ -27,10 +27,10 @@ _HOSTNAME = "kubernetes.io/hostname"
 def simulate_prebind(command: Prebind, cache: ClusterCache) -> Iterator[e.Event]:
     """The resulting events, in order. The caller handles each before it takes the next."""
     versions: dict[PrebindTarget, int] = {}
-    for one in command.volumes_to_bind:
-        volume = cache.volumes.volumes[one.volume]
+    for binding in command.volumes_to_bind:
+        volume = cache.volumes.volumes[binding.volume]
         versions[volume.name] = volume.version + 1
-        yield e.StorageObjectUpdated(_bound_volume(volume, ClaimRef(one.claim, one.claim_uid)))
+        yield e.StorageObjectUpdated(_bound_volume(volume, ClaimRef(binding.claim, binding.claim_uid)))
     for made in command.volumes_to_provision:
         claim = cache.volumes.claims[made.claim]
         versions[claim.key] = claim.version + 1
@@ -86,10 +86,10 @@ def _ready_devices(given: DeviceAllocation | None) -> tuple[DeviceStatus, ...]:
     """Statuses in which every binding condition of the devices is met."""
     return tuple(
         DeviceStatus(
-            one.device,
-            tuple(DeviceCondition(name, "True", "", "") for name in one.binding_conditions),
+            device.device,
+            tuple(DeviceCondition(name, "True", "", "") for name in device.binding_conditions),
         )
-        for one in (() if given is None else given.devices)
+        for device in (() if given is None else given.devices)
     )
 
 
@@ -106,7 +106,7 @@ def simulate_unreserve(
         if isinstance(command, Deallocate):
             yield e.DeviceObjectUpdated(replace(left, allocation=None, reserved_for=()))
         else:
-            others = tuple(one for one in known.reserved_for if one.uid != command.uid)
+            others = tuple(consumer for consumer in known.reserved_for if consumer.uid != command.uid)
             yield e.DeviceObjectUpdated(replace(left, reserved_for=others))
 
 

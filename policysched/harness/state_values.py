@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from policysched.cluster.samples import ALL_NODES, MetricSamples
-from policysched.files import UnreadableFile, parse_yaml, read_text
+from policysched.files import UnreadableFile, read_text
 from policysched.harness.inputs import abbreviate_names
 from policysched.lang.ir.arithmetic import clamp_finite
 from policysched.lang.ir.declarations import StateSpec
@@ -23,13 +23,13 @@ from policysched.lang.types.units import parse_value
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
 from policysched.policy_files.source_set import UnusableFile
-from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.scheduler.policies.policy_states import (
     PolicyStates,
     StateEntry,
     parse_state_text,
     state_text,
 )
+from policysched.yaml_values import parse_yaml
 
 
 class BadStateValues(Exception):
@@ -65,10 +65,14 @@ def _map_items(values: Any, path: tuple[str, ...], what: str) -> Iterator[tuple[
 
 
 def _number(state: StateSpec, value: Any, path: tuple[str, ...]) -> float:
-    found = parse_value(str(value), state.type, None) if isinstance(value, str | int | float) else None
-    if not isinstance(found, int | float) or isinstance(value, bool) or clamp_finite(float(found)) != found:
+    number = parse_value(str(value), state.type, None) if isinstance(value, str | int | float) else None
+    if (
+        not isinstance(number, int | float)
+        or isinstance(value, bool)
+        or clamp_finite(float(number)) != number
+    ):
         raise BadStateValues(f"`{value}` is not a value of type {state.type}", path)
-    return float(found)
+    return float(number)
 
 
 def load_state_values(
@@ -77,7 +81,7 @@ def load_state_values(
     """The values of the policy's states in the saved form as of `now_ns`, and notes for the user about states without
     values and values without a state or a node. Raises UnusableFile."""
     if path is None:
-        starts = ", ".join(f"{name} {one.start:g}" for name, one in program.states.items())
+        starts = ", ".join(f"{name} {state.start:g}" for name, state in program.states.items())
         notes = [f"states have their start values: {starts} (no --state file was given)"] if starts else []
         return None, notes
     document = _document(path)
@@ -86,7 +90,9 @@ def load_state_values(
             given: Mapping[str, Any] = parse_state_text(document)["values"]
         except (TypeError, ValueError, OverflowError) as error:
             raise UnusableFile(f"{path}: {error}") from error
-        tables = {name: list(map(_entry, one)) for name, one in given.items() if name in program.states}
+        tables = {
+            name: list(map(_entry, entries)) for name, entries in given.items() if name in program.states
+        }
     else:
         given, tables = document, {}
         for name, values in document.items():
@@ -114,10 +120,7 @@ def _entry(values: list[Any]) -> StateEntry:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        text = read_text(path)
-        if nests_too_deep(text.encode()):
-            raise UnusableFile(f"{path}: nests more than {NESTING_MAX} levels deep")
-        document = parse_yaml(text)
+        document = parse_yaml(read_text(path))
     except UnreadableFile as error:
         raise UnusableFile(f"{path}: {error}") from None
     if not isinstance(document, dict) or not all(isinstance(name, str) for name in document):
@@ -125,10 +128,10 @@ def _document(path: Path) -> dict[str, Any]:
     return document
 
 
-def state_tables(program: Program, kept: str | None, *, now_ns: int) -> Mapping[str, MetricSamples]:
+def state_tables(program: Program, saved_states: str | None, *, now_ns: int) -> Mapping[str, MetricSamples]:
     """The state tables that rules read, restored from saved values."""
-    states = PolicyStates(lambda seen: Namespace(seen.pod.namespace, {}, {}))
-    if kept is not None:
-        problems = states.restore({program.name: kept})
+    states = PolicyStates(lambda observed: Namespace(observed.pod.namespace, {}, {}))
+    if saved_states is not None:
+        problems = states.restore({program.name: saved_states})
         assert not problems, problems
     return states.activate(program, now_ns)

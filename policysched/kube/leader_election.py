@@ -159,14 +159,14 @@ class LeaderElector:
         await self._renew_until_lost()
 
     async def release(self, *, nothing_in_flight: bool) -> None:
-        """Release the lease on a clean stop. With binds in flight it is left to expire, so that the next leader waits. Call
+        """Release the lease on a clean stop. With binds in flight it is not released but expires, so that the next leader waits. Call
         it after cancelling `run`."""
         if self.status is not LeadershipStatus.LEADING:
             return
         self._leads_until_s = float("-inf")
         self._set_status(LeadershipStatus.LOST)
         if not nothing_in_flight:
-            log.warning("stopping with binds in flight; the lease is left to expire")
+            log.warning("stopping with unanswered binds; the lease is not released and expires by itself")
             return
         try:
             lease = await self._get()

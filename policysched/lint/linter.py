@@ -58,6 +58,13 @@ def _lint_set(
 
 def _certain_diagnostics(diagnostics: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
     """With a syntax error it is not known what the policy uses or omits: drops warnings that depend on it."""
-    if not any(one.code.startswith("PS1") and one.severity is Severity.ERROR for one in diagnostics):
+    if not any(
+        diagnostic.code.startswith("PS1") and diagnostic.severity is Severity.ERROR
+        for diagnostic in diagnostics
+    ):
         return diagnostics
-    return [one for one in diagnostics if one.severity is Severity.ERROR or one.code < "PS200"]
+    return [
+        diagnostic
+        for diagnostic in diagnostics
+        if diagnostic.severity is Severity.ERROR or diagnostic.code < "PS200"
+    ]

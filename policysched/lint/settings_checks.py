@@ -51,7 +51,7 @@ class SettingsChecks:
     def _metric_findings(self, metric: Metric) -> Iterator[Diagnostic]:
         why = self._unserved_reason(metric)
         if why is not None:
-            message = f"`{metric.name}` would be missing for every node: {why}"
+            message = f"`{metric.name}` would have no value on any node: {why}"
             yield make_diagnostic("PS902", message, metric.span, label="no source serves this metric")
         elif self._live:
             samples = self._samples

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from policysched.cluster.samples import MetricSamples
 from policysched.data_files import expand_home
-from policysched.files import UnreadableFile, parse_yaml, read_text
+from policysched.files import UnreadableFile, read_text
 from policysched.lang.ir.declarations import Metric, is_node_metric
 from policysched.metric_sources.pod_pairs import RawPairs, convert_pair_samples, parse_pair
 from policysched.metric_sources.poll_status import MetricKey, PollError, PollResult, SourcePollStatus
@@ -31,6 +31,7 @@ from policysched.metric_sources.source_kind import SettingProblem, SourceContext
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.events import SamplesArrived
 from policysched.schemas import findings
+from policysched.yaml_values import parse_yaml
 
 log = logging.getLogger(__name__)
 
@@ -211,7 +212,8 @@ class FileSampleSource:
         except BadSamplesFile as error:
             if self._broken is None or stamp != self._last.stamp:
                 log.warning(
-                    "cannot use the samples file; its samples become stale", extra={"why": str(error)}
+                    "cannot use the samples file; its last samples are used until they are stale",
+                    extra={"why": str(error)},
                 )
             self._broken = error
             self._last.stamp = stamp

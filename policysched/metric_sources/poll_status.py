@@ -92,7 +92,7 @@ class SourcePollStatus:
         if self._logged_failures.get(query) != error.kind:
             self._logged_failures[query] = error.kind
             log.warning(
-                "polling failed; samples become stale",
+                "polling failed; the last samples are used until they are stale",
                 extra={"source": self.source, "query": what, "kind": error.kind, "why": str(error)},
             )
 

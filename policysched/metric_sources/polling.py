@@ -219,9 +219,9 @@ async def _convert_samples(metric: Metric, raw: RawSamples | RawPairs) -> Metric
         pairs: MutablePodPairs = {}
         await process_in_batches(raw.values.items(), lambda some: convert_pairs(metric, some, pairs))
         return MetricSamples({}, polled_ns=raw.polled_ns, pairs=pairs)
-    found: dict[NodeName, Sample] = {}
-    await process_in_batches(raw.values.items(), lambda some: convert_into(metric, raw, some, found))
-    return MetricSamples(found, polled_ns=raw.polled_ns)
+    samples: dict[NodeName, Sample] = {}
+    await process_in_batches(raw.values.items(), lambda some: convert_into(metric, raw, some, samples))
+    return MetricSamples(samples, polled_ns=raw.polled_ns)
 
 
 async def process_in_batches(items: Iterable[Item], work: Callable[[list[Item]], object]) -> None:

@@ -5,43 +5,36 @@ its keys is unwrapped; positions are those in the file of the ConfigMap.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import jsonschema
-import yaml
 
 from policysched.policy_files.source_set import UnusableFile
-from policysched.schemas import schema, words
+from policysched.schemas import schema, violation_message
+from policysched.text import Position
+from policysched.yaml_values import InvalidYaml, YamlOverLimit, YamlValue, read_yaml_documents
 
 Path = tuple[str | int, ...]
-
-_NODES_MAX = 20_000
-"""The limit of nodes in a document: aliases can expand a small file without bound."""
-
-
-@dataclass(frozen=True, slots=True)
-class LineColumn:
-    """A line and a column, counted from 1."""
-
-    line: int
-    column: int
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedDocument:
-    """A document with the position of each of its parts. `name` is the name of the file."""
+    """A document with the position of each of its parts. `name` is the name of the file.
+
+    The text begins after `lines_before` lines of the file, indented by `indent` columns.
+    """
 
     name: str
     value: Any
-    places: Mapping[Path, LineColumn] = field(repr=False)
+    root: YamlValue = field(repr=False)
+    lines_before: int = 0
+    indent: int = 0
 
-    def place(self, path: Path) -> LineColumn:
+    def place(self, path: Path) -> Position:
         """The position of the part, or of the nearest enclosing part that exists."""
-        while path not in self.places:
-            path = path[:-1]
-        return self.places[path]
+        return _shifted(self.root.find(path).key_start, self.lines_before, self.indent)
 
     def unusable_file(self, path: Path, why: str) -> UnusableFile:
         """The error for a file that kube-scheduler rejects too: one line with the position."""
@@ -68,7 +61,7 @@ def path_text(path: Path) -> str:
 
 def parse_documents(text: str, name: str) -> list[LocatedDocument]:
     """Parse the non-empty documents of a file. Raises UnusableFile with the position of the error."""
-    documents = [_located(node, name, 0, 0) for node in _nodes(text, name, 0, 0)]
+    documents = _located_documents(text, name, 0, 0)
     opened = [inner for document in documents for inner in _unwrap_config_map(document, text)]
     if not opened:
         raise UnusableFile(f"{name}: contains no configuration")
@@ -101,82 +94,47 @@ def _violations(error: jsonschema.ValidationError) -> Iterator[ConfigSchemaViola
     shown = json.dumps(error.instance, default=str)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
     yield ConfigSchemaViolation(
-        path, False, f"{shown} is not {form}" if form else " ".join(words(error).split())[:200]
+        path, False, f"{shown} is not {form}" if form else " ".join(violation_message(error).split())[:200]
     )
 
 
 # ── YAML with positions ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads YAML as Kubernetes does: dates are strings."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's convention)
-        first: [resolver for resolver in resolvers if not resolver[0].endswith(":timestamp")]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
-def _nodes(text: str, name: str, lines_before: int, indent: int) -> list[yaml.Node]:
+def _located_documents(text: str, name: str, lines_before: int, indent: int) -> list[LocatedDocument]:
     if text.lstrip()[:1] == "{":
         # JSON may be indented with tabs, which YAML forbids. JSON strings cannot contain tabs, and
         # columns do not change.
         text = text.replace("\t", " ")
     try:
-        return [node for node in yaml.compose_all(text, Loader=_Loader) if not _is_empty(node)]
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f":{mark.line + 1 + lines_before}:{mark.column + 1 + indent}" if mark else ""
-        raise UnusableFile(f"{name}{place}: is neither YAML nor JSON: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise UnusableFile(f"{name}: is neither YAML nor JSON: {' '.join(str(error).split())}") from error
-    except RecursionError as error:
-        raise UnusableFile(f"{name}: is nested too deeply") from error
+        return [
+            LocatedDocument(name, _construct(root, name, lines_before, indent), root, lines_before, indent)
+            for root in read_yaml_documents(text)
+        ]
+    except YamlOverLimit as error:
+        raise UnusableFile(f"{name}: the file is too large for a configuration: {error}") from None
+    except InvalidYaml as error:
+        at = "" if error.position is None else _at(error.position, lines_before, indent)
+        raise UnusableFile(f"{name}{at}: is neither YAML nor JSON: {error.problem}") from None
 
 
-def _is_empty(node: yaml.Node | None) -> bool:
-    return node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"))
+def _construct(root: YamlValue, name: str, lines_before: int, indent: int) -> Any:
+    for problem in root.key_problems():
+        at = _at(problem.start, lines_before, indent)
+        if problem.key is None:
+            raise UnusableFile(f"{name}{at}: a key must be a string")
+        if problem.is_duplicate:
+            raise UnusableFile(f"{name}{at}: `{problem.key}` is given twice")
+    return _without_nulls(root.construct())
 
 
-def _located(node: yaml.Node, name: str, lines_before: int, indent: int) -> LocatedDocument:
-    places: dict[Path, LineColumn] = {}
-    pending: list[tuple[Path, yaml.Node, yaml.Node]] = [((), node, node)]
-    count = 0
-    while pending:
-        path, at, value = pending.pop()
-        count += 1
-        place = LineColumn(at.start_mark.line + 1 + lines_before, at.start_mark.column + 1 + indent)
-        places[path] = place
-        if count > _NODES_MAX or len(path) > 100:
-            raise UnusableFile(
-                f"{name}:{place.line}:{place.column}: the file is too large for a configuration"
-            )
-        if isinstance(value, yaml.MappingNode):
-            keys: set[str] = set()
-            for key, inner in value.value:
-                key_at = f"{key.start_mark.line + 1 + lines_before}:{key.start_mark.column + 1 + indent}"
-                if not isinstance(key, yaml.ScalarNode):
-                    raise UnusableFile(f"{name}:{key_at}: a key must be a string")
-                if key.value in keys:
-                    raise UnusableFile(f"{name}:{key_at}: `{key.value}` is given twice")
-                keys.add(key.value)
-                pending.append(((*path, key.value), key, inner))
-        elif isinstance(value, yaml.SequenceNode):
-            pending.extend(((*path, index), inner, inner) for index, inner in enumerate(value.value))
-    return LocatedDocument(name, _value(node, name), places)
+def _shifted(position: Position, lines_before: int, indent: int) -> Position:
+    return Position(position.line + lines_before, position.column + indent)
 
 
-def _value(node: yaml.Node, name: str) -> Any:
-    loader = _Loader("")
-    try:
-        return _without_nulls(loader.construct_document(node))
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        why = getattr(error, "problem", None) or str(error)
-        raise UnusableFile(f"{name}{place}: is neither YAML nor JSON: {why}") from error
-    finally:
-        loader.dispose()
+def _at(position: Position, lines_before: int, indent: int) -> str:
+    at = _shifted(position, lines_before, indent)
+    return f":{at.line}:{at.column}"
 
 
 def _without_nulls(value: Any) -> Any:
@@ -212,13 +170,12 @@ def _unwrap_config_map(document: LocatedDocument, text: str) -> Iterator[Located
         before, indent = _block_place(document.place(("data", key)), lines)
         name = f"{document.name} (key {key})" if before < 0 else document.name
         lines_before = max(before, 0)
-        for node in _nodes(inner, name, lines_before, indent):
-            inner_document = _located(node, name, lines_before, indent)
+        for inner_document in _located_documents(inner, name, lines_before, indent):
             if configuration_kind(inner_document.value) is not None:
                 yield inner_document
 
 
-def _block_place(key: LineColumn, lines: list[str]) -> tuple[int, int]:
+def _block_place(key: Position, lines: list[str]) -> tuple[int, int]:
     """Lines and columns before the text of the key's block scalar; (-1, 0) for a quoted string."""
     if not lines[key.line - 1].rstrip().endswith(("|", "|-", "|+")):
         return -1, 0

@@ -1,6 +1,6 @@
 """Node affinity, pod affinity and topology spread constraints of a pod."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from policysched.model.selectors import LabelSelector, NodeSelectorTerm
 
@@ -49,12 +49,20 @@ class WeightedPodAffinityTerm:
 @dataclass(frozen=True, slots=True)
 class PodAffinity:
     """`spec.affinity.podAffinity` and `.podAntiAffinity`. `selects_itself`: all required terms match the pod's own
-    labels, so it may be placed although no other pod matches."""
+    labels, so it may be placed although no other pod matches. The hash is computed once: there can be thousands of terms."""
 
     required: tuple[PodAffinityTerm, ...]
     required_anti: tuple[PodAffinityTerm, ...]
     preferred: tuple[WeightedPodAffinityTerm, ...]
     selects_itself: bool
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        terms = self.required, self.required_anti, self.preferred, self.selects_itself
+        object.__setattr__(self, "_hash", hash(terms))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)

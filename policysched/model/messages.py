@@ -1,47 +1,9 @@
-"""Messages of conditions and events for unschedulable pods, with kube-scheduler's wording, which tools parse.
+"""Reasons why a pod or a node is rejected, as conditions and events show them.
 
-Source: `FitError.Error` in kubernetes' `pkg/scheduler/framework/types.go`, and `truncateMessage` in its
-`schedule_one.go`.
+`scheduler.unschedulable_message` joins them to `0/5 nodes are available`.
 """
 
 from collections.abc import Mapping, Sequence
-
-EVENT_NOTE_BYTES_MAX = 1024
-_TRUNCATION_MARK = " ..."
-
-
-def unavailable_message(node_count: int, counts: Mapping[str, int], post: str = "") -> str:
-    """`0/5 nodes are available: 2 Insufficient cpu, 3 node(s) were unschedulable.`
-
-    `counts` is the number of nodes by reason (a node may have several reasons); the texts "count reason" are sorted, as
-    in kube-scheduler. `post` is the result of PostFilter (preemption). Not truncated: the condition has the full
-    message, and the event's note is cut by `truncate_note`.
-    """
-    if node_count == 0:
-        return "no nodes available to schedule pods"
-    message = f"0/{node_count} nodes are available:"
-    if counts:
-        message += f" {', '.join(sorted(f'{count} {reason}' for reason, count in counts.items()))}."
-    return f"{message} {post}" if post else message
-
-
-def pod_refused_message(node_count: int, reason: str, post: str = "") -> str:
-    """`0/5 nodes are available: persistentvolumeclaim "data" not found.`
-
-    For a pod that PreFilter rejects on every node.
-    """
-    if node_count == 0:
-        return unavailable_message(0, {})
-    message = f"0/{node_count} nodes are available: {reason}."
-    return f"{message} {post}" if post else message
-
-
-def truncate_note(message: str) -> str:
-    """The message cut to 1,024 bytes, the limit of an event's note; ` ...` marks the cut."""
-    encoded = message.encode()
-    if len(encoded) <= EVENT_NOTE_BYTES_MAX:
-        return message
-    return encoded[: EVENT_NOTE_BYTES_MAX - len(_TRUNCATION_MARK)].decode(errors="ignore") + _TRUNCATION_MARK
 
 
 def unsupported_message(features: Sequence[str]) -> str:
@@ -76,7 +38,7 @@ def metric_outage_message(lacking: Mapping[str, int], candidates: int) -> str:
 
 def not_recovered_reason(metric: str) -> str:
     """For a node that is below the limit again but has not reached the recovery mark."""
-    return f"node(s) had not recovered since {metric} crossed its limit"
+    return f"node(s) crossed the limit of {metric} and had not recovered"
 
 
 def unsatisfied_reason(rule: str) -> str:

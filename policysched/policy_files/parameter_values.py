@@ -1,6 +1,6 @@
 """Reads parameter values from outside a policy: keys `NAME.params.yaml` beside it, settings, flags.
 
-Values are texts with spans, read by `yaml.compose`, so that `007` stays a text and a diagnostic can point at the line.
+Values are texts with spans, as written, so that `007` stays a text and a diagnostic can point at the line.
 The checker, which knows the type, converts them. Settings override the ConfigMap, flags override both.
 """
 
@@ -20,15 +20,14 @@ from policysched.lang.check.parameter_values import (
 )
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.policy_files.source_set import PARAMETERS_SUFFIX
-from policysched.policy_files.yaml_depth import nests_too_deep
 from policysched.text import Diagnostic, Source, Span
+from policysched.yaml_values import InvalidYaml, YamlValue, read_yaml
 
 SETTINGS_KEY_PREFIX = "settings/"
 """Prefix of the settings' texts beside the keys of the ConfigMap, whose names cannot contain a slash."""
 
 _HEADER = re.compile(r"^[ \t]*policy[ \t]+([-a-z0-9]+)", re.MULTILINE)
 _BYTES_MAX = 64 * 1024
-_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class BadParameterFlag(Exception):
@@ -99,24 +98,21 @@ def parse_parameter_flags(flags: Iterable[str]) -> ParameterValuesByPolicy:
 def _read(source: Source, place: str) -> ParameterValues:
     if (at := invalid_utf8_offset(source.text)) is not None:
         return _unreadable(Source(source.name, "", source.origin), 0, f"not UTF-8 text (byte {at})")
-    if len(source.text.encode()) > _BYTES_MAX or nests_too_deep(source.text.encode()):
-        return _unreadable(source, 0, f"larger than {_BYTES_MAX // 1024} KiB, or nested too deeply")
+    if len(source.text.encode()) > _BYTES_MAX:
+        return _unreadable(source, 0, f"larger than {_BYTES_MAX // 1024} KiB")
     try:
-        document = yaml.compose(source.text, Loader=_LOADER)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        offset = _offset(source, mark) if mark is not None else 0
-        return _unreadable(source, offset, f"not YAML: {getattr(error, 'problem', None) or error}")
+        document = read_yaml(source.text)
+    except InvalidYaml as error:
+        return _unreadable(source, 0 if error.position is None else source.offset(error.position), str(error))
     if document is None:
         return ParameterValues()
-    if not isinstance(document, yaml.MappingNode):
+    if not document.is_map:
         return _unreadable(source, 0, "not a map of names and values")
     values: dict[str, ParameterValue] = {}
     problems: list[Diagnostic] = []
-    for key, node in document.value:
-        name = key.value if isinstance(key, yaml.ScalarNode) else ""
-        text = _text(node)
-        span = Span(source, _offset(source, node.start_mark), _offset(source, node.end_mark))
+    for name, value in document.entries():
+        text = value.scalar if value.scalar is not None else _items(value)
+        span = Span(source, source.offset(value.start), source.offset(value.end))
         if name in values:
             problems.append(_parameter_diagnostic(span, f"`{name}` is set twice"))
         elif text is None or not name:
@@ -128,22 +124,11 @@ def _read(source: Source, place: str) -> ParameterValues:
     return ParameterValues(values, tuple(problems))
 
 
-def _text(node: yaml.Node) -> str | tuple[str, ...] | None:
-    match node:
-        case yaml.ScalarNode(value=str() as text):
-            return text
-        case yaml.SequenceNode(value=items):
-            texts = [item.value for item in items if isinstance(item, yaml.ScalarNode)]
-            return tuple(texts) if len(texts) == len(items) else None
-        case _:
-            return None
-
-
-def _offset(source: Source, mark: Any) -> int:
-    """libyaml's index does not always count characters, but line and column do."""
-    lines = source.text.split("\n")
-    before = sum(len(line) + 1 for line in lines[: mark.line])
-    return min(len(source.text), before + int(mark.column))
+def _items(value: YamlValue) -> tuple[str, ...] | None:
+    """The scalars of a list; None if the value is something else."""
+    texts = [item.scalar for _, item in value.entries()] if value.is_list else [None]
+    scalars = tuple(text for text in texts if text is not None)
+    return scalars if len(scalars) == len(texts) else None
 
 
 def _trim_line_end(span: Span) -> Span:

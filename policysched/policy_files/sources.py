@@ -74,11 +74,11 @@ def _folder(folder: Path, handle_error: Callable[[UnusableFile], None]) -> Itera
     """
     from policysched.policy_files.config_maps import read_config_maps
 
-    found = False
+    is_policy = False
     policies: dict[Path, dict[str, Source]] = {}
     for path in sorted(folder.rglob(f"*{POLICY_SUFFIX}")):
         if is_file(path):
-            found = True
+            is_policy = True
             try:
                 policies.setdefault(path.parent, {})[path.name] = Source(str(path), _read(path))
             except UnusableFile as error:
@@ -94,12 +94,12 @@ def _folder(folder: Path, handle_error: Callable[[UnusableFile], None]) -> Itera
                 else ()
             )
         except UnusableFile as error:
-            found = True
+            is_policy = True
             handle_error(error)
         else:
-            found = found or bool(sets)
+            is_policy = is_policy or bool(sets)
             yield from sets
-    if not found:
+    if not is_policy:
         raise UnusableFile(
             f"{folder}: contains no policy (files that end in {POLICY_SUFFIX}, or ConfigMaps with such keys)"
         )

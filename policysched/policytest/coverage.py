@@ -48,7 +48,7 @@ class Coverage:
         return 100 if not self.outcomes else 100 * len(self.reached) // len(self.outcomes)
 
     def not_reached(self) -> list[tuple[CoverageOutcome, Span]]:
-        return [(one, span) for one, span in self.outcomes.items() if one not in self.reached]
+        return [(outcome, span) for outcome, span in self.outcomes.items() if outcome not in self.reached]
 
 
 def new_coverage(program: Program) -> Coverage:
@@ -69,52 +69,54 @@ _OF_LAYERS = ("applies", "does not apply")
 
 def record_round(coverage: Coverage, program: Program, moment: DecisionRound) -> None:
     """Records the outcomes for the pending pods. `program` is the policy with the parameters of a test."""
-    for seen in moment.pending[:PODS_PER_ROUND_MAX]:
-        found = moment.scheduler.explain(seen.pod.uid, moment.now_ns)
-        if found is None or found.pod_refusal is not None:
+    for observed in moment.pending[:PODS_PER_ROUND_MAX]:
+        explanation = moment.scheduler.explain(observed.pod.uid, moment.now_ns)
+        if explanation is None or explanation.pod_rejection is not None:
             continue
-        coverage.reached |= coverage.outcomes.keys() & set(_outcomes_reached(program, moment, seen, found))
+        coverage.reached |= coverage.outcomes.keys() & set(
+            _outcomes_reached(program, moment, observed, explanation)
+        )
 
 
 def _outcomes_reached(
-    program: Program, moment: DecisionRound, seen: ObservedPod, found: PlacementExplanation
+    program: Program, moment: DecisionRound, observed: ObservedPod, explanation: PlacementExplanation
 ) -> Iterator[CoverageOutcome]:
-    cache, pod = moment.scheduler.cache, seen.pod
+    cache, pod = moment.scheduler.cache, observed.pod
     facts = QueuedPodInfo(pod.created_ns, 0)
     plan = compile_plan(program)
     active = Evaluator(cache).active_layers(plan, pod, now_ns=moment.now_ns, facts=facts)
     for index, layer in enumerate(program.layers):
         yield CoverageOutcome(f"layer {layer.name}", _OF_LAYERS[0] if index in active else _OF_LAYERS[1])
     rules = list(_rules_in(program, active))
-    whens = _nodes_where_when_holds(program, [rule for rule, _ in rules], moment, seen, facts)
+    whens = _nodes_where_when_holds(program, [rule for rule, _ in rules], moment, observed, facts)
     for number, (rule, layer_name) in enumerate(rules):
         name = _name(rule, layer_name)
         applies: set[str] = set(cache.nodes)
         if number in whens:
-            held = whens[number]
-            if held:
+            nodes_with_when = whens[number]
+            if nodes_with_when:
                 yield CoverageOutcome(name, "when holds")
-            if applies - held:
+            if applies - nodes_with_when:
                 yield CoverageOutcome(name, "when does not hold")
-            applies = held
+            applies = nodes_with_when
         else:  # also where a parameter makes the `when` constant
             yield CoverageOutcome(name, "when holds")
         if isinstance(rule, FilterRule):
-            refused = {
+            rejected = {
                 node
-                for node, refusals in found.refusals.items()
-                if any(one.rule == rule.name for one in refusals)
+                for node, rejections in explanation.rejections.items()
+                if any(rejection.rule == rule.name for rejection in rejections)
             }
-            if refused:
+            if rejected:
                 yield CoverageOutcome(name, "refuses")
-            if applies - refused:
+            if applies - rejected:
                 yield CoverageOutcome(name, "passes")
-        elif isinstance(rule, ScoreRule) and applies & set(found.scores.get(rule.name, {})):
+        elif isinstance(rule, ScoreRule) and applies & set(explanation.scores.get(rule.name, {})):
             yield CoverageOutcome(name, "scores")
 
 
 def _nodes_where_when_holds(
-    program: Program, rules: list[Rule], moment: DecisionRound, seen: ObservedPod, facts: QueuedPodInfo
+    program: Program, rules: list[Rule], moment: DecisionRound, observed: ObservedPod, facts: QueuedPodInfo
 ) -> dict[int, set[str]]:
     """The nodes for which each rule's `when` holds, by the rule's number."""
     probes = {
@@ -125,18 +127,22 @@ def _nodes_where_when_holds(
     filters = tuple(_when_probe(name, when, rules[number].span) for name, (number, when) in probes.items())
     probe_program = replace(program, rules=RuleSet(filters, ()), layers=(), outage=None)
     scheduler = moment.scheduler
-    found = Evaluator(scheduler.cache).explain(
+    explanation = Evaluator(scheduler.cache).explain(
         compile_plan(probe_program),
-        seen.pod,
+        observed.pod,
         now_ns=moment.now_ns,
         facts=facts,
         samples=scheduler.samples(program.name),
     )
-    if found.pod_refusal is not None:
+    if explanation.pod_rejection is not None:
         return {}
     nodes = set(scheduler.cache.nodes)
     return {
-        number: {node for node in nodes if not any(one.rule == name for one in found.refusals.get(node, ()))}
+        number: {
+            node
+            for node in nodes
+            if not any(rejection.rule == name for rejection in explanation.rejections.get(node, ()))
+        }
         for name, (number, _) in probes.items()
     }
 
@@ -181,14 +187,14 @@ def _outcomes(rule: Rule, layer: str) -> Iterable[CoverageOutcome]:
     name = _name(rule, layer)
     match rule:
         case FilterRule():
-            whats = ["passes", "refuses"]
+            kinds = ["passes", "refuses"]
         case ScoreRule():
-            whats = ["scores"]
+            kinds = ["scores"]
         case BuiltinFilter() | BuiltinScore():
-            whats = []
+            kinds = []
     if rule.when is not None:
-        whats += ["when holds", "when does not hold"]
-    return [CoverageOutcome(name, what) for what in whats]
+        kinds += ["when holds", "when does not hold"]
+    return [CoverageOutcome(name, kind) for kind in kinds]
 
 
 def _all(rules: RuleSet) -> tuple[Rule, ...]:

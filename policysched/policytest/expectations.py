@@ -33,16 +33,16 @@ class ExpectationFailure:
 class Expectations:
     """The expectations of one test. `problems` are unknown names; compare only if there are none."""
 
-    def __init__(self, document: YamlDocument, index: int, program: Program, world: Scenario) -> None:
+    def __init__(self, document: YamlDocument, index: int, program: Program, scenario: Scenario) -> None:
         self._document, self._at = document, ("tests", index, "expect")
         self._values: Mapping[str, Any] = document.values["tests"][index]["expect"]
-        self._pods = _PodNames([one.pod.pod.full_name for one in world.pods])
-        self._nodes = sorted(node.name for node in world.nodes)
+        self._pods = _PodNames([arrival.pod.pod.full_name for arrival in scenario.pods])
+        self._nodes = sorted(node.name for node in scenario.nodes)
         self._filters, self._scores = _rule_names(program)
-        self._filters |= world.extenders.keys()
+        self._filters |= scenario.extenders.keys()
         self._scores |= {
-            one.name for one in program.extenders if one.weight is not None
-        } & world.extenders.keys()
+            extender.name for extender in program.extenders if extender.weight is not None
+        } & scenario.extenders.keys()
 
     def problems(self) -> list[Diagnostic]:
         return list(self._problems())
@@ -53,7 +53,7 @@ class Expectations:
         keys = ("feasible", "rejected", "score")
         return {self._pods.full_name(pod) for key in keys for pod in self._values.get(key, {})}
 
-    def failures(self, played: ScenarioResult) -> list[ExpectationFailure]:
+    def failures(self, result: ScenarioResult) -> list[ExpectationFailure]:
         compared: tuple[Callable[[ScenarioResult], Iterator[ExpectationFailure]], ...] = (
             self._order,
             self._node,
@@ -63,7 +63,7 @@ class Expectations:
             self._score,
             self._evicted,
         )
-        return [failure for compare in compared for failure in compare(played)]
+        return [failure for compare in compared for failure in compare(result)]
 
     # ── names ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -110,97 +110,104 @@ class Expectations:
 
     # ── comparing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _order(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+    def _order(self, result: ScenarioResult) -> Iterator[ExpectationFailure]:
         wanted = [self._pods.full_name(pod) for pod in self._values.get("order", ())]
-        undecided = [pod for pod in wanted if pod not in played.decision_order]
+        undecided = [pod for pod in wanted if pod not in result.decision_order]
         if undecided:
             yield self._failure(("order",), f"never decided: {', '.join(undecided)}")
             return
-        actual = [pod for pod in played.decision_order if pod in wanted]
+        actual = [pod for pod in result.decision_order if pod in wanted]
         if actual != wanted:
             yield self._failure(
                 ("order",), f"expected the order {', '.join(wanted)}, found {', '.join(actual)}"
             )
 
-    def _node(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+    def _node(self, result: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, wanted in self._values.get("node", {}).items():
             full = self._pods.full_name(pod)
-            actual = played.node.get(full)
+            actual = result.node.get(full)
             if actual in _as_list(wanted) or (wanted is None and actual is None):
                 continue
             expected = " or ".join(_as_list(wanted)) or "no node"
             yield self._failure(
-                ("node", pod), f"{full}: expected {expected}, {_describe_outcome(full, played)}"
+                ("node", pod), f"{full}: expected {expected}, {_describe_outcome(full, result)}"
             )
 
-    def _pending(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
-        for pod, words in self._values.get("pending", {}).items():
+    def _pending(self, result: ScenarioResult) -> Iterator[ExpectationFailure]:
+        for pod, text in self._values.get("pending", {}).items():
             full = self._pods.full_name(pod)
-            if full not in played.pending:
+            if full not in result.pending:
                 yield self._failure(
-                    ("pending", pod), f"{full}: expected to stay pending, {_describe_outcome(full, played)}"
+                    ("pending", pod), f"{full}: expected to stay pending, {_describe_outcome(full, result)}"
                 )
-            elif words not in played.pending[full]:
+            elif text not in result.pending[full]:
                 yield self._failure(
                     ("pending", pod),
-                    f"{full}: expected a message with `{words}`, {_describe_outcome(full, played)}",
+                    f"{full}: expected a message with `{text}`, {_describe_outcome(full, result)}",
                 )
 
-    def _feasible(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+    def _feasible(self, result: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, nodes in self._values.get("feasible", {}).items():
-            found = played.explanations.get(self._pods.full_name(pod))
-            actual = [] if found is None else sorted(found.feasible)
+            explanation = result.explanations.get(self._pods.full_name(pod))
+            actual = [] if explanation is None else sorted(explanation.feasible)
             if actual != sorted(nodes):
-                words = (
+                text = (
                     f"expected {', '.join(sorted(nodes)) or 'no node'}, found {', '.join(actual) or 'none'}"
                 )
                 yield self._failure(
-                    ("feasible", pod), f"{self._pods.full_name(pod)}: {words}{_rejection_reason(found)}"
+                    ("feasible", pod), f"{self._pods.full_name(pod)}: {text}{_rejection_reason(explanation)}"
                 )
 
-    def _rejected(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+    def _rejected(self, result: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, nodes in self._values.get("rejected", {}).items():
             full = self._pods.full_name(pod)
-            found = played.explanations.get(full)
+            explanation = result.explanations.get(full)
             for node, wanted in nodes.items():
                 path: Path = ("rejected", pod, node)
-                refusals = () if found is None else found.refusals.get(node, ())
-                actual = {one.rule: "; ".join(one.reasons) for one in refusals}
-                said = ", ".join(f"{rule} ({reason})" for rule, reason in actual.items()) or "nothing"
-                if found is None or found.pod_refusal is not None:
-                    yield self._failure(path, f"{full} on {node}: not decided{_rejection_reason(found)}")
+                rejections = () if explanation is None else explanation.rejections.get(node, ())
+                actual = {rejection.rule: "; ".join(rejection.reasons) for rejection in rejections}
+                rejections_text = (
+                    ", ".join(f"{rule} ({reason})" for rule, reason in actual.items()) or "nothing"
+                )
+                if explanation is None or explanation.pod_rejection is not None:
+                    yield self._failure(
+                        path, f"{full} on {node}: not decided{_rejection_reason(explanation)}"
+                    )
                 elif wanted is None and actual:
-                    yield self._failure(path, f"{full} on {node}: expected no rejection, found {said}")
+                    yield self._failure(
+                        path, f"{full} on {node}: expected no rejection, found {rejections_text}"
+                    )
                 else:
                     for rule in _as_list(wanted):
-                        words = wanted[rule] if isinstance(wanted, dict) else ""
-                        if rule not in actual or words not in actual[rule]:
-                            expected = f"{rule} ({words})" if words else rule
+                        text = wanted[rule] if isinstance(wanted, dict) else ""
+                        if rule not in actual or text not in actual[rule]:
+                            expected = f"{rule} ({text})" if text else rule
                             yield self._failure(
-                                path, f"{full} on {node}: expected {expected} to reject it, found {said}"
+                                path,
+                                f"{full} on {node}: expected {expected} to reject it, found {rejections_text}",
                             )
 
-    def _score(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+    def _score(self, result: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, nodes in self._values.get("score", {}).items():
             full = self._pods.full_name(pod)
-            found = played.explanations.get(full)
+            explanation = result.explanations.get(full)
             for node, cells in nodes.items():
                 for rule, wanted in cells.items():
                     for field, condition in _conditions(wanted):
-                        actual = _score_number(found, node, rule, field)
+                        actual = _score_number(explanation, node, rule, field)
                         if actual is None or not _condition_holds(condition, actual):
                             label = f"{rule} {field}" if field != "score" else rule
                             shown = "none" if actual is None else f"{actual:g}"
                             yield self._failure(
                                 ("score", pod, node, rule),
                                 f"{full} on {node}: expected {label} {condition}, found {shown}"
-                                + (_rejection_reason(found, node) if actual is None else ""),
+                                + (_rejection_reason(explanation, node) if actual is None else ""),
                             )
 
-    def _evicted(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+    def _evicted(self, result: ScenarioResult) -> Iterator[ExpectationFailure]:
         if "evicted" in self._values:
             wanted = sorted(self._pods.full_name(pod) for pod in self._values["evicted"])
-            actual = sorted(played.evicted)
+            actual = sorted(result.evicted)
             if wanted != actual:
                 yield self._failure(
                     ("evicted",),
@@ -234,7 +241,7 @@ class _PodNames:
 
 def _rule_names(program: Program) -> tuple[set[str], set[str]]:
     """The rules that can reject a node (node inputs included), and those that score, with any layer active."""
-    filters = {one.name for one in program.inputs.values() if one.owner == "node"}
+    filters = {declared.name for declared in program.inputs.values() if declared.owner == "node"}
     scores = {TOTAL_SCORE}
     for active in [(), *((index,) for index in range(len(program.layers)))]:
         rules = rules_for(program, active)
@@ -270,36 +277,40 @@ def _conditions(wanted: Any) -> list[tuple[str, str]]:
 
 
 def _condition_holds(condition: str, actual: float) -> bool:
-    found = _CONDITION.match(condition)
-    assert found is not None, f"the schema lets `{condition}` pass as a condition"
-    return _OPERATORS[found[1] or "=="](actual, float(found[2]))
+    match = _CONDITION.match(condition)
+    assert match is not None, f"the schema lets `{condition}` pass as a condition"
+    return _OPERATORS[match[1] or "=="](actual, float(match[2]))
 
 
-def _score_number(found: PlacementExplanation | None, node: str, rule: str, field: str) -> float | None:
-    if found is None:
+def _score_number(explanation: PlacementExplanation | None, node: str, rule: str, field: str) -> float | None:
+    if explanation is None:
         return None
-    if rule == TOTAL_SCORE and TOTAL_SCORE not in found.scores:
-        return found.totals.get(node)
-    cell = found.scores.get(rule, {}).get(node)
+    if rule == TOTAL_SCORE and TOTAL_SCORE not in explanation.scores:
+        return explanation.totals.get(node)
+    cell = explanation.scores.get(rule, {}).get(node)
     value: float | None = None if cell is None else getattr(cell, field)
     return value
 
 
-def _describe_outcome(pod: str, played: ScenarioResult) -> str:
-    if pod in played.evicted:
+def _describe_outcome(pod: str, result: ScenarioResult) -> str:
+    if pod in result.evicted:
         return "it was evicted"
-    if pod in played.node:
-        return f"it went to {played.node[pod]}"
-    return f"it is pending: {played.pending.get(pod) or 'not of this policy'}"
+    if pod in result.node:
+        return f"it went to {result.node[pod]}"
+    return f"it is pending: {result.pending.get(pod) or 'not of this policy'}"
 
 
-def _rejection_reason(found: PlacementExplanation | None, node: str | None = None) -> str:
-    if found is None:
+def _rejection_reason(explanation: PlacementExplanation | None, node: str | None = None) -> str:
+    if explanation is None:
         return " (never decided)"
-    if found.pod_refusal is not None:
-        return f" (the pod is rejected: {found.pod_refusal})"
-    refused = (
-        found.refusals if node is None else {node: found.refusals[node]} if node in found.refusals else {}
+    if explanation.pod_rejection is not None:
+        return f" (the pod is rejected: {explanation.pod_rejection})"
+    rejected = (
+        explanation.rejections
+        if node is None
+        else {node: explanation.rejections[node]}
+        if node in explanation.rejections
+        else {}
     )
-    by_rule = [f"{name} by {refusals[0].rule}" for name, refusals in sorted(refused.items())]
+    by_rule = [f"{name} by {rejections[0].rule}" for name, rejections in sorted(rejected.items())]
     return f" ({', '.join(by_rule)})" if by_rule else ""

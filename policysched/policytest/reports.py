@@ -16,7 +16,7 @@ def run_record(run: PolicyTestRun) -> dict[str, Any]:
         "format_version": 1,
         "passed": len(run.results) - run.failed,
         "failed": run.failed,
-        "files": [_file(one) for one in run.files],
+        "files": [_file(file) for file in run.files],
         "coverage": {
             "percent": run.percent(),
             "policies": [_coverage(path, name, coverage) for (path, name), coverage in run.coverages.items()],
@@ -33,7 +33,7 @@ def junit_xml(run: PolicyTestRun) -> str:
             "testsuite",
             name=file.path,
             tests=str(len(file.results) or len(file.problems)),
-            failures=str(sum(1 for one in file.results if one.failures)),
+            failures=str(sum(1 for result in file.results if result.failures)),
             errors=str(len(file.problems)),
         )
         for problem in file.problems:
@@ -42,19 +42,19 @@ def junit_xml(run: PolicyTestRun) -> str:
                 case, "error", message=strip_xml_control_characters(problem.message), type=problem.code
             )
             error.text = strip_xml_control_characters(render_concise(problem))
-        for one in file.results:
+        for result in file.results:
             case = ElementTree.SubElement(
                 suite,
                 "testcase",
-                name=strip_xml_control_characters(one.name),
+                name=strip_xml_control_characters(result.name),
                 classname=file.path,
-                line=str(_line(one.span)),
+                line=str(_line(result.span)),
             )
-            for failure in one.failures:
-                found = ElementTree.SubElement(
+            for failure in result.failures:
+                testcase = ElementTree.SubElement(
                     case, "failure", message=strip_xml_control_characters(failure.message), type="expectation"
                 )
-                found.text = f"{file.path}:{_line(failure.span)}"
+                testcase.text = f"{file.path}:{_line(failure.span)}"
     ElementTree.indent(suites)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
@@ -64,30 +64,35 @@ def junit_xml(run: PolicyTestRun) -> str:
 def _file(file: TestFileResult) -> dict[str, Any]:
     return {
         "path": file.path,
-        "tests": [_test(one) for one in file.results],
-        "problems": [_problem(one) for one in file.problems],
+        "tests": [_test(result) for result in file.results],
+        "problems": [_problem(diagnostic) for diagnostic in file.problems],
     }
 
 
-def _test(one: PolicyTestResult) -> dict[str, Any]:
+def _test(result: PolicyTestResult) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "line": _line(one.span),
-        "passed": not one.failures,
-        "failures": [_failure(failure) for failure in one.failures],
+        "name": result.name,
+        "line": _line(result.span),
+        "passed": not result.failures,
+        "failures": [_failure(failure) for failure in result.failures],
     }
 
 
-def _failure(one: ExpectationFailure) -> dict[str, Any]:
-    place = one.span.source.file_position(one.span.start)
-    return {"message": one.message, "line": place.line, "column": place.column}
+def _failure(failure: ExpectationFailure) -> dict[str, Any]:
+    place = failure.span.source.file_position(failure.span.start)
+    return {"message": failure.message, "line": place.line, "column": place.column}
 
 
-def _problem(one: Diagnostic) -> dict[str, Any]:
-    record: dict[str, Any] = {"code": one.code, "name": one.name, "message": one.message, "help": one.help}
-    if one.span is not None:
-        place = one.span.source.file_position(one.span.start)
-        record |= {"filename": one.span.source.name, "line": place.line, "column": place.column}
+def _problem(diagnostic: Diagnostic) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "code": diagnostic.code,
+        "name": diagnostic.name,
+        "message": diagnostic.message,
+        "help": diagnostic.help,
+    }
+    if diagnostic.span is not None:
+        place = diagnostic.span.source.file_position(diagnostic.span.start)
+        record |= {"filename": diagnostic.span.source.name, "line": place.line, "column": place.column}
     return record
 
 
@@ -97,8 +102,8 @@ def _coverage(path: str, name: str, coverage: Coverage) -> dict[str, Any]:
         "path": path,
         "percent": coverage.percent,
         "outcomes": [
-            {"rule": one.rule, "outcome": one.kind, "reached": one in coverage.reached}
-            for one in coverage.outcomes
+            {"rule": outcome.rule, "outcome": outcome.kind, "reached": outcome in coverage.reached}
+            for outcome in coverage.outcomes
         ],
     }
 

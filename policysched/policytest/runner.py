@@ -21,7 +21,7 @@ from policysched.policytest.yaml_document import (
     parse_document,
     unusable_diagnostic,
 )
-from policysched.schemas import misfits
+from policysched.schemas import schema_violations
 from policysched.text import Diagnostic, Source, Span
 
 SUFFIXES = ("_test.yaml", "_test.yml")
@@ -55,11 +55,11 @@ class PolicyTestRun:
 
     @property
     def results(self) -> list[PolicyTestResult]:
-        return [one for file in self.files for one in file.results]
+        return [result for file in self.files for result in file.results]
 
     @property
     def failed(self) -> int:
-        return sum(1 for one in self.results if one.failures)
+        return sum(1 for result in self.results if result.failures)
 
     @property
     def has_unusable_file(self) -> bool:
@@ -67,14 +67,20 @@ class PolicyTestRun:
 
     def percent(self) -> int:
         """The reached share of all outcomes, rounded down. 100 if there are none."""
-        total = sum(len(one.outcomes) for one in self.coverages.values())
-        return 100 if not total else 100 * sum(len(one.reached) for one in self.coverages.values()) // total
+        total = sum(len(coverage.outcomes) for coverage in self.coverages.values())
+        return (
+            100
+            if not total
+            else 100 * sum(len(coverage.reached) for coverage in self.coverages.values()) // total
+        )
 
     def not_reached(self) -> list[Diagnostic]:
         return [
-            make_diagnostic("PS701", f"untested outcome of `{one.rule}`: {_outcome_text(one.kind)}", span)
+            make_diagnostic(
+                "PS701", f"untested outcome of `{outcome.rule}`: {_outcome_text(outcome.kind)}", span
+            )
             for coverage in self.coverages.values()
-            for one, span in coverage.not_reached()
+            for outcome, span in coverage.not_reached()
         ]
 
 
@@ -88,7 +94,7 @@ def find_test_files(paths: Sequence[str]) -> list[str]:
     for path in map(Path, paths):
         if is_folder(path):
             files += sorted(
-                str(one) for one in path.rglob("*") if one.name.endswith(SUFFIXES) and is_file(one)
+                str(file) for file in path.rglob("*") if file.name.endswith(SUFFIXES) and is_file(file)
             )
         elif path_exists(path):
             files.append(str(path))
@@ -114,7 +120,7 @@ def _run_file(path: str, run: PolicyTestRun, only: re.Pattern[str] | None) -> Te
         games = [
             _load_test_case(document, index, policy_path) for index in range(len(document.values["tests"]))
         ]
-        problems = tuple(found for game in games for found in game.expectations.problems())
+        problems = tuple(diagnostic for game in games for diagnostic in game.expectations.problems())
         if problems:
             raise UnusableTestFile(problems)
     except UnusableTestFile as error:
@@ -133,20 +139,20 @@ class _TestCase:
     name: str
     span: Span
     program: Program
-    world: Scenario
+    scenario: Scenario
     expectations: Expectations
 
 
 def _load_test_case(document: YamlDocument, index: int, policy_path: str) -> _TestCase:
     program = _load_program(document, index, policy_path)
-    world = read_scenario(document, index, program)
+    scenario = read_scenario(document, index, program)
     name = document.values["tests"][index]["name"]
     span = document.span("tests", index, "name")
-    return _TestCase(name, span, program, world, Expectations(document, index, program, world))
+    return _TestCase(name, span, program, scenario, Expectations(document, index, program, scenario))
 
 
 def _run_test_case(game: _TestCase, coverage: Coverage) -> PolicyTestResult:
-    play = ScenarioRunner(game.program, game.world, game.expectations.pods_to_explain)
+    play = ScenarioRunner(game.program, game.scenario, game.expectations.pods_to_explain)
     try:
         for moment in play.rounds():
             record_round(coverage, game.program, moment)
@@ -167,7 +173,7 @@ def _read(path: str) -> YamlDocument:
     document = parse_document(Source(path, text))
     problems = tuple(
         unusable_diagnostic(f"{'.'.join(map(str, where)) or 'the file'}: {message}", document.span(*where))
-        for where, message in misfits("policy-test", document.values)
+        for where, message in schema_violations("policy-test", document.values)
     )
     if problems:
         raise UnusableTestFile(problems)
@@ -181,7 +187,7 @@ def _load_program(document: YamlDocument, index: int, path: str) -> Program:
     place: tuple[str | int, ...] = ("tests", index, "params") if "params" in test else ("params",)
     try:
         return choose_policy(
-            path, document.values.get("name"), [_parameter_flag(*one) for one in params.items()]
+            path, document.values.get("name"), [_parameter_flag(*parameter) for parameter in params.items()]
         )
     except UnusableFile as error:
         span = document.span(*place) if "--param" in str(error) else document.span("policy")
@@ -204,8 +210,8 @@ def _parameter_flag(name: str, value: Any) -> str:
 def _dependencies(document: YamlDocument, policy_path: str) -> Iterator[str]:
     """The policy, everything in its folder that it could include, and cluster files."""
     yield policy_path
-    yield from (str(one) for one in sorted(Path(policy_path).parent.glob("*.policy")))
+    yield from (str(file) for file in sorted(Path(policy_path).parent.glob("*.policy")))
     folder = Path(document.source.name).parent
     for section in (document.values, *document.values["tests"]):
         named = section.get("cluster", ())
-        yield from (str(folder / one) for one in ([named] if isinstance(named, str) else named))
+        yield from (str(folder / file) for file in ([named] if isinstance(named, str) else named))

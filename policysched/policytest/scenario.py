@@ -13,7 +13,7 @@ from policysched.cluster.samples import ALL_NODES, MetricSamples, Sample
 from policysched.harness.cluster_files import ClusterFiles, read_objects
 from policysched.harness.state_values import BadStateValues, parse_state_entries
 from policysched.kube.decode import core_objects as wire
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.extender.client import ExtenderEndpoint
 from policysched.lang.ir.declarations import Metric, is_node_metric
 from policysched.lang.ir.program import Program
@@ -26,8 +26,8 @@ from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from policysched.policy_files.source_set import UnusableFile
 from policysched.policytest import short_forms
-from policysched.policytest.canned_extenders import CannedExtender
 from policysched.policytest.series import BadSeries, Gap, SeriesStep, parse_series
+from policysched.policytest.stub_extenders import StubExtender
 from policysched.policytest.yaml_document import UnusableTestFile, YamlDocument, unusable_diagnostic
 from policysched.scheduler import events as e
 from policysched.scheduler.events import Event
@@ -62,7 +62,7 @@ class ScenarioPoll:
 class Scenario:
     """Times in ns since 1970. Pending pods arrive at `default_arrival_ns` by default; the run ends at `until_ns`.
     `cluster_events` has all other objects: budgets, services, volumes, custom resources. `polls` are ordered by time.
-    `state_values` are the initial values of the policy's states in their saved form; `extenders` the canned ones."""
+    `state_values` are the initial values of the policy's states in their saved form; `extenders` the stubs."""
 
     namespaces: tuple[Namespace, ...]
     nodes: tuple[Node, ...]
@@ -70,7 +70,7 @@ class Scenario:
     pods: tuple[PodArrival, ...]
     polls: tuple[ScenarioPoll, ...]
     state_values: str | None
-    extenders: Mapping[str, CannedExtender]
+    extenders: Mapping[str, StubExtender]
     start_ns: int
     default_arrival_ns: int
     until_ns: int
@@ -106,33 +106,33 @@ class _ScenarioReader:
             files.add(obj)
             for malformed in files.malformed[faults:]:
                 self._add_problem(str(malformed), span)
-            for seen in files.pods[known:]:
-                pods[seen.pod.full_name] = self._arrival(seen, obj, at_ns, len(pods), span)
-        namespaces |= {one.name: one for one in files.namespaces}
-        nodes |= {one.name: one for one in files.nodes}
+            for observed in files.pods[known:]:
+                pods[observed.pod.full_name] = self._arrival(observed, obj, at_ns, len(pods), span)
+        namespaces |= {namespace.name: namespace for namespace in files.namespaces}
+        nodes |= {node.name: node for node in files.nodes}
         for kind, obj, span in self._inline_objects():
             match self._read(self._expand(kind, obj), span):
-                case Namespace() as one:
-                    namespaces[one.name] = one
-                case Node() as one:
-                    nodes[one.name] = one
-                case ObservedPod() as one:
-                    pods.pop(one.pod.full_name, None)
-                    pods[one.pod.full_name] = self._arrival(one, obj, at_ns, len(pods), span)
+                case Namespace() as namespace:
+                    namespaces[namespace.name] = namespace
+                case Node() as node:
+                    nodes[node.name] = node
+                case ObservedPod() as observed:
+                    pods.pop(observed.pod.full_name, None)
+                    pods[observed.pod.full_name] = self._arrival(observed, obj, at_ns, len(pods), span)
         self._check_nodes(nodes)
-        kept = self._states(nodes)
+        state_values = self._states(nodes)
         extenders = self._extenders(nodes)
         until_ns = at_ns + self._duration_ns("for", 0)
-        last_arrival_ns = max((one.at_ns for one in pods.values()), default=at_ns)
+        last_arrival_ns = max((arrival.at_ns for arrival in pods.values()), default=at_ns)
         if self._problems:
             raise UnusableTestFile(tuple(self._problems))
         return Scenario(
             tuple(namespaces.values()),
             tuple(nodes.values()),
             _cluster_events(files),
-            tuple(sorted(pods.values(), key=lambda one: one.at_ns)),
+            tuple(sorted(pods.values(), key=lambda arrival: arrival.at_ns)),
             tuple(polls(max(until_ns, last_arrival_ns) - self._start_ns)),
-            kept,
+            state_values,
             extenders,
             self._start_ns,
             at_ns,
@@ -153,7 +153,7 @@ class _ScenarioReader:
                 span = self._document.span(*place, "cluster")
                 try:
                     for obj in read_objects(str(folder / path)):
-                        if isinstance(obj, Malformed):
+                        if isinstance(obj, MalformedObject):
                             self._add_problem(str(obj), span)
                         else:
                             yield obj, span
@@ -170,7 +170,7 @@ class _ScenarioReader:
         make: Callable[[Json], Json] = {
             "namespaces": short_forms.expand_namespace,
             "nodes": short_forms.expand_node,
-            "pods": lambda one: short_forms.expand_pod(one, scheduler=self._program.name),
+            "pods": lambda short_form: short_forms.expand_pod(short_form, scheduler=self._program.name),
         }[kind]
         return make(obj)
 
@@ -185,21 +185,21 @@ class _ScenarioReader:
                     return wire.decode_pod(obj)
                 case kind:
                     raise AssertionError(f"a short form of a {kind}")
-        except Malformed as error:
+        except MalformedObject as error:
             self._add_problem(str(error), span)
             return None
 
-    def _arrival(self, seen: ObservedPod, obj: Json, at_ns: int, place: int, span: Span) -> PodArrival:
+    def _arrival(self, observed: ObservedPod, obj: Json, at_ns: int, place: int, span: Span) -> PodArrival:
         """Pending pods arrive in the order of the file; without a creation time each is a nanosecond younger than the one
         before."""
-        is_pending = seen.node is None and not seen.finished
+        is_pending = observed.node is None and not observed.finished
         arrives = obj.get("arrives")
         arrival_ns = at_ns if is_pending else self._start_ns
         if isinstance(arrives, str):
             arrival_ns = self._start_ns + _duration_ns(arrives)
-        if seen.pod.created_ns == 0:
-            seen = replace(seen, pod=replace(seen.pod, created_ns=arrival_ns + place))
-        return PodArrival(arrival_ns, seen, span)
+        if observed.pod.created_ns == 0:
+            observed = replace(observed, pod=replace(observed.pod, created_ns=arrival_ns + place))
+        return PodArrival(arrival_ns, observed, span)
 
     def _check_nodes(self, nodes: Mapping[str, Node]) -> None:
         for place, metrics in self._sections("metrics"):
@@ -238,10 +238,10 @@ class _ScenarioReader:
 
     # ── extenders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _extenders(self, nodes: Mapping[str, Node]) -> dict[str, CannedExtender]:
+    def _extenders(self, nodes: Mapping[str, Node]) -> dict[str, StubExtender]:
         """A test's extender replaces the file's of the same name."""
-        canned: dict[str, CannedExtender] = {}
-        known = [one.name for one in self._program.extenders]
+        stubs: dict[str, StubExtender] = {}
+        known = [extender.name for extender in self._program.extenders]
         for place, extenders in self._sections("extenders"):
             for name, declared in extenders.items():
                 if name not in known:
@@ -261,13 +261,13 @@ class _ScenarioReader:
                     ignorable=declared.get("ignorable", False),
                     resources=frozenset(declared.get("managedResources", ())),
                 )
-                canned[name] = CannedExtender(
+                stubs[name] = StubExtender(
                     endpoint,
                     declared.get("filter", {}),
                     declared.get("prioritize", {}),
                     declared.get("error"),
                 )
-        return canned
+        return stubs
 
     # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -275,14 +275,14 @@ class _ScenarioReader:
         """A function that makes the polls up to a time (ns after the start), and the time of the last step of all series."""
         series: dict[str, dict[str, list[SeriesStep]]] = {}
         for place, metrics in self._sections("metrics"):
-            for name, of_one in metrics.items():
+            for name, by_node in metrics.items():
                 metric = self._program.metrics.get(name)
                 if metric is None:
                     self._add_unknown_name(
                         "metric", name, self._program.metrics, self._document.span(*place, "metrics", name)
                     )
                     continue
-                for node, text in of_one.items():
+                for node, text in by_node.items():
                     if not is_node_metric(metric) and parse_pair(node) is None:
                         self._add_problem(
                             f"`{node}` is not a pair of pods: write `namespace/name -> namespace/name`",
@@ -307,9 +307,9 @@ class _ScenarioReader:
         def polls(until_ns: int) -> Iterator[ScenarioPoll]:
             made = [
                 poll
-                for name, of_one in series.items()
+                for name, by_node in series.items()
                 for poll in _polls_of(
-                    self._program.metrics[name], of_one, self._start_ns, steps_ns[name], until_ns
+                    self._program.metrics[name], by_node, self._start_ns, steps_ns[name], until_ns
                 )
             ]
             return iter(sorted(made, key=lambda poll: poll.at_ns))
@@ -327,8 +327,8 @@ class _ScenarioReader:
                 yield place, section[key]
 
     def _text(self, key: str, otherwise: str) -> str:
-        words = [value for _, value in self._sections(key)]
-        return str(words[-1]) if words else otherwise
+        texts = [value for _, value in self._sections(key)]
+        return str(texts[-1]) if texts else otherwise
 
     def _span(self, key: str) -> Span:
         places = [place for place, _ in self._sections(key)]
@@ -336,11 +336,11 @@ class _ScenarioReader:
 
     def _duration_ns(self, key: str, otherwise_ns: int) -> int:
         word = self._text(key, "")
-        found = _duration_ns(word) if word else otherwise_ns
-        if key == "interval" and found <= 0:
+        duration_ns = _duration_ns(word) if word else otherwise_ns
+        if key == "interval" and duration_ns <= 0:
             self._add_problem("the interval must be longer than 0", self._span(key))
             return 1
-        return found
+        return duration_ns
 
     def _add_unknown_name(self, what: str, name: str, known: Iterable[str], span: Span) -> None:
         self._problems.append(short_forms.unknown_name(what, name, known, span))
@@ -353,16 +353,16 @@ def _cluster_events(files: ClusterFiles) -> tuple[Event, ...]:
     return (
         *files.node_objects,
         *(e.DisruptionBudgetUpdated(budget) for budget in files.budgets),
-        *(e.PodSetUpdated(one) for one in files.pod_sets),
-        *(e.StorageObjectUpdated(one) for one in files.storage),
-        *(e.DeviceObjectUpdated(one) for one in files.devices),
+        *(e.PodSetUpdated(pod_set) for pod_set in files.pod_sets),
+        *(e.StorageObjectUpdated(storage_object) for storage_object in files.storage),
+        *(e.DeviceObjectUpdated(device_object) for device_object in files.devices),
     )
 
 
 def _duration_ns(word: str) -> int:
-    found = parse_value(word, Type(TypeKind.DURATION), None)
-    assert isinstance(found, int), f"the schema lets `{word}` pass as a duration"
-    return found
+    duration_ns = parse_value(word, Type(TypeKind.DURATION), None)
+    assert isinstance(duration_ns, int), f"the schema lets `{word}` pass as a duration"
+    return duration_ns
 
 
 def _polls_of(
@@ -370,31 +370,31 @@ def _polls_of(
 ) -> Iterator[ScenarioPoll]:
     """A series of one value lasts for ever; a longer one ends with its last value, which becomes stale."""
     count = min(until_ns // step_ns + 1, _POLLS_MAX)
-    held: dict[NodeName, Sample] = {}
+    samples_by_node: dict[NodeName, Sample] = {}
     for index in range(count):
         at_ns = start_ns + index * step_ns
         for node, steps in series.items():
             step = steps[0] if len(steps) == 1 else steps[index] if index < len(steps) else Gap.NONE
             match step:
                 case Gap.STALE:
-                    held.pop(NodeName(node), None)
+                    samples_by_node.pop(NodeName(node), None)
                 case Gap.NONE:
                     pass
                 case value if value < 0 and metric.type.kind not in (TypeKind.INT, TypeKind.FLOAT):
-                    held.pop(
+                    samples_by_node.pop(
                         NodeName(node), None
                     )  # not a valid size, rate or share: missing, as from any source
                 case value:
-                    held[NodeName(node)] = Sample(float(value), at_ns)
-        yield ScenarioPoll(at_ns, metric.name, _samples_of(metric, held, at_ns))
+                    samples_by_node[NodeName(node)] = Sample(float(value), at_ns)
+        yield ScenarioPoll(at_ns, metric.name, _samples_of(metric, samples_by_node, at_ns))
 
 
-def _samples_of(metric: Metric, held: Mapping[NodeName, Sample], at_ns: int) -> MetricSamples:
+def _samples_of(metric: Metric, samples_by_node: Mapping[NodeName, Sample], at_ns: int) -> MetricSamples:
     """A pair metric has only the values of this poll."""
     if is_node_metric(metric):
-        return MetricSamples(dict(held), polled_ns=at_ns)
+        return MetricSamples(dict(samples_by_node), polled_ns=at_ns)
     pairs: MutablePodPairs = {}
-    for key, sample in held.items():
+    for key, sample in samples_by_node.items():
         pair = parse_pair(key)
         assert pair is not None, f"`{key}` is not a pair of pods"
         add_pair(pairs, pair, sample.value)

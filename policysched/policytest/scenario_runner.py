@@ -17,8 +17,8 @@ from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pod_status import ObservedPod
-from policysched.policytest.canned_extenders import apply_extender_answers, call_canned_extenders
 from policysched.policytest.scenario import Scenario
+from policysched.policytest.stub_extenders import apply_extender_answers, call_stub_extenders
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
@@ -56,11 +56,15 @@ class ScenarioResult:
 class ScenarioRunner:
     """`rounds` runs the scenario and yields before each round of decisions; `result` is filled meanwhile."""
 
-    def __init__(self, program: Program, world: Scenario, ask: Collection[str]) -> None:
-        asked = tuple(one for one in program.extenders if one.name in world.extenders)
-        self._program, self._world, self._ask = replace(program, extenders=asked), world, frozenset(ask)
+    def __init__(self, program: Program, scenario: Scenario, pods_to_explain: Collection[str]) -> None:
+        called = tuple(extender for extender in program.extenders if extender.name in scenario.extenders)
+        self._program, self._scenario, self._pods_to_explain = (
+            replace(program, extenders=called),
+            scenario,
+            frozenset(pods_to_explain),
+        )
         limits = SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX)
-        terms = extender_capabilities({name: one.endpoint for name, one in world.extenders.items()})
+        terms = extender_capabilities({name: stub.endpoint for name, stub in scenario.extenders.items()})
         self._scheduler = Scheduler(limits, terms)
         self._extender_answers: dict[PodUid, tuple[tuple[NodeName, ...], ExtenderResults]] = {}
         self._pending: dict[PodUid, ObservedPod] = {}
@@ -68,7 +72,7 @@ class ScenarioRunner:
         self._messages: dict[PodUid, str] = {}
         self._decisions_read = 0
         self._wake_at_ns: int | None = None
-        self._now_ns = world.start_ns
+        self._now_ns = scenario.start_ns
         self.result = ScenarioResult()
 
     def rounds(self) -> Iterator[DecisionRound]:
@@ -93,71 +97,80 @@ class ScenarioRunner:
                 ),
                 default=None,
             )
-            if next_ns is None or next_ns > self._world.until_ns:
+            if next_ns is None or next_ns > self._scenario.until_ns:
                 self._collect_result()
                 return
             self._now_ns = next_ns
         raise StepLimitExceeded
 
     def _initial_events(self) -> Iterator[e.Event]:
-        world, key = self._world, f"{self._program.name}.policy"
+        scenario, key = self._scenario, f"{self._program.name}.policy"
         bundle = PolicyBundle(
             {key: CheckedSource(key, is_library=False, program=self._program, diagnostics=())}
         )
-        named = {space.name for space in world.namespaces}
-        implied = sorted({one.pod.pod.namespace for one in world.pods} - named)
-        yield from (e.NamespaceUpdated(space) for space in world.namespaces)
+        named = {space.name for space in scenario.namespaces}
+        implied = sorted({arrival.pod.pod.namespace for arrival in scenario.pods} - named)
+        yield from (e.NamespaceUpdated(space) for space in scenario.namespaces)
         yield from (e.NamespaceUpdated(Namespace(name, {}, {})) for name in implied)
-        yield from (e.NodeUpdated(node) for node in world.nodes)
-        yield from world.cluster_events
-        yield from (e.PodUpdated(one.pod) for one in world.pods if one.at_ns < world.start_ns)
-        if world.state_values is not None:
-            yield e.SavedPolicyStatesLoaded({self._program.name: world.state_values})
+        yield from (e.NodeUpdated(node) for node in scenario.nodes)
+        yield from scenario.cluster_events
+        yield from (
+            e.PodUpdated(arrival.pod) for arrival in scenario.pods if arrival.at_ns < scenario.start_ns
+        )
+        if scenario.state_values is not None:
+            yield e.SavedPolicyStatesLoaded({self._program.name: scenario.state_values})
         yield e.PoliciesUpdated(bundle, resource_version="")
         yield from (
-            e.PodUpdated(one.pod)
-            for one in world.pods
-            if one.at_ns == world.start_ns and one.pod.node is not None
+            e.PodUpdated(arrival.pod)
+            for arrival in scenario.pods
+            if arrival.at_ns == scenario.start_ns and arrival.pod.node is not None
         )
         yield e.Synced()
 
     def _timed_events(self) -> Iterator[tuple[int, e.Event]]:
         """Ordered by time; samples come before the pods of the same time."""
-        world, policy = self._world, self._program.name
+        scenario, policy = self._scenario, self._program.name
         polls: list[tuple[int, int, e.Event]] = [
-            (one.at_ns, 0, e.SamplesArrived(policy, one.metric, one.samples)) for one in world.polls
+            (poll.at_ns, 0, e.SamplesArrived(policy, poll.metric, poll.samples)) for poll in scenario.polls
         ]
         pods: list[tuple[int, int, e.Event]] = [
-            (one.at_ns, 1, e.PodUpdated(one.pod))
-            for one in world.pods
-            if not (one.at_ns <= world.start_ns and one.pod.node is not None)
+            (arrival.at_ns, 1, e.PodUpdated(arrival.pod))
+            for arrival in scenario.pods
+            if not (arrival.at_ns <= scenario.start_ns and arrival.pod.node is not None)
         ]
-        yield from ((at_ns, event) for at_ns, _, event in sorted([*polls, *pods], key=lambda one: one[:2]))
+        yield from (
+            (at_ns, event) for at_ns, _, event in sorted([*polls, *pods], key=lambda timed: timed[:2])
+        )
 
     def _handle(self, event: e.Event) -> None:
         if isinstance(event, e.PodUpdated):
-            seen = event.pod
-            self._names[seen.pod.uid] = seen.pod.full_name
-            if seen.node is None and not seen.finished and seen.pod.scheduler == self._program.name:
-                self._pending[seen.pod.uid] = seen
+            observed = event.pod
+            self._names[observed.pod.uid] = observed.pod.full_name
+            if (
+                observed.node is None
+                and not observed.finished
+                and observed.pod.scheduler == self._program.name
+            ):
+                self._pending[observed.pod.uid] = observed
         self._dispatch(self._scheduler.handle(event, self._now_ns))
 
     def _decide_all(self) -> None:
         for _ in range(_STEPS_MAX):
             if not self._scheduler.ready(self._now_ns):
                 return
-            asked = {
-                seen.pod.uid: found
-                for seen in self._pending.values()
-                if seen.pod.full_name in self._ask and (found := self._explain(seen.pod.uid)) is not None
+            explanations = {
+                observed.pod.uid: explanation
+                for observed in self._pending.values()
+                if observed.pod.full_name in self._pods_to_explain
+                and (explanation := self._explain(observed.pod.uid)) is not None
             }
             self._dispatch(self._scheduler.decide(self._now_ns))
             decisions = self._scheduler.decisions
-            for one in decisions[self._decisions_read :]:
-                if one.pod not in self.result.decision_order:
-                    self.result.decision_order.append(one.pod)
-                if one.uid in asked:
-                    self.result.explanations[one.pod] = asked[one.uid]
+            for decision in decisions[self._decisions_read :]:
+                if decision.pod not in self.result.decision_order:
+                    self.result.decision_order.append(decision.pod)
+                if decision.uid in explanations:
+                    self.result.explanations[decision.pod] = explanations[decision.uid]
             self._decisions_read = len(decisions)
         raise StepLimitExceeded
 
@@ -166,13 +179,13 @@ class ScenarioRunner:
         while queue:
             match queue.pop(0):
                 case c.Bind(uid=uid, node=node):
-                    seen = self._pending.pop(uid)
-                    self.result.node[seen.pod.full_name] = node
+                    observed = self._pending.pop(uid)
+                    self.result.node[observed.pod.full_name] = node
                     queue += self._scheduler.handle(e.BindConfirmed(uid, node), self._now_ns)
-                    seen = replace(seen, node=node)  # as the API server now reports it
-                    queue += self._scheduler.handle(e.PodUpdated(seen), self._now_ns)
+                    observed = replace(observed, node=node)  # as the API server now reports it
+                    queue += self._scheduler.handle(e.PodUpdated(observed), self._now_ns)
                 case c.CallExtenders(uid=uid, nodes=nodes) as call:
-                    answer = call_canned_extenders(call, self._world.extenders)
+                    answer = call_stub_extenders(call, self._scenario.extenders)
                     self._extender_answers[uid] = nodes, answer.answers
                     queue += self._scheduler.handle(answer, self._now_ns)
                 case c.Prebind() as prebind:
@@ -197,20 +210,20 @@ class ScenarioRunner:
 
     def _explain(self, uid: PodUid) -> PlacementExplanation | None:
         """Explains by the rules and the last responses of extenders."""
-        found = self._scheduler.explain(uid, self._now_ns)
-        if found is None or uid not in self._extender_answers:
-            return found
+        explanation = self._scheduler.explain(uid, self._now_ns)
+        if explanation is None or uid not in self._extender_answers:
+            return explanation
         nodes, answers = self._extender_answers[uid]
         remaining = [NodeName(node) for node in nodes_passing_extenders(nodes, answers)]
         among = self._scheduler.explain(uid, self._now_ns, node_names=remaining)
         assert among is not None, f"{uid} is not pending"
-        return apply_extender_answers(found, among, self._program.extenders, answers)
+        return apply_extender_answers(explanation, among, self._program.extenders, answers)
 
     def _collect_result(self) -> None:
-        for seen in self._pending.values():
-            name = seen.pod.full_name
-            self.result.pending[name] = pending_message(self._scheduler, seen, self._messages)
-            if name in self._ask and name not in self.result.explanations:
-                found = self._explain(seen.pod.uid)
-                if found is not None:
-                    self.result.explanations[name] = found
+        for observed in self._pending.values():
+            name = observed.pod.full_name
+            self.result.pending[name] = pending_message(self._scheduler, observed, self._messages)
+            if name in self._pods_to_explain and name not in self.result.explanations:
+                explanation = self._explain(observed.pod.uid)
+                if explanation is not None:
+                    self.result.explanations[name] = explanation

@@ -1,17 +1,15 @@
 """A YAML text as plain values and the span of each, for diagnostics of a test file.
 
-Times stay strings. A duplicate key is an error, since YAML would silently drop the first.
+A duplicate key is an error, since YAML would silently drop the first.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from policysched.lang.diagnostics.catalogue import make_diagnostic
-from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
-from policysched.text import Diagnostic, Source, Span
+from policysched.text import Diagnostic, Position, Source, Span
+from policysched.yaml_values import InvalidYaml, YamlValue, read_yaml
 
 Path = tuple[str | int, ...]
 
@@ -26,100 +24,53 @@ class UnusableTestFile(Exception):
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """`values` are plain maps, lists, strings, numbers, booleans and nulls; `spans` are by path."""
+    """`values` are plain maps, lists, strings, numbers, booleans and nulls."""
 
     source: Source
     values: Any
-    spans: Mapping[Path, Span]
+    root: YamlValue
 
     def span(self, *path: str | int) -> Span:
         """The span of the value at the path, or of its nearest ancestor in the text."""
-        while path not in self.spans:
-            path = path[:-1]
-        return self.spans[path]
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader without times: `2026-01-01T00:00:00Z` stays a string, as in Kubernetes fields."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own form)
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+        value = self.root.find(path)
+        return _first_line_span(self.source, value.start, value.end)
 
 
 def parse_document(source: Source) -> YamlDocument:
     """Raises UnusableTestFile."""
-    whole = Span(source, 0, 0)
-    if nests_too_deep(source.text.encode()):
-        raise UnusableTestFile(
-            (unusable_diagnostic(f"the text nests more than {NESTING_MAX} levels deep", whole),)
-        )
     try:
-        loader = _Loader(source.text)
-        node = loader.get_single_node()
-        spans: dict[Path, Span] = {}
-        duplicates = () if node is None else tuple(_collect_spans(node, (), source, spans))
-        values = None if node is None or duplicates else loader.construct_document(node)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        at = whole if mark is None else Span(source, mark.index, mark.index)
-        raise UnusableTestFile((unusable_diagnostic(f"not YAML: {error.problem}", at),)) from error
-    # ValueError and RecursionError: a number of thousands of digits, endless brackets.
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        message = " ".join(str(error).split())
-        raise UnusableTestFile((unusable_diagnostic(f"not YAML: {message}", whole),)) from error
-    if duplicates:
-        raise UnusableTestFile(duplicates)
-    if not isinstance(values, dict):
+        root = read_yaml(source.text)
+        problems = () if root is None else tuple(_key_problems(root, source))
+        values = None if root is None or problems else root.construct()
+    except InvalidYaml as error:
+        at = 0 if error.position is None else source.offset(error.position)
+        raise UnusableTestFile((unusable_diagnostic(str(error), Span(source, at, at)),)) from None
+    if problems:
+        raise UnusableTestFile(problems)
+    if root is None or not isinstance(values, dict):
         raise UnusableTestFile(
-            (unusable_diagnostic("a test file must be a map with `policy` and `tests`", whole),)
+            (unusable_diagnostic("a test file must be a map with `policy` and `tests`", Span(source, 0, 0)),)
         )
-    return YamlDocument(source, values, spans)
+    return YamlDocument(source, values, root)
 
 
 def unusable_diagnostic(message: str, span: Span, *, help: str = "") -> Diagnostic:  # noqa: A002 (as in Diagnostic)
     return make_diagnostic("PS703", message, span, help=help)
 
 
-_VALUES_MAX = 200_000
-_TEXT_TAG = "tag:yaml.org,2002:str"
-_MERGE = "<<"
-
-
-def _collect_spans(
-    node: yaml.Node, path: Path, source: Source, spans: dict[Path, Span]
-) -> Iterator[Diagnostic]:
-    spans[path] = _span(node, source)
-    if len(spans) > _VALUES_MAX or len(path) > _NESTING_MAX:
-        # Nested aliases, or one that contains itself.
-        raise UnusableTestFile(
-            (unusable_diagnostic(f"more than {_VALUES_MAX} values, or nested too deeply", spans[path]),)
+def _key_problems(root: YamlValue, source: Source) -> Iterator[Diagnostic]:
+    for problem in root.key_problems():
+        message = (
+            f"duplicate key `{problem.key}`"
+            if problem.is_duplicate
+            else f"the key `{problem.key}` is not a string; put it in quotes"
         )
-    match node:
-        case yaml.MappingNode():
-            keys: set[str] = set()
-            for key, value in node.value:
-                if key.value == _MERGE:
-                    continue
-                if key.tag != _TEXT_TAG:
-                    yield unusable_diagnostic(
-                        f"the key `{key.value}` is not a string; put it in quotes", _span(key, source)
-                    )
-                if key.value in keys:
-                    yield unusable_diagnostic(f"duplicate key `{key.value}`", _span(key, source))
-                keys.add(key.value)
-                yield from _collect_spans(value, (*path, key.value), source, spans)
-        case yaml.SequenceNode():
-            for index, value in enumerate(node.value):
-                yield from _collect_spans(value, (*path, index), source, spans)
+        yield unusable_diagnostic(message, _first_line_span(source, problem.start, problem.end))
 
 
-_NESTING_MAX = 100
-
-
-def _span(node: yaml.Node, source: Source) -> Span:
-    """The node up to the end of its first line."""
-    start, end = node.start_mark.index, node.end_mark.index
-    line_end = source.text.find("\n", start)
-    return Span(source, start, end if line_end < 0 else max(start, min(end, line_end)))
+def _first_line_span(source: Source, start: Position, end: Position) -> Span:
+    """The value up to the end of its first line."""
+    at = source.offset(start)
+    line_end = source.text.find("\n", at)
+    until = source.offset(end)
+    return Span(source, at, until if line_end < 0 else max(at, min(until, line_end)))

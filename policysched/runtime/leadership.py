@@ -55,7 +55,7 @@ class NoLeaderElection:
         del nothing_in_flight
 
 
-class InLoopLeaderElection:
+class EventLoopLeaderElection:
     """An elector on the caller's event loop."""
 
     def __init__(self, elector: LeaderElector) -> None:

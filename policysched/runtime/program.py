@@ -17,12 +17,13 @@ import aiohttp
 
 from policysched import __version__
 from policysched.config.settings import Settings
-from policysched.daemon.clock import SteadyClock, uptime_s, wait_until_stepped
-from policysched.daemon.compiling import WorkerCompiler
+from policysched.daemon.clock import NonDecreasingClock, uptime_s, wait_until_stepped
 from policysched.daemon.event_loop import run_event_loop
+from policysched.daemon.http_service import start_http_server
+from policysched.daemon.policy_compiler import WorkerCompiler
 from policysched.daemon.sample_sources import make_sources
 from policysched.daemon.signals import shutdown_signals
-from policysched.daemon.status import configz_page, decisions_page, policy_page
+from policysched.daemon.status import DecisionsPage, configz_page, policy_page
 from policysched.gc_tuning import freeze_live_objects
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.session import ConnectionSettings, connect
@@ -33,7 +34,7 @@ from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
 from policysched.runtime.self_check import compare_with_server
 from policysched.runtime.telemetry import Telemetry
 from policysched.serve.health import Health, HealthCheck, Heartbeat
-from policysched.serve.server import HttpThread, StatusEndpoints
+from policysched.serve.server import StatusEndpoints
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ async def _run(settings: Settings) -> int:
         user_agent=f"policysched/{__version__}",
     )
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    pulse, telemetry, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), Telemetry(), SteadyClock()
+    pulse, telemetry, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), Telemetry(), NonDecreasingClock()
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(connection))
         compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
@@ -82,8 +83,9 @@ async def _run(settings: Settings) -> int:
             beat=pulse.beat,
         )
         app = SchedulerApp(settings, runtime)
+        compiler.report_delay = app.report_check_delay
         telemetry.attach(app, clock.now_ns)
-        _start_http(settings, app, pulse, telemetry, stack)
+        _start_http(settings, connection, app, pulse, telemetry, stack)
         loop = asyncio.get_running_loop()
         for number in shutdown_signals():
             signal.signal(number, partial(_on_signal, loop, app))
@@ -101,7 +103,7 @@ async def _run(settings: Settings) -> int:
         return _exit_code(await _run_app(app, compiler, clock))
 
 
-async def _run_app(app: SchedulerApp, compiler: WorkerCompiler, clock: SteadyClock) -> ExitReason:
+async def _run_app(app: SchedulerApp, compiler: WorkerCompiler, clock: NonDecreasingClock) -> ExitReason:
     """Runs the app and its background tasks."""
     warm_up = asyncio.create_task(compiler.warm_up())
     background = [
@@ -127,7 +129,7 @@ async def _tune_gc_when_synced(app: SchedulerApp) -> None:
     freeze_live_objects()
 
 
-async def _watch_clock(clock: SteadyClock, app: SchedulerApp) -> None:
+async def _watch_clock(clock: NonDecreasingClock, app: SchedulerApp) -> None:
     await wait_until_stepped(clock)
     app.request_stop(ExitReason.CLOCK_STEPPED)
 
@@ -165,7 +167,12 @@ def _make_leadership(settings: Settings, connection: ConnectionSettings, identit
 
 
 def _start_http(
-    settings: Settings, app: SchedulerApp, pulse: Heartbeat, telemetry: Telemetry, stack: AsyncExitStack
+    settings: Settings,
+    connection: ConnectionSettings,
+    app: SchedulerApp,
+    pulse: Heartbeat,
+    telemetry: Telemetry,
+    stack: AsyncExitStack,
 ) -> None:
     if settings.http is None:
         return
@@ -175,18 +182,14 @@ def _start_http(
         policy=lambda: policy_page(
             app.scheduler,
             str(settings.policies),
-            app.sampler.statuses(),
+            app.metric_monitor.statuses(),
             time.time_ns(),
             note=app.unavailable_reason,
         ),
-        decisions=lambda limit, pod: decisions_page(app.scheduler, limit, pod, note=app.unavailable_reason),
+        decisions=DecisionsPage(app.scheduler, lambda: app.unavailable_reason).look,
         configz=lambda: configz_page(settings),
     )
-    server = HttpThread(settings.http, health, pages, asyncio.get_running_loop())
-    port = server.start()
-    # In a thread: the server may be waiting for a response of this loop.
-    stack.push_async_callback(asyncio.to_thread, server.stop)
-    log.info("listening", extra={"address": f"http://{settings.http.host}:{port}"})
+    start_http_server(settings.http, connection, health, pages, telemetry.registry, stack)
 
 
 def _ready_checks(app: SchedulerApp) -> Mapping[str, HealthCheck]:

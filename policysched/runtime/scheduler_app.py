@@ -20,11 +20,11 @@ from random import Random
 from typing import Any
 
 from policysched.config.settings import Settings
-from policysched.daemon.compiling import Compile
 from policysched.daemon.extender_caller import ExtenderCaller, extender_capabilities
+from policysched.daemon.metric_monitor import FIRST_SAMPLES_TIMEOUT_S, MetricMonitor
+from policysched.daemon.policy_compiler import Compile
 from policysched.daemon.policy_feed import LastGoodStore, PolicyFeed
 from policysched.daemon.reflectors import ReflectorSet
-from policysched.daemon.sampler import FIRST_SAMPLES_TIMEOUT_S, Sampler
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import Transport
@@ -48,6 +48,7 @@ from policysched.metric_sources.router import SampleSourceRouter
 from policysched.model.identifiers import PodUid
 from policysched.runtime.command_dispatcher import CommandDispatcher
 from policysched.runtime.leadership import Leadership
+from policysched.scheduler.commands import ReportPolicyEvent
 from policysched.scheduler.events import Event, SavedPolicyStatesLoaded
 from policysched.scheduler.scheduler import Scheduler
 
@@ -134,7 +135,7 @@ class SchedulerApp:
             settings.policies,
             self.extender_caller,
         )
-        self.sampler = Sampler(
+        self.metric_monitor = MetricMonitor(
             runtime.samples,
             wanted=self.scheduler.metrics,
             nodes=lambda: self.scheduler.cache.nodes,
@@ -211,6 +212,10 @@ class SchedulerApp:
         self.stopping = True
         self._request_end(outcome)
 
+    def report_check_delay(self, message: str) -> None:
+        """Logs and reports that an edit of the policies has no effect yet."""
+        self._dispatcher.dispatch([ReportPolicyEvent("Warning", "PolicyCheckDelayed", message)])
+
     @property
     def leadership_status(self) -> LeadershipStatus:
         return self.runtime.leadership.status
@@ -234,7 +239,7 @@ class SchedulerApp:
         """Acquires the leadership, leads and shuts down. Any exception is a bug."""
         leadership = self.runtime.leadership
         await leadership.start(self._on_leadership_change)
-        nothing_in_flight = False  # after an exception the Lease is left to expire
+        nothing_in_flight = False  # after an exception the Lease is not released and expires by itself
         try:
             while leadership.status is LeadershipStatus.FOLLOWING and self._exit_reason is None:
                 self._wake.clear()
@@ -296,7 +301,7 @@ class SchedulerApp:
         parts["evictor"] = self.evictor.run()
         parts["consultant"] = self.extender_caller.run()
         parts["reporter"] = self.reporter.run()
-        parts["samples"] = self.sampler.run()
+        parts["samples"] = self.metric_monitor.run()
         return parts
 
     def _raise_task_errors(self, tasks: list[asyncio.Task[None]]) -> None:

@@ -8,7 +8,7 @@ import logging
 
 from policysched.cluster.audit import find_cache_differences
 from policysched.kube.client.api import ApiClient, ApiErrors
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.watch.resources import NODES, PODS
 from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
@@ -59,7 +59,7 @@ async def _list_nodes(api: ApiClient) -> list[Node]:
         for obj in page.items:
             try:
                 event = NODES.updated_event(obj)
-            except Malformed:
+            except MalformedObject:
                 continue  # not in the cache either
             assert isinstance(event, NodeUpdated), event
             nodes.append(event.node)
@@ -72,7 +72,7 @@ async def _list_pods(api: ApiClient) -> list[ObservedPod]:
         for obj in page.items:
             try:
                 event = PODS.updated_event(obj)
-            except Malformed:
+            except MalformedObject:
                 continue
             assert isinstance(event, PodUpdated), event
             pods.append(event.pod)

@@ -14,7 +14,7 @@ from policysched.daemon.metric_families import (
     process_families,
     sample_families,
 )
-from policysched.daemon.sampler import Sampler
+from policysched.daemon.metric_monitor import MetricMonitor
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.leader_election import LeadershipStatus
 from policysched.kube.watch.reflector import Reflector
@@ -42,7 +42,7 @@ class ObservedApp(Protocol):
     connectivity: Connectivity
     malformed: dict[str, int]
 
-    sampler: Sampler
+    metric_monitor: MetricMonitor
 
     @property
     def reflectors(self) -> "list[Reflector[object]]": ...
@@ -123,7 +123,7 @@ class Telemetry:
         yield from _external_pod_families(app.scheduler)
         yield from _state_families(app.scheduler)
         yield from policy_families(app.scheduler)
-        yield from sample_families(app.sampler)
+        yield from sample_families(app.metric_monitor)
         yield from _write_families(app)
         yield gauge_family(
             "policysched_leader",
@@ -142,6 +142,11 @@ def _scheduling_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
             (("result", result), ("profile", policy)): n
             for (result, policy), n in scheduler.counters.attempts.items()
         },
+    )
+    yield counter_family(
+        "policysched_decisions_over_budget_total",
+        "Attempts that were not evaluated because the pod exceeds `scheduling.decision_budget`.",
+        {(("profile", policy),): n for policy, n in scheduler.counters.over_budget.items()},
     )
     yield gauge_family(
         "scheduler_pending_pods",
@@ -247,7 +252,7 @@ def _write_families(app: ObservedApp) -> Iterator[MetricFamily]:
     )
     yield gauge_family(
         "policysched_binds_waiting_for_retry",
-        "Binds of which a request failed, and that wait to be sent again.",
+        "Binds whose last request failed; they wait for their next one.",
         {(): app.binder.retrying},
     )
     yield gauge_family(

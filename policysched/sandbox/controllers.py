@@ -200,7 +200,7 @@ class Controllers:
     def _orphan_dependents(self, obj: Json) -> None:
         uid = obj["metadata"]["uid"]
 
-        def disowned(dependent: Json) -> Json:
+        def without_owner(dependent: Json) -> Json:
             owners = dependent["metadata"].get("ownerReferences") or ()
             dependent["metadata"]["ownerReferences"] = [owner for owner in owners if owner["uid"] != uid]
             return dependent
@@ -208,7 +208,7 @@ class Controllers:
         for plural, namespace, name in self._ownership.dependents(uid):
             dependent = self._local.get(plural, namespace, name)
             if dependent is not None:
-                self._local.update(plural, dependent, disowned)
+                self._local.update(plural, dependent, without_owner)
 
     def _remove_finalizer(self, plural: str, obj: Json, finalizer: str) -> None:
         def finished(current: Json) -> Json:

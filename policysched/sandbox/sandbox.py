@@ -14,13 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import yaml
+
 from policysched.kube.client.transport import Transport
 from policysched.sandbox.apiserver.errors import StatusError
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.timestamps import timestamp
 from policysched.sandbox.controllers import Controllers
 from policysched.sandbox.http_server import ApiHttpServer
-from policysched.sandbox.kubeconfig import write_kubeconfig
 from policysched.sandbox.kubelet import Kubelet
 from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.nodes import NodeShape, make_nodes, ready_node
@@ -93,7 +94,7 @@ class Sandbox:
             self._kubeconfig_path = Path(directory) / "kubeconfig"
         await self._http.start()
         self._stack.push_async_callback(self._http.stop)
-        write_kubeconfig(self._kubeconfig_path, self.url)
+        _write_kubeconfig(self._kubeconfig_path, self.url)
         for part in (self._kubelet, self._controllers):
             task = asyncio.create_task(part.run())
             task.add_done_callback(_log_task_failure)
@@ -170,3 +171,34 @@ def _log_task_failure(task: "asyncio.Task[None]") -> None:
 async def _stop(task: "asyncio.Task[None]") -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+_KUBECONFIG_NAME = "policysched-sandbox"
+
+
+def _write_kubeconfig(path: Path, url: str) -> None:
+    """Write a kubeconfig with mode 0600: kubectl warns about others. Raises OSError with the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    try:
+        path.write_text(_kubeconfig(url), encoding="utf-8")
+    except OSError as error:  # the error of a full disk has no path
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _kubeconfig(url: str) -> str:
+    """Plain HTTP without credentials. The only and current context is the server at `url`."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": _KUBECONFIG_NAME, "cluster": {"server": url}}],
+        "users": [{"name": _KUBECONFIG_NAME, "user": {}}],
+        "contexts": [
+            {
+                "name": _KUBECONFIG_NAME,
+                "context": {"cluster": _KUBECONFIG_NAME, "user": _KUBECONFIG_NAME, "namespace": "default"},
+            }
+        ],
+        "current-context": _KUBECONFIG_NAME,
+    }
+    return yaml.safe_dump(config, sort_keys=False)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from policysched.cluster.volumes.binder import is_available, matches_claim_spec
 from policysched.kube.decode import storage
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.model.storage import (
     NO_PROVISIONER,
     PersistentVolume,
@@ -228,5 +228,5 @@ def _claim_ref(claim: Json) -> Json:
 def _decode_or_none(read: Callable[[Json], Value], obj: Json) -> Value | None:
     try:
         return read(obj)
-    except Malformed:
+    except MalformedObject:
         return None  # the scheduler reports malformed objects

@@ -98,7 +98,7 @@ class QueueAdmission:
             pod.state = QueueState.DETACHED
             if not pod.pod.gates and not pod.gang_failure and not pod.in_error_backoff:
                 result = self._pre_enqueue(pod, now_ns)
-                if result.refusal is None and result.gang_terms is None:
+                if result.rejection is None and result.gang_terms is None:
                     self._apply_pre_enqueue(pod, result)
                     pod.backoff_until_ns = 0
                     ready.append(pod)
@@ -116,8 +116,8 @@ class QueueAdmission:
             self._reject(pod, pod.gang_failure, now_ns)
             return
         result = self._pre_enqueue(pod, now_ns)
-        if result.refusal is not None:
-            self._reject(pod, result.refusal, now_ns)
+        if result.rejection is not None:
+            self._reject(pod, result.rejection, now_ns)
             return
         self._apply_pre_enqueue(pod, result)
         if result.gang_terms is None:
@@ -196,7 +196,7 @@ class QueueAdmission:
             return
         gang.update_order_key()
         if gang.state in (QueueState.ACTIVE, QueueState.BACKING_OFF):
-            core.queue.reorder(gang)
+            core.queue.reorder(gang, now_ns)
         else:
             core.queue.remove(gang, now_ns)
             core.queue.enqueue(gang, now_ns, event)
@@ -330,9 +330,9 @@ class QueueAdmission:
         if gang is not None and pod.uid in gang.unqueued_members:
             gang.reorder_member(pod)
             gang.update_order_key()
-            self._core.queue.reorder(gang)
+            self._core.queue.reorder(gang, now_ns)
         else:
-            self._core.queue.reorder(pod)
+            self._core.queue.reorder(pod, now_ns)
 
     def _check_gang_deadline(self, gang: QueuedGang, now_ns: int) -> None:
         deadline_ns = gang.deadline_ns()

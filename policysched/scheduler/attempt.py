@@ -3,12 +3,13 @@
     popped ─► own eviction not answered? ──────────────────────────────► parked until it is
            ─► gang full, or its equivalence class is parked? ──────────► parked with the class
            ─► evaluated: a node?
-                yes ─► extenders called? ──────────────────────────────► parked until they answer
+                yes ─► earlier pods of the policy back off? ───────────► back to the queue, behind them
+                    ─► extenders called? ──────────────────────────────► parked until they answer
                     ─► assumed ─► prebind work? ─► prebind, else bind
                 no  ─► preemption tried ─► failure recorded ─► backoff ─► parked with its requeue events
 
 An attempt is a generator of steps: a long one is run over several calls of `Scheduler.decide`, and the
-cluster does not change between them. `gangs.attempt` does the same for a gang with the methods of this module.
+cluster does not change between them. `gangs.gang_attempt` does the same for a gang with the methods of this module.
 """
 
 from collections.abc import Hashable, Mapping
@@ -26,13 +27,18 @@ from policysched.evaluate import Overlay, PrebindRequirements, TopologyDomain, V
 from policysched.lang.ir.program import Extender, Program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.model.messages import pod_refused_message, unavailable_message
 from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.commands import Deallocate, DeleteExtendedClaim
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.extenders.calls import ExtenderCalls
 from policysched.scheduler.in_flight_binds import InFlightBind
-from policysched.scheduler.outcome import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess, reject_pod
+from policysched.scheduler.outcome import (
+    PLACED_POD_EVENTS,
+    AttemptFailure,
+    AttemptSuccess,
+    reject_over_budget,
+    reject_pod,
+)
 from policysched.scheduler.prebind import Prebinder, bind_command
 from policysched.scheduler.preemption.default_preemption import (
     DefaultPreemption,
@@ -49,6 +55,7 @@ from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.records import Decision, decision_samples
 from policysched.scheduler.steps import Steps
+from policysched.scheduler.unschedulable_message import pod_rejected_message, unavailable_message
 
 _ALWAYS_REQUEUE_EVENTS = frozenset({ClusterEvent.NODE_ADD})
 """No verdict covers a node that did not exist."""
@@ -102,7 +109,16 @@ class PodAttempts:
             return
         if answered is None:  # otherwise this continues the attempt that called the extenders
             pod.attempts += 1
+        if gang_full is None:
+            yield from self.warm_up(pod, now_ns)
         result = self.evaluate(pod, None, now_ns) if gang_full is None else reject_pod(gang_full)
+        if (
+            isinstance(result, AttemptSuccess)
+            and answered is None
+            and core.queue.yield_to_earlier(pod, now_ns)
+        ):
+            pod.attempts -= 1
+            return
         extenders, by_extenders = self._extender_calls.applicable_extenders(pod), False
         if isinstance(result, AttemptSuccess) and extenders:
             extended = self._extender_calls.decide(pod, extenders, answered, now_ns)
@@ -158,6 +174,9 @@ class PodAttempts:
         or equal priority, so while there is one the priority is part of the key. A pod that is nominated itself
         waits for its own node, and a pod with a stale claim for the deletion of that claim: each is a class of its own.
         """
+        over_budget = self._core.evaluator.over_budget_message(pod.pod)
+        if over_budget is not None:  # before its thousands of items are hashed
+            return "over budget", pod.policy, over_budget
         nominated = self._core.cache.nominated
         if pod.uid in nominated:
             return "nominated", pod.policy, pod.uid
@@ -184,6 +203,13 @@ class PodAttempts:
 
     # ── evaluation ─────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def warm_up(self, pod: PendingPod, now_ns: int) -> Steps[None]:
+        """What a long evaluation needs, rule by rule. Each rule ends the time slice."""
+        core = self._core
+        inputs = core.evaluation_inputs(pod, now_ns)
+        for _ in core.evaluator.warm_up(core.plan(pod.policy), pod.pod, **inputs):
+            yield core.limits.attempt_step_cost_max
+
     def evaluate(
         self, pod: PendingPod, overlay: Overlay | None, now_ns: int, domain: TopologyDomain | None = None
     ) -> AttemptSuccess | AttemptFailure:
@@ -205,15 +231,19 @@ class PodAttempts:
         )
         if verdict.selected is not None:
             return AttemptSuccess(verdict.selected, verdict.score, verdict.node_count, verdict.feasible_count)
+        if verdict.over_budget:
+            assert verdict.pod_rejection is not None, f"{verdict} has no message"
+            core.records.counters.count_over_budget(pod.policy)
+            return reject_over_budget(verdict.pod_rejection)
         if STALE_EXTENDED_CLAIM in verdict.reason_counts():
             core.commands += [
                 DeleteExtendedClaim(key, pod.uid)
                 for key in sorted(core.cache.devices.extended_claims_of(pod.uid))
             ]
-        if verdict.refused_by is not None:
+        if verdict.rejected_by is not None:
             return self._rejected_by_filter(pod, verdict)
-        if verdict.pod_refusal is not None:
-            return reject_pod(verdict.pod_refusal)
+        if verdict.pod_rejection is not None:
+            return reject_pod(verdict.pod_rejection)
         counts = dict(verdict.reason_counts())
         requeue_events = verdict.requeue_events() | _ALWAYS_REQUEUE_EVENTS
         waits_for_policy = (
@@ -234,16 +264,16 @@ class PodAttempts:
 
     def _rejected_by_filter(self, pod: PendingPod, verdict: Verdict) -> AttemptFailure:
         """A filter rejects the pod on every node. No preemption: what the filter reads has to change."""
-        assert verdict.pod_refusal is not None, f"{verdict} has no message"
+        assert verdict.pod_rejection is not None, f"{verdict} has no message"
         requeue_events = verdict.requeue_events() | _ALWAYS_REQUEUE_EVENTS
         program = self._core.plan(pod.policy).program
         if verdict.scaleup_would_not_help():  # it waits for a metric
-            message = pod_refused_message(
-                verdict.node_count, verdict.pod_refusal, self._sample_sources_message(program)
+            message = pod_rejected_message(
+                verdict.node_count, verdict.pod_rejection, self._sample_sources_message(program)
             )
             return AttemptFailure("PolicyPending", message, 0, {}, requeue_events, verdict.valid_until_ns)
-        post_filter = message_after_rejection(program, verdict.node_count, verdict.refused_by)
-        message = pod_refused_message(verdict.node_count, verdict.pod_refusal, post_filter)
+        post_filter = message_after_rejection(program, verdict.node_count, verdict.rejected_by)
+        message = pod_rejected_message(verdict.node_count, verdict.pod_rejection, post_filter)
         return AttemptFailure("Unschedulable", message, 0, {}, requeue_events, None)
 
     def _sample_sources_message(self, program: Program) -> str:

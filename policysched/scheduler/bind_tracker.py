@@ -1,6 +1,6 @@
 """Binds without an answer, and the effect of each answer.
 
-The binder repeats a bind unchanged until it is answered. A bind that was sent therefore ends in exactly one way:
+`kube/write/bind.py` repeats a bind unchanged until it is answered (`kube/write/bind_queue.py`: in which order). A bind that was sent therefore ends in exactly one way:
 the pod is bound (confirm), it is not (withdraw and try again), or it is gone or elsewhere (withdraw and leave it to
 the watch). The pod may be deleted, or shown as bound, before the answer arrives.
 """
@@ -22,7 +22,7 @@ class BindTracker:
         self._core = core
         self._admission = admission
 
-    def confirmed(self, uid: PodUid, node: NodeName, now_ns: int) -> None:
+    def on_confirmed(self, uid: PodUid, node: NodeName, now_ns: int) -> None:
         core = self._core
         bind, _ = core.binds.remove(uid)
         observed = core.cache.pods.get(uid)
@@ -43,13 +43,13 @@ class BindTracker:
         )
         core.commands.append(ReportScheduled(uid, pod.namespace, pod.name, node, pod.scheduler))
 
-    def finished(self, uid: PodUid, node: NodeName | None, now_ns: int) -> None:
+    def on_pod_finished(self, uid: PodUid, node: NodeName | None, now_ns: int) -> None:
         """The watch is about to show that the pod has finished on the node. That confirms a bind without an answer."""
         bind = self._core.binds.in_flight.get(uid)
         if bind is not None and bind.node == node:
-            self.confirmed(uid, bind.node, now_ns)
+            self.on_confirmed(uid, bind.node, now_ns)
 
-    def delayed(self, uid: PodUid, reason: str | None, now_ns: int) -> None:
+    def on_delayed(self, uid: PodUid, reason: str | None, now_ns: int) -> None:
         """Requests of the bind keep failing. The pod stays assumed, since a request may still be carried out."""
         core = self._core
         bind = core.binds.in_flight.get(uid)
@@ -61,12 +61,12 @@ class BindTracker:
             message = f"binding to {bind.node} has no answer yet; retrying: {reason}"
             core.report_pending(bind.pod, "SchedulerError", message, now_ns)
 
-    def refused(self, uid: PodUid, reason: str, now_ns: int) -> None:
+    def on_refused(self, uid: PodUid, reason: str, now_ns: int) -> None:
         bind = self._core.binds.in_flight.get(uid)
         if bind is not None:
-            self.failed(uid, f"binding to {bind.node} was refused: {reason}", now_ns)
+            self.withdraw_and_retry(uid, f"binding to {bind.node} was refused: {reason}", now_ns)
 
-    def failed(self, uid: PodUid, message: str, now_ns: int) -> None:
+    def withdraw_and_retry(self, uid: PodUid, message: str, now_ns: int) -> None:
         """The pod is not bound: try it again after its backoff."""
         core = self._core
         reserved = core.binds.reserved_claims.get(uid)
@@ -90,7 +90,7 @@ class BindTracker:
             self._admission.refresh_gang(gang, now_ns, "ScheduleAttemptFailure")
         core.report_pending(pod, "SchedulerError", message, now_ns)
 
-    def lost(self, uid: PodUid, reason: str, now_ns: int) -> None:
+    def on_lost(self, uid: PodUid, reason: str, now_ns: int) -> None:
         """The pod is gone or on another node: the watch will show which."""
         core = self._core
         bind = self._withdraw(uid, now_ns)

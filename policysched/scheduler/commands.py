@@ -233,7 +233,7 @@ class ReportPodEvent:
 @dataclass(frozen=True, slots=True)
 class ReportPolicyEvent:
     """An event on the policies' ConfigMap: `PolicyRejected`, `PolicyRecovered`, `PolicyMissing`, `MetricOutage`,
-    `PreemptionForbidden`, `PreemptionStopped`."""
+    `PreemptionForbidden`, `PreemptionStopped`, `PolicyCheckDelayed`."""
 
     type: Literal["Normal", "Warning"]
     reason: str

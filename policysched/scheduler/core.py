@@ -29,8 +29,7 @@ from policysched.scheduler.policies.registry import PolicyRegistry
 from policysched.scheduler.policies.sample_state import SampleState
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gangs import GangRegistry
-from policysched.scheduler.queue.movable_heap import MovableHeap
-from policysched.scheduler.queue.ordered_queue import FairShareQueue, OrderedQueue
+from policysched.scheduler.queue.ordered_queue import FairShareQueue, OrderedQueue, SortKeyQueue
 from policysched.scheduler.queue.queue import SchedulingQueue
 from policysched.scheduler.records import DecisionRecords
 
@@ -65,7 +64,7 @@ class SchedulerCore:
     ) -> None:
         self.limits = limits
         self.cache = ClusterCache()
-        self.evaluator = Evaluator(self.cache)
+        self.evaluator = Evaluator(self.cache, limits.decision_budget)
         self.policies = PolicyRegistry(extenders or {})
         self.samples = SampleState(self.cache, first_samples_s, source_name_of)
         self.pods: dict[PodUid, PendingPod] = {}
@@ -89,7 +88,7 @@ class SchedulerCore:
     def _new_policy_queue(self, policy: str) -> OrderedQueue:
         plan = self.plan(policy)
         if not plan.order_reads_shares:
-            return MovableHeap()
+            return SortKeyQueue()
         shares = self.cache.shares
 
         def current_key(entry: QueueEntry) -> tuple[object, ...]:

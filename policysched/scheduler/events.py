@@ -300,6 +300,3 @@ Event = (
     | EvictionRefused
     | ExtendersAnswered
 )
-
-LastGoodTexts = Mapping[PolicyName, str]
-"""A policy's name to the expanded text that last checked."""

@@ -8,10 +8,10 @@ from typing import Any
 from policysched.cluster.samples import PairEndpoint, Samples
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.verdict import NodeRefusal, PlacementExplanation
+from policysched.lang.ir.verdict import NodeRejection, PlacementExplanation
 from policysched.lang.types.units import format_value
-from policysched.model.messages import pod_refused_message, unavailable_message
 from policysched.model.pods import Pod
+from policysched.scheduler.unschedulable_message import pod_rejected_message, unavailable_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ExplainedFilter:
 def explain_record(
     program: Program,
     pod: Pod,
-    found: PlacementExplanation,
+    explanation: PlacementExplanation,
     *,
     node_count: int,
     samples: Samples,
@@ -51,21 +51,23 @@ def explain_record(
             "params": parameter_values(program),
         },
         "pod": pod.full_name,
-        "feasible": sorted(found.feasible),
-        "rejected": {node: _reasons(refusals) for node, refusals in sorted(found.refusals.items())},
+        "feasible": sorted(explanation.feasible),
+        "rejected": {
+            node: _reasons(rejections) for node, rejections in sorted(explanation.rejections.items())
+        },
         "scores": {
             rule: {
                 node: {"raw": cell.raw, "score": cell.score, "weight": cell.weight, "weighted": cell.weighted}
                 for node, cell in sorted(cells.items())
             }
-            for rule, cells in found.scores.items()
+            for rule, cells in explanation.scores.items()
         },
-        "totals": dict(sorted(found.totals.items())),
-        "selected": found.selected,
+        "totals": dict(sorted(explanation.totals.items())),
+        "selected": explanation.selected,
         "samples": {
             name: {
-                node: {"value": one.value, "age_s": one.age_s, "stale": one.stale}
-                for node, one in sorted(
+                node: {"value": sample.value, "age_s": sample.age_s, "stale": sample.stale}
+                for node, sample in sorted(
                     (
                         pair_ages(metric, samples, called[name], now_ns)
                         if name in called
@@ -75,26 +77,31 @@ def explain_record(
             }
             for name, metric in program.metrics.items()
         },
-        "message": decision_message(pod, found, node_count=node_count),
+        "message": decision_message(pod, explanation, node_count=node_count),
     }
 
 
 def parameter_values(program: Program) -> dict[str, str]:
     """The value of each parameter, as written in a policy."""
-    return {name: format_value(one.value.value, one.type) for name, one in program.parameters.items()}
+    return {
+        name: format_value(parameter.value.value, parameter.type)
+        for name, parameter in program.parameters.items()
+    }
 
 
-def decision_message(pod: Pod, found: PlacementExplanation, *, node_count: int) -> str:
+def decision_message(pod: Pod, explanation: PlacementExplanation, *, node_count: int) -> str:
     """The message of the pod's event, worded as in kube-scheduler."""
-    if found.selected is not None:
-        return f"Successfully assigned {pod.full_name} to {found.selected}"
-    if found.pod_refusal is not None:
+    if explanation.selected is not None:
+        return f"Successfully assigned {pod.full_name} to {explanation.selected}"
+    if explanation.pod_rejection is not None:
         return (
-            found.pod_refusal
-            if found.pod_refused_by is None
-            else pod_refused_message(node_count, found.pod_refusal)
+            explanation.pod_rejection
+            if explanation.pod_rejected_by is None
+            else pod_rejected_message(node_count, explanation.pod_rejection)
         )
-    groups = Counter(group for refusals in found.refusals.values() for group in refusals[0].event_reasons)
+    groups = Counter(
+        group for rejections in explanation.rejections.values() for group in rejections[0].event_reasons
+    )
     return unavailable_message(node_count, groups)
 
 
@@ -103,10 +110,10 @@ def sample_ages(metric: Metric, samples: Samples, now_ns: int) -> dict[str, Aged
     polled = samples.get(metric.name)
     if polled is None:
         return {}
-    ages_ns = {node: now_ns - min(one.at_ns, polled.polled_ns) for node, one in polled.values.items()}
+    ages_ns = {node: now_ns - min(sample.at_ns, polled.polled_ns) for node, sample in polled.values.items()}
     return {
-        node: AgedSample(one.value, round(ages_ns[node] / 1e9, 3), ages_ns[node] > metric.stale_after_ns)
-        for node, one in polled.values.items()
+        node: AgedSample(sample.value, round(ages_ns[node] / 1e9, 3), ages_ns[node] > metric.stale_after_ns)
+        for node, sample in polled.values.items()
     }
 
 
@@ -117,19 +124,19 @@ def pair_ages(metric: Metric, samples: Samples, pod: PairEndpoint, now_ns: int) 
     if polled is None:
         return {}
     age_ns = now_ns - polled.polled_ns
-    found = [(peer, value) for peer, value in polled.pairs.get(pod, {}).items() if value is not None]
+    pairs = [(peer, value) for peer, value in polled.pairs.get(pod, {}).items() if value is not None]
     return {
         "/".join(peer): AgedSample(value, round(age_ns / 1e9, 3), age_ns > metric.stale_after_ns)
-        for peer, value in sorted(found, key=lambda one: (-one[1], one[0]))
+        for peer, value in sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
     }
 
 
 def filter_steps(
-    rejected: Mapping[str, tuple[NodeRefusal, ...]], *, node_count: int, order: list[str]
+    rejected: Mapping[str, tuple[NodeRejection, ...]], *, node_count: int, order: list[str]
 ) -> list[ExplainedFilter]:
     """The rules in the order in which they decide, with the nodes that each leaves."""
-    alone = Counter(refusal.rule for refusals in rejected.values() for refusal in refusals)
-    deciding = Counter(refusals[0].rule for refusals in rejected.values())
+    alone = Counter(rejection.rule for rejections in rejected.values() for rejection in rejections)
+    deciding = Counter(rejections[0].rule for rejections in rejected.values())
     steps, left = [], node_count
     for rule in order:
         left -= deciding[rule]
@@ -137,5 +144,7 @@ def filter_steps(
     return steps
 
 
-def _reasons(refusals: tuple[NodeRefusal, ...]) -> list[dict[str, str]]:
-    return [{"rule": refusal.rule, "reason": reason} for refusal in refusals for reason in refusal.reasons]
+def _reasons(rejections: tuple[NodeRejection, ...]) -> list[dict[str, str]]:
+    return [
+        {"rule": rejection.rule, "reason": reason} for rejection in rejections for reason in rejection.reasons
+    ]

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from policysched.evaluate import DECISION_BUDGET_DEFAULT
+
 SECOND_NS = 10**9
 
 
@@ -22,6 +24,7 @@ class SchedulerLimits:
         to `rejection_hold_max_s`.
     attempt_step_cost_max: cost of an attempt that one call of `decide` runs, in the units of `steps` (about 10 µs).
         The next call continues a longer attempt.
+    decision_budget: a pod is not evaluated if that would take more operations (see `evaluate.decision_cost`).
     """
 
     backoff_initial_s: float = 1.0
@@ -38,6 +41,7 @@ class SchedulerLimits:
     rejection_hold_s: float = 60.0
     rejection_hold_max_s: float = 600.0
     attempt_step_cost_max: int = 500
+    decision_budget: int = DECISION_BUDGET_DEFAULT
 
     def backoff_ns(self, attempts: int) -> int:
         """The backoff after the n-th failed attempt, from 1: initial * 2^(n-1), at most the maximum."""

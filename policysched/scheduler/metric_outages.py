@@ -12,8 +12,8 @@ from policysched.scheduler.policies.first_samples import source_suffix
 from policysched.scheduler.queue.movable_heap import MovableHeap
 
 _EFFECT_MESSAGES = {
-    "disable": "rules that read it do not apply",
-    "wait": "pods to which such a rule applies wait",
+    "disable": "rules that read this metric are disabled",
+    "wait": "pods with a rule that reads this metric stay pending",
 }
 
 

@@ -35,6 +35,11 @@ class AttemptSuccess:
     prebind_work: PrebindRequirements | None = None
 
 
+def reject_over_budget(message: str) -> AttemptFailure:
+    """The pod was not evaluated. A larger cluster makes it more expensive, a smaller one may not."""
+    return AttemptFailure("PolicyPending", message, 0, {}, frozenset({ClusterEvent.NODE_DELETE}), None)
+
+
 def reject_pod(message: str) -> AttemptFailure:
     """The pod itself is rejected: no new node would help, but the removal of placed pods may."""
     return AttemptFailure("PolicyPending", message, 0, {}, PLACED_POD_EVENTS, None)

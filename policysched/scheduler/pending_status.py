@@ -30,7 +30,7 @@ def not_pending_reason(core: SchedulerCore, pod: str) -> str:
     """Why a pod, given as `namespace/name`, is not pending under a running policy."""
     observed = [known for known in core.cache.pods.values() if known.pod.full_name == pod]
     if not observed:
-        return f"no pod {pod} is known that has not finished"
+        return f"pod {pod} does not exist or has finished"
     last = observed[-1]
     if last.node is not None:
         return f"it is on {last.node}"
@@ -38,7 +38,7 @@ def not_pending_reason(core: SchedulerCore, pod: str) -> str:
         return "it is being deleted"
     for policy in core.policies.status():
         if (policy.name, policy.phase) == (last.pod.scheduler, "rejected"):
-            return f"policy `{policy.name}` is refused, and nothing runs in its place: /policy says what is wrong with {policy.key}"
+            return f"policy `{policy.name}` is rejected and no earlier version is active; /policy has the errors in {policy.key}"
     names = ", ".join(sorted(core.policies.running)) or "none"
     return f"its schedulerName is `{last.pod.scheduler}`, and no policy of that name runs here; running policies: {names}"
 

@@ -40,7 +40,7 @@ class PodEvents:
     def updated(self, observed: ObservedPod, now_ns: int, *, synced: bool) -> None:
         core, uid = self._core, observed.pod.uid
         if observed.finished:
-            self._bind_tracker.finished(uid, observed.node, now_ns)
+            self._bind_tracker.on_pod_finished(uid, observed.node, now_ns)
         nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
         core.update_states(observed, now_ns)
         active, ended = core.cache.active_pods.version, core.cache.ended_pods.version

@@ -147,7 +147,7 @@ class PolicyMembership:
         namespace, result = self._core.namespace_of(pod), self._admission.precomputed.get(pod.uid)
         if (
             result is not None
-            and result.refusal is None
+            and result.rejection is None
             and result.is_current(pod, namespace, result.attempts)
         ):
             return result.gang_terms

@@ -37,7 +37,7 @@ _DONE = object()
 
 
 @dataclass(slots=True)
-class _Swap:
+class _PlanInPreparation:
     """A plan in preparation: first its columns, then the pre-enqueue result of each pod."""
 
     program: Program
@@ -53,13 +53,13 @@ class PolicyReload:
     def __init__(self, core: SchedulerCore, membership: PolicyPods) -> None:
         self._core = core
         self._membership = membership
-        self._swaps: dict[str, _Swap] = {}
+        self._in_preparation: dict[str, _PlanInPreparation] = {}
         self._awaiting_samples: dict[str, tuple[Program, Plan]] = {}
 
     @property
     def busy(self) -> bool:
         """Whether a plan is being prepared."""
-        return bool(self._swaps) or any(
+        return bool(self._in_preparation) or any(
             not self._core.samples.first_samples.missing(name) for name in self._awaiting_samples
         )
 
@@ -69,7 +69,7 @@ class PolicyReload:
             name: running.program.metrics for name, running in self._core.policies.running.items()
         }
         waiting = [program for program, _ in self._awaiting_samples.values()]
-        for program in (*waiting, *(swap.program for swap in self._swaps.values())):
+        for program in (*waiting, *(preparation.program for preparation in self._in_preparation.values())):
             wanted[program.name] = {**program.metrics, **wanted.get(program.name, {})}
         return {name: metrics for name, metrics in wanted.items() if metrics}
 
@@ -83,9 +83,11 @@ class PolicyReload:
         commands, programs = core.policies.apply_update(event, now_ns)
         core.commands += commands
         for name in [
-            name for name, swap in self._swaps.items() if not core.policies.still_wanted(swap.program)
+            name
+            for name, preparation in self._in_preparation.items()
+            if not core.policies.still_wanted(preparation.program)
         ]:
-            del self._swaps[name]
+            del self._in_preparation[name]
         for name in [
             name
             for name, (program, _) in self._awaiting_samples.items()
@@ -94,14 +96,19 @@ class PolicyReload:
             del self._awaiting_samples[name]
             core.samples.first_samples.cancel(name)
         for program in programs:
-            swap, awaiting = self._swaps.get(program.name), self._awaiting_samples.get(program.name)
-            waiting = swap.program if swap is not None else None if awaiting is None else awaiting[0]
+            preparation, awaiting = (
+                self._in_preparation.get(program.name),
+                self._awaiting_samples.get(program.name),
+            )
+            waiting = (
+                preparation.program if preparation is not None else None if awaiting is None else awaiting[0]
+            )
             if waiting is None or waiting.sha256 != program.sha256:
                 self._start(program, now_ns, synced=synced, decided=has_attempted)
 
         if core.policies.running:
             core.samples.policy_states.stop_buffering()
-        if not core.policies.running and not self._swaps and core.policies.startup_error is None:
+        if not core.policies.running and not self._in_preparation and core.policies.startup_error is None:
             core.policies.startup_error = (
                 f"no policy to run: no policy in {event.source_name} could be compiled"
             )
@@ -111,16 +118,22 @@ class PolicyReload:
         for name in [
             name for name in self._awaiting_samples if not self._core.samples.first_samples.missing(name)
         ]:
-            self._start_swap(*self._awaiting_samples.pop(name), now_ns)
-        for name, swap in list(self._swaps.items()):
-            if next(swap.columns, _DONE) is not _DONE:
+            self._start_preparation(*self._awaiting_samples.pop(name), now_ns)
+        for name, preparation in list(self._in_preparation.items()):
+            if next(preparation.columns, _DONE) is not _DONE:
                 return
-            prepared = next(swap.pod_results, None)
+            prepared = next(preparation.pod_results, None)
             if prepared is not None:
-                swap.precomputed = prepared
+                preparation.precomputed = prepared
                 return
-            del self._swaps[name]
-            self._activate(swap.program, swap.plan, now_ns, synced=True, precomputed=swap.precomputed)
+            del self._in_preparation[name]
+            self._activate(
+                preparation.program,
+                preparation.plan,
+                now_ns,
+                synced=True,
+                precomputed=preparation.precomputed,
+            )
             return
 
     def _start(self, program: Program, now_ns: int, *, synced: bool, decided: bool) -> None:
@@ -142,15 +155,15 @@ class PolicyReload:
                 if must_wait:
                     self._awaiting_samples[program.name] = program, plan
                     return
-            self._start_swap(program, plan, now_ns)
+            self._start_preparation(program, plan, now_ns)
             return
         core.evaluator.build_columns(plan)
         self._activate(program, plan, now_ns, synced=synced)
 
-    def _start_swap(self, program: Program, plan: Plan, now_ns: int) -> None:
+    def _start_preparation(self, program: Program, plan: Plan, now_ns: int) -> None:
         columns = self._core.evaluator.build_columns_in_steps(plan)
         pods = self._membership.precompute_pre_enqueue(program, plan, now_ns)
-        self._swaps[program.name] = _Swap(program, plan, columns, pods, {})
+        self._in_preparation[program.name] = _PlanInPreparation(program, plan, columns, pods, {})
 
     def _activate(
         self,
@@ -167,7 +180,9 @@ class PolicyReload:
         core.commands += core.policies.activate(program, plan, now_ns)
         core.commands += core.samples.first_samples.hold_policy(program, now_ns)
         active_plans = {running.plan for running in core.policies.running.values()}
-        core.evaluator.retain_only(active_plans | {swap.plan for swap in self._swaps.values()})
+        core.evaluator.retain_only(
+            active_plans | {preparation.plan for preparation in self._in_preparation.values()}
+        )
         core.samples.assumed_load.activate(plan)
         core.samples.recovery_tracker.activate(program)
         core.samples.by_policy[program.name] = {

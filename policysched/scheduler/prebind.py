@@ -102,7 +102,7 @@ class Prebinder:
             )
         )
 
-    def written(self, uid: PodUid, versions: WrittenVersions, now_ns: int) -> None:
+    def on_written(self, uid: PodUid, versions: WrittenVersions, now_ns: int) -> None:
         state = self._core.binds.prebinding.get(uid)
         if state is None:
             self._release_unconfirmed(uid, versions, now_ns)
@@ -111,6 +111,7 @@ class Prebinder:
         self._record_written(state, versions, now_ns)
         bind, awaited = state.in_flight_bind, state.prebind_work.devices.awaiting_binding
         if awaited:
+            # kube-scheduler's reason and wording (plugin DynamicResources).
             pod, message = bind.pod.pod, f"waiting for binding conditions for device on node {bind.node}"
             core = self._core
             core.commands.append(
@@ -122,7 +123,7 @@ class Prebinder:
         if now_ns >= state.deadline_ns and uid in self._core.binds.prebinding:
             self._time_out(state, now_ns)
 
-    def refused(self, uid: PodUid, reason: str, versions: WrittenVersions, now_ns: int) -> None:
+    def on_refused(self, uid: PodUid, reason: str, versions: WrittenVersions, now_ns: int) -> None:
         state = self._core.binds.prebinding.get(uid)
         if state is not None:
             self._record_written(state, versions, now_ns)
@@ -174,7 +175,9 @@ class Prebinder:
             if _has_unanswered_device_writes(state):
                 self._core.binds.unconfirmed_device_writes[uid] = state.prebind_work.devices
             self._finish(state, now_ns)
-            self._bind_tracker.lost(uid, "the pod is gone or bound while its volumes are being bound", now_ns)
+            self._bind_tracker.on_lost(
+                uid, "the pod is gone or bound while its volumes are being bound", now_ns
+            )
 
     def _record_written(self, state: PrebindState, versions: WrittenVersions, now_ns: int) -> None:
         core, uid, devices = self._core, state.in_flight_bind.pod.uid, state.prebind_work.devices
@@ -283,7 +286,7 @@ class Prebinder:
 
     def _fail(self, state: PrebindState, message: str, now_ns: int, plugin: str = _VOLUME_PLUGIN) -> None:
         self._finish(state, now_ns)
-        self._bind_tracker.failed(
+        self._bind_tracker.withdraw_and_retry(
             state.in_flight_bind.pod.uid, f'running PreBind plugin "{plugin}": {message}', now_ns
         )
 

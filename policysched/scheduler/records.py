@@ -53,16 +53,16 @@ def decision_samples(
     metrics: Iterable[str], samples: Samples, node: NodeName | None, now_ns: int
 ) -> Mapping[str, DecisionSample]:
     """The samples of these metrics as of now. A stale sample did not count; its age shows that."""
-    found: dict[str, DecisionSample] = {}
+    by_metric: dict[str, DecisionSample] = {}
     for name in metrics:
         polled = samples.get(name)
-        one = polled.values.get(node) if polled is not None and node is not None else None
-        found[name] = DecisionSample(
-            None if one is None else one.value,
-            None if one is None or polled is None else now_ns - min(one.at_ns, polled.polled_ns),
+        sample = polled.values.get(node) if polled is not None and node is not None else None
+        by_metric[name] = DecisionSample(
+            None if sample is None else sample.value,
+            None if sample is None or polled is None else now_ns - min(sample.at_ns, polled.polled_ns),
             None if polled is None else now_ns - polled.polled_ns,
         )
-    return found
+    return by_metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,7 @@ class SchedulerCounters:
     attempts: by (result, policy).
     preemption_attempts: pods for which preemption was tried.
     kubelet_rejections: pods of running policies that a kubelet rejected, by (reason, policy).
+    over_budget: attempts that were not evaluated because of `decision_budget`, by policy.
     overcommits: how often another scheduler's pod exceeded the allocatable of its node.
     confirmed_binds, failed_binds, victim_counts (victims of each eviction): the latest 10,000 that the reader
         has not drained.
@@ -100,6 +101,7 @@ class SchedulerCounters:
     failed_binds: deque[FailedBind] = field(default_factory=lambda: deque(maxlen=10_000))
     preemption_attempts: int = 0
     kubelet_rejections: dict[tuple[str, str], int] = field(default_factory=dict)
+    over_budget: dict[str, int] = field(default_factory=dict)
     overcommits: int = 0
     victim_counts: deque[int] = field(default_factory=lambda: deque(maxlen=10_000))
 
@@ -109,6 +111,9 @@ class SchedulerCounters:
     def count_kubelet_rejection(self, reason: str, policy: str) -> None:
         label = reason, policy
         self.kubelet_rejections[label] = self.kubelet_rejections.get(label, 0) + 1
+
+    def count_over_budget(self, policy: str) -> None:
+        self.over_budget[policy] = self.over_budget.get(policy, 0) + 1
 
     def drain_confirmed_binds(self) -> list[ConfirmedBind]:
         """The confirmed binds since the last call, oldest first."""

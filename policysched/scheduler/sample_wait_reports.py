@@ -7,11 +7,11 @@ are never reported. The reason and message of a pod are reported once.
 
 from collections.abc import Iterator
 
-from policysched.model.messages import pod_refused_message
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.unschedulable_message import pod_rejected_message
 
 FIRST_REPORT_DELAY_NS = 3 * SECOND_NS
 """How long a policy waits before its pods are reported."""
@@ -46,7 +46,7 @@ class SampleWaitReports:
     def _report(self, policy: str, now_ns: int) -> None:
         core, remaining = self._core, PODS_PER_REPORT_MAX
         why = f"policy {policy} {core.samples.first_samples.message(policy)}"
-        message = pod_refused_message(len(core.cache.nodes), why)
+        message = pod_rejected_message(len(core.cache.nodes), why)
         for entry in core.queue.active_entries(policy):
             for pod in _pods_of(entry):
                 if remaining and core.reports.last_report(pod.uid) != ("PolicyPending", message):

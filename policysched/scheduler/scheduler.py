@@ -35,7 +35,7 @@ from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.commands import Command, SetTimer
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.extenders.calls import ExtenderCalls
-from policysched.scheduler.gangs.attempt import GangAttempts
+from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.invariants import check_invariants
 from policysched.scheduler.kubelet_rejections import KubeletRejections
 from policysched.scheduler.limits import SchedulerLimits
@@ -57,6 +57,7 @@ from policysched.scheduler.preemption.default_preemption import DefaultPreemptio
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.records import Decision, SchedulerCounters
+from policysched.scheduler.sample_events import SampleEvents
 from policysched.scheduler.sample_wait_reports import SampleWaitReports
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.storage_events import StorageEvents
@@ -105,6 +106,7 @@ class Scheduler:
         self._kubelet_rejections = KubeletRejections(core)
         self._outages = MetricOutages(core)
         self._reload = PolicyReload(core, self._membership)
+        self._sample_events = SampleEvents(core, self._reload, self._outages)
         self._storage_events = StorageEvents(core, self._prebinder)
         self._pod_events = PodEvents(
             core,
@@ -144,8 +146,8 @@ class Scheduler:
 
         A flat table, longer than a screen: each event and its handler.
         """
-        if self._current_attempt is not None:
-            self._run_attempt(self._current_attempt, None)
+        while self.attempt_in_progress:
+            self._continue_attempt(None, now_ns)
         self._core.gangs.started_ns = self._core.gangs.started_ns or now_ns
         match event:
             case e.PodUpdated(pod):
@@ -185,9 +187,9 @@ class Scheduler:
             case e.ExtendedClaimDeleted(claim):
                 self._storage_events.extended_claim_deleted(claim, now_ns)
             case e.PrebindWritten(uid, versions):
-                self._prebinder.written(uid, versions, now_ns)
+                self._prebinder.on_written(uid, versions, now_ns)
             case e.PrebindRefused(uid, reason, versions):
-                self._prebinder.refused(uid, reason, versions, now_ns)
+                self._prebinder.on_refused(uid, reason, versions, now_ns)
             case e.Synced():
                 self._sync(now_ns)
             case e.PoliciesUpdated():
@@ -197,25 +199,23 @@ class Scheduler:
             case e.SavedPolicyStatesLoaded(texts):
                 self._core.restore_states(texts)
             case e.SamplesArrived(policy, metric, samples):
-                self._core.samples.put(policy, metric, samples)
-                self._metric_polled(policy, metric, now_ns)
-                self._core.queue.requeue({ClusterEvent.SAMPLES}, now_ns, policy=policy)
+                self._sample_events.arrived(policy, metric, samples, now_ns)
             case e.SamplesFailed(policy, metric):
-                self._metric_polled(policy, metric, now_ns)
+                self._sample_events.failed(policy, metric, now_ns)
             case e.BindConfirmed(uid, node_name):
-                self._bind_tracker.confirmed(uid, node_name, now_ns)
+                self._bind_tracker.on_confirmed(uid, node_name, now_ns)
             case e.BindRefused(uid, reason):
-                self._bind_tracker.refused(uid, reason, now_ns)
+                self._bind_tracker.on_refused(uid, reason, now_ns)
             case e.BindLost(uid, reason):
-                self._bind_tracker.lost(uid, reason, now_ns)
+                self._bind_tracker.on_lost(uid, reason, now_ns)
             case e.BindDelayed(uid, delay_reason):
-                self._bind_tracker.delayed(uid, delay_reason, now_ns)
+                self._bind_tracker.on_delayed(uid, delay_reason, now_ns)
             case e.Evicted(preemptor, victims):
-                self._preemption.evicted(preemptor, victims, now_ns)
+                self._preemption.on_evicted(preemptor, victims, now_ns)
             case e.EvictionRefused(preemptor, reason, forbidden, victims):
-                self._preemption.refused(preemptor, reason, victims, now_ns, forbidden=forbidden)
+                self._preemption.on_eviction_refused(preemptor, reason, victims, now_ns, forbidden=forbidden)
             case e.ExtendersAnswered(number, answers, failure):
-                self._extender_calls.answered(number, answers, failure, now_ns)
+                self._extender_calls.on_answered(number, answers, failure, now_ns)
             case _:
                 assert_never(event)
         return self._take_commands()
@@ -237,11 +237,6 @@ class Scheduler:
         self._core.queue.requeue(self._core.cache.drop_node(name), now_ns)
         self._prebinder.recheck(now_ns, node=name)
 
-    def _metric_polled(self, policy: str, metric: str, now_ns: int) -> None:
-        """A poll of the metric ended, with samples or without."""
-        self._reload.metric_polled(policy, metric)
-        self._outages.recount(policy, now_ns)
-
     def _namespace_changed(self, name: str, events: frozenset[ClusterEvent], now_ns: int) -> None:
         if events and self._synced:
             self._membership.namespace_changed(name, now_ns)
@@ -253,7 +248,7 @@ class Scheduler:
     def ready(self, now_ns: int) -> bool:
         """Whether `decide` has something to do."""
         core = self._core
-        if self._current_attempt is not None:
+        if self.attempt_in_progress:
             return True
         if not self._synced or not core.policies.running:
             return self._synced and self._reload.busy
@@ -268,13 +263,21 @@ class Scheduler:
         """Continue the attempt in progress. If there is none: do what is due, prepare one slice of a policy that is
         about to replace another, and attempt the first entry of the queue. Does nothing when not `ready`."""
         cost_max = self._core.limits.attempt_step_cost_max
+        if self.attempt_in_progress:
+            self._continue_attempt(cost_max, now_ns)
+        elif self.ready(now_ns):
+            self._timers.advance(now_ns)
+            self._reload.step(now_ns)
+            self._attempt_next(cost_max, now_ns)
+        return self._take_commands()
+
+    def _continue_attempt(self, cost_max: int | None, now_ns: int) -> None:
         if self._current_attempt is not None:
             self._run_attempt(self._current_attempt, cost_max)
-            return self._take_commands()
-        if not self.ready(now_ns):
-            return self._take_commands()
-        self._timers.advance(now_ns)
-        self._reload.step(now_ns)
+        else:
+            self._attempt_next(cost_max, now_ns)
+
+    def _attempt_next(self, cost_max: int | None, now_ns: int) -> None:
         entry = self._core.queue.pop()
         self._has_attempted = self._has_attempted or entry is not None
         match entry:
@@ -288,7 +291,6 @@ class Scheduler:
                 pass
             case QueueEntry():
                 raise AssertionError(f"{entry} is neither a pod nor a gang")
-        return self._take_commands()
 
     def _run_attempt(self, attempt: _AttemptInProgress, cost_max: int | None) -> None:
         """Run the attempt until it ends, or until its steps have cost this much (None: no limit)."""
@@ -302,8 +304,9 @@ class Scheduler:
 
     @property
     def attempt_in_progress(self) -> bool:
-        """Whether an attempt has steps left. Nothing of it is in effect yet."""
-        return self._current_attempt is not None
+        """Whether an attempt has steps left, or waits for those of earlier entries of its policy. Nothing of it is in
+        effect yet."""
+        return self._current_attempt is not None or self._core.queue.contested is not None
 
     def requeue_current_attempt(self, now_ns: int) -> list[Command]:
         """Give up the attempt in progress and requeue its pod or gang: this process may make no more attempts."""
@@ -314,6 +317,7 @@ class Scheduler:
             for attempted in (entry, *members):
                 attempted.attempts -= 1
             self._core.queue.enqueue(entry, now_ns, "ScheduleAttemptFailure")
+        self._core.queue.end_contest()
         return self._take_commands()
 
     def _take_commands(self) -> list[Command]:

@@ -13,7 +13,7 @@ from policysched.scheduler.queue.entries import PendingPod
 _MESSAGES_PER_ADVANCE_MAX = 500
 
 
-class TimedPart(Protocol):
+class DeadlineHandler(Protocol):
     def next_time_ns(self) -> int | None:
         """When `advance` has work next; None: not before something else happens."""
 
@@ -24,7 +24,7 @@ class TimedPart(Protocol):
 class Timers:
     """`parts` advance in this order, whatever their deadlines are."""
 
-    def __init__(self, parts: Iterable[TimedPart]) -> None:
+    def __init__(self, parts: Iterable[DeadlineHandler]) -> None:
         self._parts = tuple(parts)
 
     def next_time_ns(self) -> int | None:

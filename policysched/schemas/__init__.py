@@ -1,9 +1,9 @@
-"""JSON schemas of what users write for us or read from us, and the one way to check against them.
+"""JSON schemas of the files that users write and of the JSON output, and the check against them.
 
-A finding says the place as a path (`lease.duration_s`) and, for YAML, the line, so that it can be put right.
+A finding has the path of the value (`lease.duration_s`) and, for YAML, the line.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache, cached_property
 from importlib.resources import files
@@ -11,33 +11,34 @@ from typing import Any
 
 import jsonschema
 import orjson
-import yaml
 
 from policysched.text.quote_value import quote_value
+from policysched.yaml_values import YamlValue, read_yaml
 
 
 @cache
 def schema(name: str) -> dict[str, Any]:
     """A schema by its file's stem, such as `schema("settings")`."""
-    found: dict[str, Any] = orjson.loads((files(__package__) / f"{name}.json").read_bytes())
-    return found
+    content: dict[str, Any] = orjson.loads((files(__package__) / f"{name}.json").read_bytes())
+    return content
 
 
 def findings(name: str, value: Any, text: str = "") -> list[str]:
-    """What does not fit the schema, one line each, in the order of the document. `text` is the YAML it came from."""
-    lines = Lines(text)
-    return [lines.said(path, why) for path, why in misfits(name, value, lines)]
+    """The violations of the schema, one line each, in the order of the document. `text`: the YAML of the value."""
+    lines = KeyLines(text)
+    return [lines.located_message(path, why) for path, why in schema_violations(name, value, lines)]
 
 
-def misfits(name: str, value: Any, lines: "Lines | None" = None) -> list[tuple[list[Any], str]]:
-    """The same as paths (keys and indexes from the top) and messages, for callers that know the positions in the text. In the
-    order of `lines` where these are given."""
+def schema_violations(name: str, value: Any, lines: "KeyLines | None" = None) -> list[tuple[list[Any], str]]:
+    """The violations as paths (keys and indexes from the top) and messages, in the order of `lines` if given."""
     validator = jsonschema.Draft202012Validator(schema(name))
     errors = sorted(
         validator.iter_errors(value), key=lambda error: [str(part) for part in error.absolute_path]
     )
-    found = [one for error in errors for one in _misfits(error)]
-    return found if lines is None else sorted(found, key=lambda one: lines.of(one[0]) or 0)
+    violations = [violation for error in errors for violation in _violations_of(error)]
+    return (
+        violations if lines is None else sorted(violations, key=lambda violation: lines.of(violation[0]) or 0)
+    )
 
 
 _TYPES = {
@@ -51,13 +52,13 @@ _TYPES = {
 }
 
 
-def _misfits(error: jsonschema.ValidationError) -> Iterator[tuple[list[Any], str]]:
+def _violations_of(error: jsonschema.ValidationError) -> Iterator[tuple[list[Any], str]]:
     rule, path = error.schema, list(error.absolute_path)
     if "propertyNames" in error.absolute_schema_path:
-        yield [*path, error.instance], words(error)
+        yield [*path, error.instance], violation_message(error)
         return
     if error.validator != "additionalProperties" or not isinstance(rule, dict):
-        yield path, words(error)
+        yield path, violation_message(error)
         return
     known, given = rule.get("properties", {}), error.instance
     assert isinstance(given, dict), given
@@ -67,10 +68,10 @@ def _misfits(error: jsonschema.ValidationError) -> Iterator[tuple[list[Any], str
             yield [*path, name], f"is unknown here{f'; did you mean `{near[0]}`?' if near else ''}"
 
 
-def words(error: jsonschema.ValidationError) -> str:
-    """What does not fit. The library's own words show values as Python writes them."""
+def violation_message(error: jsonschema.ValidationError) -> str:
+    """Own wording where the message of the library shows values as Python writes them."""
     rule = error.schema if isinstance(error.schema, dict) else {}
-    # `writeOnly`: what may hold a credential is not said again.
+    # `writeOnly`: the value may be a credential and is not printed.
     is_given = "" if rule.get("writeOnly") else f"is {quote_value(error.instance)}, "
     form, wanted = rule.get("description"), error.validator_value
     match error.validator, wanted:
@@ -78,56 +79,34 @@ def words(error: jsonschema.ValidationError) -> str:
             return f"{is_given}expected {form}"
         case "type", str() | list():
             names = [wanted] if isinstance(wanted, str) else wanted
-            return f"{is_given}expected {' or '.join(_TYPES[one] for one in names)}"
+            return f"{is_given}expected {' or '.join(_TYPES[type_name] for type_name in names)}"
         case "enum", list():
-            return f"{is_given}expected {' or '.join(quote_value(one) for one in wanted)}"
+            return f"{is_given}expected {' or '.join(quote_value(value) for value in wanted)}"
         case "minLength" | "minItems", _ if not error.instance:
             return "is empty"
         case _:
             return error.message
 
 
-class Lines:
-    """Where the keys of a YAML text stand; of an empty text nothing is known."""
+class KeyLines:
+    """The lines of the keys of a YAML text. An empty text has none."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._below: dict[yaml.Node, dict[str, tuple[int, yaml.Node]]] = {}
 
     @cached_property
-    def _top(self) -> yaml.Node | None:
-        return yaml.compose(self._text, Loader=yaml.SafeLoader)
+    def _root(self) -> YamlValue | None:
+        return read_yaml(self._text)
 
     def of(self, path: Sequence[Any]) -> int | None:
         """The line (from 1) of the key that the path ends in, or of the last on the way to it."""
-        node = self._top
-        line = None
-        for part in path:
-            found = self._under(node).get(str(part))
-            if found is None:
-                return line
-            line, node = found
-        return line
+        if self._root is None:
+            return None
+        value = self._root.find(path)
+        return None if value is self._root else value.key_start.line
 
-    def _under(self, node: yaml.Node | None) -> Mapping[str, tuple[int, yaml.Node]]:
-        """What stands right below, laid out once: a map of thousands of keys may have thousands of mistakes."""
-        if node is None:
-            return {}
-        if node not in self._below:
-            self._below[node] = {key: (line, value) for key, line, value in reversed([*_pairs(node)])}
-        return self._below[node]
-
-    def said(self, path: Sequence[Any], why: str) -> str:
+    def located_message(self, path: Sequence[Any], why: str) -> str:
         """`line 3: binding.binders: is zero`."""
         line = self.of(path)
         where = ".".join(str(part) for part in path) or "(top level)"
         return f"{'' if line is None else f'line {line}: '}{where}: {why}"
-
-
-def _pairs(node: yaml.Node) -> Iterator[tuple[str, int, yaml.Node]]:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield key.value, key.start_mark.line + 1, value
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            yield str(index), value.start_mark.line + 1, value

@@ -4,10 +4,10 @@ kube-scheduler builds the URL from `urlPrefix` and the verb, so the prefix selec
 `http://extender:8888/network-aware` with the verbs filter, prioritize, preempt and bind. A client that has timed out
 reads no response, so a request that exceeds the budget gets a time-out response and is dropped.
 
-The number of concurrent requests is bounded, since each may have a large body: further requests get 503 with
-`Retry-After` before their body is read.
-
-Large bodies (node lists) are parsed in another thread, because this thread's event loop also answers probes.
+The memory of requests is bounded. At most `requests_max` are processed at a time, and their bodies share a budget:
+further ones get 503 with `Retry-After`. A body is measured while it arrives, in bytes and in JSON values, because a value
+of two bytes (`[]`) becomes an object of 64. Large bodies are parsed in another thread, because this thread's event loop
+also answers probes; those with many values one after another.
 """
 
 import asyncio
@@ -21,6 +21,12 @@ from aiohttp import web
 
 VERBS = ("filter", "prioritize", "preempt", "bind")
 _PARSE_ON_LOOP_BYTES_MAX = 64 * 1024
+_MANY_VALUES = 20_000
+_VALUE_STARTS = (b",", b"[", b"{")
+"""Each value but the first of an array or object follows a comma. Those inside strings count too: the count is an upper
+bound."""
+_BODIES_BUDGET_FACTOR = 2
+"""The bodies of all requests together may have this many times `body_bytes_max`."""
 RETRY_AFTER_S = 1
 """The `Retry-After` of a 503. Responses take milliseconds."""
 
@@ -50,39 +56,59 @@ PendingResponse = Callable[[], Awaitable[ExtenderResponse]]
 
 class ExtenderRequestHandler(Protocol):
     """`parse` runs in a server thread and returns work for the main loop, or a response that needs none.
-    `timeout_response` is sent after the deadline. `record` may be called in any thread. At most `requests_max` requests
-    are processed at a time."""
+    `timeout_response` is sent after the deadline, `too_large_response` for a body beyond the limits. `record` may be called
+    in any thread."""
 
     budget_s: float
     requests_max: int
+    body_bytes_max: int
+    values_max: int
 
     def parse(self, call: ExtenderHttpCall) -> PendingResponse | ExtenderResponse: ...
     def timeout_response(self, call: ExtenderHttpCall) -> ExtenderResponse: ...
+    def too_large_response(self, call: ExtenderHttpCall, limit: str) -> ExtenderResponse: ...
     def record(self, call: ExtenderHttpCall, response: ExtenderResponse, seconds: float) -> None: ...
 
 
+class _TooLarge(Exception):
+    """A body beyond a limit. The message names it."""
+
+
+class _Busy(Exception):
+    """Too many requests, or too many bytes of them."""
+
+
 def extender_routes(
-    handler: ExtenderRequestHandler, main_loop: asyncio.AbstractEventLoop, *, require_client_certificate: bool
+    handler: ExtenderRequestHandler, main_loop: asyncio.AbstractEventLoop
 ) -> list[web.RouteDef]:
-    """`require_client_certificate`: reject clients without a certificate (TLS has verified it)."""
+    """The routes of all verbs. The server checks who may call them."""
+    processor = ExtenderRequestProcessor(handler, main_loop)
+    return [web.post(f"/{{policy}}/{{verb:{'|'.join(VERBS)}}}", processor.answer)]
 
-    in_flight = 0
 
-    async def answer(request: web.Request) -> web.Response:
-        nonlocal in_flight
-        started_s = time.monotonic()
-        if require_client_certificate and not _has_certificate(request):
-            return web.Response(status=403, text="a client certificate is required\n")
+class ExtenderRequestProcessor:
+    """Reads, parses and answers requests within the limits. Runs on the server's loop."""
+
+    def __init__(self, handler: ExtenderRequestHandler, main_loop: asyncio.AbstractEventLoop) -> None:
+        self._handler = handler
+        self._main_loop = main_loop
+        self._in_flight = 0
+        self._bodies_bytes = 0
+        self._many_values_turn = asyncio.Lock()
+
+    async def answer(self, request: web.Request) -> web.Response:
+        handler, started_s = self._handler, time.monotonic()
         policy, verb = request.match_info["policy"], request.match_info["verb"]
         call = ExtenderHttpCall(policy, verb, dict(request.query), b"", started_s + handler.budget_s)
-        if in_flight >= handler.requests_max:
-            response = _busy_response(handler)
-        else:
-            in_flight += 1
-            try:
-                call, response = await _read_and_answer(request, handler, call, main_loop)
-            finally:
-                in_flight -= 1
+        try:
+            async with asyncio.timeout(handler.budget_s):
+                response = await self._process(request, call)
+        except TimeoutError:
+            response = handler.timeout_response(call)
+        except _TooLarge as error:
+            response = handler.too_large_response(call, str(error))
+        except _Busy as error:
+            response = ExtenderResponse(503, f"policysched extender: {error}; retry later\n", "busy")
         handler.record(call, response, time.monotonic() - started_s)
         headers = {"Retry-After": str(RETRY_AFTER_S)} if response.outcome == "busy" else None
         if isinstance(response.value, str):
@@ -91,52 +117,51 @@ def extender_routes(
             status=response.status, body=orjson.dumps(response.value), content_type="application/json"
         )
 
-    return [web.post(f"/{{policy}}/{{verb:{'|'.join(VERBS)}}}", answer)]
+    async def _process(self, request: web.Request, call: ExtenderHttpCall) -> ExtenderResponse:
+        """A slow client occupies its slot no longer than the budget. Raises _Busy and _TooLarge."""
+        if self._in_flight >= self._handler.requests_max:
+            raise _Busy(f"too many requests in flight (limit {self._handler.requests_max})")
+        self._in_flight += 1
+        chunks: list[bytes] = []
+        try:
+            values = await self._read(request, chunks)
+            call = replace(call, body=b"".join(chunks))
+            if values <= _MANY_VALUES:
+                return await self._evaluate(call)
+            async with self._many_values_turn:
+                return await self._evaluate(call)
+        finally:
+            self._in_flight -= 1
+            self._bodies_bytes -= sum(map(len, chunks))
 
+    async def _read(self, request: web.Request, chunks: list[bytes]) -> int:
+        """Appends the body to `chunks`. Returns the maximum number of values in it."""
+        bytes_max, values_max, size, values = self._handler.body_bytes_max, self._handler.values_max, 0, 1
+        if (request.content_length or 0) > bytes_max:
+            raise _TooLarge(f"the body has more than {bytes_max} bytes")
+        async for chunk in request.content.iter_any():
+            size += len(chunk)
+            values += sum(map(chunk.count, _VALUE_STARTS))
+            if size > bytes_max:
+                raise _TooLarge(f"the body has more than {bytes_max} bytes")
+            if values > values_max:
+                raise _TooLarge(f"the body has more than {values_max} values")
+            if self._bodies_bytes + len(chunk) > _BODIES_BUDGET_FACTOR * bytes_max:
+                raise _Busy("the requests in flight are too large")
+            self._bodies_bytes += len(chunk)
+            chunks.append(chunk)
+        return values
 
-def _busy_response(handler: ExtenderRequestHandler) -> ExtenderResponse:
-    return ExtenderResponse(
-        503,
-        f"policysched extender: too many requests in flight (limit {handler.requests_max}); retry later\n",
-        "busy",
-    )
-
-
-async def _read_and_answer(
-    request: web.Request,
-    handler: ExtenderRequestHandler,
-    call: ExtenderHttpCall,
-    main_loop: asyncio.AbstractEventLoop,
-) -> tuple[ExtenderHttpCall, ExtenderResponse]:
-    """A slow client occupies its slot no longer than the budget."""
-    try:
-        async with asyncio.timeout(call.deadline_s - time.monotonic()):
-            call = replace(call, body=await request.read())
-    except TimeoutError:
-        return call, handler.timeout_response(call)
-    return call, await _answer(handler, call, main_loop)
-
-
-async def _answer(
-    handler: ExtenderRequestHandler, call: ExtenderHttpCall, main_loop: asyncio.AbstractEventLoop
-) -> ExtenderResponse:
-    try:
-        async with asyncio.timeout(call.deadline_s - time.monotonic()):
-            if len(call.body) > _PARSE_ON_LOOP_BYTES_MAX:
-                work = await asyncio.to_thread(handler.parse, call)
-            else:
-                work = handler.parse(call)
-            if isinstance(work, ExtenderResponse):
-                return work
-            future = asyncio.run_coroutine_threadsafe(_run_pending(work), main_loop)
-            return await asyncio.wrap_future(future)
-    except TimeoutError:
-        return handler.timeout_response(call)
+    async def _evaluate(self, call: ExtenderHttpCall) -> ExtenderResponse:
+        if len(call.body) > _PARSE_ON_LOOP_BYTES_MAX:
+            work = await asyncio.to_thread(self._handler.parse, call)
+        else:
+            work = self._handler.parse(call)
+        if isinstance(work, ExtenderResponse):
+            return work
+        future = asyncio.run_coroutine_threadsafe(_run_pending(work), self._main_loop)
+        return await asyncio.wrap_future(future)
 
 
 async def _run_pending(work: PendingResponse) -> ExtenderResponse:
     return await work()
-
-
-def _has_certificate(request: web.Request) -> bool:
-    return request.transport is not None and bool(request.transport.get_extra_info("peercert"))

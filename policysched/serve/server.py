@@ -1,30 +1,53 @@
 """The HTTP server and its thread.
 
-`/livez` and `/readyz` are answered in this thread from plain attributes. All other data comes from the main loop, between
-two decisions; if the loop does not respond in time, the status is 503.
+    connection limits ──► request rate ──► access ──► route
+                                                        ├─ /livez, /readyz: in this thread, from plain attributes
+                                                        ├─ /decisions: a snapshot of the main loop, rendered in this thread
+                                                        └─ other data: rendered on the main loop, between two decisions
+
+`/livez` and `/readyz` are open to everybody, as kube-scheduler's. Readers get at most a fifth of the main loop's time, one
+after another; if it does not respond in time, the status is 503.
 """
 
 import asyncio
-import ssl
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import TypeVar
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import orjson
 from aiohttp import web
 
 from policysched import __version__
+from policysched.serve.access import (
+    AccessControl,
+    AccessDenied,
+    AccessReviewer,
+    OpenReviewer,
+    bearer_token,
+    certificate_user,
+)
+from policysched.serve.connections import Connection, ConnectionAcceptor, ConnectionLimits
 from policysched.serve.health import Health, render_health
+from policysched.serve.http_counters import HttpCounters
 from policysched.serve.metrics import CONTENT_TYPE
+from policysched.serve.request_rate import RETRY_AFTER_S, RateExceeded, RateLimits, RequestRate
+from policysched.serve.tls import RELOAD_INTERVAL_S, ServerTls
 
 MAIN_LOOP_TIMEOUT_S = 5.0
+MAIN_LOOP_REST_FACTOR = 4.0
+"""After a look at its data the main loop is left alone for this many times as long."""
 DECISIONS_LIMIT_DEFAULT = 100
 LIMIT_DIGITS_MAX = 9
+ALWAYS_ALLOWED_PATHS = frozenset({"/livez", "/readyz", "/healthz"})
+CLIENT_CA_REFRESH_INTERVAL_S = 60.0
 
 Json = Mapping[str, object]
 Answer = TypeVar("Answer")
+RenderDecisions = Callable[[], bytes]
 
 
 class ListenFailed(Exception):
@@ -33,22 +56,28 @@ class ListenFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StatusEndpoints:
-    """Functions that run in the main loop. `decisions` takes a limit and a `namespace/name` or ''; None if the program does
-    not decide."""
+    """Functions that run in the main loop. `decisions` takes a limit and a `namespace/name` or '', and returns a function
+    that renders its snapshot as JSON in another thread; None if the program does not decide."""
 
     metrics: Callable[[], str]
     policy: Callable[[], Json]
-    decisions: Callable[[int, str], Json] | None
+    decisions: Callable[[int, str], RenderDecisions] | None
     configz: Callable[[], Json]
 
 
 @dataclass(frozen=True, slots=True)
 class HttpServerOptions:
-    """Additional routes and limits. `body_bytes_max`: larger requests get 413."""
+    """Additional routes, access and limits. `open_reviewer` None: everybody may read everything. `body_bytes_max`: larger
+    requests get 413. `routes` (of the extender protocol) have no limit on the rate, because they limit what is in flight.
+    """
 
     routes: Sequence[web.RouteDef] = ()
-    tls: ssl.SSLContext | None = None
+    tls: ServerTls | None = None
+    open_reviewer: OpenReviewer | None = None
     body_bytes_max: int = 2**20
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    rates: RateLimits = field(default_factory=RateLimits)
+    counters: HttpCounters = field(default_factory=HttpCounters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +92,10 @@ class ListenAddress:
         if not colon or not port.isdigit() or int(port) > 65535:
             raise ValueError(f"`{text}` is not an address: write HOST:PORT or :PORT")
         return cls(host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port))
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
 
 class HttpThread:
@@ -85,6 +118,10 @@ class HttpThread:
         self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
         self._listening_port: Future[int] = Future()
         self._stop = asyncio.Event()
+        self._rate = RequestRate(options.rates)
+        self._access: AccessControl | None = None
+        self._main_loop_turn = asyncio.Lock()
+        self._main_loop_rests_until_s = 0.0
 
     def start(self) -> int:
         """Returns the port. Raises ListenFailed."""
@@ -106,24 +143,38 @@ class HttpThread:
             runner.run(self._main())
 
     async def _main(self) -> None:
-        runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        try:
+        options, tls = self._options, self._options.tls
+        async with AsyncExitStack() as stack:
+            runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=1.0)
+            await runner.setup()
+            assert runner.server is not None
+            acceptor = ConnectionAcceptor(
+                runner.server,
+                options.connections,
+                options.counters,
+                lambda: None if tls is None else tls.context,
+            )
+            stack.callback(acceptor.abort_connections)
+            stack.push_async_callback(runner.cleanup)
             try:
-                site = web.TCPSite(
-                    runner, self._address.host, self._address.port, ssl_context=self._options.tls
-                )
-                await site.start()
-            except OSError as error:
+                if options.open_reviewer is not None:
+                    reviewer = await stack.enter_async_context(options.open_reviewer())
+                    self._access = AccessControl(reviewer)
+                    if tls is not None:
+                        _run_until_exit(stack, _follow_client_ca(tls, reviewer))
+                if tls is not None:
+                    _run_until_exit(stack, _follow_files(tls))
+                # Last: no request is answered before its access can be checked.
+                port = acceptor.open(self._address.host, self._address.port)
+                stack.callback(acceptor.stop_accepting)
+            except Exception as error:  # noqa: BLE001 - `start` raises it
                 self._listening_port.set_exception(error)
                 return
-            self._listening_port.set_result(runner.addresses[0][1])
+            self._listening_port.set_result(port)
             await self._stop.wait()
-        finally:
-            await runner.cleanup()
 
     def _application(self) -> web.Application:
-        application = web.Application(client_max_size=self._options.body_bytes_max)
+        application = web.Application(client_max_size=self._options.body_bytes_max, middlewares=[self._guard])
         application.add_routes(
             [
                 web.get("/livez", self._health_handler("livez")),
@@ -139,8 +190,55 @@ class HttpThread:
             application.add_routes(
                 [web.get("/decisions", self._decisions_handler(self._endpoints.decisions))]
             )
-        application.add_routes(self._options.routes)
+        for route in self._options.routes:
+            route.register(application.router)
         return application
+
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Before each route, and before the answer that there is none."""
+        connection = request.protocol
+        assert isinstance(connection, Connection)
+        connection.request_begun()
+        if request.path in ALWAYS_ALLOWED_PATHS:
+            return await handler(request)
+        is_extender_call = request.method == "POST" and request.match_info.get("verb") is not None
+        try:
+            if not is_extender_call:
+                await self._rate.wait_turn(connection.address)
+            await self._check_access(request, connection.address, is_extender_call=is_extender_call)
+            if not is_extender_call:
+                await self._rate.wait_shared_turn()
+        except RateExceeded:
+            self._options.counters.requests_refused += 1
+            return web.Response(
+                status=429,
+                text="too many requests; retry later\n",
+                headers={"Retry-After": str(RETRY_AFTER_S)},
+            )
+        except AccessDenied as error:
+            headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
+            return web.Response(status=error.status, text=f"{error}\n", headers=headers)
+        return await handler(request)
+
+    async def _check_access(self, request: web.Request, address: str, *, is_extender_call: bool) -> None:
+        """Raises AccessDenied and RateExceeded. A client with a certificate of the settings' own CA may call the extender:
+        kube-scheduler presents a certificate, and cannot send a token."""
+        if self._access is None:
+            return
+        tls, transport = self._options.tls, request.transport
+        user = certificate_user(None if transport is None else transport.get_extra_info("peercert"))
+        if is_extender_call and user is not None and tls is not None and tls.has_client_ca_file:
+            return
+
+        async def wait_turn() -> None:
+            if is_extender_call:  # a status request has waited already
+                await self._rate.wait_turn(address)
+
+        token = bearer_token(request.headers.get("Authorization"))
+        await self._access.check(token, user, request.method.lower(), request.path, wait_turn)
 
     def _health_handler(self, what: str) -> Callable[[web.Request], Awaitable[web.Response]]:
         checks = self._health.live if what == "livez" else self._health.ready
@@ -159,36 +257,59 @@ class HttpThread:
         return web.Response(text=f"policysched {__version__}\n")
 
     def _decisions_handler(
-        self, look: Callable[[int, str], Json]
+        self, look: Callable[[int, str], RenderDecisions]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
             limit = request.query.get("limit", str(DECISIONS_LIMIT_DEFAULT))
             if not (limit.isascii() and limit.isdigit() and len(limit) <= LIMIT_DIGITS_MAX):
                 raise web.HTTPBadRequest(text=f"limit is not a number: {limit}\n")
-            decisions = await self._run_on_main_loop(lambda: look(int(limit), request.query.get("pod", "")))
-            return _json(decisions)
+            render = await self._run_on_main_loop(lambda: look(int(limit), request.query.get("pod", "")))
+            return web.Response(body=render(), content_type="application/json")
 
         return answer
 
     def _json_handler(self, look: Callable[[], Json]) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(_request: web.Request) -> web.Response:
-            return _json(await self._run_on_main_loop(look))
+            value = await self._run_on_main_loop(look)
+            return web.Response(body=orjson.dumps(value) + b"\n", content_type="application/json")
 
         return answer
 
     async def _run_on_main_loop(self, look: Callable[[], Answer]) -> Answer:
         """Run `look` in the main loop's thread, where its data does not change meanwhile."""
 
-        async def run() -> Answer:
-            return look()
+        async def run() -> tuple[Answer, float]:
+            began_s = time.monotonic()
+            return look(), time.monotonic() - began_s
 
         try:
-            future = asyncio.run_coroutine_threadsafe(run(), self._main_loop)
-            async with asyncio.timeout(MAIN_LOOP_TIMEOUT_S):
-                return await asyncio.wrap_future(future)
+            async with asyncio.timeout(MAIN_LOOP_TIMEOUT_S), self._main_loop_turn:
+                await asyncio.sleep(max(0.0, self._main_loop_rests_until_s - time.monotonic()))
+                answer, took_s = await asyncio.wrap_future(
+                    asyncio.run_coroutine_threadsafe(run(), self._main_loop)
+                )
+                self._main_loop_rests_until_s = time.monotonic() + MAIN_LOOP_REST_FACTOR * took_s
+                return answer
         except TimeoutError:
             raise web.HTTPServiceUnavailable(text="the main loop is busy; retry later\n") from None
 
 
-def _json(value: Json) -> web.Response:
-    return web.Response(body=orjson.dumps(value) + b"\n", content_type="application/json")
+def _run_until_exit(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(work)
+    stack.callback(task.cancel)
+
+
+async def _follow_files(tls: ServerTls) -> None:
+    """Until cancelled."""
+    while True:
+        await asyncio.sleep(RELOAD_INTERVAL_S)
+        tls.reload_if_changed()
+
+
+async def _follow_client_ca(tls: ServerTls, reviewer: AccessReviewer) -> None:
+    """Until cancelled. An unreadable CA leaves the last one in use."""
+    while not tls.has_client_ca_file:
+        pem = await reviewer.client_ca()
+        if pem is not None:
+            tls.use_cluster_client_ca(pem)
+        await asyncio.sleep(CLIENT_CA_REFRESH_INTERVAL_S if pem is not None else RELOAD_INTERVAL_S)

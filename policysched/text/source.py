@@ -50,6 +50,12 @@ class Source:
         line = bisect_right(self._line_starts, offset)
         return Position(line, offset - self._line_starts[line - 1] + 1)
 
+    def offset(self, position: Position) -> int:
+        """The character offset of a line and column in this text; its end for one behind it."""
+        if position.line > len(self._line_starts):
+            return len(self.text)
+        return min(len(self.text), self._line_starts[position.line - 1] + position.column - 1)
+
     def file_position(self, offset: int) -> Position:
         """Line and column in the file that contains the text."""
         if self.origin.fixed_position is not None:

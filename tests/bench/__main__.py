@@ -1,7 +1,8 @@
-"""`python -m tests.bench [NAME ...]`: run the benchmarks (all, or those whose name contains a NAME) and print a table.
+"""`python -m tests.bench [NAME ...]`: run the benchmarks (all, or those whose name contains a NAME)
+and print a table.
 
-A benchmark is a file `bench_*.py` beside this one with a function `measure() -> Iterable[Row]`. Times are the median of
-several runs on this machine as it is: never an assertion.
+A benchmark is a file `bench_*.py` in this folder with a function `measure() -> Iterable[Row]`.
+Times are the median of several runs on this machine. They are never asserted.
 """
 
 import sys

@@ -59,8 +59,8 @@ def measure() -> Iterable[Row]:
 
 def _decision_s(spec: dict[str, Any], services: Iterable[PodSet]) -> float:
     cache = cluster(pods=_BOUND)
-    for one in services:
-        cache.put_pod_set(one)
+    for owner in services:
+        cache.put_pod_set(owner)
     plan, evaluator = compile_program(program(DEFAULT)), Evaluator(cache)
     evaluator.build_columns(plan)
     alike = [
@@ -69,10 +69,10 @@ def _decision_s(spec: dict[str, Any], services: Iterable[PodSet]) -> float:
     ]
 
     def decide() -> None:
-        one = alike.pop()
-        verdict = evaluator.evaluate(plan, one, now_ns=NOW_NS, facts=FACTS, samples={})
-        assert verdict.selected is not None, f"{one.full_name} found no node"
-        cache.assume(one, verdict.selected)
+        waiting = alike.pop()
+        verdict = evaluator.evaluate(plan, waiting, now_ns=NOW_NS, facts=FACTS, samples={})
+        assert verdict.selected is not None, f"{waiting.full_name} found no node"
+        cache.assume(waiting, verdict.selected)
 
     decide()
     return median_s(decide, _ASKED)

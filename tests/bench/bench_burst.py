@@ -19,8 +19,8 @@ def measure() -> Iterable[Row]:
     scheduler = Scheduler()
     for index in range(_NODES):
         labels = {"topology.kubernetes.io/zone": f"z{index % 3}"}
-        one = wire.decode_node(node_manifest(f"n{index}", cpu="32", memory="128Gi", labels=labels))
-        scheduler.handle(e.NodeUpdated(one), NOW_NS)
+        observed = wire.decode_node(node_manifest(f"n{index}", cpu="32", memory="128Gi", labels=labels))
+        scheduler.handle(e.NodeUpdated(observed), NOW_NS)
     scheduler.handle(e.PoliciesUpdated(bundle({"main.policy": DEFAULT}), resource_version="1"), NOW_NS)
     scheduler.handle(e.Synced(), NOW_NS)
     name = next(iter(scheduler.programs()))
@@ -31,11 +31,11 @@ def measure() -> Iterable[Row]:
     decided_s = process_time()
     by_name = {pod["metadata"]["name"]: pod for pod in pods}
     while by_name:
-        for one in scheduler.decide(NOW_NS):
-            if isinstance(one, c.Bind):
-                pod = by_name.pop(one.name)
-                bound = {**pod, "spec": {**pod["spec"], "nodeName": one.node}}
-                scheduler.handle(e.BindConfirmed(one.uid, one.node), NOW_NS)
+        for observed in scheduler.decide(NOW_NS):
+            if isinstance(observed, c.Bind):
+                pod = by_name.pop(observed.name)
+                bound = {**pod, "spec": {**pod["spec"], "nodeName": observed.node}}
+                scheduler.handle(e.BindConfirmed(observed.uid, observed.node), NOW_NS)
                 scheduler.handle(e.PodUpdated(wire.decode_pod(bound)), NOW_NS)
     done_s = process_time()
     yield Row("a pending pod is read and queued", shown((decided_s - came_s) / _PODS))

@@ -33,18 +33,18 @@ def measure() -> Iterable[Row]:
 def _decisions(name: str, plan: Plan) -> Iterable[Row]:
     cache, assumed = cluster(), AssumedLoadTracker()
     assumed.activate(plan)
-    asked = {name: assumed.apply_samples(plan.program.name, name, of) for name, of in samples().items()}
+    current = {name: assumed.apply_samples(plan.program.name, name, of) for name, of in samples().items()}
     evaluator = Evaluator(cache)
     evaluator.build_columns(plan)
     different = [replicas(1, cpu_milli=101 + size)[0] for size in range(101)]
     alike = replicas(2001)
 
     def cold() -> None:
-        evaluator.evaluate(plan, different.pop(), now_ns=NOW_NS, facts=FACTS, samples=asked)
+        evaluator.evaluate(plan, different.pop(), now_ns=NOW_NS, facts=FACTS, samples=current)
 
     def shared() -> None:
         pod = alike.pop()
-        verdict = evaluator.evaluate(plan, pod, now_ns=NOW_NS, facts=FACTS, samples=asked)
+        verdict = evaluator.evaluate(plan, pod, now_ns=NOW_NS, facts=FACTS, samples=current)
         assert verdict.selected is not None, "5,000 nodes have room"
         cache.assume(pod, verdict.selected)
         assumed.pod_placed(pod, None, verdict.selected, NOW_NS)

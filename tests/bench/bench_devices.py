@@ -56,15 +56,17 @@ def _decision_s(made: Callable[[ClusterCache, str], Pod]) -> float:
     waiting = [made(cache, f"job-{index}") for index in range(_ASKED + 2)]
 
     def decide() -> None:
-        one = waiting.pop()
-        verdict = evaluator.evaluate(plan, one, now_ns=NOW_NS, facts=FACTS, samples={})
-        assert verdict.selected is not None, f"{one.full_name} found no node: {verdict.reason_counts()}"
-        needs = evaluator.prebind_requirements(
-            plan, one, verdict.selected, now_ns=NOW_NS, facts=FACTS, samples={}
+        pending_pod = waiting.pop()
+        verdict = evaluator.evaluate(plan, pending_pod, now_ns=NOW_NS, facts=FACTS, samples={})
+        assert verdict.selected is not None, (
+            f"{pending_pod.full_name} found no node: {verdict.reason_counts()}"
         )
-        assert needs is not None, f"{one.full_name} needs nothing on {verdict.selected}"
-        cache.assume(one, verdict.selected)
-        cache.devices.reserve(one.uid, needs.devices)
+        needs = evaluator.prebind_requirements(
+            plan, pending_pod, verdict.selected, now_ns=NOW_NS, facts=FACTS, samples={}
+        )
+        assert needs is not None, f"{pending_pod.full_name} needs nothing on {verdict.selected}"
+        cache.assume(pending_pod, verdict.selected)
+        cache.devices.reserve(pending_pod.uid, needs.devices)
 
     decide()
     decide()

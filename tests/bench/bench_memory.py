@@ -24,10 +24,10 @@ def hold_a_large_cluster() -> int:
     """The greatest resident size of this process, in KiB."""
     evaluator, plan = Evaluator(cluster(pods=PODS)), compile_program(program(NETWORK_AWARE))
     evaluator.build_columns(plan)
-    asked = samples()
+    current = samples()
     for size in range(100):
         pod = replicas(1, cpu_milli=100 + size)[0]
-        evaluator.evaluate(plan, pod, now_ns=NOW_NS, facts=FACTS, samples=asked)
+        evaluator.evaluate(plan, pod, now_ns=NOW_NS, facts=FACTS, samples=current)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 

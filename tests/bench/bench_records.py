@@ -46,10 +46,10 @@ def measure() -> Iterable[Row]:
     evaluator.build_columns(plan)
     kinds = iter(range(1, 1_000_000))
 
-    def decide(one: Pod) -> None:
-        verdict = evaluator.evaluate(plan, one, now_ns=NOW_NS, facts=FACTS, samples={})
-        assert verdict.selected is not None, f"{one.full_name} found no node"
-        cache.assume(one, verdict.selected)
+    def decide(pod: Pod) -> None:
+        verdict = evaluator.evaluate(plan, pod, now_ns=NOW_NS, facts=FACTS, samples={})
+        assert verdict.selected is not None, f"{pod.full_name} found no node"
+        cache.assume(pod, verdict.selected)
 
     def first_of_a_kind() -> None:
         number = next(kinds)
@@ -72,7 +72,7 @@ def measure() -> Iterable[Row]:
     yield Row(f"decision of another replica, {what}", shown(median_s(another_replica, 10 * _ASKED)), "1 ms")
 
 
-def _with_cards(one: Node, seed: int) -> Node:
+def _with_cards(node: Node, seed: int) -> Node:
     cards = [
         {
             "health": "Ill" if (seed + number) % 11 == 0 else "Healthy",
@@ -82,4 +82,4 @@ def _with_cards(one: Node, seed: int) -> Node:
         }
         for number in range(_CARDS)
     ]
-    return replace(one, annotations={**one.annotations, "cards": json.dumps(cards)})
+    return replace(node, annotations={**node.annotations, "cards": json.dumps(cards)})

@@ -61,8 +61,8 @@ def full_cluster() -> Scheduler:
         e.PoliciesUpdated(bundle({"test.policy": POLICY}), resource_version="1", last_good=None), NOW_NS
     )
     for index in range(NODES):
-        one = node(f"node-{index}", cpu="16", memory="64Gi", zone=f"zone-{index % 3}")
-        scheduler.handle(e.NodeUpdated(one), NOW_NS)
+        full_node = node(f"node-{index}", cpu="16", memory="64Gi", zone=f"zone-{index % 3}")
+        scheduler.handle(e.NodeUpdated(full_node), NOW_NS)
     for index in range(NODES * PODS_A_NODE):
         low = pod(
             f"low-{index}",
@@ -85,7 +85,7 @@ def decide(scheduler: Scheduler) -> Taken:
         commands = scheduler.decide(NOW_NS)
         took_s = perf_counter() - began_s
         whole_s, longest_s = whole_s + took_s, max(longest_s, took_s)
-        evicted += sum(len(one.victims) for one in commands if isinstance(one, c.Evict))
+        evicted += sum(len(command.victims) for command in commands if isinstance(command, c.Evict))
     return Taken(whole_s, longest_s, evicted)
 
 

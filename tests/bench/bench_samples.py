@@ -1,7 +1,8 @@
-"""The cost of one polling interval for the decision loop: a response with a series for every node, from bytes to columns.
+"""The cost of one polling interval for the decision loop: a response with a series for every node,
+from bytes to columns.
 
-All of it counts as decision time, for nothing else runs meanwhile; it happens in steps, between which the loop decides.
-Measured is the thread's own processor time, so that what else the machine does is not counted as ours.
+All of it delays decisions; it happens in steps, between which the loop decides. The measure is the
+processor time of the thread, so that other load of the machine does not count.
 """
 
 import asyncio
@@ -93,11 +94,11 @@ def measure() -> Iterable[Row]:
 
     plan, evaluator = compile_program(checked), Evaluator(known)
     evaluator.build_columns(plan)
-    one, facts = pod("web", cpu="100m", scheduler="bench"), QueuedPodInfo(0, 1)
+    web, facts = pod("web", cpu="100m", scheduler="bench"), QueuedPodInfo(0, 1)
 
     def evaluate() -> None:
         evaluator.evaluate(
-            plan, one, now_ns=time.time_ns(), facts=facts, samples={"net_rx": arrived[-1].samples}
+            plan, web, now_ns=time.time_ns(), facts=facts, samples={"net_rx": arrived[-1].samples}
         )
 
     evaluate()
@@ -145,7 +146,7 @@ def _address(number: int) -> str:
 
 def _steps_s(work: Callable[[], object]) -> list[float]:
     """The duration of each step between two suspensions of a coroutine that only yields."""
-    found: list[float] = []
+    steps_s: list[float] = []
     coroutine = work()
     assert asyncio.iscoroutine(coroutine)
     while True:
@@ -153,6 +154,6 @@ def _steps_s(work: Callable[[], object]) -> list[float]:
         try:
             coroutine.send(None)
         except StopIteration:
-            found.append(time.thread_time() - began_s)
-            return found
-        found.append(time.thread_time() - began_s)
+            steps_s.append(time.thread_time() - began_s)
+            return steps_s
+        steps_s.append(time.thread_time() - began_s)

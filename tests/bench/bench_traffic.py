@@ -25,10 +25,10 @@ def measure() -> Iterable[Row]:
 
     def decide() -> None:
         name = f"m-{next(numbers)}"
-        one = pod(name, cpu="10m", labels={"example.com/group": "g"}, scheduler="near-peers")
-        verdict = evaluator.evaluate(plan, one, now_ns=NOW_NS, facts=FACTS, samples=samples)
+        member = pod(name, cpu="10m", labels={"example.com/group": "g"}, scheduler="near-peers")
+        verdict = evaluator.evaluate(plan, member, now_ns=NOW_NS, facts=FACTS, samples=samples)
         assert verdict.selected is not None, f"{name} found no node"
-        cache.assume(one, verdict.selected)
+        cache.assume(member, verdict.selected)
 
     seconds = median_s(decide, _MEMBERS)
     yield Row(
@@ -39,9 +39,9 @@ def measure() -> Iterable[Row]:
 
 def _pairs() -> dict[PairEndpoint, dict[PairEndpoint, float | None]]:
     """Each member has traffic with its neighbours."""
-    found: dict[PairEndpoint, dict[PairEndpoint, float | None]] = {}
-    for one in range(_MEMBERS):
+    pairs: dict[PairEndpoint, dict[PairEndpoint, float | None]] = {}
+    for member in range(_MEMBERS):
         for step in range(1, _PEERS + 1):
-            a, b = ("default", f"m-{one}"), ("default", f"m-{(one + step) % _MEMBERS}")
-            found.setdefault(a, {})[b] = found.setdefault(b, {})[a] = 1e7
-    return found
+            a, b = ("default", f"m-{member}"), ("default", f"m-{(member + step) % _MEMBERS}")
+            pairs.setdefault(a, {})[b] = pairs.setdefault(b, {})[a] = 1e7
+    return pairs

@@ -21,7 +21,9 @@ _ZONE = "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """`claim_of` makes the objects behind the claim of the n-th pod; `limits`: whether CSINodes say how much they take."""
+    """`claim_of` creates the objects of the n-th pod's claim; `limits`: whether CSINodes have
+    attach limits.
+    """
 
     claim_of: Callable[[ClusterCache, str], None]
     limits: bool
@@ -33,10 +35,10 @@ def _bound_in_a_zone(cache: ClusterCache, name: str) -> None:
     cache.put_storage(claim(name, of_class="made", bound_to=f"v-{name}"))
     term = {"key": _ZONE, "operator": "In", "values": [f"zone-{sum(name.encode()) % 3}"]}
     terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}
-    one = volume(
+    bound = volume(
         f"v-{name}", of_class="made", claim=name, claim_uid=f"uid-{name}", spec={"nodeAffinity": terms}
     )
-    cache.put_storage(one)
+    cache.put_storage(bound)
 
 
 def _bound_anywhere(cache: ClusterCache, name: str) -> None:
@@ -83,15 +85,17 @@ def _decision_s(case: _Case) -> float:
     waiting = [pod(name, cpu="100m", memory="64Mi", image="app-1:1", spec=using(name)) for name in names]
 
     def decide() -> None:
-        one = waiting.pop()
-        verdict = evaluator.evaluate(plan, one, now_ns=NOW_NS, facts=FACTS, samples={})
-        assert verdict.selected is not None, f"{one.full_name} found no node: {verdict.reason_counts()}"
-        needs = evaluator.prebind_requirements(
-            plan, one, verdict.selected, now_ns=NOW_NS, facts=FACTS, samples={}
+        pending_pod = waiting.pop()
+        verdict = evaluator.evaluate(plan, pending_pod, now_ns=NOW_NS, facts=FACTS, samples={})
+        assert verdict.selected is not None, (
+            f"{pending_pod.full_name} found no node: {verdict.reason_counts()}"
         )
-        cache.assume(one, verdict.selected)
+        needs = evaluator.prebind_requirements(
+            plan, pending_pod, verdict.selected, now_ns=NOW_NS, facts=FACTS, samples={}
+        )
+        cache.assume(pending_pod, verdict.selected)
         if needs is not None and needs.volumes is not None:
-            cache.volumes.reserve(one.uid, needs.volumes.choice, verdict.selected)
+            cache.volumes.reserve(pending_pod.uid, needs.volumes.choice, verdict.selected)
 
     decide()
     decide()
@@ -99,7 +103,9 @@ def _decision_s(case: _Case) -> float:
 
 
 def world_with_volumes(*, limits: bool, local_volumes: int = 0) -> ClusterCache:
-    """A third of the bound pods have a claim that is bound; each zone has room for volumes of the class `made`."""
+    """A third of the bound pods have a bound claim; each zone has capacity for volumes of the class
+    `made`.
+    """
     cache = cluster(pods=2 * _BOUND // 3)
     cache.put_storage(storage_class("made", _DRIVER))
     cache.put_storage(storage_class("local"))
@@ -112,6 +118,6 @@ def world_with_volumes(*, limits: bool, local_volumes: int = 0) -> ClusterCache:
         cache.put_storage(volume(f"local-{index}", node=f"node-{index}", phase="Available"))
     for index in range(_BOUND // 3):
         _bound_anywhere(cache, f"held-{index}")
-        one = pod(f"keeper-{index}", cpu="100m", memory="256Mi", spec=using(f"held-{index}"))
-        cache.put_pod(placed(one, f"node-{index % NODES}"))
+        keeper = pod(f"keeper-{index}", cpu="100m", memory="256Mi", spec=using(f"held-{index}"))
+        cache.put_pod(placed(keeper, f"node-{index % NODES}"))
     return cache

@@ -66,14 +66,14 @@ CLUSTER = ["--policy", "good.policy", "--cluster", "cluster.json"]
     ],
     ids=" ".join,
 )
-def test_output_that_nobody_reads_ends_a_command_without_a_word(args: list[str], files: Path) -> None:
+def test_a_closed_stdout_ends_a_command_silently(args: list[str], files: Path) -> None:
     done = play(files, ["-m", "policysched", *args], closed="stdout")
 
     assert (done.returncode, done.stderr) == (READ_BY_NOBODY, "")
 
 
 @pytest.mark.parametrize("args", [["lint", "nowhere.policy"], ["rule"], ["run", "--nonsense"]], ids=" ".join)
-def test_errors_that_nobody_reads_end_a_command_just_so(args: list[str], files: Path) -> None:
+def test_a_closed_stderr_ends_a_command_in_the_same_way(args: list[str], files: Path) -> None:
     done = play(files, ["-m", "policysched", *args], closed="stderr")
 
     assert (done.returncode, done.stdout) == (READ_BY_NOBODY, "")
@@ -87,7 +87,7 @@ def test_a_stream_that_the_shell_closed_is_written_to_nowhere(files: Path) -> No
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_connection_that_broke_is_not_taken_for_output_that_nobody_reads() -> None:
+def test_a_broken_connection_is_not_treated_as_a_closed_pipe() -> None:
     def broken(_commands: object, _context: object, _name: str) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 

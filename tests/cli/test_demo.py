@@ -20,7 +20,7 @@ PATIENCE_S = 600.0
 COMMAND = (sys.executable, "-m", "policysched", "demo")
 
 
-def test_the_demo_tells_its_story_and_ends_with_zero() -> None:
+def test_the_demo_runs_to_its_end_and_exits_with_0() -> None:
     ended = subprocess.run(COMMAND, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -43,7 +43,7 @@ def test_a_kept_demo_answers_kubectl_until_it_is_interrupted() -> None:
     )
     try:
         assert process.stdout is not None
-        line = next(one for one in process.stdout if "export KUBECONFIG=" in one)
+        line = next(text for text in process.stdout if "export KUBECONFIG=" in text)
         path = Path(line.split("=", 1)[1].strip())
         pods = subprocess.run(
             (kubectl, "--kubeconfig", str(path), "get", "pods", "-n", "shop", "--no-headers"),
@@ -89,6 +89,6 @@ def _scheduler_is_gone(kubeconfig: Path) -> bool:
 
 
 def _command_lines() -> Iterator[bytes]:
-    for one in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            yield one.read_bytes()
+            yield path.read_bytes()

@@ -22,7 +22,7 @@ def test_a_file_is_rewritten_in_place_and_named(tmp_path: Path) -> None:
     assert Path(messy).read_text() == Path(good).read_text() == GOOD
 
 
-def test_what_is_shipped_is_formatted() -> None:
+def test_the_shipped_policies_are_formatted() -> None:
     root = Path(__file__).parents[2]
 
     done = run("fmt", "--check", *[str(root / name) for name in ("deploy", "policies", "docs/examples")])
@@ -51,13 +51,13 @@ def test_diff_prints_what_would_change(tmp_path: Path) -> None:
     assert Path(path).read_text() == MESSY
 
 
-def test_standard_input_goes_to_standard_output() -> None:
+def test_standard_input_is_formatted_to_standard_output() -> None:
     done = run("fmt", "-", stdin=MESSY)
 
     assert (done.code, done.out) == (0, GOOD)
 
 
-def test_a_file_with_a_syntax_error_is_left_alone_and_shown(tmp_path: Path) -> None:
+def test_a_file_with_a_syntax_error_is_reported_and_not_changed(tmp_path: Path) -> None:
     bad, messy = write(tmp_path, bad_policy=BAD, messy_policy=MESSY)
 
     done = run("fmt", bad, messy)
@@ -93,7 +93,7 @@ def test_a_quoted_scalar_is_left_alone_and_named(tmp_path: Path) -> None:
     assert "a.policy is a quoted string and is not formatted" in done.err
 
 
-def test_carriage_returns_go_away(tmp_path: Path) -> None:
+def test_carriage_returns_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "a.policy"
     path.write_bytes(GOOD.replace("\n", "\r\n").encode())
 
@@ -102,7 +102,7 @@ def test_carriage_returns_go_away(tmp_path: Path) -> None:
     assert path.read_bytes() == GOOD.encode()
 
 
-def test_a_missing_file_is_said_in_one_line() -> None:
+def test_a_missing_file_is_reported_in_one_line() -> None:
     done = run("fmt", "nowhere.policy")
 
     assert (done.code, done.err) == (2, "policysched: nowhere.policy: no such file\n")
@@ -122,7 +122,7 @@ def test_a_file_that_cannot_be_written_whole_is_as_it_was(tmp_path: Path) -> Non
     assert Path(path).read_text() == MESSY
 
 
-def test_a_file_that_cannot_be_put_back_is_not_said_to_be_as_it_was(
+def test_a_file_that_cannot_be_restored_is_not_reported_as_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (path,) = write(tmp_path, a_policy=MESSY)

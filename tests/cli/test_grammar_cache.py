@@ -33,7 +33,7 @@ def tables(home: Path) -> Path:
     return home / ".cache" / "policysched" / "grammar"
 
 
-def test_the_second_command_reads_what_the_first_has_worked_out(tmp_path: Path) -> None:
+def test_the_second_command_reads_the_tables_of_the_first(tmp_path: Path) -> None:
     first = lint(tmp_path)
     kept, written_ns = tables(tmp_path).read_bytes(), tables(tmp_path).stat().st_mtime_ns
 
@@ -44,47 +44,47 @@ def test_the_second_command_reads_what_the_first_has_worked_out(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("broken", [b"", b"what is this", b"0" * 64 + b"\n"], ids=["empty", "foreign", "old"])
-def test_a_broken_file_is_written_anew_and_nothing_is_said_of_it(tmp_path: Path, broken: bytes) -> None:
+def test_a_broken_cache_file_is_silently_replaced(tmp_path: Path, broken: bytes) -> None:
     honest = lint(tmp_path)
     tables(tmp_path).write_bytes(broken)
 
-    said = lint(tmp_path)
+    output = lint(tmp_path)
 
-    assert said == honest
+    assert output == honest
     assert len(tables(tmp_path).read_bytes()) > len(broken) + 1000
 
 
-def test_tables_that_break_off_are_written_anew(tmp_path: Path) -> None:
+def test_truncated_tables_are_replaced(tmp_path: Path) -> None:
     honest = lint(tmp_path)
     whole = tables(tmp_path).read_bytes()
     tables(tmp_path).write_bytes(whole[: len(whole) // 2])
 
-    said = lint(tmp_path)
+    output = lint(tmp_path)
 
-    assert said == honest
+    assert output == honest
     # Not to the byte: sets are written in another order each time.
     assert len(tables(tmp_path).read_bytes()) > 0.9 * len(whole)
 
 
-def test_where_nothing_can_be_kept_the_command_works_all_the_same(tmp_path: Path) -> None:
+def test_without_a_writable_cache_folder_the_command_works(tmp_path: Path) -> None:
     honest = lint(tmp_path)
     shut = tmp_path / "shut"
     shut.mkdir()
     (shut / ".cache").write_text("not a folder")
 
-    said = lint(shut)
+    output = lint(shut)
 
-    assert said[0] == honest[0]
+    assert output[0] == honest[0]
 
 
 def test_a_folder_where_others_may_write_is_not_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = cache_folder()
+    folder = cache_folder()
     (tmp_path / "policysched").chmod(0o777)
 
-    assert found == tmp_path / "policysched"
+    assert folder == tmp_path / "policysched"
     assert cache_folder() is None
 
 

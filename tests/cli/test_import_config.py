@@ -9,7 +9,7 @@ import yaml
 from policysched.config.settings import read_settings
 from policysched.schemas import findings
 from tests.cli.builders import run, write
-from tests.migrate.words import config
+from tests.migrate.helpers import config
 
 TWO = config(
     "leaderElection: {resourceName: ours, resourceNamespace: team}\n"
@@ -26,7 +26,7 @@ def everything_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("policysched.migrate.profile.limitations", lambda _plugin: [])
 
 
-def test_one_profile_goes_to_stdout_as_its_policy(tmp_path: Path) -> None:
+def test_a_single_profile_is_printed_as_its_policy(tmp_path: Path) -> None:
     (path,) = write(tmp_path, scheduler_yaml=config("profiles: [{schedulerName: web}]\n"))
 
     done = run("import-config", path)
@@ -39,7 +39,7 @@ def test_one_profile_goes_to_stdout_as_its_policy(tmp_path: Path) -> None:
     assert done.err == "1 policy, 0 not imported, 0 notes\n"
 
 
-def test_what_is_not_imported_is_on_stderr_and_in_the_exit_code(tmp_path: Path) -> None:
+def test_parts_that_are_not_imported_are_on_stderr_and_in_the_exit_code(tmp_path: Path) -> None:
     (path,) = write(
         tmp_path,
         scheduler_yaml=config(
@@ -65,7 +65,7 @@ def test_standard_input_with_another_name_for_the_policy() -> None:
     assert "policy mine version 1" in done.out
 
 
-def test_a_folder_gets_a_file_a_policy_and_keeps_what_is_there(tmp_path: Path) -> None:
+def test_a_folder_gets_one_file_per_policy_and_existing_files_are_kept(tmp_path: Path) -> None:
     (path,) = write(tmp_path, scheduler_yaml=TWO)
     folder = tmp_path / "policies"
 
@@ -75,7 +75,7 @@ def test_a_folder_gets_a_file_a_policy_and_keeps_what_is_there(tmp_path: Path) -
     forced = run("import-config", path, "--output-dir", str(folder), "--force")
 
     assert (first.code, first.out) == (0, "")
-    assert sorted(one.name for one in folder.iterdir()) == ["pack.policy", "spread.policy"]
+    assert sorted(path.name for path in folder.iterdir()) == ["pack.policy", "spread.policy"]
     assert (again.code, again.err) == (
         2,
         f"policysched: {folder / 'spread.policy'}: the file exists; use --force to overwrite it\n",
@@ -108,8 +108,8 @@ def test_json_fits_its_schema(tmp_path: Path) -> None:
     assert findings("import-config", answer) == []
     assert list(answer["policies"]) == ["spread", "pack"]
     assert answer["settings"] == {"leader_election": {"lease": "team/ours"}}
-    assert [one["where"] for one in answer["not_imported"]] == ["extenders[0].preemptVerb"]
-    assert [one["where"] for one in answer["notes"]] == ["parallelism", "extenders[0]"]
+    assert [item["where"] for item in answer["not_imported"]] == ["extenders[0].preemptVerb"]
+    assert [note["where"] for note in answer["notes"]] == ["parallelism", "extenders[0]"]
 
 
 def test_the_settings_are_a_file_that_run_reads(tmp_path: Path) -> None:
@@ -126,17 +126,17 @@ def test_the_settings_are_a_file_that_run_reads(tmp_path: Path) -> None:
     assert "note: use --settings FILE to write leader_election" in without.err
 
 
-def test_what_cannot_be_read_is_one_line_and_exit_2(tmp_path: Path) -> None:
+def test_unreadable_input_is_reported_in_one_line_with_exit_2(tmp_path: Path) -> None:
     bad, latin = write(tmp_path, bad_yaml=config("profiles: 3\n"), latin_yaml="")
     Path(latin).write_bytes(b"kind: \xe4\n")
 
-    found = [run("import-config", one) for one in (bad, latin, str(tmp_path / "none.yaml"))]
+    results = [run("import-config", file) for file in (bad, latin, str(tmp_path / "none.yaml"))]
 
-    assert [one.code for one in found] == [2, 2, 2]
-    assert found[0].err == f"policysched: {bad}:3:1: profiles: is 3, expected a list or null\n"
-    assert found[1].err == f"policysched: {latin}: not UTF-8 text (byte 6)\n"
-    assert found[2].err == f"policysched: {tmp_path / 'none.yaml'}: no such file\n"
-    assert all(one.out == "" for one in found)
+    assert [result.code for result in results] == [2, 2, 2]
+    assert results[0].err == f"policysched: {bad}:3:1: profiles: is 3, expected a list or null\n"
+    assert results[1].err == f"policysched: {latin}: not UTF-8 text (byte 6)\n"
+    assert results[2].err == f"policysched: {tmp_path / 'none.yaml'}: no such file\n"
+    assert all(result.out == "" for result in results)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_a_good_policy_has_no_findings_and_exit_0(tmp_path: Path) -> None:
     assert done.err.splitlines()[0] == "no findings in 1 file"
 
 
-def test_a_bad_policy_is_shown_with_its_line_and_exit_1(tmp_path: Path) -> None:
+def test_an_invalid_policy_is_reported_with_its_line_and_exit_1(tmp_path: Path) -> None:
     (path,) = write(tmp_path, a_policy=BAD)
 
     done = run("lint", path)
@@ -44,7 +44,7 @@ METRIC = 'metric rx: ratio {{ query = "q"{source}, unit = "1", join = node, ever
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("", "it names no source and the settings have several: one, two"),
         (", source = one", ""),
@@ -53,7 +53,7 @@ METRIC = 'metric rx: ratio {{ query = "q"{source}, unit = "1", join = node, ever
     ],
 )
 def test_with_the_settings_at_hand_a_metric_that_no_source_serves_is_named(
-    source: str, said: str, tmp_path: Path
+    source: str, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "settings.yaml").write_text(
         "policies: a/b\nsources: {one: {kind: prometheus, url: 'http://p:9090'}, two: {kind: metrics-api}}\n"
@@ -65,7 +65,7 @@ def test_with_the_settings_at_hand_a_metric_that_no_source_serves_is_named(
     given = run("lint", path, "--config", str(tmp_path / "settings.yaml"), "--output-format", "concise")
 
     assert (without.code, without.out) == (0, "")
-    assert (given.code, said in given.out, "PS902" in given.out) == (0, True, bool(said))
+    assert (given.code, message in given.out, "PS902" in given.out) == (0, True, bool(message))
 
 
 def test_with_the_settings_at_hand_an_extender_that_they_lack_is_an_error_at_its_place(
@@ -89,7 +89,7 @@ def test_with_the_settings_at_hand_an_extender_that_they_lack_is_an_error_at_its
     )
 
 
-def test_settings_with_several_mistakes_are_told_in_a_line_each(tmp_path: Path) -> None:
+def test_each_mistake_in_the_settings_is_reported_in_one_line(tmp_path: Path) -> None:
     (path,) = write(tmp_path, a_policy=GOOD)
     settings = tmp_path / "settings.yaml"
     settings.write_text("polices: a/b\nhttp: here\n")
@@ -104,7 +104,7 @@ def test_settings_with_several_mistakes_are_told_in_a_line_each(tmp_path: Path) 
     ]
 
 
-def test_servers_are_asked_only_with_settings_and_one_that_is_away_ends_the_run(tmp_path: Path) -> None:
+def test_servers_are_queried_only_with_settings_and_an_unreachable_one_ends_the_run(tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text(
         "policies: a/b\nsources: {one: {kind: prometheus, url: 'http://127.0.0.1:1'}}\n"
     )
@@ -129,7 +129,7 @@ def test_settings_that_cannot_be_read_are_no_finding_but_a_failure(tmp_path: Pat
     assert "polices: is unknown here; did you mean `policies`?" in done.err
 
 
-def test_a_config_map_is_shown_with_the_lines_and_columns_of_its_file(tmp_path: Path) -> None:
+def test_a_config_map_is_reported_with_the_lines_and_columns_of_its_file(tmp_path: Path) -> None:
     (path,) = write(
         tmp_path, a_yaml="# stream\n---\n" + config_map(good=GOOD) + "---\n" + config_map(bad=BAD)
     )
@@ -140,7 +140,7 @@ def test_a_config_map_is_shown_with_the_lines_and_columns_of_its_file(tmp_path: 
     assert done.out == f"{path}:{line}:18: error[PS106] unexpected `requires`\n"
 
 
-def test_a_quoted_text_is_shown_at_its_key(tmp_path: Path) -> None:
+def test_a_diagnostic_in_a_quoted_text_is_reported_at_its_key(tmp_path: Path) -> None:
     text = json.dumps({"kind": "ConfigMap", "metadata": {"name": "p"}, "data": {"a.policy": BAD}}, indent=1)
     (path,) = write(tmp_path, a_json=text)
 
@@ -209,6 +209,18 @@ def test_findings_are_selected_and_ignored_by_code_name_and_block(tmp_path: Path
     assert run("lint", path, "--select", "PS999").code == 2
 
 
+@pytest.mark.parametrize("options", [("--select", "PS412"), ("--ignore", "PS1")], ids=" ".join)
+def test_a_text_that_does_not_parse_is_reported_whatever_is_selected(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    (path,) = write(tmp_path, a_policy="policy a version 1\nfilter x require && y\n")
+
+    result = run("lint", path, *options, "--output-format", "concise")
+
+    assert result.code == 1
+    assert "PS1" in result.out
+
+
 @pytest.mark.parametrize(
     ("comment", "codes"),
     [
@@ -228,8 +240,8 @@ def test_a_comment_silences_a_warning_and_says_why(tmp_path: Path, comment: str,
     )
 
     for path in (behind, above):
-        found = json.loads(run("lint", path, "--output-format", "json").out)["diagnostics"]
-        assert sorted(entry["code"] for entry in found) == sorted(codes)
+        diagnostics = json.loads(run("lint", path, "--output-format", "json").out)["diagnostics"]
+        assert sorted(entry["code"] for entry in diagnostics) == sorted(codes)
 
 
 def test_a_comment_cannot_silence_an_error(tmp_path: Path) -> None:
@@ -245,7 +257,7 @@ def test_a_comment_cannot_silence_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["lint", "nowhere.policy"], "policysched: nowhere.policy: no such file"),
         (["lint", "--frmat", "x"], "policysched lint: No such option '--frmat'"),
@@ -253,34 +265,34 @@ def test_a_comment_cannot_silence_an_error(tmp_path: Path) -> None:
         (["lintt"], "policysched: No such command 'lintt'. Did you mean 'lint'?"),
     ],
 )
-def test_what_cannot_run_is_said_in_one_line_with_exit_2(args: list[str], said: str) -> None:
+def test_invalid_arguments_are_reported_in_one_line_with_exit_2(args: list[str], message: str) -> None:
     done = run(*args)
 
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(said)
+    assert done.err.startswith(message)
     assert done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("a_yaml", "a: [1\nb: 2\n", "a.yaml:2:2: not YAML"),
         ("b_yaml", "kind: Service\n", "contains no ConfigMap with a key that ends in .policy"),
     ],
 )
-def test_a_file_that_holds_no_policy_is_said_in_one_line(
-    tmp_path: Path, name: str, text: str, said: str
+def test_a_file_without_a_policy_is_reported_in_one_line(
+    tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     (path,) = write(tmp_path, **{name: text})
 
     done = run("lint", path)
 
     assert done.code == 2
-    assert said in done.err
+    assert message in done.err
     assert done.err.count("\n") == 1
 
 
-def test_bytes_that_are_no_text_are_said_in_one_line(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf_8_are_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "a.policy"
     path.write_bytes(b"policy \xff\xfe")
 
@@ -297,7 +309,7 @@ def printed(tmp_path: Path, output_format: str) -> tuple[str, str]:
     return path, run("lint", path, "--output-format", output_format).out
 
 
-def test_a_file_that_cannot_be_read_does_not_hide_what_is_wrong_with_the_others(tmp_path: Path) -> None:
+def test_an_unreadable_file_does_not_hide_diagnostics_of_the_others(tmp_path: Path) -> None:
     (tmp_path / "latin.policy").write_bytes(b"policy caf\xe9 version 1\n")
     (tmp_path / "bad.yaml").write_text("kind: ConfigMap\ndata: {a.policy: [\n")
     (tmp_path / "wrong.policy").write_text(
@@ -350,7 +362,7 @@ def test_github_annotations_escape_what_their_syntax_needs(tmp_path: Path) -> No
     )
 
 
-def test_gitlab_fingerprints_stay_when_lines_above_come_and_go(tmp_path: Path) -> None:
+def test_gitlab_fingerprints_do_not_depend_on_the_lines_above(tmp_path: Path) -> None:
     def fingerprint(text: str) -> str:
         (path,) = write(tmp_path, a_policy=text)
         (entry,) = json.loads(run("lint", path, "--output-format", "gitlab").out)
@@ -386,14 +398,14 @@ def test_sarif_has_the_rule_and_the_region(tmp_path: Path) -> None:
     assert set(result["partialFingerprints"]) == {"policysched/v1"}
 
 
-def test_machine_formats_stand_alone_on_stdout(tmp_path: Path) -> None:
+def test_machine_formats_are_the_only_output_on_stdout(tmp_path: Path) -> None:
     (path,) = write(tmp_path, a_policy=GOOD)
 
     for output_format in ("json", "gitlab", "sarif"):
         json.loads(run("lint", path, "--output-format", output_format).out)
 
 
-def test_findings_can_go_to_a_file(tmp_path: Path) -> None:
+def test_diagnostics_can_be_written_to_a_file(tmp_path: Path) -> None:
     (path,) = write(tmp_path, a_policy=BAD)
 
     done = run("lint", path, "--output-format", "json", "--output-file", str(tmp_path / "out.json"))
@@ -450,33 +462,35 @@ def test_help_imports_no_command() -> None:
     assert "lint" in done.stdout
 
 
-def test_every_machine_format_can_be_asked_for() -> None:
+def test_every_machine_format_can_be_selected() -> None:
     assert set(MACHINE_FORMAT_NAMES) == set(MACHINE_FORMATS)
 
 
-def test_what_kube_default_does_not_cover_is_said_beside_the_findings(tmp_path: Path) -> None:
+def test_unsupported_parts_of_kube_default_are_listed_after_the_diagnostics(tmp_path: Path) -> None:
     path = tmp_path / "own.policy"
     path.write_text("policy own version 1\n\ninclude kube_default\n")
 
-    said = run("lint", str(path)).err
+    output = run("lint", str(path)).err
 
-    assert [line.strip() for line in said.splitlines()[-len(UNSUPPORTED_FEATURES) :]] == [
-        one.description for one in UNSUPPORTED_FEATURES
+    assert [line.strip() for line in output.splitlines()[-len(UNSUPPORTED_FEATURES) :]] == [
+        feature.description for feature in UNSUPPORTED_FEATURES
     ]
 
 
-def test_a_policy_with_one_built_in_is_told_what_of_that_is_left_out(tmp_path: Path) -> None:
+def test_a_policy_with_one_built_in_gets_notes_on_its_unsupported_parts(tmp_path: Path) -> None:
     path = tmp_path / "own.policy"
     path.write_text("policy own version 1\n\nfilter dynamic_resources\n")
 
-    said = run("lint", str(path)).err
+    output = run("lint", str(path)).err
 
-    told = [line.strip() for line in said.splitlines() if line.startswith("  ")]
-    assert told == [one.description for one in UNSUPPORTED_FEATURES if one.plugin == "DynamicResources"]
-    assert 0 < len(told) < len(UNSUPPORTED_FEATURES)
+    missing = [line.strip() for line in output.splitlines() if line.startswith("  ")]
+    assert missing == [
+        feature.description for feature in UNSUPPORTED_FEATURES if feature.plugin == "DynamicResources"
+    ]
+    assert 0 < len(missing) < len(UNSUPPORTED_FEATURES)
 
 
-def test_a_policy_whose_built_ins_are_whole_is_told_nothing(tmp_path: Path) -> None:
+def test_a_policy_with_complete_built_ins_gets_no_note(tmp_path: Path) -> None:
     path = tmp_path / "own.policy"
     path.write_text("policy own version 1\n\nfilter node_resources_fit\n")
 
@@ -490,10 +504,10 @@ def test_a_policy_that_kubectl_put_under_binary_data_is_no_clean_configmap(tmp_p
         "data:\n  a.policy: |\n    policy a version 1\n    include kube_default\nbinaryData:\n  b.policy: /A==\n"
     )
 
-    told = run("lint", str(path))
+    result = run("lint", str(path))
 
-    assert told.code == 2
-    assert told.err == (
+    assert result.code == 2
+    assert result.err == (
         f"policysched: {path}:8:3: key b.policy of ConfigMap policies is under binaryData, "
         "where kubectl puts files that are not UTF-8\n"
     )
@@ -504,6 +518,6 @@ def test_a_file_of_windows_is_clean_in_the_configmap_that_kubectl_made_of_it(tmp
     text = "\ufeffpolicy win version 1\r\ninclude kube_default\r\n"
     path.write_text(json.dumps({"kind": "ConfigMap", "data": {"win.policy": text}}))
 
-    told = run("lint", str(path), "--fail-level", "warning")
+    result = run("lint", str(path), "--fail-level", "warning")
 
-    assert (told.code, "error" in told.out) == (0, False)
+    assert (result.code, "error" in result.out) == (0, False)

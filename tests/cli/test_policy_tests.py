@@ -78,13 +78,13 @@ WEB = "{name: p, namespace: web, cpu: 100m}"
     ],
 )
 def test_an_expectation_that_is_met_passes(folder: Path, expect: str) -> None:
-    found = play_tests(folder, one_test(WEB, expect))
+    result = play_tests(folder, one_test(WEB, expect))
 
-    assert (found.code, "1 passed, 0 failed" in found.out) == (0, True), found.out
+    assert (result.code, "1 passed, 0 failed" in result.out) == (0, True), result.out
 
 
 @pytest.mark.parametrize(
-    ("expect", "said"),
+    ("expect", "message"),
     [
         ("node: {p: busy}", "web/p: expected busy, it went to calm"),
         ("node: {p: null}", "web/p: expected no node, it went to calm"),
@@ -102,14 +102,12 @@ def test_an_expectation_that_is_met_passes(folder: Path, expect: str) -> None:
         ("evicted: [p]", "expected web/p, found none"),
     ],
 )
-def test_an_expectation_that_is_not_met_fails_with_what_was_found(
-    folder: Path, expect: str, said: str
-) -> None:
-    found = play_tests(folder, one_test(WEB, expect))
+def test_an_unmet_expectation_fails_with_the_actual_value(folder: Path, expect: str, message: str) -> None:
+    result = play_tests(folder, one_test(WEB, expect))
 
-    assert found.code == 1
-    assert said in found.out
-    assert "some_test.yaml:8:" in found.out, "the place of the expectation"
+    assert result.code == 1
+    assert message in result.out
+    assert "some_test.yaml:8:" in result.out, "the place of the expectation"
 
 
 def test_order_is_that_of_the_decisions(folder: Path) -> None:
@@ -122,20 +120,20 @@ def test_order_is_that_of_the_decisions(folder: Path) -> None:
     assert "expected the order default/one, default/first, found default/first, default/one" in wrong.out
 
 
-def test_a_pod_that_finds_no_node_waits_with_the_words_of_its_event(folder: Path) -> None:
-    found = play_tests(folder, one_test("{name: p, cpu: 64}", "pending: {p: 2 node(s)}, node: {p: null}"))
+def test_an_unschedulable_pod_is_pending_with_the_message_of_its_event(folder: Path) -> None:
+    result = play_tests(folder, one_test("{name: p, cpu: 64}", "pending: {p: 2 node(s)}, node: {p: null}"))
 
-    assert found.code == 0, found.out
+    assert result.code == 0, result.out
 
 
-def test_each_pod_is_placed_on_what_those_before_it_left(folder: Path) -> None:
+def test_each_pod_is_placed_after_the_earlier_ones(folder: Path) -> None:
     pods = "{name: p, cpu: 5}, {name: q, cpu: 5}, {name: r, cpu: 5}"
 
-    found = play_tests(
+    result = play_tests(
         folder, one_test(pods, "node: {p: calm, q: busy, r: null}, rejected: {r: {calm: fits}}")
     )
 
-    assert found.code == 0, found.out
+    assert result.code == 0, result.out
 
 
 @pytest.mark.parametrize(
@@ -150,12 +148,12 @@ def test_each_pod_is_placed_on_what_those_before_it_left(folder: Path) -> None:
         ("100+400Mbpsx2", "30s", True),
     ],
 )
-def test_samples_change_grow_old_and_end_as_the_series_says(
+def test_samples_change_and_expire_as_their_series_says(
     folder: Path, series: str, at: str, refused: bool
 ) -> None:
     expected = "link_cool" if refused else "null"
 
-    found = play_tests(
+    result = play_tests(
         folder,
         one_test(
             WEB,
@@ -164,21 +162,21 @@ def test_samples_change_grow_old_and_end_as_the_series_says(
         ),
     )
 
-    assert found.code == 0, found.out
+    assert result.code == 0, result.out
 
 
-def test_what_a_test_has_itself_takes_the_place_of_what_stands_above(folder: Path) -> None:
+def test_values_of_a_test_override_those_of_the_file(folder: Path) -> None:
     node = "nodes: [{name: calm, labels: {pool: x}, cpu: 100m}]"
 
-    found = play_tests(
+    result = play_tests(
         folder,
         one_test("{name: p, cpu: 200m}", "node: {p: busy}, rejected: {p: {calm: fits}}", f", {node}"),
     )
 
-    assert found.code == 0, found.out
+    assert result.code == 0, result.out
 
 
-def test_pods_and_nodes_may_be_whole_kubernetes_objects_and_stand_in_files(folder: Path) -> None:
+def test_pods_and_nodes_can_be_complete_objects_and_come_from_files(folder: Path) -> None:
     (folder / "cluster.yaml").write_text(
         "kind: List\nitems:\n"
         "- {kind: Node, metadata: {name: other, labels: {pool: x}}, status: {allocatable: {cpu: '1', pods: '9'}}}\n"
@@ -189,12 +187,12 @@ def test_pods_and_nodes_may_be_whole_kubernetes_objects_and_stand_in_files(folde
         "{metadata: {name: p}, spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 200m}}}]}}"
     )
 
-    found = play_tests(folder, one_test(pod, "rejected: {p: {other: fits}}", ", cluster: cluster.yaml"))
+    result = play_tests(folder, one_test(pod, "rejected: {p: {other: fits}}", ", cluster: cluster.yaml"))
 
-    assert found.code == 0, found.out
+    assert result.code == 0, result.out
 
 
-def test_whatever_else_a_cluster_has_may_stand_in_a_test(folder: Path) -> None:
+def test_a_test_can_contain_all_kinds_of_cluster_objects(folder: Path) -> None:
     (folder / "test.policy").write_text(
         "policy test version 1\n"
         'input cards: int = node.objects["scv"] at "count" default 0 invalid default\n'
@@ -208,13 +206,13 @@ def test_whatever_else_a_cluster_has_may_stand_in_a_test(folder: Path) -> None:
     world += " spec: {selector: {matchLabels: {keep: me}}}, status: {disruptionsAllowed: 0}}\ntests:\n"
     pods = "{name: kept, cpu: 500m, node: a, labels: {keep: me}}, {name: low, cpu: 500m, node: a}"
 
-    found = play_tests(
+    result = play_tests(
         folder,
         one_test(f"{pods}, {{name: high, cpu: 500m, priority: 10}}", "node: {high: a}, evicted: [low]"),
         world=world,
     )
 
-    assert found.code == 0, found.out
+    assert result.code == 0, result.out
 
 
 LEARNT = """\
@@ -246,9 +244,9 @@ tests:
     tests += one_test(web, "node: {p: b}, feasible: {p: [b]}", ", state: {reward: {web: {a: 0.1}}}")
     tests += one_test("{name: q}", "score: {q: {a: {learnt: 20}, b: {learnt: 40}}}", ", state: {calm: 0.4}")
 
-    found = play_tests(folder, tests, world=world)
+    result = play_tests(folder, tests, world=world)
 
-    assert found.code == 0, found.out + found.err
+    assert result.code == 0, result.out + result.err
 
 
 @pytest.mark.parametrize(
@@ -267,10 +265,10 @@ def test_a_value_of_a_state_that_cannot_be_is_an_error_at_its_place(
     (folder / "test.policy").write_text(LEARNT)
     world = "policy: test.policy\nnodes: [{name: a}]\ntests:\n"
 
-    found = play_tests(folder, one_test(WEB, "node: {p: a}", f", state: {{{state}}}"), world=world)
+    result = play_tests(folder, one_test(WEB, "node: {p: a}", f", state: {{{state}}}"), world=world)
 
-    assert found.code == 2
-    assert words in found.err + found.out
+    assert result.code == 2
+    assert words in result.err + result.out
 
 
 ASKING = """\
@@ -291,7 +289,7 @@ tests:
 """
 
 
-def test_extenders_answer_what_the_test_says(folder: Path) -> None:
+def test_extenders_give_the_answers_of_the_test(folder: Path) -> None:
     (folder / "test.policy").write_text(ASKING)
     pod = "{name: p, cpu: 1}"
     rejected = "rejected: {p: {a: {gpu: no whole card}, small: fits, b: null}}"
@@ -307,12 +305,12 @@ def test_extenders_answer_what_the_test_says(folder: Path) -> None:
         )
     )
 
-    found = play_tests(folder, tests, world=BESIDE)
+    result = play_tests(folder, tests, world=BESIDE)
 
-    assert found.code == 0, found.out + found.err
+    assert result.code == 0, result.out + result.err
 
 
-def test_an_extender_that_gives_no_answer_holds_pods_back_unless_it_may_be_left_out(folder: Path) -> None:
+def test_an_extender_without_a_response_blocks_pods_unless_it_is_ignorable(folder: Path) -> None:
     (folder / "test.policy").write_text(ASKING)
     broken = ", extenders: {gpu: {error: connection refused%s}}"
     other = ", extenders: {gpu: {error: connection refused, managedResources: [example.com/gpu]}}"
@@ -331,24 +329,24 @@ def test_an_extender_that_gives_no_answer_holds_pods_back_unless_it_may_be_left_
         + one_test("{name: p, requests: {example.com/gpu: 1}}", "node: {p: null}", other)
     )
 
-    found = play_tests(folder, tests, world=BESIDE)
+    result = play_tests(folder, tests, world=BESIDE)
 
-    assert found.code == 0, found.out + found.err
+    assert result.code == 0, result.out + result.err
 
 
 def test_an_ignored_extender_answer_fails_the_test(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: a node that an extender rejects stays feasible."""
     (folder / "test.policy").write_text(ASKING)
     monkeypatch.setattr(
-        "policysched.policytest.scenario_runner.call_canned_extenders",
+        "policysched.policytest.scenario_runner.call_stub_extenders",
         lambda command, _: ExtendersAnswered(command.call_id, {}),
     )
 
-    found = play_tests(
+    result = play_tests(
         folder, one_test("{name: p}", "rejected: {p: {a: gpu}}, feasible: {p: [b, c]}"), world=BESIDE
     )
 
-    assert found.code == 1
+    assert result.code == 1
 
 
 @pytest.mark.parametrize(
@@ -363,29 +361,29 @@ def test_an_ignored_extender_answer_fails_the_test(folder: Path, monkeypatch: py
 def test_an_answer_that_cannot_be_is_an_error_at_its_place(folder: Path, extenders: str, words: str) -> None:
     (folder / "test.policy").write_text(ASKING)
 
-    found = play_tests(
+    result = play_tests(
         folder, one_test("{name: p}", "node: {p: a}", f", extenders: {{{extenders}}}"), world=BESIDE
     )
 
-    assert found.code == 2
-    assert words in found.err + found.out
+    assert result.code == 2
+    assert words in result.err + result.out
 
 
-def test_extenders_that_the_test_does_not_name_are_not_asked(folder: Path) -> None:
+def test_extenders_without_answers_in_the_test_are_not_called(folder: Path) -> None:
     (folder / "test.policy").write_text(
         "policy test version 1\nfilter fits require node.free.cpu >= pod.requests.cpu\nextender beside weight 5 missing neutral\n"
     )
 
-    found = play_tests(
+    result = play_tests(
         folder,
         one_test("{name: p}", "node: {p: a}"),
         world="policy: test.policy\nnodes: [{name: a}]\ntests:\n",
     )
 
-    assert found.code == 0, found.out
+    assert result.code == 0, result.out
 
 
-def test_a_test_gives_values_to_parameters(folder: Path) -> None:
+def test_a_test_sets_parameters(folder: Path) -> None:
     (folder / "test.policy").write_text(
         "policy test version 1\n"
         "param most: cpu = 4\n"
@@ -410,7 +408,7 @@ def test_a_test_gives_values_to_parameters(folder: Path) -> None:
     assert (refused.code, "has a parameter `moost`" in refused.out) == (2, True), refused.out
 
 
-def test_time_goes_on_for_gangs_that_wait(folder: Path) -> None:
+def test_time_advances_for_waiting_gangs(folder: Path) -> None:
     (folder / "test.policy").write_text(
         "policy test version 1\n"
         'input group: string = pod.labels["group"] optional\n'
@@ -438,16 +436,16 @@ def test_a_pod_that_is_evicted_for_another_is_named(folder: Path) -> None:
     world = "policy: test.policy\nnodes: [{name: a, cpu: 1}]\ntests:\n"
     pods = "{name: low, cpu: 1, node: a}, {name: high, cpu: 1, priority: 10}"
 
-    found = play_tests(folder, one_test(pods, "evicted: [low], node: {high: a}"), world=world)
+    result = play_tests(folder, one_test(pods, "evicted: [low], node: {high: a}"), world=world)
 
-    assert found.code == 0, found.out
+    assert result.code == 0, result.out
 
 
 # ── what cannot be used ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("expect", "said"),
+    ("expect", "message"),
     [
         ("rejected: {p: {busy: link_col}}", "unknown filter `link_col`"),
         ("rejected: {p: {busy: {quiet: x}}}", "unknown filter `quiet`"),
@@ -459,30 +457,30 @@ def test_a_pod_that_is_evicted_for_another_is_named(folder: Path) -> None:
         ("order: [p, r]", "unknown pod `r`"),
     ],
 )
-def test_a_name_that_is_not_there_is_an_error_at_its_place_and_nothing_is_played(
-    folder: Path, expect: str, said: str
+def test_an_unknown_name_is_an_error_at_its_place_and_nothing_runs(
+    folder: Path, expect: str, message: str
 ) -> None:
-    found = play_tests(folder, one_test("{name: p}", "node: {p: calm}") + one_test("{name: p}", expect))
+    result = play_tests(folder, one_test("{name: p}", "node: {p: calm}") + one_test("{name: p}", expect))
 
-    assert found.code == 2
-    assert f"error[PS702] {said}" in found.out
-    assert "some_test.yaml:9:" in found.out
-    assert "passed" in found.out and "ok " not in found.out
+    assert result.code == 2
+    assert f"error[PS702] {message}" in result.out
+    assert "some_test.yaml:9:" in result.out
+    assert "passed" in result.out and "ok " not in result.out
 
 
-def test_without_looking_names_up_a_renamed_rule_would_not_be_told_from_a_failure(
+def test_rule_names_that_are_not_looked_up_are_detected(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: names that are not looked up."""
     monkeypatch.setattr(expectations.Expectations, "problems", lambda _self: [])
 
-    found = play_tests(folder, one_test("{name: p}", "score: {p: {calm: {quite: 3}}}"))
+    result = play_tests(folder, one_test("{name: p}", "score: {p: {calm: {quite: 3}}}"))
 
-    assert found.code == 1, "the error above would not be seen"
+    assert result.code == 1, "the error above would not be seen"
 
 
 @pytest.mark.parametrize(
-    ("tests", "said", "line"),
+    ("tests", "message", "line"),
     [
         (
             "- {name: a, pods: [{name: p, cpus: 3}], expect: {order: [p, p]}}\n",
@@ -511,30 +509,30 @@ def test_without_looking_names_up_a_renamed_rule_would_not_be_told_from_a_failur
         ),
     ],
 )
-def test_a_file_that_cannot_be_used_is_said_with_line_and_column(
-    folder: Path, tests: str, said: str, line: int
+def test_an_unusable_test_file_is_reported_with_line_and_column(
+    folder: Path, tests: str, message: str, line: int
 ) -> None:
-    found = play_tests(folder, tests)
+    result = play_tests(folder, tests)
 
-    assert found.code == 2
-    assert said in found.out
-    assert f"some_test.yaml:{line}:" in found.out
+    assert result.code == 2
+    assert message in result.out
+    assert f"some_test.yaml:{line}:" in result.out
 
 
 @pytest.mark.parametrize("text", ["", "- a\n", "a: &a [*a]\n", "[" * 5000, "\x00", "policy: [1]\ntests: 3\n"])
 def test_any_text_as_a_test_file_is_refused_and_raises_nothing(folder: Path, text: str) -> None:
-    found = play_tests(folder, "", world=text)
+    result = play_tests(folder, "", world=text)
 
-    assert found.code == 2
+    assert result.code == 2
 
 
-def test_a_policy_with_errors_is_shown_with_them(folder: Path) -> None:
+def test_errors_of_a_policy_are_reported(folder: Path) -> None:
     (folder / "test.policy").write_text("policy test version 1\nfilter a require nope\n")
 
-    found = play_tests(folder, one_test("{name: p}", "node: {p: calm}"))
+    result = play_tests(folder, one_test("{name: p}", "node: {p: calm}"))
 
-    assert found.code == 2
-    assert "error[PS210]" in found.out
+    assert result.code == 2
+    assert "error[PS210]" in result.out
 
 
 def test_no_test_is_a_failure(folder: Path) -> None:
@@ -572,10 +570,10 @@ ALL = (
 
 
 def test_coverage_counts_both_outcomes_of_every_filter_when_and_layer(folder: Path) -> None:
-    found = play_tests(folder, one_test(WEB, "node: {p: calm}"), "--coverage")
+    result = play_tests(folder, one_test(WEB, "node: {p: calm}"), "--coverage")
 
-    assert found.code == 0
-    left = [line.partition("untested outcome of ")[2] for line in found.out.splitlines() if "PS701" in line]
+    assert result.code == 0
+    left = [line.partition("untested outcome of ")[2] for line in result.out.splitlines() if "PS701" in line]
     assert left == [
         "`filter fits`: refuses",
         "`filter link_cool`: `when` does not hold",
@@ -585,7 +583,7 @@ def test_coverage_counts_both_outcomes_of_every_filter_when_and_layer(folder: Pa
         "`filter link_cool (layer urgent)`: `when` holds",
         "`filter link_cool (layer urgent)`: `when` does not hold",
     ]
-    assert "test: 6 of 13 rule outcomes covered (46%)" in found.out
+    assert "test: 6 of 13 rule outcomes covered (46%)" in result.out
 
 
 def test_a_threshold_that_is_not_reached_fails(folder: Path) -> None:
@@ -596,15 +594,17 @@ def test_a_threshold_that_is_not_reached_fails(folder: Path) -> None:
     assert (part.code, part.err) == (1, "coverage of 46% is below 47%\n")
 
 
-def test_coverage_that_does_not_look_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coverage_that_counts_every_outcome_as_reached_is_detected(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The planted bug: coverage that counts outcomes without looking."""
     monkeypatch.setattr(
         coverage, "_outcomes_reached", lambda program, *_: iter(coverage.new_coverage(program).outcomes)
     )
 
-    found = play_tests(folder, one_test(WEB, "node: {p: calm}"), "--threshold", "100")
+    result = play_tests(folder, one_test(WEB, "node: {p: calm}"), "--threshold", "100")
 
-    assert found.code == 0, "so the tests above would fail"
+    assert result.code == 0, "so the tests above would fail"
 
 
 # ── for machines ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -614,9 +614,9 @@ def test_the_answer_in_json_fits_its_schema(folder: Path) -> None:
     tests = one_test(WEB, "node: {p: calm}") + one_test("{name: q}", "node: {q: busy}")
     (folder / "bad_test.yaml").write_text("policy: test.policy\n")
 
-    found = play_tests(folder, tests, "--output-format", "json")
+    result = play_tests(folder, tests, "--output-format", "json")
 
-    record = json.loads(found.out)
+    record = json.loads(result.out)
     jsonschema.validate(record, schema("test"))
     assert (record["passed"], record["failed"]) == (1, 1)
     assert [len(file["problems"]) for file in record["files"]] == [1, 0]
@@ -633,7 +633,7 @@ def test_junit_has_a_case_a_test_and_an_error_a_file_that_cannot_be_used(folder:
 
     suites = ElementTree.fromstring(path.read_text())
     assert code == 2
-    assert [(one.get("tests"), one.get("failures"), one.get("errors")) for one in suites] == [
+    assert [(suite.get("tests"), suite.get("failures"), suite.get("errors")) for suite in suites] == [
         ("1", "0", "1"),
         ("2", "1", "0"),
     ]
@@ -660,7 +660,7 @@ def test_watching_plays_again_when_a_file_changes_and_only_then(folder: Path) ->
 
 
 @pytest.mark.parametrize(("written_s", "again"), [(3, True), (1, False)])
-def test_what_turns_out_to_be_watched_is_played_again_if_it_was_written_meanwhile(
+def test_a_file_first_watched_during_a_run_is_rerun_if_it_changed_meanwhile(
     tmp_path: Path, written_s: int, *, again: bool
 ) -> None:
     """Only once they were played is it known which policies the tests rest on."""
@@ -690,9 +690,9 @@ def test_the_files_that_a_test_rests_on_are_watched(folder: Path) -> None:
         WORLD + one_test("{name: p}", "node: {p: calm}", ", cluster: cluster.yaml")
     )
 
-    (found,) = runner.run_test_files([str(folder / "some_test.yaml")]).files
+    (file,) = runner.run_test_files([str(folder / "some_test.yaml")]).files
 
-    assert {Path(path).name for path in found.dependencies} == {
+    assert {Path(path).name for path in file.dependencies} == {
         "some_test.yaml",
         "test.policy",
         "base.policy",

@@ -33,7 +33,7 @@ def test_json_has_the_examples() -> None:
     assert entry["bad"] != entry["good"]
 
 
-def test_an_unknown_code_is_said_in_one_line() -> None:
+def test_an_unknown_code_is_reported_in_one_line() -> None:
     done = run("rule", "equal-sign")
 
     assert done.code == 2
@@ -48,7 +48,7 @@ def test_the_large_examples_are_cut() -> None:
 
 
 @pytest.mark.parametrize("args", [["rule", "--all"], ["rule", "PS110"], ["lint", "-"]])
-def test_a_full_disk_behind_stdout_is_said_in_one_line(args: list[str]) -> None:
+def test_a_full_disk_is_reported_in_one_line(args: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "policysched", *args],

@@ -24,7 +24,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert done.err.startswith(f"policysched: 127.0.0.1:{port}: ")
 
 
-def test_what_is_no_object_among_the_nodes_is_named(tmp_path: Path) -> None:
+def test_a_node_entry_that_is_not_an_object_is_reported(tmp_path: Path) -> None:
     (path,) = write(tmp_path, nodes_yaml="kind: List\nitems: [null]\n")
 
     done = run("sandbox", "--nodes", path, "--kubeconfig", str(tmp_path / "k"))

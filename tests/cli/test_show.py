@@ -31,7 +31,7 @@ def policy(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_record_has_rules_with_what_they_read_and_what_wakes(policy: str) -> None:
+def test_the_json_output_has_the_reads_and_requeue_events_of_rules(policy: str) -> None:
     result = CliRunner().invoke(main, ["show", policy, "--output-format", "json"])
 
     record = json.loads(result.stdout)
@@ -53,7 +53,7 @@ def test_an_expression_that_two_rules_need_is_one_step(policy: str) -> None:
     assert shared == ["node.free.cpu"]
 
 
-def test_a_layer_changes_what_is_shown(policy: str) -> None:
+def test_a_layer_changes_the_output(policy: str) -> None:
     record = json.loads(
         CliRunner().invoke(main, ["show", policy, "--layer", "night", "--output-format", "json"]).stdout
     )
@@ -70,7 +70,7 @@ def test_a_layer_that_is_not_there_is_one_line_and_exit_2(policy: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(data_file("policies").glob("*.policy")), ids=lambda path: path.stem)
-def test_every_shipped_policy_can_be_shown_to_people(path: Path) -> None:
+def test_every_shipped_policy_can_be_shown_as_text(path: Path) -> None:
     result = CliRunner().invoke(main, ["show", str(path)])
 
     assert result.exit_code == 0, result.output
@@ -78,7 +78,7 @@ def test_every_shipped_policy_can_be_shown_to_people(path: Path) -> None:
     assert "Pods that are equal in these share an evaluation:" in result.stdout
 
 
-def test_a_parameter_is_shown_with_its_value_its_limits_and_who_set_it(tmp_path: Path) -> None:
+def test_a_parameter_is_shown_with_its_value_its_range_and_its_origin(tmp_path: Path) -> None:
     path = tmp_path / "crowd.policy"
     path.write_text(
         "policy crowd version 1\ninclude kube_default\n"
@@ -101,29 +101,29 @@ def test_a_parameter_is_shown_with_its_value_its_limits_and_who_set_it(tmp_path:
     }
 
 
-def test_a_flag_for_no_parameter_is_one_line_and_exit_2(tmp_path: Path) -> None:
+def test_a_flag_for_an_unknown_parameter_is_reported_in_one_line_with_exit_2(tmp_path: Path) -> None:
     path = tmp_path / "crowd.policy"
     path.write_text("policy crowd version 1\ninclude kube_default\n")
 
     for command in ("show", "lint"):
-        found = CliRunner().invoke(main, [command, str(path), "--param", "most=80"])
+        result = CliRunner().invoke(main, [command, str(path), "--param", "most=80"])
 
-        assert found.exit_code == 2
-        assert "no policy here has a parameter `most`; none is declared" in found.stderr
+        assert result.exit_code == 2
+        assert "no policy here has a parameter `most`; none is declared" in result.stderr
 
 
-def test_who_is_asked_over_http_is_shown(policy: str) -> None:
+def test_extenders_are_shown(policy: str) -> None:
     Path(policy).write_text(POLICY + "extender gpu weight 5 missing neutral\nextender rack\n")
 
     record = json.loads(CliRunner().invoke(main, ["show", policy, "--output-format", "json"]).stdout)
-    said = CliRunner().invoke(main, ["show", policy]).stdout
+    output = CliRunner().invoke(main, ["show", policy]).stdout
 
     jsonschema.validate(record, schema("show"))
     assert record["extenders"] == [
         {"name": "gpu", "weight": 5, "missing": "neutral"},
         {"name": "rack", "weight": None, "missing": None},
     ]
-    assert "extender gpu × 5, missing neutral" in said and "extender rack  (called" in said
+    assert "extender gpu × 5, missing neutral" in output and "extender rack  (called" in output
 
 
 METRIC_POLICY = """\
@@ -162,50 +162,50 @@ score quiet weight 2 lower net_rx normalize range(0bps, 1Gbps) missing neutral
         ("", "no outage handling: each rule decides on nodes without a sample (`missing`, `else`)"),
     ],
 )
-def test_what_happens_while_a_server_is_away_is_shown(policy: str, clause: str, sentence: str) -> None:
+def test_the_behaviour_during_an_outage_is_shown(policy: str, clause: str, sentence: str) -> None:
     Path(policy).write_text(METRIC_POLICY.replace("OUTAGE", clause))
 
     record = json.loads(CliRunner().invoke(main, ["show", policy, "--output-format", "json"]).stdout)
-    said = CliRunner().invoke(main, ["show", policy]).stdout
+    output = CliRunner().invoke(main, ["show", policy]).stdout
 
     jsonschema.validate(record, schema("show"))
     assert record["outage"] == sentence
-    assert f"When samples are missing:\n  {sentence}\n" in said
+    assert f"When samples are missing:\n  {sentence}\n" in output
     rules = {rule["name"]: (rule["missing"], rule["recover"]) for rule in record["rules"]}
     assert rules == {"link": ("pass", "600Mbps for 2m"), "quiet": ("neutral", None)}
-    assert "  recover 600Mbps for 2m" in said and "  pass  " in said and "  neutral  " in said
+    assert "  recover 600Mbps for 2m" in output and "  pass  " in output and "  neutral  " in output
 
 
-def test_the_clauses_beside_the_rules_are_shown_with_their_constants_and_the_defaults(policy: str) -> None:
+def test_clauses_are_shown_with_their_constants_and_defaults(policy: str) -> None:
     Path(policy).write_text(METRIC_POLICY.replace("OUTAGE", "queue by pod.created desc"))
 
     record = json.loads(CliRunner().invoke(main, ["show", policy, "--output-format", "json"]).stdout)
-    said = CliRunner().invoke(main, ["show", policy]).stdout
+    output = CliRunner().invoke(main, ["show", policy]).stdout
 
     written = [clause["text"].split(" ")[:2] for clause in record["clauses"] if clause["written"]]
     assert written == [["let", "patience:"], ["metric", "net_rx:"], ["queue", "by"]]
     assert [clause["text"] for clause in record["clauses"] if not clause["written"]] == [
         "preemption { victims = own }"
     ]
-    assert "    stale = patience\n  }\n  queue by pod.created desc\n" in said
-    assert "  preemption { victims = own }  (the default)\n" in said
+    assert "    stale = patience\n  }\n  queue by pod.created desc\n" in output
+    assert "  preemption { victims = own }  (the default)\n" in output
 
 
-def test_the_defaults_that_are_shown_are_those_that_count() -> None:
+def test_the_shown_defaults_are_the_defaults_in_effect() -> None:
     text = "policy test version 1\nfilter fits require node.free.cpu >= 1\n"
     bare = check_text(text).program
     assert bare is not None
     shown = [clause.text for clause in render_clauses(bare) if not clause.is_explicit]
 
-    said = check_text(text + "\n".join(shown) + "\n").program
+    checked = check_text(text + "\n".join(shown) + "\n").program
 
     assert len(shown) == 2
-    assert said is not None and (said.queue, said.preemption) == (bare.queue, bare.preemption)
+    assert checked is not None and (checked.queue, checked.preemption) == (bare.queue, bare.preemption)
 
 
-def test_each_part_that_is_left_out_is_shown_by_name(policy: str) -> None:
+def test_each_unsupported_part_is_listed_by_name(policy: str) -> None:
     shown = CliRunner().invoke(main, ["show", policy]).stdout
 
-    said = " ".join(shown.split())
+    output = " ".join(shown.split())
     assert UNSUPPORTED_FEATURES
-    assert [row.description for row in UNSUPPORTED_FEATURES if row.description not in said] == []
+    assert [row.description for row in UNSUPPORTED_FEATURES if row.description not in output] == []

@@ -4,7 +4,7 @@ import pytest
 
 from policysched.cluster.budgets import split_by_budget
 from policysched.kube.decode import core_objects as wire
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
 from tests.builders import pod
@@ -59,7 +59,7 @@ def test_a_pod_of_two_budgets_violates_if_either_is_exceeded() -> None:
 
 
 def test_an_invalid_budget_is_malformed() -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedObject):
         wire.decode_disruption_budget(
             {"metadata": {"name": "x"}, "spec": {"selector": {"matchLabels": "app"}}}
         )

@@ -173,7 +173,7 @@ def test_allocated_alternatives_score_only_beside_unallocated_claims() -> None:
     assert isinstance(alone, PodResourceClaims)
     assert isinstance(beside, PodResourceClaims)
 
-    scores = [score_on(one, node("a"), AvailableDevices(devices)) for one in (alone, beside)]
+    scores = [score_on(claim, node("a"), AvailableDevices(devices)) for claim in (alone, beside)]
 
     assert scores == [0, 7 + 8]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from policysched.config.http_settings import HttpSettings
 from policysched.config.layers import BadSettings
 from policysched.config.settings import NamespacedName, read_settings
 from policysched.daemon.status import configz_page
@@ -34,7 +35,7 @@ def test_flags_override_variables_and_variables_override_the_file(tmp_path: Path
 
     assert settings.policies == NamespacedName("a", "flag")
     assert settings.last_good == NamespacedName("a", "flag-last-good")
-    assert settings.http == ListenAddress("0.0.0.0", 2)
+    assert settings.http == HttpSettings(ListenAddress("0.0.0.0", 2))
     assert (settings.log_format, settings.log_level) == ("json", "debug")
     assert settings.binding.binders == 7
 
@@ -72,7 +73,7 @@ def test_variables_are_parsed_as_numbers_and_booleans() -> None:
         ("policies: a/b\nbindings: {}\n", "line 2: bindings: is unknown here; did you mean `binding`?"),
         ("policies: here\n", "line 1: policies: is `here`, expected NAMESPACE/NAME"),
         ("policies: [\n", "not YAML"),
-        ("policies: 2026-99-99\n", "not YAML: month must be in 1..12"),
+        (f"policies: {'9' * 5000}\n", "not YAML: Exceeds the limit"),
         ("- a\n", "(top level): is a list, expected a map"),
         ("http: :80\n", "no policies are configured"),
         ("policies: a/b\nleader_election: {duration_s: 5}\n", "retry_s < renew_deadline_s < duration_s"),
@@ -180,7 +181,7 @@ def test_an_unknown_variable_is_rejected_by_name() -> None:
 def test_the_schema_has_only_existing_settings(section: str, kind: Any) -> None:
     offered = set(schema("settings")["properties"][section]["properties"]) - {"enabled", "lease"}
 
-    assert offered <= {one.name for one in fields(kind)}
+    assert offered <= {field.name for field in fields(kind)}
 
 
 # ── sources of samples ─────────────────────────────────────────────────────────────────────────────────────────────

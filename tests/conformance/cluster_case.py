@@ -1,8 +1,8 @@
-"""Recorded decisions of kube-scheduler, and the world in which each was made.
+"""Recorded decisions of kube-scheduler, each with the cluster in which it was made.
 
-A case is a cluster and pending pods, each decided before the next; `replay` yields every decision with the cluster as
-it stood, and puts the pod where it was recorded to go before it goes on. What the recordings hold is described in
-`cases/README.md`.
+A case is a cluster and pending pods, decided one after the other. `replay` yields every decision
+with the cluster as it was then, and places the pod on its recorded node before the next decision.
+`cases/README.md` describes the format.
 """
 
 import json
@@ -53,9 +53,10 @@ _PRIORITY_CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One recorded decision. `placed_manifests` are the pods that were on nodes at the time, `objects` the further
-    ones of the case; `cache` is the same as scheduling sees it. `reserved` are the pods that were nominated to nodes and that this
-    one has to reckon with."""
+    """One recorded decision. `placed_manifests` are the pods that were on nodes at the time,
+    `objects` the other objects of the case, `cache` the same cluster as the scheduler sees it.
+    `reserved` are the pods nominated to nodes whose room this pod may not use.
+    """
 
     case: str
     manifest: Json
@@ -73,53 +74,53 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no case, by its number from 1."""
+    """A line that is not a case, with its number from 1."""
 
     number: int
     why: str
 
 
 def read(path: Path) -> Iterator[Json | BadLine]:
-    """Each line that has anything in it. Raises OSError."""
+    """Each non-empty line as a case, or as a BadLine. Raises OSError."""
     for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
         if not line.strip():
             continue
         try:
             case = json.loads(line)
-        except ValueError as error:  # no JSON, or no text
+        except ValueError as error:  # not JSON, or not UTF-8
             yield BadLine(number, str(error))
             continue
         yield case if isinstance(case, dict) else BadLine(number, "a case is an object")
 
 
 def load(path: Path) -> list[Json]:
-    """Every case of a file that has nothing else."""
+    """Every case of a file. The file has no bad lines."""
     cases = list(read(path))
-    bad = [f"{path}:{one.number}: {one.why}" for one in cases if isinstance(one, BadLine)]
+    bad = [f"{path}:{case.number}: {case.why}" for case in cases if isinstance(case, BadLine)]
     assert not bad, bad
-    return [one for one in cases if not isinstance(one, BadLine)]
+    return [case for case in cases if not isinstance(case, BadLine)]
 
 
 def replay(case: Json) -> Iterator[Decision]:
     cache = ClusterCache()
     objects = case.get("objects") or []
-    for one in objects:
-        if one["kind"] == "Namespace":
-            cache.put_namespace(core_objects.decode_namespace(one))
-        elif one["kind"] in get_args(PodSetKind):
-            cache.put_pod_set(core_objects.decode_pod_set(one, one["kind"]))
-        elif one["kind"] in storage.STORAGE_DECODERS:
-            cache.put_storage(storage.STORAGE_DECODERS[one["kind"]](one))
-        elif one["kind"] in devices.DEVICE_DECODERS:
-            cache.put_device_object(devices.DEVICE_DECODERS[one["kind"]](one))
-        elif one["kind"] == "PodDisruptionBudget":
-            cache.put_budget(core_objects.decode_disruption_budget(one))
-        elif one["kind"] == "LimitRange":
+    for obj in objects:
+        if obj["kind"] == "Namespace":
+            cache.put_namespace(core_objects.decode_namespace(obj))
+        elif obj["kind"] in get_args(PodSetKind):
+            cache.put_pod_set(core_objects.decode_pod_set(obj, obj["kind"]))
+        elif obj["kind"] in storage.STORAGE_DECODERS:
+            cache.put_storage(storage.STORAGE_DECODERS[obj["kind"]](obj))
+        elif obj["kind"] in devices.DEVICE_DECODERS:
+            cache.put_device_object(devices.DEVICE_DECODERS[obj["kind"]](obj))
+        elif obj["kind"] == "PodDisruptionBudget":
+            cache.put_budget(core_objects.decode_disruption_budget(obj))
+        elif obj["kind"] == "LimitRange":
             raise ValueError("a LimitRange fills in requests, and pods are recorded as they were sent")
-    for one in case["nodes"]:
-        cache.put_node(core_objects.decode_node(one))
-    for one in case.get("pdbs") or ():
-        cache.put_budget(core_objects.decode_disruption_budget(one))
+    for node in case["nodes"]:
+        cache.put_node(core_objects.decode_node(node))
+    for pdb in case.get("pdbs") or ():
+        cache.put_budget(core_objects.decode_disruption_budget(pdb))
     classes = {**_PRIORITY_CLASSES, **priority_classes(objects)}
     on_nodes = [as_stored(manifest, classes) for manifest in case.get("bound") or ()]
     for manifest in on_nodes:
@@ -129,7 +130,7 @@ def replay(case: Json) -> Iterator[Decision]:
     for sent, expected in _paired(case["pending"], case["expected"]):
         manifest = as_stored(sent, classes)
         pod = core_objects.decode_pod(manifest).pod
-        reserved = [one for one in nominated if one[0].priority >= pod.priority]
+        reserved = [nomination for nomination in nominated if nomination[0].priority >= pod.priority]
         yield Decision(
             str(case.get("name", "(a case without a name)")),
             manifest,
@@ -145,50 +146,54 @@ def replay(case: Json) -> Iterator[Decision]:
             bind_volumes(cache, pod, node)
             for claim in expected.get("claims", ()):
                 cache.put_device_object(devices.decode_resource_claim(claim))
-            if "labels" in expected:  # as they were once it was bound
+            if "labels" in expected:  # its labels after the bind
                 manifest["metadata"] = {**manifest["metadata"], "labels": expected["labels"]}
                 pod = core_objects.decode_pod(manifest).pod
             cache.put_pod(placed(pod, node.name))
             on_nodes.append(manifest)
         elif case.get("lingers") and expected.get("nominatedNodeName"):
             on_nodes = [
-                _ending(one, cache) if one["metadata"]["name"] in expected["victims"] else one
-                for one in on_nodes
+                _ending(node, cache) if node["metadata"]["name"] in expected["victims"] else node
+                for node in on_nodes
             ]
             nominated.append((pod, NodeName(expected["nominatedNodeName"])))
             cache.put_pod(replace(pending(pod), nominated_node=nominated[-1][1]))
 
 
 def _paired(pending: Sequence[Json], expected: Sequence[Json]) -> list[tuple[Json, Json]]:
-    """In the order in which the pods were created, whatever the order of what was recorded of them."""
+    """Pods with their expectations, in the order in which the pods were created."""
     names = [pod["metadata"]["name"] for pod in pending]
-    told = [one["pod"] for one in expected]
-    if names == told:
+    decided = [decision["pod"] for decision in expected]
+    if names == decided:
         return list(zip(pending, expected, strict=True))
-    assert sorted(names) == sorted(set(told)), f"{names} wait, and {told} are told of"
-    by_name = dict(zip(told, expected, strict=True))
+    assert sorted(names) == sorted(set(decided)), f"pending {names}, decided {decided}"
+    by_name = dict(zip(decided, expected, strict=True))
     return [(pod, by_name[name]) for name, pod in zip(names, pending, strict=True)]
 
 
 def _ending(manifest: Json, cache: ClusterCache) -> Json:
-    """The pod takes its time, and is on its node until then."""
+    """The pod is terminating, and stays on its node until the end."""
     ends = {**manifest, "metadata": {"deletionTimestamp": _LATER, **manifest["metadata"]}}
     cache.put_pod(core_objects.decode_pod(ends))
     return ends
 
 
 def priority_classes(objects: Iterable[Json]) -> dict[str, tuple[int, str]]:
-    """Of a case that brings its own; under no name that of pods that name none."""
+    """The namespaces of the case. Pods without a namespace are in the namespace with the empty
+    name.
+    """
     return {
-        name: (int(one["value"]), one.get("preemptionPolicy") or "PreemptLowerPriority")
-        for one in objects
-        if one["kind"] == "PriorityClass"
-        for name in (one["metadata"]["name"], *([""] if one.get("globalDefault") else []))
+        name: (int(obj["value"]), obj.get("preemptionPolicy") or "PreemptLowerPriority")
+        for obj in objects
+        if obj["kind"] == "PriorityClass"
+        for name in (obj["metadata"]["name"], *([""] if obj.get("globalDefault") else []))
     }
 
 
 def bind_volumes(cache: ClusterCache, pod: Pod, node: Node) -> None:
-    """As the PV controller did it once kube-scheduler had chosen: the claims have their volumes before the next pod."""
+    """Bind the pod's volumes as the PV controller does after kube-scheduler's choice, so that the
+    next pod finds its claims bound.
+    """
     volumes = cache.volumes
     claims = pod_volume_claims(pod, AvailableVolumes(volumes))
     if isinstance(claims, str):
@@ -202,8 +207,9 @@ def bind_volumes(cache: ClusterCache, pod: Pod, node: Node) -> None:
 def as_stored(
     manifest: Mapping[str, Any], classes: Mapping[str, tuple[int, str]] = _PRIORITY_CLASSES
 ) -> Json:
-    """With what the API server fills in and scheduling reads: what the PriorityClass says, and the tolerations of every
-    pod."""
+    """The pod with the fields that the API server fills in and scheduling reads: those of the
+    PriorityClass, and the default tolerations.
+    """
     spec = {**manifest["spec"]}
     if spec.get("priority") is None:
         spec["priority"], preempts = classes[spec.get("priorityClassName") or ""]

@@ -1,15 +1,17 @@
-"""Compare what policysched decides with what a kube-scheduler was recorded to have decided.
+"""Compare policysched's decisions with recorded decisions of kube-scheduler.
 
     python tests/conformance/compare.py FILE.jsonl... [--verbose]
 
-Prints for each file how many pods agree on the feasible nodes, on each plugin's weighted scores on them, on the totals, on
-the place, on the devices that claims get, on who is evicted and on the message; with `--verbose` every disagreement in full. What policysched decides is
-asked of the plan that runs and of the oracle that defines the language: both have to agree. The last line is `N of M
-pods agree on everything but wording`; exits 1 if N < M, and 2 where a file or a line of one cannot be read. The others are
-compared all the same.
+Prints for each file how many pods agree on the feasible nodes, on each plugin's weighted scores, on
+the totals, on the node, on the devices allocated to claims, on the victims and on the message.
+`--verbose` prints every disagreement. Each decision is computed twice, by the compiled plan and by
+the reference implementation, and both have to agree with the recording. The last line is `N of M
+pods agree on everything but wording`. Exits 1 if N < M, and 2 if a file or one of its lines cannot
+be read; the other lines are compared nevertheless.
 
-Nothing is left out: a pod that uses what no built-in covers, or an object that cannot be read, is a disagreement. The
-one exception is a pod of which the recording says that it `waits` and nothing else; those are counted by themselves.
+Nothing is left out: a pod that uses a feature without a built-in, or an object that cannot be
+decoded, is a disagreement. The only exception is a pod that is recorded as `waits` without further
+details; such pods are counted separately.
 """
 
 import argparse
@@ -25,19 +27,19 @@ if __package__ in (None, ""):
 
 from policysched import evaluate as plan
 from policysched.builtins.registry import BUILTINS
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import BuiltinScore
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName
-from policysched.model.messages import pod_refused_message
 from policysched.model.pods import QueuedPodInfo
 from policysched.scheduler.preemption.post_filter_messages import message_after_rejection
+from policysched.scheduler.unschedulable_message import pod_rejected_message
 from tests.conformance.cluster_case import BadLine, Decision, read, replay
-from tests.conformance.devices_given import compare_devices
+from tests.conformance.device_cases import compare_devices
 from tests.conformance.kube_default import kube_default
 from tests.conformance.nominated_cases import explanations_beside_nominated
-from tests.conformance.preemption_cases import compare_room
+from tests.conformance.preemption_cases import compare_preemption
 from tests.reference import evaluate
 
 FACTS = QueuedPodInfo(queued_ns=0, attempts=0)
@@ -55,10 +57,12 @@ ASPECTS: tuple[Aspect, ...] = (
 WORDING: Aspect = "message"
 
 SHOWN = 10
-"""Disagreements a file, where not every one is asked for."""
+"""Disagreements printed for each file without --verbose."""
 
-_UNREADABLE = (Malformed, KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError)
-"""What a case can do to whoever reads it; an assertion that fails is a bug of ours, and a disagreement as well."""
+_UNREADABLE = (MalformedObject, KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError)
+"""What replaying a malformed case can raise. A failed assertion is a bug of policysched, and counts
+as a disagreement too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,11 @@ class Disagreement:
 
 @dataclass(slots=True)
 class Compared:
-    """`asked` and `agree` count pods by aspect; a recording says nothing of some aspects of some pods. `agreeing` are the
-    pods that agree on every aspect but wording, `waiting` those that were not compared. `diced`: the victims are right in
-    an order of equal pods that kube-scheduler drew otherwise than ours."""
+    """The result for one file. `asked` and `agree` count pods by aspect; not every recording has
+    every aspect. `agreeing` are the pods that agree on every aspect but wording, `waiting` those
+    that were not compared. `diced` counts decisions whose victims are right for another random
+    order of equal pods than policysched's.
+    """
 
     cases: int = 0
     pods: int = 0
@@ -93,149 +99,156 @@ class Compared:
 
 
 def compare(cases: Iterable[Mapping[str, Any]], program: Program) -> Compared:
-    found = Compared()
+    comparison = Compared()
     for case in cases:
-        found.cases += 1
-        _compare_case(case, program, found)
-    return found
+        comparison.cases += 1
+        _compare_case(case, program, comparison)
+    return comparison
 
 
-def _compare_case(case: Mapping[str, Any], program: Program, found: Compared) -> None:
-    """A case that breaks off counts its other pods as disagreeing."""
+def _compare_case(case: Mapping[str, Any], program: Program, comparison: Compared) -> None:
+    """If a case raises, its remaining pods count as disagreeing."""
     pods = max(
         len(listed) if isinstance(listed := case.get(key), list) else 0 for key in ("pending", "expected")
     )
-    found.pods += pods
+    comparison.pods += pods
     done = 0
     try:
         for decision in replay(dict(case)):
-            _compare_decision(decision, program, found)
+            _compare_decision(decision, program, comparison)
             done += 1
     except _UNREADABLE as error:
         for place in range(done, pods):
             name = f"{case.get('name', '(a case without a name)')}/pod {place}"
-            _disagree(found, name, "feasible nodes", f"cannot be compared: {error!r}")
+            _disagree(comparison, name, "feasible nodes", f"cannot be compared: {error!r}")
 
 
-def _compare_decision(decision: Decision, program: Program, found: Compared) -> None:
+def _compare_decision(decision: Decision, program: Program, comparison: Compared) -> None:
     if decision.expected.get("waits") and not decision.expected.keys() - {"pod", "waits", "nodeName"}:
-        found.waiting += 1
+        comparison.waiting += 1
         return
-    said: dict[Aspect, list[str]] = {}
-    for aspect, sentences in differences(decision, program, found):
-        said.setdefault(aspect, []).extend(sentences)
-    found.asked.update(said.keys())
-    found.agree.update(aspect for aspect, sentences in said.items() if not sentences)
-    found.agreeing += not any(sentences for aspect, sentences in said.items() if aspect != WORDING)
-    for aspect, sentences in said.items():
-        found.disagreements += [Disagreement(decision.name, aspect, one) for one in sentences]
+    sentences_by_aspect: dict[Aspect, list[str]] = {}
+    for aspect, sentences in differences(decision, program, comparison):
+        sentences_by_aspect.setdefault(aspect, []).extend(sentences)
+    comparison.asked.update(sentences_by_aspect.keys())
+    comparison.agree.update(aspect for aspect, sentences in sentences_by_aspect.items() if not sentences)
+    comparison.agreeing += not any(
+        sentences for aspect, sentences in sentences_by_aspect.items() if aspect != WORDING
+    )
+    for aspect, sentences in sentences_by_aspect.items():
+        comparison.disagreements += [Disagreement(decision.name, aspect, sentence) for sentence in sentences]
 
 
-def _disagree(found: Compared, pod: str, aspect: Aspect, sentence: str) -> None:
-    found.asked[aspect] += 1
-    found.disagreements.append(Disagreement(pod, aspect, sentence))
+def _disagree(comparison: Compared, pod: str, aspect: Aspect, sentence: str) -> None:
+    comparison.asked[aspect] += 1
+    comparison.disagreements.append(Disagreement(pod, aspect, sentence))
 
 
-def differences(decision: Decision, program: Program, found: Compared) -> Iterator[tuple[Aspect, list[str]]]:
-    """Each aspect that the recording tells, with the sentences about how it differs."""
-    said = explanations(decision, program)
-    for who, ours in said.items():
-        for aspect, sentences in _of_explanation(decision, ours, program):
-            yield aspect, [f"{who}: {one}" for one in sentences]
-    expected, refusal = decision.expected, said["plan"].pod_refusal
+def differences(
+    decision: Decision, program: Program, comparison: Compared
+) -> Iterator[tuple[Aspect, list[str]]]:
+    """Each aspect that was recorded, with a sentence for each difference."""
+    by_evaluation = explanations(decision, program)
+    for evaluation, explanation in by_evaluation.items():
+        for aspect, sentences in _of_explanation(decision, explanation, program):
+            yield aspect, [f"{evaluation}: {sentence}" for sentence in sentences]
+    expected, refusal = decision.expected, by_evaluation["plan"].pod_rejection
     if "claims" in expected:
         yield "devices", compare_devices(decision)
-    if said["plan"].pod_refused_by is not None and "message" in expected:
-        assert refusal is not None, f"{decision.name} is refused without words"
+    if by_evaluation["plan"].pod_rejected_by is not None and "message" in expected:
+        assert refusal is not None, f"{decision.name} is refused without a message"
         nodes = len(decision.cache.nodes)
-        message = pod_refused_message(
-            nodes, refusal, message_after_rejection(program, nodes, said["plan"].pod_refused_by)
+        message = pod_rejected_message(
+            nodes, refusal, message_after_rejection(program, nodes, by_evaluation["plan"].pod_rejected_by)
         )
-        yield "victims", [f"{expected['victims']}, nobody here"] if expected.get("victims") else []
+        yield (
+            "victims",
+            [f"recorded victims {expected['victims']}, none here"] if expected.get("victims") else [],
+        )
         yield "message", _unequal(message, expected["message"])
     elif refusal is not None and "message" in expected:
         yield "message", [f"`{refusal}`, recorded `{expected['message']}`"]
     elif refusal is None and (expected.get("victims") or "message" in expected):
-        room = compare_room(decision, program, refused_counts(said["plan"]))
-        found.preempting += bool(expected.get("victims"))
-        found.diced += room.diced
-        yield "victims", room.victims
+        preemption = compare_preemption(decision, program, refused_counts(by_evaluation["plan"]))
+        comparison.preempting += bool(expected.get("victims"))
+        comparison.diced += preemption.diced
+        yield "victims", preemption.victims
         if "message" in expected:
-            yield "message", room.message
+            yield "message", preemption.message
 
 
 def explanations(decision: Decision, program: Program) -> dict[str, PlacementExplanation]:
-    """What the plain meaning and the compiled plan say of the decision."""
+    """The decision explained by the reference implementation and by the compiled plan."""
     if decision.reserved:
         return explanations_beside_nominated(decision, program)
     evaluator, compiled = plan.Evaluator(decision.cache), plan.compile(program)
     evaluator.build_columns(compiled)
     return {
-        "oracle": evaluate(program, decision.pod, decision.cache, now_ns=0, facts=FACTS),
+        "reference": evaluate(program, decision.pod, decision.cache, now_ns=0, facts=FACTS),
         "plan": evaluator.explain(compiled, decision.pod, now_ns=0, facts=FACTS, samples={}),
     }
 
 
 def _of_explanation(
-    decision: Decision, ours: PlacementExplanation, program: Program
+    decision: Decision, explanation: PlacementExplanation, program: Program
 ) -> Iterator[tuple[Aspect, list[str]]]:
     expected = decision.expected
-    if ours.pod_refusal is not None and ours.pod_refused_by is None:
-        yield "feasible nodes", [f"cannot be compared, refused before any node: {ours.pod_refusal}"]
+    if explanation.pod_rejection is not None and explanation.pod_rejected_by is None:
+        yield "feasible nodes", [f"cannot be compared, refused before any node: {explanation.pod_rejection}"]
         return
     if "feasible" in expected:
-        yield "feasible nodes", _unequal(sorted(ours.feasible), sorted(expected["feasible"] or ()))
-    judged_whole = bool(ours.scores) or not decision.reserved
+        yield "feasible nodes", _unequal(sorted(explanation.feasible), sorted(expected["feasible"] or ()))
+    judged_whole = bool(explanation.scores) or not decision.reserved
     if "weightedScores" in expected and judged_whole:
-        yield "weighted scores", _unequal(weighted(ours, program), expected["weightedScores"])
+        yield "weighted scores", _unequal(weighted(explanation, program), expected["weightedScores"])
     if "finalScores" in expected:
-        yield "totals", _unequal(dict(ours.totals), expected["finalScores"])
-    yield "place", _of_place(ours, expected)
+        yield "totals", _unequal(dict(explanation.totals), expected["finalScores"])
+    yield "place", _of_place(explanation, expected)
 
 
-def weighted(ours: PlacementExplanation, program: Program) -> dict[str, dict[str, int]]:
-    """By plugin and node, as recordings have it; a plugin that skips the pod is absent."""
+def weighted(explanation: PlacementExplanation, program: Program) -> dict[str, dict[str, int]]:
+    """Weighted scores by plugin and node, as recorded; a plugin that skips the pod is absent."""
     plugins = {
-        one.name: BUILTINS[one.builtin].plugin
-        for one in program.rules.scores
-        if isinstance(one, BuiltinScore)
+        score.name: BUILTINS[score.builtin].plugin
+        for score in program.rules.scores
+        if isinstance(score, BuiltinScore)
     }
     return {
         plugins[name]: {str(node): cell.weighted for node, cell in column.items()}
-        for name, column in ours.scores.items()
+        for name, column in explanation.scores.items()
     }
 
 
-def _of_place(ours: PlacementExplanation, expected: Mapping[str, Any]) -> list[str]:
-    """Between equal totals kube-scheduler throws dice, and any of them is right."""
+def _of_place(explanation: PlacementExplanation, expected: Mapping[str, Any]) -> list[str]:
+    """kube-scheduler chooses randomly among nodes with equal totals, so any of them is right."""
     node = expected["nodeName"]
     if node is None or expected.get("victims"):
-        return [] if ours.selected is None else [f"{ours.selected}, recorded to find no node"]
-    if ours.selected is None:
+        return [] if explanation.selected is None else [f"{explanation.selected}, recorded as unschedulable"]
+    if explanation.selected is None:
         return [f"no node, recorded {node}"]
-    if "feasible" not in expected:  # of which of several nothing was recorded
-        return [] if node in ours.feasible else [f"{node} is not feasible, recorded to be chosen"]
-    if ours.totals[ours.selected] == ours.totals.get(NodeName(node)):
+    if "feasible" not in expected:  # several nodes were feasible and were not recorded
+        return [] if node in explanation.feasible else [f"{node} is not feasible, recorded as selected"]
+    if explanation.totals[explanation.selected] == explanation.totals.get(NodeName(node)):
         return []
-    return [f"{ours.selected}, which does not tie with {node}, as recorded"]
+    return [f"{explanation.selected}, whose total differs from that of the recorded {node}"]
 
 
-def _unequal(ours: object, theirs: object) -> list[str]:
-    if not (isinstance(ours, dict) and isinstance(theirs, dict)):
-        return [] if ours == theirs else [f"{ours}, recorded {theirs}"]
+def _unequal(actual: object, recorded: object) -> list[str]:
+    if not (isinstance(actual, dict) and isinstance(recorded, dict)):
+        return [] if actual == recorded else [f"{actual}, recorded {recorded}"]
     return [
-        f"{key}: {ours.get(key)}, recorded {theirs.get(key)}"
-        for key in sorted(ours.keys() | theirs.keys())
-        if ours.get(key) != theirs.get(key)
+        f"{key}: {actual.get(key)}, recorded {recorded.get(key)}"
+        for key in sorted(actual.keys() | recorded.keys())
+        if actual.get(key) != recorded.get(key)
     ]
 
 
 def refused_counts(explanation: PlacementExplanation) -> Counter[str]:
-    """How many nodes each reason refuses; a node counts by the rule that decided."""
-    return Counter(group for rules in explanation.refusals.values() for group in rules[0].event_reasons)
+    """How many nodes each reason rejects; a node counts for the first rule that rejects it."""
+    return Counter(group for rules in explanation.rejections.values() for group in rules[0].event_reasons)
 
 
-# ── the command ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── command line ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -259,27 +272,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if isinstance(bad, BadLine):
                 unread += 1
                 print(f"{path}:{bad.number}: cannot be read: {bad.why}", file=sys.stderr, flush=True)
-        found = compare([one for one in cases if not isinstance(one, BadLine)], program)
-        agreeing += found.agreeing
-        comparable += found.comparable
-        print(report(path.name, found, verbose=options.verbose))
+        comparison = compare([case for case in cases if not isinstance(case, BadLine)], program)
+        agreeing += comparison.agreeing
+        comparable += comparison.comparable
+        print(report(path.name, comparison, verbose=options.verbose))
     print(f"{agreeing} of {comparable} pods agree on everything but wording")
     return 2 if unread else int(agreeing < comparable)
 
 
-def report(title: str, found: Compared, *, verbose: bool) -> str:
-    lines = [f"{title}: {found.pods} pods in {found.cases} cases"]
-    lines += [f"  {aspect:<16} {found.agree[aspect]:>5} of {found.asked[aspect]}" for aspect in ASPECTS]
-    if found.waiting:
+def report(title: str, comparison: Compared, *, verbose: bool) -> str:
+    lines = [f"{title}: {comparison.pods} pods in {comparison.cases} cases"]
+    lines += [
+        f"  {aspect:<16} {comparison.agree[aspect]:>5} of {comparison.asked[aspect]}" for aspect in ASPECTS
+    ]
+    if comparison.waiting:
+        lines.append(f"  not compared     {comparison.waiting:>5}: recorded as `waits` without details")
+    if comparison.diced:
         lines.append(
-            f"  not compared     {found.waiting:>5}: of these the recording says `waits` and nothing else"
+            f"  ({comparison.diced} with other victims among equal pods, which kube-scheduler orders randomly)"
         )
-    if found.diced:
-        lines.append(f"  ({found.diced} with victims drawn among equals, otherwise than here)")
-    shown = found.disagreements if verbose else found.disagreements[:SHOWN]
-    lines += [f"    {one}" for one in shown]
-    if len(shown) < len(found.disagreements):
-        lines.append(f"    and {len(found.disagreements) - len(shown)} more: --verbose")
+    shown = comparison.disagreements if verbose else comparison.disagreements[:SHOWN]
+    lines += [f"    {difference}" for difference in shown]
+    if len(shown) < len(comparison.disagreements):
+        lines.append(f"    and {len(comparison.disagreements) - len(shown)} more: --verbose")
     return "\n".join(lines)
 
 

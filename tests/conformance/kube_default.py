@@ -1,4 +1,4 @@
-"""The policy that says what kube-scheduler's default profile says, as far as built-ins cover it."""
+"""A policy that is equal to kube-scheduler's default profile, as far as built-ins cover it."""
 
 from functools import cache
 
@@ -8,7 +8,9 @@ from policysched.lang.ir.program import Program
 
 @cache
 def kube_default() -> Program:
-    """`include kube_default`, so that what it brings is compared as well, and kube-scheduler's rule of who may be evicted."""
+    """The policy includes `kube_default`, so that its rules are compared as well, and allows
+    preemption as kube-scheduler does.
+    """
     checked = check_text("policy test version 1\ninclude kube_default\npreemption { victims = any }\n")
     assert checked.program is not None, checked.diagnostics
     return checked.program

@@ -1,10 +1,12 @@
-"""Preemption beside its recordings: who was evicted for a pod that found no node, or what was said instead.
+"""Compare preemption with recordings: the victims of a pod that found no node, or the message
+instead.
 
-Where several nodes were equally good kube-scheduler took any of them. And which of two pods of equal priority has run
-longer it could not know: no kubelet had taken up a recorded pod, so each counts as started at the moment when it is
-looked at, and their order is as the clock is read (replaying one case on kube-scheduler evicts others every time). So
-the recorded victims must be what some order of equal pods gives, on a node that is then among those of least harm.
-Where that is not the order that we keep, the decision is counted as settled by dice.
+kube-scheduler chooses randomly among equally good nodes. Its order of pods with equal priority is
+random as well: it prefers to keep the pod that started first, but no kubelet had started the
+recorded pods, so each counts as started at the moment of the comparison. Replaying one case on
+kube-scheduler evicts different pods each time. So the recorded victims must be right for some order
+of equal pods, on a node that is among the best for that order. If this order is not policysched's,
+the decision counts as `diced`.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -15,7 +17,6 @@ from policysched import evaluate
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.model.messages import unavailable_message
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler.preemption.candidates import (
     Candidate,
@@ -23,9 +24,10 @@ from policysched.scheduler.preemption.candidates import (
     PreemptionInputs,
     find_candidates,
 )
-from policysched.scheduler.preemption.gang_placement import PREEMPTION_NEVER
+from policysched.scheduler.preemption.gang_candidates import PREEMPTION_NEVER
 from policysched.scheduler.preemption.post_filter_messages import claim_message, preemption_message
 from policysched.scheduler.steps import run_to_completion
+from policysched.scheduler.unschedulable_message import unavailable_message
 from tests.conformance.cluster_case import Decision
 
 FACTS = QueuedPodInfo(queued_ns=0, attempts=0)
@@ -33,84 +35,93 @@ ORDERS_MAX = 5040
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """Sentences about victims and about the message that differ. `diced`: the victims are right, in another order of
-    equal pods than ours."""
+class PreemptionDifferences:
+    """Differences in the victims and in the message. `diced`: the victims are right for another
+    order of equal pods than policysched's.
+    """
 
     victims: list[str] = field(default_factory=list)
     message: list[str] = field(default_factory=list)
     diced: bool = False
 
 
-def compare_room(decision: Decision, program: Program, refused: Mapping[str, int]) -> Room:
-    """`refused`: how many nodes each reason of the filters refuses."""
+def compare_preemption(
+    decision: Decision, program: Program, refused: Mapping[str, int]
+) -> PreemptionDifferences:
+    """`refused`: the number of nodes that each reason of the filters rejects."""
     expected = decision.expected
     victims = sorted(expected.get("victims") or ())
     never = decision.pod.preemption_policy == "Never"
-    found = making_room(decision, program)
+    outcome = find_preemption(decision, program)
     if not victims:
-        words = PREEMPTION_NEVER if never else unavailable_message(len(decision.cache.nodes), found.reasons)
+        words = PREEMPTION_NEVER if never else unavailable_message(len(decision.cache.nodes), outcome.reasons)
         claims = claim_message(decision.pod, AvailableDevices(decision.cache.devices))
         message = unavailable_message(
             len(decision.cache.nodes), refused, preemption_message(program, words, claims)
         )
         recorded = expected["message"]
-        evicts = found.candidates and not never
-        return Room(
-            victims=[f"would go from {found.candidates[0].node}, recorded to evict nobody"] if evicts else [],
+        evicts = outcome.candidates and not never
+        return PreemptionDifferences(
+            victims=[f"would go from {outcome.candidates[0].node}, recorded without victims"]
+            if evicts
+            else [],
             message=[] if message == recorded else [f"`{message}`, recorded `{recorded}`"],
         )
-    if never or not found.candidates:
-        return Room([f"nobody, recorded {victims}"])
+    if never or not outcome.candidates:
+        return PreemptionDifferences([f"nobody, recorded {victims}"])
     node = NodeName(expected["nodeName"] or expected["nominatedNodeName"])
-    if agrees(found.candidates, node, victims):
-        return Room()
-    for ours in orders_of(decision, program, node):
+    if agrees(outcome.candidates, node, victims):
+        return PreemptionDifferences()
+    for in_order in orders_of(decision, program, node):
         others = [
-            max(orders_of(decision, program, one.node), key=lambda other: other.disruption[:4])
-            if one.disruption[:4] < ours.disruption[:4]
-            else one
-            for one in found.candidates
-            if one.node != node
+            max(orders_of(decision, program, candidate.node), key=lambda other: other.disruption[:4])
+            if candidate.disruption[:4] < in_order.disruption[:4]
+            else candidate
+            for candidate in outcome.candidates
+            if candidate.node != node
         ]
-        if agrees([*others, ours], node, victims):
-            return Room(diced=True)
-    said = {str(one.node): _names(one) for one in found.candidates}
-    return Room([f"{said}, recorded {victims} on {node}"])
+        if agrees([*others, in_order], node, victims):
+            return PreemptionDifferences(diced=True)
+    candidates = {str(candidate.node): _names(candidate) for candidate in outcome.candidates}
+    return PreemptionDifferences([f"{candidates}, recorded {victims} on {node}"])
 
 
 def agrees(candidates: Collection[Candidate], node: NodeName, victims: list[str]) -> bool:
-    """Whether those of least harm, as far as it can be known, are there with those victims."""
-    least = min(one.disruption[:4] for one in candidates)
+    """Whether the recorded victims on the recorded node are among the best candidates."""
+    least = min(candidate.disruption[:4] for candidate in candidates)
     return any(
-        one.node == node and one.disruption[:4] == least and _names(one) == victims for one in candidates
+        candidate.node == node and candidate.disruption[:4] == least and _names(candidate) == victims
+        for candidate in candidates
     )
 
 
 def orders_of(decision: Decision, program: Program, node: NodeName) -> Iterator[Candidate]:
-    """What becomes of one node with each order of its pods of equal priority. Nothing else than what is known where it is known
-    when each was taken up."""
+    """The candidates on one node for each order of its pods with equal priority. If all start times
+    are recorded, there is one order.
+    """
     there = decision.cache.ledger.usage(node).pods.values()
     pods = sorted(
-        (one for one in there if one.priority < decision.pod.priority), key=lambda one: one.priority
+        (pod for pod in there if pod.priority < decision.pod.priority), key=lambda one: one.priority
     )
-    if all(decision.cache.pods[one.uid].started_ns is not None for one in pods):
-        yield from making_room(decision, program, only=node).candidates
+    if all(decision.cache.pods[pod.uid].started_ns is not None for pod in pods):
+        yield from find_preemption(decision, program, only=node).candidates
         return
-    groups = [list(group) for _, group in groupby(pods, key=lambda one: one.priority)]
+    groups = [list(group) for _, group in groupby(pods, key=lambda pod: pod.priority)]
     for order in islice(product(*map(permutations, groups)), ORDERS_MAX):
-        ranks = {one.uid: rank for group in order for rank, one in enumerate(group)}
-        yield from making_room(decision, program, only=node, started=ranks).candidates
+        ranks = {pod.uid: rank for group in order for rank, pod in enumerate(group)}
+        yield from find_preemption(decision, program, only=node, started=ranks).candidates
 
 
-def making_room(
+def find_preemption(
     decision: Decision,
     program: Program,
     *,
     only: NodeName | None = None,
     started: Mapping[PodUid, int] | None = None,
 ) -> CandidateSearchResult:
-    """`only` this node's pods can be evicted; `started` says when each was taken up, else what was recorded of it does."""
+    """Candidates for preemption. `only`: evict pods of this node alone. `started`: start times that
+    replace the recorded ones.
+    """
     cache, pod = decision.cache, decision.pod
     compiled, evaluator = evaluate.compile(program), evaluate.Evaluator(cache)
     evaluator.build_columns(compiled)
@@ -133,4 +144,4 @@ def making_room(
 
 
 def _names(candidate: Candidate) -> list[str]:
-    return sorted(one.name for one in candidate.victims)
+    return sorted(victim.name for victim in candidate.victims)

@@ -1,12 +1,14 @@
-"""Replays recorded decisions on an upstream kube-scheduler and prints where it decides otherwise.
+"""Replay recorded decisions on an upstream kube-scheduler and print where it decides otherwise.
 
     python -m tests.conformance.replay_upstream tests/conformance/cases/*.jsonl [--sample 40]
 
-The recordings are from a distribution's build; where upstream differs, upstream is right and policysched follows it. Each case
-gets an empty control plane: first its objects, then a kube-scheduler that finds them all in its first lists,
-then the pending pods one by one, each decided before the next is created. Scores are read from the scheduler's
-log at verbosity 10. Between equally good nodes kube-scheduler throws dice: the pod is put where the recording has it before the
-next one comes. Preemption starts at a random node as well, so such a case is tried several times and agrees if one try does.
+The recordings are from a distribution's build; where upstream differs, upstream is right and
+policysched follows it. Each case gets an empty control plane: first its objects, then a
+kube-scheduler that finds all of them in its first lists, then the pending pods, each decided before
+the next is created. Scores are read from the scheduler's log at verbosity 10. kube-scheduler
+chooses randomly among equally good nodes, so each pod is moved to its recorded node before the next
+one. Preemption starts at a random node as well: such a case is repeated, and agrees if one run
+does.
 """
 
 import argparse
@@ -40,13 +42,15 @@ PATHS = {
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
     "CSINode": "/apis/storage.k8s.io/v1/csinodes",
 }
-# A volume names its claim's UID, so claims are there first.
+# A volume has the UID of its claim, so claims are created first.
 ORDER = ("Namespace", "StorageClass", "CSINode", "PersistentVolumeClaim", "PersistentVolume")
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What kube-scheduler did with one pod. `scores` is plugin → node → score times weight, empty where it scored none."""
+    """kube-scheduler's decision about one pod. `scores` is plugin → node → weighted score, empty if
+    nothing was scored.
+    """
 
     node: str | None
     message: str | None
@@ -83,7 +87,7 @@ def main() -> int:
                 for difference in differences:
                     print(f"{case['name']}: {difference}", flush=True)
             print(
-                f"{path.name}: {differing_here} of {len(chosen)} cases decided otherwise by kube-scheduler {version}",
+                f"{path.name}: {differing_here} of {len(chosen)} cases decided differently by kube-scheduler {version}",
                 flush=True,
             )
             differing += differing_here
@@ -91,7 +95,7 @@ def main() -> int:
 
 
 def replay(control_plane: ControlPlane, case: Json) -> list[str]:
-    """Where upstream's decisions differ from the case's, one sentence each."""
+    """A sentence for each difference between upstream's decisions and the case's."""
     tries = PREEMPTION_TRIES if "pdbs" in case else 1
     for _ in range(tries):
         differences = list(_replay_once(control_plane, case))
@@ -136,7 +140,9 @@ def _set_up(control_plane: ControlPlane, case: Json) -> None:
 
 
 def _create(control_plane: ControlPlane, recorded: Json, uids: dict[str, str]) -> None:
-    """Create an object as the recording saw it, status included. `uids` maps recorded UIDs of claims to those they have now."""
+    """Create an object as it was recorded, with its status. `uids` maps recorded UIDs of claims to
+    their current ones.
+    """
     thing = json.loads(json.dumps(recorded))
     meta = thing["metadata"]
     for name in ("uid", "resourceVersion", "creationTimestamp"):
@@ -158,16 +164,16 @@ def _decide(control_plane: ControlPlane, scheduler: Process, pod: Json, bound: l
     api.post(_pods(pod), pod)
 
     def outcome() -> Json | None:
-        seen = api.get(path)
-        if seen["spec"].get("nodeName"):
-            return seen
-        # A pod for which others are being evicted is decided once it is bound.
-        return seen if _refusal(seen) and not seen["status"].get("nominatedNodeName") else None
+        pod = api.get(path)
+        if pod["spec"].get("nodeName"):
+            return pod
+        # A pod with pending victims is decided once it is bound.
+        return pod if _refusal(pod) and not pod["status"].get("nominatedNodeName") else None
 
-    seen = wait_for(outcome, f"a decision on {pod['metadata']['name']}")
-    refusal = _refusal(seen) or {}
-    node = seen["spec"].get("nodeName")
-    key = f"{seen['metadata']['namespace']}/{seen['metadata']['name']}"
+    decided = wait_for(outcome, f"a decision on {pod['metadata']['name']}")
+    refusal = _refusal(decided) or {}
+    node = decided["spec"].get("nodeName")
+    key = f"{decided['metadata']['namespace']}/{decided['metadata']['name']}"
     return Decision(
         node=node,
         message=None if node else refusal.get("message"),
@@ -180,8 +186,8 @@ def _decide(control_plane: ControlPlane, scheduler: Process, pod: Json, bound: l
 def _refusal(pod: Json) -> Json | None:
     for condition in pod["status"].get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            found: Json = condition
-            return found
+            refusal: Json = condition
+            return refusal
     return None
 
 
@@ -194,7 +200,7 @@ def _gone(control_plane: ControlPlane, bound: list[Json]) -> tuple[str, ...]:
 
 
 def _scores(log_path: Path, pod_key: str) -> dict[str, dict[str, int]]:
-    """The scores of the pod's last attempt, for a later line overwrites an earlier one."""
+    """The scores of the pod's last attempt: later lines of the log overwrite earlier ones."""
     scores: dict[str, dict[str, int]] = {}
     for pod, plugin, node, score in PLUGIN_SCORE.findall(log_path.read_text(errors="replace")):
         if pod == pod_key and plugin != UNRECORDED_PLUGIN:
@@ -209,7 +215,7 @@ def _differences(decision: Decision, expected: Json) -> Iterator[str]:
     if decision.node not in best:
         yield f"{pod} went to {decision.node}, recorded {' or '.join(sorted(map(str, best)))}"
     if decision.message != expected.get("message"):
-        yield f"{pod} was told {decision.message!r}, recorded {expected.get('message')!r}"
+        yield f"{pod} has the message {decision.message!r}, recorded {expected.get('message')!r}"
     if decision.reason != expected.get("reason"):
         yield f"{pod} has the reason {decision.reason!r}, recorded {expected.get('reason')!r}"
     if "victims" not in expected:
@@ -222,14 +228,16 @@ def _score_differences(
     pod: str, scores: dict[str, dict[str, int]], recorded: dict[str, dict[str, int]]
 ) -> Iterator[str]:
     for plugin in sorted((scores.keys() | recorded.keys()) - {UNRECORDED_PLUGIN}):
-        here, there = scores.get(plugin, {}), recorded.get(plugin, {})
-        for node in sorted(here.keys() | there.keys()):
-            if here.get(node) != there.get(node):
-                yield f"{pod}: {plugin} gave {node} {here.get(node)}, recorded {there.get(node)}"
+        replayed, before = scores.get(plugin, {}), recorded.get(plugin, {})
+        for node in sorted(replayed.keys() | before.keys()):
+            if replayed.get(node) != before.get(node):
+                yield f"{pod}: {plugin} gave {node} {replayed.get(node)}, recorded {before.get(node)}"
 
 
 def _put(control_plane: ControlPlane, pod: Json, node: str | None) -> None:
-    """Have the pod where the recording has it; a refused one goes away, so that it is not tried again under the next."""
+    """Put the pod on its recorded node. A rejected pod is deleted, so that it is not tried again
+    during the next decision.
+    """
     path = f"{_pods(pod)}/{pod['metadata']['name']}"
     try:
         control_plane.api.delete(path, {"gracePeriodSeconds": 0})

@@ -1,6 +1,8 @@
-"""What the seed systems do, written down once more from their descriptions: plain Python that knows nothing of policies.
+"""The formulas of the seed systems, written a second time from their descriptions, in plain Python
+without policies.
 
-One function a system and question. Nodes and pods are as in the cases: Kubernetes' objects, or numbers by name.
+One function for each system and question. Nodes and pods are as in the cases: Kubernetes objects,
+or numbers by name.
 """
 
 import math
@@ -16,8 +18,8 @@ _DECIMAL = re.compile(r"[+-]?[0-9]+\Z")
 
 def parse_int(text: str | None) -> int | None:
     """Go's `strconv.ParseInt(text, 10, 64)`; None where it is an error."""
-    found = None if text is None or not _DECIMAL.match(text) else int(text)
-    return found if found is not None and -INT64_MAX - 1 <= found <= INT64_MAX else None
+    number = None if text is None or not _DECIMAL.match(text) else int(text)
+    return number if number is not None and -INT64_MAX - 1 <= number <= INT64_MAX else None
 
 
 # ── riya ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -39,43 +41,43 @@ def _priority(text: str | None) -> int:
 
 def _qos(pod: Json) -> int:
     every = [*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())]
-    given = [one.get("resources", {}) for one in every]
+    given = [container.get("resources", {}) for container in every]
     amounts = [
         {
-            kind: {name: one.get(kind, {}).get(name) for name in ("cpu", "memory")}
+            kind: {name: resources.get(kind, {}).get(name) for name in ("cpu", "memory")}
             for kind in ("requests", "limits")
         }
-        for one in given
+        for resources in given
     ]
-    if all(value is None for one in amounts for kind in one.values() for value in kind.values()):
+    if all(value is None for amount in amounts for kind in amount.values() for value in kind.values()):
         return 0
     same = all(
-        one["limits"][name] is not None and one["requests"][name] == one["limits"][name]
-        for one in amounts
+        amount["limits"][name] is not None and amount["requests"][name] == amount["limits"][name]
+        for amount in amounts
         for name in ("cpu", "memory")
     )
     return 2 if same else 1
 
 
 def riya_gate(pods: Sequence[Json]) -> dict[str, str]:
-    """Recommended: those that have finished or are being deleted do not count."""
-    found = {}
+    """As recommended: pods that have finished or are being deleted do not count."""
+    verdicts = {}
     for pod in pods:
         if not _waits(pod):
             continue
         labels = pod["metadata"].get("labels", {})
         group, minimum = labels.get("podGroup", ""), parse_int(labels.get("minAvailable"))
         there = [
-            one
-            for one in pods
-            if one["metadata"].get("labels", {}).get("podGroup") == group
-            and one["metadata"]["namespace"] == pod["metadata"]["namespace"]
-            and one.get("status", {}).get("phase") not in ("Succeeded", "Failed")
-            and "deletionTimestamp" not in one["metadata"]
+            other
+            for other in pods
+            if other["metadata"].get("labels", {}).get("podGroup") == group
+            and other["metadata"]["namespace"] == pod["metadata"]["namespace"]
+            and other.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+            and "deletionTimestamp" not in other["metadata"]
         ]
         gated = group != "" and minimum is not None and minimum > 1 and len(there) < minimum
-        found[pod["metadata"]["name"]] = "Unschedulable" if gated else "Success"
-    return found
+        verdicts[pod["metadata"]["name"]] = "Unschedulable" if gated else "Success"
+    return verdicts
 
 
 def _waits(pod: Json) -> bool:
@@ -103,7 +105,9 @@ def safe_resource(
     demand: float,
     terms: Mapping[str, int],
 ) -> Json:
-    """`terms`: the environment's three percentages. Where the risk is too near a step to tell, `overload` is None."""
+    """`terms`: the three percentages of the environment. `overload` is None if the risk is too
+    close to a step to be certain.
+    """
     weight = terms["SAFEFORECASTWEIGHT"] / 100
     free = mean if forecast is None else (1 - weight) * mean + weight * forecast
     mu = min(max((max(there - free, 0) + demand) / there, 0), 1)
@@ -133,13 +137,15 @@ def _at_most(limit: float, mu: float, sigma: float) -> float:
     return _beta_integral(limit, mu * tightness, (1 - mu) * tightness)
 
 
-# Beyond this logit 1 - t, or t, is 1 as far as a float can say.
+# Beyond this logit, t or 1 - t is 1 in floating point.
 _LOGIT_END = 37.0
 
 
 def _beta_integral(x: float, a: float, b: float) -> float:
-    """I_x(a, b) by the midpoint rule on either side of x, of the density itself over t's logit: slow, and nobody else's
-    way. Small a or b put much of it where t is as good as 0 or 1: there it is a power, and told without steps."""
+    """I_x(a, b) by the midpoint rule on either side of x, integrating the density over the logit of
+    t: slow, but independent of the product's method. With small a or b, most of the density is
+    where t rounds to 0 or 1; there it is a power of t and integrated exactly.
+    """
     if x <= 0 or x >= 1:
         return float(x >= 1)
     log_scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
@@ -186,7 +192,7 @@ def pigeon_step(
     demand: Sequence[int],
     before: Sequence[Sequence[int]] = (),
 ) -> Json:
-    """One call: for A_BINPACK the demands ever seen are those `before` and this one, fewer than 100."""
+    """One call. For A_BINPACK, `before` and this demand are all demands so far, fewer than 100."""
     values = {
         name: _placed_value(objective, prime, nodes, demand, name, before)
         if all(
@@ -212,9 +218,9 @@ def _placed_value(
     held = {
         name: [
             used + (wanted if name == chosen else 0)
-            for used, wanted in zip(one["requested"], demand, strict=True)
+            for used, wanted in zip(node["requested"], demand, strict=True)
         ]
-        for name, one in nodes.items()
+        for name, node in nodes.items()
     }
     shares = [
         [_share(used, there) for used, there in zip(held[name], nodes[name]["capacity"], strict=True)]
@@ -227,14 +233,16 @@ def _placed_value(
     mean = sum(primes) / len(primes)
     match objective:
         case "LOAD_BALANCE":
-            return math.sqrt(sum((one - mean) ** 2 for one in primes) / len(primes))
+            return math.sqrt(sum((prime - mean) ** 2 for prime in primes) / len(primes))
         case "CONSOLIDATE":
             if mean <= 0 or mean >= 1:
                 return 0.0
-            away = [(mean - one) / mean if one < mean else (one - mean) / (1 - mean) for one in primes]
-            return 1 - math.sqrt(sum(one * one for one in away) / len(away))
+            away = [
+                (mean - prime) / mean if prime < mean else (prime - mean) / (1 - mean) for prime in primes
+            ]
+            return 1 - math.sqrt(sum(distance * distance for distance in away) / len(away))
         case _:
-            clamped = [[min(max(one, 0.0), 1.0) for one in share] for share in shares]
+            clamped = [[min(max(value, 0.0), 1.0) for value in share] for share in shares]
             return abs(_varies(clamped) - _varies(_in_shares([*before, demand], nodes)))
 
 
@@ -243,47 +251,47 @@ def _share(used: int, there: int) -> float:
 
 
 def _in_shares(demands: Sequence[Sequence[int]], nodes: Mapping[str, Json]) -> list[list[float]]:
-    """Of the average capacity of those nodes that have any."""
-    found = []
+    """Relative to the average capacity of the nodes that have any."""
+    shares = []
     for demand in demands:
         there = [
-            [one["capacity"][at] for one in nodes.values() if one["capacity"][at]]
+            [node["capacity"][at] for node in nodes.values() if node["capacity"][at]]
             for at in range(len(demand))
         ]
-        found.append(
+        shares.append(
             [wanted * len(of) / sum(of) if of else 0.0 for wanted, of in zip(demand, there, strict=True)]
         )
-    return found
+    return shares
 
 
 def _varies(vectors: Sequence[Sequence[float]]) -> float:
     """Albert and Zhang's coefficient of variation, of the population."""
     size, count = len(vectors[0]), len(vectors)
-    mean = [sum(one[at] for one in vectors) / count for at in range(size)]
+    mean = [sum(vector[at] for vector in vectors) / count for at in range(size)]
     product = sum(
-        mean[i] * mean[j] * (sum(one[i] * one[j] for one in vectors) / count - mean[i] * mean[j])
+        mean[i] * mean[j] * (sum(vector[i] * vector[j] for vector in vectors) / count - mean[i] * mean[j])
         for i in range(size)
         for j in range(size)
     )
-    square = sum(one * one for one in mean)
+    square = sum(coordinate * coordinate for coordinate in mean)
     return math.sqrt(max(product, 0)) / square if square else 0.0
 
 
 def _ranked(values: Mapping[str, float | None]) -> dict[str, int | None]:
-    """None where the value is too near half a point to tell."""
+    """None if the value is too close to half a point to be certain."""
     known = [value for value in values.values() if value is not None]
-    found: dict[str, int | None] = {}
+    ranks: dict[str, int | None] = {}
     for name, value in values.items():
         if value is None:
-            found[name] = 0
+            ranks[name] = 0
             continue
         span = max(known) - min(known)
         if span < 2e-6:
-            found[name] = 10 if span == 0 else None
+            ranks[name] = 10 if span == 0 else None
             continue
         exact = 1 + 9 * (max(known) - value) / span
-        found[name] = math.floor(exact + 0.5) if abs(exact - math.floor(exact) - 0.5) > 20e-6 / span else None
-    return found
+        ranks[name] = math.floor(exact + 0.5) if abs(exact - math.floor(exact) - 0.5) > 20e-6 / span else None
+    return ranks
 
 
 # ── Yoda ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -293,36 +301,42 @@ def yoda(labels: Mapping[str, str], scv: Mapping[str, Json | None], claimed: Map
     number = parse_int(labels.get("scv/number")) or 0
     memory, clock = (parse_int(labels.get(f"scv/{name}")) or 0 for name in ("memory", "clock"))
 
-    def passes(one: Json) -> bool:
+    def passes(cards_status: Json) -> bool:
         wanted = number if "scv/number" in labels else 1
-        enough = wanted <= one["cardNumber"] if "scv/number" in labels else one["cardNumber"] > 0
-        healthy = [card for card in one["cardList"] if card["health"] == "Healthy"]
+        enough = (
+            wanted <= cards_status["cardNumber"] if "scv/number" in labels else cards_status["cardNumber"] > 0
+        )
+        healthy = [card for card in cards_status["cardList"] if card["health"] == "Healthy"]
         if "scv/memory" in labels:
             enough = enough and sum(card["freeMemory"] >= memory for card in healthy) >= wanted
         if "scv/clock" in labels:
             enough = enough and sum(card["clock"] == clock for card in healthy) >= wanted
         return enough
 
-    feasible = {name: one for name, one in scv.items() if one is not None and passes(one)}
+    feasible = {name: status for name, status in scv.items() if status is not None and passes(status)}
     fields = ("bandwidth", "clock", "core", "power", "freeMemory", "totalMemory")
 
-    def would_do(one: Json) -> list[Json]:
-        return [card for card in one["cardList"] if card["freeMemory"] >= memory and card["clock"] >= clock]
+    def would_do(cards_status: Json) -> list[Json]:
+        return [
+            card
+            for card in cards_status["cardList"]
+            if card["freeMemory"] >= memory and card["clock"] >= clock
+        ]
 
-    cards = [card for one in feasible.values() for card in would_do(one)]
+    cards = [card for status in feasible.values() for card in would_do(status)]
     most = {field: max([1, *(card[field] for card in cards)]) for field in fields}
     against = {**most, "clock": most["bandwidth"]}
     times = {"freeMemory": 2}
     raw = {}
-    for name, one in feasible.items():
+    for name, status in feasible.items():
         basic = sum(
             times.get(field, 1) * (card[field] * 100 // against[field])
-            for card in would_do(one)
+            for card in would_do(status)
             for field in fields
         )
-        total, held = one["totalMemorySum"], claimed.get(name, 0)
+        total, held = status["totalMemorySum"], claimed.get(name, 0)
         allocate = 0 if held > total else 3 * ((total - held) * 100 // total)
-        raw[name] = basic + allocate + 2 * (one["freeMemorySum"] * 100 // total)
+        raw[name] = basic + allocate + 2 * (status["freeMemorySum"] * 100 // total)
     return {"feasible": list(feasible), "raw": raw, "normalized": min_max(raw)}
 
 
@@ -339,7 +353,7 @@ def min_max(raw: Mapping[str, int]) -> dict[str, int]:
 def resources_fit(
     allocatable: Mapping[str, int], requested: Mapping[str, int], pods: int, wanted: Mapping[str, int]
 ) -> list[list[Any]]:
-    """Those that fail: what is requested, used and there."""
+    """The resources that do not fit: requested, used and allocatable."""
     failing: list[list[Any]] = []
     if pods + 1 > allocatable["pods"]:
         failing.append(["pods", 1, pods, allocatable["pods"]])

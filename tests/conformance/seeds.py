@@ -1,10 +1,10 @@
-"""Compares the policies that replace the seed systems with recorded cases of those systems.
+"""Compare the policies that replace the seed systems with recorded cases of those systems.
 
     python tests/conformance/seeds.py tests/conformance/cases/seeds/*.json
 
-Prints one line per case: `ok`, `choice` (it differs, and the policy's page in docs/seeds says why) or
-`DIFFERS`; the last line counts them. Exits 1 if a difference is not listed on a page, 2 if a file or case
-cannot be read; the other cases are compared all the same.
+Prints one line per case: `ok`, `choice` (it differs, and the policy's page in docs/seeds says why)
+or `DIFFERS`; the last line counts them. Exits 1 if a difference is not listed on a page, and 2 if a
+file or case cannot be read; the other cases are compared nevertheless.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from tests.conformance.seed_systems.answers import answer
 from tests.conformance.seed_systems.choices import Choice, choices
 from tests.conformance.seed_systems.comparing import Difference, Tolerance, differences
@@ -36,14 +36,16 @@ _UNEXPECTED = (
     AttributeError,
     ArithmeticError,
     AssertionError,
-    Malformed,
+    MalformedObject,
 )
-"""Raised by a case of an unexpected shape: counts as a difference, and the other cases are compared."""
+"""A case has an unexpected shape: it counts as a difference, and the other cases are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One case. `listed` are the differences that a page explains, `unlisted` the others."""
+    """The result of one case. `listed` are the differences that a page explains, `unlisted` the
+    others.
+    """
 
     case: str
     listed: tuple[tuple[Difference, Choice], ...]
@@ -56,11 +58,13 @@ class Outcome:
 
 def judge(system: str, case: Json, known: Sequence[Choice]) -> Outcome:
     try:
-        found = differences(case["expected"], answer(system, case), Tolerance.of(case.get("tolerance") or {}))
+        unequal = differences(
+            case["expected"], answer(system, case), Tolerance.of(case.get("tolerance") or {})
+        )
     except _UNEXPECTED as error:
-        found = [Difference("", case["expected"], f"{type(error).__name__}: {error}")]
+        unequal = [Difference("", case["expected"], f"{type(error).__name__}: {error}")]
     listed, unlisted = [], []
-    for difference in found:
+    for difference in unequal:
         choice = next((choice for choice in known if choice.covers(case["id"], difference.key)), None)
         if choice is None:
             unlisted.append(difference)

@@ -1,4 +1,4 @@
-"""The built-ins decide as a kube-scheduler 1.36 was recorded to decide."""
+"""The built-ins decide as the recorded kube-scheduler 1.36 did."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from policysched.model.messages import truncate_note, unavailable_message
+from policysched.kube.write.report_content import truncate_note
 from policysched.scheduler.preemption import candidates
+from policysched.scheduler.unschedulable_message import unavailable_message
 from tests.builders import node_manifest, pod_manifest
 from tests.conformance.cluster_case import CASES, load
 from tests.conformance.compare import Compared, compare, main, report
@@ -16,30 +17,36 @@ from tests.reference import builtins
 from tests.reference.builtin_interface import FilterReasons, NodeScore
 
 NOT_RECORDED = {"node_name", "node_declared_features", "dynamic_resources"}
-"""No pod that waits names a node, and no recorded one needs a feature of the kubelet or claims devices: the live comparisons have
-such."""
+"""Parts of the message that no recorded case triggers: no waiting pod names a node, and none needs
+a kubelet feature or devices. The live comparison draws such pods.
+"""
 
 
 def compared(name: str) -> Compared:
     return compare(load(CASES / f"{name}.jsonl"), kube_default())
 
 
+def has_disagreements(name: str) -> bool:
+    """Whether a case disagrees; the cases after the first one that does are not compared."""
+    return any(compare([case], kube_default()).disagreements for case in load(CASES / f"{name}.jsonl"))
+
+
 def written(folder: Path, *cases: dict[str, Any]) -> Path:
     path = folder / "cases.jsonl"
-    path.write_text("".join(json.dumps(one) + "\n" for one in cases), encoding="utf-8")
+    path.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
     return path
 
 
 def small_case(**expected: Any) -> dict[str, Any]:
-    """One node and one pod that fits."""
+    """A case with one node and one pod that fits."""
     manifest = pod_manifest("web", cpu="1")
-    said = {"pod": "web", "nodeName": "a", "feasible": ["a"], **expected}
+    decision = {"pod": "web", "nodeName": "a", "feasible": ["a"], **expected}
     return {
         "name": "small",
         "nodes": [node_manifest("a")],
         "bound": [],
         "pending": [manifest],
-        "expected": [said],
+        "expected": [decision],
     }
 
 
@@ -48,11 +55,11 @@ def small_case(**expected: Any) -> dict[str, Any]:
     [("default", 660, 364, 150), ("wide", 300, 160, 61), ("volume", 138, 35, 73)],
 )
 def test_every_recorded_pod_agrees_in_all_aspects(name: str, pods: int, scored: int, messages: int) -> None:
-    found = compared(name)
+    result = compared(name)
 
-    assert found.disagreements == [], report(name, found, verbose=False)
-    assert (found.pods, found.agreeing, found.comparable) == (pods, pods, pods)
-    assert found.asked == {
+    assert result.disagreements == [], report(name, result, verbose=False)
+    assert (result.pods, result.agreeing, result.comparable) == (pods, pods, pods)
+    assert result.asked == {
         "feasible nodes": pods,
         "weighted scores": scored,
         "totals": scored,
@@ -60,15 +67,15 @@ def test_every_recorded_pod_agrees_in_all_aspects(name: str, pods: int, scored: 
         "victims": messages,
         "message": messages,
     }
-    assert found.agree == found.asked
+    assert result.agree == result.asked
 
 
 def test_victims_and_preemption_messages_agree_with_the_recordings() -> None:
-    found = compared("preempt")
+    result = compared("preempt")
 
-    assert found.disagreements == [], report("preempt", found, verbose=True)
-    assert (found.pods, found.agreeing, found.preempting, found.asked["message"]) == (70, 70, 44, 12)
-    assert found.diced <= 4
+    assert result.disagreements == [], report("preempt", result, verbose=True)
+    assert (result.pods, result.agreeing, result.preempting, result.asked["message"]) == (70, 70, 44, 12)
+    assert result.diced <= 4
 
 
 @pytest.mark.parametrize(
@@ -81,52 +88,59 @@ def test_victims_and_preemption_messages_agree_with_the_recordings() -> None:
     ],
     ids=["budgets do not count", "the least important is spared first", "other words", "other words still"],
 )
-def test_a_mistake_in_preemption_is_noticed(part: str, planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_in_preemption_is_detected(
+    part: str, planted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(candidates, part, planted)
 
-    assert compared("preempt").disagreements
+    assert has_disagreements("preempt")
 
 
-def test_a_filter_that_refuses_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_that_rejects_too_much_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse_everywhere(*_: object) -> FilterReasons:
         return FilterReasons(("node(s) were unschedulable",), resolvable=False)
 
     monkeypatch.setitem(builtins.FILTERS, "node_unschedulable", refuse_everywhere)
 
-    assert compared("default").disagreements
+    assert has_disagreements("default")
 
 
 @pytest.mark.parametrize("name", sorted(builtins.FILTERS.keys() - NOT_RECORDED))
-def test_a_filter_that_refuses_nothing_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_that_rejects_nothing_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(builtins.FILTERS, name, lambda *_: None)
 
-    assert compared("volume" if "volume" in name else "default").disagreements
+    assert has_disagreements("volume" if "volume" in name else "default")
 
 
 @pytest.mark.parametrize("name", ["volume_binding"])
-def test_a_filter_without_its_prefilter_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the others refuse so, it refuses in the same words, or it was never recorded."""
+def test_a_filter_without_its_prefilter_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where a recording shows it: the prefilter's message differs from the filter's, or no
+    other filter rejects the node.
+    """
     monkeypatch.setattr(f"policysched.builtins.{name}.kernel.VolumeBindingFilter.prefilter", lambda *_: None)
 
-    assert compared("volume").disagreements
+    assert has_disagreements("volume")
 
 
 @pytest.mark.parametrize("name", sorted(builtins.SCORES.keys() - NOT_RECORDED))
-def test_a_score_that_is_one_point_off_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_score_that_is_one_point_off_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = builtins.SCORES[name]
 
     def one_off(pod, candidates, params, facts):
         scores = right(pod, candidates, params, facts)
         if scores is None:
             return None
-        return {node: NodeScore(one.raw, one.score - 1 if one.score else 1) for node, one in scores.items()}
+        return {
+            node: NodeScore(score.raw, score.score - 1 if score.score else 1)
+            for node, score in scores.items()
+        }
 
     monkeypatch.setitem(builtins.SCORES, name, one_off)
 
-    assert compared("default").disagreements
+    assert has_disagreements("default")
 
 
-# ── the command ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── command line ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_last_line_counts_the_pods_that_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,9 +209,7 @@ def test_only_a_pod_recorded_as_waiting_is_not_counted(
     assert printed.endswith("1 of 1 pods agree on everything but wording\n")
 
 
-def test_every_disagreement_is_printed_in_full_when_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verbose_prints_every_disagreement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, *[small_case(finalScores={"a": 1})] * 20)
 
     main([str(path)])
@@ -205,7 +217,9 @@ def test_every_disagreement_is_printed_in_full_when_asked(
     main([str(path), "--verbose"])
     full = capsys.readouterr().out
 
-    assert (short.count("recorded 1"), full.count("recorded 1")) == (10, 40), "oracle and plan each"
+    assert (short.count("recorded 1"), full.count("recorded 1")) == (10, 40), (
+        "both the reference and the plan"
+    )
     assert "and 30 more: --verbose" in short
 
 
@@ -217,7 +231,7 @@ def test_a_file_without_recordings_is_named(tmp_path: Path, capsys: pytest.Captu
     assert str(path) in capsys.readouterr().err
 
 
-def test_a_bad_line_is_named_by_its_number_and_the_others_are_compared(
+def test_a_bad_line_is_reported_by_its_number_and_the_others_are_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good = json.dumps(small_case()).encode()
@@ -227,14 +241,14 @@ def test_a_bad_line_is_named_by_its_number_and_the_others_are_compared(
 
     status = main([str(tmp_path / "gone.jsonl"), str(path), str(empty)])
 
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     assert status == 2
-    assert [line.partition(": ")[0] for line in told.err.splitlines()] == [
+    assert [line.partition(": ")[0] for line in output.err.splitlines()] == [
         str(tmp_path / "gone.jsonl"),
         *(f"{path}:{number}" for number in (3, 4, 5)),
     ]
-    assert "empty.jsonl: 0 pods in 0 cases" in told.out
-    assert told.out.endswith("2 of 2 pods agree on everything but wording\n")
+    assert "empty.jsonl: 0 pods in 0 cases" in output.out
+    assert output.out.endswith("2 of 2 pods agree on everything but wording\n")
 
 
 def test_keys_of_a_case_have_any_order_and_optional_keys_may_be_absent() -> None:
@@ -251,10 +265,12 @@ def test_keys_of_a_case_have_any_order_and_optional_keys_may_be_absent() -> None
         "nodes": [node_manifest("a", cpu="4")],
     }
 
-    found = compare([case], kube_default())
+    comparison = compare([case], kube_default())
 
-    assert (found.pods, found.agree["feasible nodes"], found.agree["place"]) == (2, 2, 2)
-    assert {one.pod for one in found.disagreements} == {"(a case without a name)/second"}, "it would evict"
+    assert (comparison.pods, comparison.agree["feasible nodes"], comparison.agree["place"]) == (2, 2, 2)
+    assert {disagreement.pod for disagreement in comparison.disagreements} == {
+        "(a case without a name)/second"
+    }, "policysched would evict"
 
 
 @pytest.mark.parametrize(
@@ -267,14 +283,14 @@ def test_keys_of_a_case_have_any_order_and_optional_keys_may_be_absent() -> None
     ],
     ids=["no list", "another pod", "limits", "no nodes"],
 )
-def test_a_case_that_cannot_be_replayed_disagrees_and_the_next_is_compared(more: dict[str, Any]) -> None:
-    found = compare([{**small_case(), **more}, small_case()], kube_default())
+def test_a_case_that_raises_disagrees_and_the_next_is_compared(more: dict[str, Any]) -> None:
+    comparison = compare([{**small_case(), **more}, small_case()], kube_default())
 
-    assert (found.pods, found.agreeing) == (2, 1)
-    assert "cannot be compared" in found.disagreements[0].sentence
+    assert (comparison.pods, comparison.agreeing) == (2, 1)
+    assert "cannot be compared" in comparison.disagreements[0].sentence
 
 
-# ── its words ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── messages ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_reasons_are_sorted_as_texts_and_end_with_a_period() -> None:

@@ -19,8 +19,8 @@ from policysched.builtins.volume_binding import kernel as volume_binding
 from policysched.cluster.devices import allocation, allocator, device_cache, pools
 from policysched.cluster.devices.cel_selectors import DeviceSelectors
 from policysched.cluster.devices.constraints import ConstraintChecker
+from policysched.cluster.devices.device_usage import DeviceUsage
 from policysched.cluster.devices.shared_counters import SharedCounters
-from policysched.cluster.devices.usage import DeviceUsage
 from policysched.evaluate import evaluator
 from policysched.evaluate.columns import attached_volumes
 from policysched.evaluate.columns.columns import Array
@@ -49,13 +49,13 @@ from tests.reference import builtins
 Json = dict[str, Any]
 
 CLUSTERS = 15
-"""In each of two parts, which two test processes run in parallel."""
+"""The clusters are split in two parts, which two test processes run in parallel."""
 
 
 @dataclass(frozen=True)
 class Bug:
-    """`part` of `holder` (an attribute, or a key of a dict) is replaced by `replacement`. `seed` is the
-    cluster that shows it fastest.
+    """A planted bug: `part` of `holder` (an attribute, or a key of a dict) is replaced by
+    `replacement`. `seed` is the cluster that shows it fastest.
     """
 
     seed: int
@@ -75,18 +75,18 @@ def no_rows(view: View) -> Array:
 
 
 def change_pods(change: Callable[[ObservedPod], ObservedPod]) -> tuple[Any, str, Any]:
-    """Every decoded pod is changed."""
+    """Change every decoded pod."""
     decode = core_objects.decode_pod
     return core_objects, "decode_pod", lambda manifest: change(decode(manifest))
 
 
 def without(field: str) -> tuple[Any, str, Any]:
-    """The tuple `field` of every pod is empty."""
+    """Empty the tuple `field` of every pod."""
     return change_pods(lambda observed: replace(observed, pod=replace(observed.pod, **{field: ()})))
 
 
 def change_manifests(change: Callable[[Json], Json]) -> tuple[Any, str, Any]:
-    """Every manifest of a pod is changed before it is decoded."""
+    """Change every manifest of a pod before it is decoded."""
     decode = core_objects.decode_pod
     return core_objects, "decode_pod", lambda manifest: decode(change(manifest))
 
@@ -229,7 +229,7 @@ def test_policysched_and_a_running_kube_scheduler_agree_on_random_clusters(
 def test_each_planted_bug_shows_on_some_cluster(
     whole_control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preemption_cases, "ORDERS_MAX", 6)  # with a bug none of thousands would match
+    monkeypatch.setattr(preemption_cases, "ORDERS_MAX", 6)  # With a bug, no cluster of thousands would match.
     recorder = Recorder(whole_control_plane)
     cases = {
         seed: recorder.record(draw(seed, drawn)) for drawn, seeds in SEEDS_OF_BUGS.items() for seed in seeds

@@ -1,4 +1,4 @@
-"""The replayer notices what kube-scheduler decides otherwise than recorded, and nothing else."""
+"""The replay reports exactly what kube-scheduler decides differently from the recording."""
 
 from tests.conformance.replay_upstream import replay
 from tests.controlplane.api import Json
@@ -27,7 +27,7 @@ REFUSED: Json = {
 }
 
 
-def test_a_refusal_as_recorded_is_no_difference(whole_control_plane: ControlPlane) -> None:
+def test_the_recorded_rejection_is_no_difference(whole_control_plane: ControlPlane) -> None:
     recorded = case(pending=pod("web", cpu="5"), expected=REFUSED)
 
     assert replay(whole_control_plane, recorded) == []
@@ -39,7 +39,7 @@ def test_another_message_is_a_difference(whole_control_plane: ControlPlane) -> N
     differences = replay(whole_control_plane, recorded)
 
     assert differences == [
-        f"web was told {REFUSED['message']!r}, recorded '0/2 nodes are available.'",
+        f"web has the message {REFUSED['message']!r}, recorded '0/2 nodes are available.'",
     ]
 
 

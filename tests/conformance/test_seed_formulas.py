@@ -1,4 +1,4 @@
-"""Cases of the seed systems that nobody has written down: drawn, and answered by their formulas as they are told."""
+"""Random cases of the seed systems: the policies and `seed_formulas` give the same answers."""
 
 import json
 from collections.abc import Mapping
@@ -27,12 +27,14 @@ _FEW = settings(
 
 def assert_answered(system: str, given_: Json, expected: Json, tolerance: float = 1e-6, **more: Any) -> None:
     case = {"id": "drawn", "input": given_, "expected": expected, **more}
-    found = answer(system, case)
-    assert [str(one) for one in differences(expected, found, Tolerance(absolute=tolerance))] == []
+    answered = answer(system, case)
+    assert [
+        str(difference) for difference in differences(expected, answered, Tolerance(absolute=tolerance))
+    ] == []
 
 
 def known(values: Mapping[str, Any]) -> Json:
-    """Without those that are too near an edge to tell."""
+    """Without values that are too close to a step to be certain."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -66,7 +68,7 @@ AMOUNTS: tuple[Json, ...] = (
 
 @st.composite
 def riya_pods(draw: st.DrawFn) -> list[Json]:
-    found = []
+    pods = []
     for index in range(draw(st.integers(1, 7))):
         labels = {
             "groupPriority": draw(st.sampled_from(PRIORITIES)),
@@ -89,27 +91,27 @@ def riya_pods(draw: st.DrawFn) -> list[Json]:
             pod["status"] = {"phase": draw(st.sampled_from(("Running", "Succeeded", "Failed")))}
             if draw(st.booleans()):
                 meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        found.append(pod)
-    return found
+        pods.append(pod)
+    return pods
 
 
 @settings(_FEW, max_examples=25)
 @given(pods=riya_pods())
 def test_riya_gates_on_the_pods_that_are_present(pods: list[Json]) -> None:
     wanted = formulas.riya_gate(pods)
-    ours = {pod["metadata"]["name"] for pod in pods if pod["spec"]["schedulerName"] == "riya-scheduler"}
+    own = {pod["metadata"]["name"] for pod in pods if pod["spec"]["schedulerName"] == "riya-scheduler"}
 
     assert_answered(
         "riya-scheduler",
         {"pods": pods},
-        {"recommended": {"verdicts": {name: wanted[name] for name in wanted if name in ours}}},
+        {"recommended": {"verdicts": {name: wanted[name] for name in wanted if name in own}}},
     )
 
 
 @_FEW
 @given(pods=riya_pods())
 def test_riya_orders_the_queue_by_priority_then_qos_then_age(pods: list[Json]) -> None:
-    # Nobody is gated, and all are ours.
+    # No pod is gated, and all pods belong to this scheduler.
     waiting = [
         {
             **pod,
@@ -158,15 +160,19 @@ def test_network_traffic_scores_a_hundred_minus_the_share_of_the_maximum(values:
 )
 def test_congestion_scores_tenths_of_the_maximum(most: int, factors: list[str | None]) -> None:
     nodes = [
-        worlds.node_with(f"n{index}", annotations={} if one is None else {"congestion-factor": one})
-        for index, one in enumerate(factors)
+        worlds.node_with(f"n{index}", annotations={} if factor is None else {"congestion-factor": factor})
+        for index, factor in enumerate(factors)
     ]
     pod = worlds.pod_with("p", scheduler="my-scheduler")
 
     assert_answered(
         "kube-safe-scheduler agents congestion and foo",
         {"env": {"CONGESTION_FACTOR_MAX": str(most)}, "pod": pod, "nodes": nodes},
-        {"scores": {f"n{index}": formulas.congestion_score(one, most) for index, one in enumerate(factors)}},
+        {
+            "scores": {
+                f"n{index}": formulas.congestion_score(factor, most) for index, factor in enumerate(factors)
+            }
+        },
     )
 
 
@@ -177,35 +183,35 @@ def safe_cases(draw: st.DrawFn) -> Json:
     demand = {"cpu": draw(st.sampled_from((0, 200, 1500))), "memory": draw(st.sampled_from((0, 200, 900)))}
     says = []
     for _ in range(draw(st.integers(1, 3))):
-        one: Json = {}
+        amounts: Json = {}
         for resource, there in (("cpu", 2000), ("memory", 1024)):
             if draw(st.integers(0, 3)) == 0:
                 continue
-            one[resource] = {
+            amounts[resource] = {
                 "mean": draw(st.sampled_from((0, 0.05, 0.3, 0.7, 0.95, 1))) * there,
                 "deviation": draw(st.sampled_from((0, 0.01, 0.05, 0.1, 0.4))) * there,
                 "forecast": draw(st.sampled_from((None, 0.1, 0.8))),
             }
-            if one[resource]["forecast"] is not None:
-                one[resource]["forecast"] *= there
-        says.append(one)
+            if amounts[resource]["forecast"] is not None:
+                amounts[resource]["forecast"] *= there
+        says.append(amounts)
     return {"terms": terms, "demand": demand, "says": says}
 
 
 _MEBI = 2**20
 
 
-def _annotations(one: Json) -> dict[str, str]:
-    found = {}
+def _annotations(amounts: Json) -> dict[str, str]:
+    annotations = {}
     for resource, unit in (("cpu", 1), ("memory", _MEBI)):
-        said = one.get(resource, {})
+        amount = amounts.get(resource, {})
         for word, key in (("mean", "mean"), ("std", "deviation"), ("forcasted", "forecast")):
-            if said.get(key) is not None:
-                found[f"{word}-free-{resource}"] = repr(float(said[key] * unit))
-    return found
+            if amount.get(key) is not None:
+                annotations[f"{word}-free-{resource}"] = repr(float(amount[key] * unit))
+    return annotations
 
 
-# So wide a distribution that more than a fiftieth of it lies where what is used is as good as everything.
+# The distribution is so wide that more than 2 % of it is beyond the capacity.
 SAFE_NEARLY_ALL_OR_NOTHING: Json = {
     "terms": {"SAFEUTILIZATION": 95, "SAFEPERCENTILE": 1, "SAFEFORECASTWEIGHT": 0},
     "demand": {"cpu": 0, "memory": 0},
@@ -224,34 +230,34 @@ SAFE_NEARLY_ALL_OR_NOTHING: Json = {
 @example(case=SAFE_NEARLY_ALL_OR_NOTHING)
 def test_safe_is_the_risk_of_a_beta_distribution(case: Json) -> None:
     nodes = [
-        worlds.node_with(f"n{index}", cpu="2", memory="1Gi", annotations=_annotations(one))
-        for index, one in enumerate(case["says"])
+        worlds.node_with(f"n{index}", cpu="2", memory="1Gi", annotations=_annotations(says))
+        for index, says in enumerate(case["says"])
     ]
     demand = case["demand"]
     pod = worlds.pod_with(
         "p", scheduler="my-scheduler", cpu=f"{demand['cpu']}m", memory=f"{demand['memory']}Mi"
     )
     per_node = {}
-    for index, one in enumerate(case["says"]):
+    for index, says in enumerate(case["says"]):
         of = {
             resource: formulas.safe_resource(
                 there=there,
-                mean=one[resource]["mean"],
-                deviation=one[resource]["deviation"],
-                forecast=one[resource]["forecast"],
+                mean=says[resource]["mean"],
+                deviation=says[resource]["deviation"],
+                forecast=says[resource]["forecast"],
                 demand=demand[resource],
                 terms=case["terms"],
             )
             for resource, there in (("cpu", 2000), ("memory", 1024))
-            if resource in one
+            if resource in says
         }
-        steps = [found["overload"] for found in of.values()]
+        steps = [outcome["overload"] for outcome in of.values()]
         expected: Json = {
-            "feasible": all(found["accepted"] for found in of.values()),
+            "feasible": all(outcome["accepted"] for outcome in of.values()),
             "safe-overload": None if None in steps else min(steps, default=0),
-            "safe-balance": min((found["balance"] for found in of.values()), default=0),
+            "safe-balance": min((outcome["balance"] for outcome in of.values()), default=0),
         }
-        details = {resource: known(found) for resource, found in of.items()}
+        details = {resource: known(outcome) for resource, outcome in of.items()}
         per_node[f"n{index}"] = {**known(expected), "detail": details}
 
     assert_answered(
@@ -264,7 +270,7 @@ def test_safe_is_the_risk_of_a_beta_distribution(case: Json) -> None:
 
 @st.composite
 def pigeon_nodes(draw: st.DrawFn) -> dict[str, Json]:
-    found = {}
+    nodes = {}
     for index in range(draw(st.integers(1, 5))):
         capacity = [
             draw(st.sampled_from((1000, 2000, 8000))),
@@ -274,13 +280,13 @@ def pigeon_nodes(draw: st.DrawFn) -> dict[str, Json]:
             draw(st.sampled_from((10, 40))),
         ]
         used = [draw(st.integers(0, 20)) * there // 20 for there in capacity]
-        used[2] = max(used[2], 1)  # somebody uses it
-        found[f"n{index}"] = {"capacity": capacity, "requested": used}
-    return found
+        used[2] = max(used[2], 1)  # at least one is in use
+        nodes[f"n{index}"] = {"capacity": capacity, "requested": used}
+    return nodes
 
 
 def cut(nodes: Mapping[str, Json], count: int) -> dict[str, Json]:
-    return {name: {key: numbers[:count] for key, numbers in one.items()} for name, one in nodes.items()}
+    return {name: {key: numbers[:count] for key, numbers in node.items()} for name, node in nodes.items()}
 
 
 PIGEON_DEMANDS = st.tuples(
@@ -319,9 +325,9 @@ def test_pigeon_scores_nodes_with_the_pod_added(
 def test_pigeon_packs_by_the_variance_of_the_placed_pods(
     nodes: dict[str, Json], count: int, demands: list[tuple[int, ...]]
 ) -> None:
-    """Each pod goes to the first node that can hold it, if any can."""
+    """Place each pod on the first node that fits, if any does."""
     there, steps, expected, before = cut(nodes, count), [], [], list[list[int]]()
-    for demand in ([*one[:count]] for one in demands):
+    for demand in ([*demand[:count]] for demand in demands):
         wanted = formulas.pigeon_step("A_BINPACK", 0, there, demand, before)
         fitting = [name for name, value in wanted["values"].items() if value is not None]
         if not fitting:
@@ -343,10 +349,10 @@ def test_pigeon_packs_by_the_variance_of_the_placed_pods(
 
 @st.composite
 def scvs(draw: st.DrawFn) -> dict[str, Json | None]:
-    found: dict[str, Json | None] = {}
+    scvs: dict[str, Json | None] = {}
     for index in range(draw(st.integers(1, 4))):
         if draw(st.integers(0, 5)) == 0:
-            found[f"n{index}"] = None
+            scvs[f"n{index}"] = None
             continue
         cards = [
             {
@@ -361,13 +367,13 @@ def scvs(draw: st.DrawFn) -> dict[str, Json | None]:
             }
             for place in range(draw(st.integers(0, 3)))
         ]
-        found[f"n{index}"] = {
+        scvs[f"n{index}"] = {
             "cardList": cards,
             "cardNumber": len(cards),
-            "totalMemorySum": max(1, sum(one["totalMemory"] for one in cards)),
-            "freeMemorySum": sum(one["freeMemory"] for one in cards),
+            "totalMemorySum": max(1, sum(card["totalMemory"] for card in cards)),
+            "freeMemorySum": sum(card["freeMemory"] for card in cards),
         }
-    return found
+    return scvs
 
 
 @_FEW
@@ -421,7 +427,7 @@ def test_resources_fit_where_enough_is_free(
     assert_answered(
         "Four ways to extend the scheduler",
         {"allocatable": allocatable, "node_requested": requested, "node_pods": pods, "pod_request": request},
-        {"fits": not failing} | ({"insufficient": failing} if all(one[1] for one in failing) else {}),
+        {"fits": not failing} | ({"insufficient": failing} if all(amounts[1] for amounts in failing) else {}),
     )
 
 
@@ -479,11 +485,11 @@ def test_a_reward_moves_a_value_by_a_tenth_of_the_distance(rewards: list[float],
     assert_answered(
         "kube-safe-scheduler kubeRL",
         {"start": start, "rewards": rewards},
-        {"values": values, "score": [int(10 * one) for one in values]},
+        {"values": values, "score": [int(10 * value) for value in values]},
     )
 
 
-# ── teeth ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -501,7 +507,7 @@ def test_a_reward_moves_a_value_by_a_tenth_of_the_distance(rewards: list[float],
 def test_a_policy_with_another_formula_fails_its_test(
     policy: str, right: str, wrong: str, test: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted bug: one place of the policy's text says something else."""
+    """The planted bug: one place of the policy's text is changed."""
     for path in worlds.POLICIES.glob("*.policy"):
         (tmp_path / path.name).write_text(path.read_text())
     text = (tmp_path / f"{policy}.policy").read_text()
@@ -517,31 +523,31 @@ def test_a_policy_with_another_formula_fails_its_test(
 
 
 def test_the_formulas_answer_the_recorded_cases() -> None:
-    """Or they would only agree with the policies."""
+    """Otherwise formulas and policies could agree and both be wrong."""
     cases = {
-        one["id"]: one
+        case["id"]: case
         for path in (worlds.POLICIES.parent / "tests/conformance/cases/seeds").glob("*.json")
-        for one in json.loads(path.read_text())["cases"]
+        for case in json.loads(path.read_text())["cases"]
     }
 
     def of(case: str) -> tuple[Json, Json]:
         return cases[case]["input"], cases[case]["expected"]
 
-    asked, wanted = of("yoda-score-1")
+    inputs, wanted = of("yoda-score-1")
     assert (
         formulas.yoda(
-            asked["pod"]["metadata"]["labels"], asked["scv"], asked["claimed_memory_by_pods_on_node"]
+            inputs["pod"]["metadata"]["labels"], inputs["scv"], inputs["claimed_memory_by_pods_on_node"]
         )["raw"]
         == wanted["raw"]
     )
-    asked, wanted = of("pigeon-load-balance")
-    step = asked["steps"][0]
-    found = formulas.pigeon_step("LOAD_BALANCE", 0, step["nodes"], step["demand"])
-    assert found["scores"] == wanted["steps"][0]["scores"]
-    asked, wanted = of("nt-doc-example")
-    assert formulas.traffic_scores(asked["metrics"]["bandwidth"]) == wanted["normalized"]
-    asked, wanted = of("riya-ex4-pusheen")
-    assert formulas.riya_order(asked["pods"]) == [
+    inputs, wanted = of("pigeon-load-balance")
+    step = inputs["steps"][0]
+    decided = formulas.pigeon_step("LOAD_BALANCE", 0, step["nodes"], step["demand"])
+    assert decided["scores"] == wanted["steps"][0]["scores"]
+    inputs, wanted = of("nt-doc-example")
+    assert formulas.traffic_scores(inputs["metrics"]["bandwidth"]) == wanted["normalized"]
+    inputs, wanted = of("riya-ex4-pusheen")
+    assert formulas.riya_order(inputs["pods"]) == [
         name for tier in wanted["order_tiers"] for name in sorted(tier)
     ]
     # The risk by the power series of I_0.05(b, a).

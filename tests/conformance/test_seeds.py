@@ -1,4 +1,4 @@
-"""The policies that stand in for other systems answer the cases that say what those do."""
+"""The policies that replace other systems give the answers of those systems' recorded cases."""
 
 import json
 import subprocess
@@ -25,7 +25,9 @@ POLICIES = Path(data_file("policies"))
 
 @dataclass(frozen=True)
 class SeedSystem:
-    """`cases`: the number of cases in `seeds`. `page`: of docs/seeds, which lists the differences by choice."""
+    """`cases`: the number of cases in `seeds`. `page`: of docs/seeds, which lists the intended
+    differences.
+    """
 
     seeds: str
     further: str
@@ -95,7 +97,7 @@ def test_an_unlisted_difference_is_printed_and_fails(
     assert out.splitlines()[-1] == "0 of 1 cases as expected, 0 differ by choice (listed)"
 
 
-def test_an_unreadable_file_or_case_is_named_and_the_others_are_answered(
+def test_an_unreadable_file_or_case_is_reported_and_the_others_are_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document: dict[str, Any] = json.loads((SEEDS / "networktraffic.json").read_text())
@@ -109,16 +111,16 @@ def test_an_unreadable_file_or_case_is_named_and_the_others_are_answered(
 
     code = seeds.main([str(path) for path in [tmp_path / "gone.json", *sorted(tmp_path.glob("*.json"))]])
 
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     assert code == 2
-    assert [line.removeprefix(f"{tmp_path}/").split(":")[:2] for line in told.err.splitlines()] == [
+    assert [line.removeprefix(f"{tmp_path}/").split(":")[:2] for line in output.err.splitlines()] == [
         ["gone.json", " cannot be read"],
         ["empty.json", " cannot be read"],
         ["list.json", " no file of cases"],
         ["some.json", " case 1 is no object"],
         ["some.json", " case nt-doc-example"],
     ]
-    assert told.out.splitlines() == [
+    assert output.out.splitlines() == [
         "ok      nt-doc-example",
         "1 of 1 cases as expected, 0 differ by choice (listed)",
     ]
@@ -141,10 +143,10 @@ def test_the_count_of_unlisted_differences_precedes_the_last_line(tmp_path: Path
     assert done.stdout.splitlines()[-1] == "0 of 1 cases as expected, 0 differ by choice (listed)"
 
 
-def test_a_policy_with_another_formula_is_noticed(
+def test_a_policy_with_another_formula_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The planted bug: a policy that scores the other way round."""
+    """The planted bug: a policy with inverted scores."""
     text = (POLICIES / "network-traffic.policy").read_text()
     (tmp_path / "network-traffic.policy").write_text(text.replace("lower floor", "higher floor"))
     monkeypatch.setattr(worlds, "POLICIES", tmp_path)
@@ -164,10 +166,14 @@ def test_a_choice_covers_the_cases_and_keys_that_its_patterns_match(tmp_path: Pa
         "| `a-*` | `log` | it has events |\n\n## After\n\n| `z` | `z` | z |\n"
     )
 
-    found = listed.choices(tmp_path)
+    choices = listed.choices(tmp_path)
 
-    assert found == [Choice("some.md", "a-*", "log", "it has events")]
-    assert (found[0].covers("a-1", "log"), found[0].covers("a-1", "logs"), found[0].covers("b", "log")) == (
+    assert choices == [Choice("some.md", "a-*", "log", "it has events")]
+    assert (
+        choices[0].covers("a-1", "log"),
+        choices[0].covers("a-1", "logs"),
+        choices[0].covers("b", "log"),
+    ) == (
         True,
         False,
         False,
@@ -185,7 +191,7 @@ def test_behaviour_of_the_original_is_compared_only_where_it_is_answered() -> No
 
 
 @pytest.mark.parametrize(
-    ("expected", "found", "equal"),
+    ("expected", "actual", "equal"),
     [
         (0.5, 0.5004, True),
         (0.5, 0.502, False),
@@ -199,13 +205,13 @@ def test_behaviour_of_the_original_is_compared_only_where_it_is_answered() -> No
         (None, 0, False),
     ],
 )
-def test_only_floats_have_a_tolerance(expected: Any, found: Any, equal: bool) -> None:
-    assert (differences({"x": expected}, {"x": found}, Tolerance(absolute=0.001)) == []) is equal
+def test_only_floats_have_a_tolerance(expected: Any, actual: Any, equal: bool) -> None:
+    assert (differences({"x": expected}, {"x": actual}, Tolerance(absolute=0.001)) == []) is equal
 
 
 def test_every_shipped_policy_has_passing_tests_that_cover_every_outcome() -> None:
-    found = run("test", str(POLICIES), "--threshold", "100")
+    result = run("test", str(POLICIES), "--threshold", "100")
 
     tested = {path.name.removesuffix("_test.yaml") for path in POLICIES.glob("*_test.yaml")}
-    assert found.code == 0, found.out + found.err
+    assert result.code == 0, result.out + result.err
     assert tested == {path.stem for path in POLICIES.glob("*.policy")}

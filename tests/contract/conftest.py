@@ -1,4 +1,6 @@
-"""The API servers that the contract is held against: in memory, the same behind HTTP, and a real kube-apiserver."""
+"""The API servers that the contract tests run on: in memory, the same behind HTTP, and a real
+kube-apiserver.
+"""
 
 import asyncio
 import ssl
@@ -33,7 +35,9 @@ def api(request: pytest.FixtureRequest) -> Iterator[Api]:
 
 @pytest.fixture
 def memory_api() -> Iterator[Api]:
-    """For what holds of the simulator alone, or takes a server that can be told to forget."""
+    """For properties of the simulated server alone, and for tests that need old versions to be
+    compacted.
+    """
     yield from in_memory()
 
 
@@ -69,7 +73,7 @@ def _real(request: pytest.FixtureRequest) -> Iterator[Api]:
 
 
 def _context_of(kubeconfig: Path) -> ssl.SSLContext:
-    """The TLS of a kubeconfig that holds certificates as data."""
+    """The TLS context of a kubeconfig that embeds its certificates."""
     config = yaml.safe_load(kubeconfig.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     context = ssl.create_default_context(cadata=b64decode(cluster["certificate-authority-data"]).decode())

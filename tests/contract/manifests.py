@@ -1,4 +1,4 @@
-"""Objects as a client would send them, in a few words."""
+"""Manifests as a client sends them."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ Json = dict[str, Any]
 def pod(
     name: str | None = None, *, generate_name: str | None = None, labels: Json | None = None, **spec: Any
 ) -> Json:
-    """A pod of one container that asks for nothing; `spec` is laid over it."""
+    """A pod with one container without requests; `spec` overrides its fields."""
     metadata: Json = {"name": name} if name else {"generateName": generate_name}
     if labels:
         metadata["labels"] = labels

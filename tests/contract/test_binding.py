@@ -1,4 +1,4 @@
-"""The binding: once, for this very pod, and nothing but."""
+"""The binding subresource: a pod is bound once, by name and UID, and a bind changes nothing else."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_a_bind_of_a_terminating_pod_answers_409(api: Api) -> None:
     assert unbound
 
 
-def test_a_bind_of_a_gated_pod_is_refused_until_the_gate_is_gone(api: Api) -> None:
+def test_a_bind_of_a_gated_pod_is_refused_until_the_gate_is_removed(api: Api) -> None:
     pods = pods_of(api)
     api.post(pods, pod("web", schedulingGates=[{"name": "example.com/quota"}])).ok()
 
@@ -89,8 +89,10 @@ def test_a_condition_with_the_version_before_the_bind_answers_409(api: Api) -> N
 
 
 def scheduled(pod: dict[str, Any]) -> dict[str, Any]:
-    (found,) = [one for one in pod["status"]["conditions"] if one["type"] == "PodScheduled"]
-    return dict(found)
+    (pod_scheduled,) = [
+        condition for condition in pod["status"]["conditions"] if condition["type"] == "PodScheduled"
+    ]
+    return dict(pod_scheduled)
 
 
 def test_a_bind_for_another_uid_answers_409(api: Api) -> None:

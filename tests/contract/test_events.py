@@ -1,4 +1,4 @@
-"""What an API server asks of an Event, of the old kind and of the new (the one with an `eventTime`)."""
+"""Validation of Events, core/v1 and events.k8s.io/v1 (with an `eventTime`)."""
 
 from typing import Any
 
@@ -23,7 +23,9 @@ NEW_KIND: Json = {
 
 
 def create(api: Api, event: Json, *, about: str | None = None, **changes: Any) -> Answer:
-    """Create a new event in a fresh namespace, about a pod there or in the namespace `about`; None takes a field away."""
+    """Create an events.k8s.io event in a fresh namespace, about a pod there or in the namespace
+    `about`; None removes a field.
+    """
     namespace = api.namespace()
     regarding = {"kind": "Pod", "name": "web", "namespace": namespace if about is None else about}
     body = {
@@ -74,7 +76,7 @@ def test_a_new_event_without_a_reporter_is_refused(api: Api) -> None:
     )
 
 
-def test_a_new_event_may_be_about_another_namespace_but_not_about_none(api: Api) -> None:
+def test_a_new_event_may_be_about_another_namespace_but_needs_a_namespace(api: Api) -> None:
     assert create(api, NEW_KIND, about="kube-system").status == 201
 
     refused = create(api, NEW_KIND, about="")
@@ -112,7 +114,7 @@ def test_events_about_nodes_are_in_the_default_namespace(api: Api) -> None:
 
 
 def test_an_absent_event_time_is_null_in_both_versions(api: Api) -> None:
-    """kubectl's `--sort-by=.lastTimestamp` shows nothing where the field is nowhere."""
+    """kubectl's `--sort-by=.lastTimestamp` fails if the field is absent everywhere."""
     namespace = create(api, NEW_KIND).json["metadata"]["namespace"]
 
     old, new = (api.get(f"{path.format(namespace)}/e").json for path in (OLD, NEW))

@@ -1,4 +1,6 @@
-"""Events in two versions, workloads' rules, discovery, and what is not there."""
+"""Kinds other than pods: events in two versions, workloads, config maps, namespaces, roles, and
+discovery.
+"""
 
 from tests.contract.manifests import deployment, event, pod
 from tests.contract.transports import Api
@@ -32,7 +34,7 @@ def test_events_are_selected_by_their_regarding_object(api: Api) -> None:
     assert api.get(events, fieldSelector="reason=Scheduled").names == []
 
 
-def test_an_events_count_is_raised_by_a_patch(api: Api) -> None:
+def test_a_patch_increases_the_count_of_an_event(api: Api) -> None:
     namespace = api.namespace()
     events = f"/api/v1/namespaces/{namespace}/events"
     api.post(events, event("e1", namespace, "web")).ok()
@@ -60,9 +62,9 @@ def test_a_deployment_with_fields_of_the_wrong_type_answers_400(api: Api) -> Non
     counted["spec"]["replicas"] = "three"
     labelled["spec"]["template"]["metadata"]["labels"] = {"minAvailable": 4}
 
-    answers = [api.post(deployments, one) for one in (counted, labelled)]
+    answers = [api.post(deployments, deployment) for deployment in (counted, labelled)]
 
-    assert [(one.status, one.json["reason"]) for one in answers] == [(400, "BadRequest")] * 2
+    assert [(answer.status, answer.json["reason"]) for answer in answers] == [(400, "BadRequest")] * 2
 
 
 def test_a_deployment_must_select_its_own_pods_and_keeps_its_selector(api: Api) -> None:
@@ -130,10 +132,10 @@ def test_an_unknown_resource_answers_404(api: Api) -> None:
 def test_a_namespace_carries_its_name_as_a_label(api: Api) -> None:
     name = api.namespace()
 
-    found = api.get(f"/api/v1/namespaces/{name}").json
+    created = api.get(f"/api/v1/namespaces/{name}").json
 
-    assert found["metadata"]["labels"]["kubernetes.io/metadata.name"] == name
-    assert (found["status"]["phase"], found["spec"]["finalizers"]) == ("Active", ["kubernetes"])
+    assert created["metadata"]["labels"]["kubernetes.io/metadata.name"] == name
+    assert (created["status"]["phase"], created["spec"]["finalizers"]) == ("Active", ["kubernetes"])
 
 
 def test_a_stateful_set_gets_its_defaults_and_keeps_its_selector(api: Api) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a pod when it is created, and what may not become of it after."""
+"""Defaults and validation of pods, when they are created and when they change."""
 
 import time
 
@@ -77,14 +77,16 @@ def test_limits_become_the_default_requests(api: Api) -> None:
 
 
 def once_admission_knows(api: Api, pods: str, body: Json) -> Answer:
-    """The answer to a new pod of a new class: kube-apiserver's admission hears of classes by a watch of its own."""
+    """Create a pod with a new priority class. kube-apiserver's admission receives the class by a
+    watch, so the request is repeated.
+    """
     ends_s = time.monotonic() + PATIENCE_S
     while (answer := api.post(pods, body)).status == 403 and time.monotonic() < ends_s:
         time.sleep(0.02)
     return answer
 
 
-def test_a_priority_class_gives_its_value_and_an_unknown_one_is_refused(api: Api) -> None:
+def test_a_priority_class_sets_the_priority_and_an_unknown_one_is_refused(api: Api) -> None:
     pods = pods_of(api)
     body = {"metadata": {"generateName": "contract-"}, "value": 1000, "preemptionPolicy": "Never"}
     name = api.post("/apis/scheduling.k8s.io/v1/priorityclasses", body).ok().json["metadata"]["name"]
@@ -130,7 +132,7 @@ def test_a_gated_pod_has_the_condition_scheduling_gated(api: Api) -> None:
     )
 
 
-def test_gates_can_be_removed_and_not_added(api: Api) -> None:
+def test_gates_can_be_removed_but_not_added(api: Api) -> None:
     pods = pods_of(api)
     api.post(pods, pod("web", schedulingGates=[{"name": "example.com/a"}, {"name": "example.com/b"}])).ok()
 

@@ -1,4 +1,4 @@
-"""The road to the server in memory: virtual time, and what can go wrong on the way."""
+"""The in-memory transport: virtual time, and injected faults."""
 
 import asyncio
 from random import Random
@@ -110,7 +110,7 @@ def test_a_late_request_takes_effect_after_the_client_timeout_within_its_lifetim
     assert all(at_s == 10.0 for at_s in bounded)
 
 
-def test_a_doubled_request_arrives_twice() -> None:
+def test_a_duplicated_request_arrives_twice() -> None:
     async def main() -> tuple[int, int]:
         server, transport, _ = road(FaultRates(duplicate_share=1.0))
         body = orjson.dumps({"metadata": {"generateName": "a-"}})
@@ -121,7 +121,7 @@ def test_a_doubled_request_arrives_twice() -> None:
     assert run_virtual(main()) == (201, 2)
 
 
-def test_a_cut_watch_breaks_with_an_error_between_lines_or_within_one() -> None:
+def test_a_disconnected_watch_raises_between_lines_or_within_one() -> None:
     async def received(climate: FaultRates) -> tuple[bytes, bool]:
         server, transport, _ = road(climate)
         read, broke = b"", False
@@ -191,14 +191,14 @@ def test_a_server_that_is_down_refuses_requests_and_breaks_open_watches() -> Non
     assert run_virtual(main()) == ([True, True, False], 201)
 
 
-def test_the_same_seed_draws_the_same_faults_and_a_fault_free_profile_none() -> None:
+def test_the_same_seed_draws_the_same_faults_and_a_profile_without_faults_none() -> None:
     climate = FaultRates(
         latency_spread_s=0.5, lost_before_share=0.2, lost_after_share=0.2, late_share=0.2, duplicate_share=0.3
     )
 
     async def outcomes(seed: int) -> list[tuple[float, int]]:
         _, transport, faults = road(climate, seed)
-        loop, seen = asyncio.get_running_loop(), []
+        loop, answers = asyncio.get_running_loop(), []
         for at in range(60):
             if at == 40:
                 faults.disable()
@@ -207,8 +207,8 @@ def test_the_same_seed_draws_the_same_faults_and_a_fault_free_profile_none() -> 
                 status = (await transport.request(make(f"map-{at}"))).status
             except TransportError:
                 status = 0
-            seen.append((loop.time() - started_s, status))
-        return seen
+            answers.append((loop.time() - started_s, status))
+        return answers
 
     first, again, other = (run_virtual(outcomes(seed)) for seed in (1, 1, 2))
 

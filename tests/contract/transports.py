@@ -1,7 +1,7 @@
-"""One way to speak to every kind of API server: a `Transport`, and words to use it without a loop of one's own.
+"""A common client for every kind of API server: a `Transport`, with a blocking interface.
 
-`ApiClient` runs each request to its answer before it returns. Between two calls nothing moves, neither the client nor, where
-it lives on the same loop, the server.
+`ApiClient` runs each request until its response before it returns. Between two calls neither the
+client nor a server on the same loop makes progress.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 
 PATIENCE_S = 120.0
-"""What comes in time costs nothing of it."""
+"""A generous time-out: it costs nothing unless a test fails."""
 
 
 class HttpTransport:
-    """A `Transport` over aiohttp, with nothing of the scheduler's own in between."""
+    """A `Transport` over aiohttp, without code of the scheduler."""
 
     def __init__(self, url: str, context: ssl.SSLContext | None = None):
         self._url = url
@@ -88,7 +88,7 @@ class HttpTransport:
 
 @dataclass(frozen=True)
 class Answer:
-    """A status and the body read as JSON; `{}` where it is none."""
+    """A status, and the body decoded from JSON; `{}` if it is not JSON."""
 
     status: int
     json: Json
@@ -99,7 +99,7 @@ class Answer:
 
     @property
     def names(self) -> list[str]:
-        """The names in a list."""
+        """The names of a list's items."""
         return [item["metadata"]["name"] for item in self.json["items"]]
 
     def ok(self) -> "Answer":
@@ -117,13 +117,13 @@ class Watch:
         self.status = stream.status
 
     def next(self, *, within_s: float = PATIENCE_S) -> Json:
-        """The next event. Fails where none comes in time, or where the watch ended."""
+        """The next event. Fails if none arrives in time, or if the watch ends."""
         event = self.next_or_end(within_s=within_s)
         assert event is not None, "the watch ended"
         return event
 
     def next_or_end(self, *, within_s: float = PATIENCE_S) -> Json | None:
-        """None where the watch ended."""
+        """The next event, or None if the watch ends."""
         event: Json | None = self._run(asyncio.wait_for(self._next(), within_s))
         return event
 
@@ -133,7 +133,7 @@ class Watch:
         return event
 
     def ends(self, *, within_s: float = PATIENCE_S) -> bool:
-        """True once it ends without another event."""
+        """True if it ends without another event."""
         return self.next_or_end(within_s=within_s) is None
 
     async def _next(self) -> Json | None:
@@ -141,7 +141,7 @@ class Watch:
             try:
                 self._buffer += await anext(self._chunks)
             except StopAsyncIteration:
-                assert not self._buffer, f"the watch ended in mid line: {self._buffer!r}"
+                assert not self._buffer, f"the watch ended within a line: {self._buffer!r}"
                 return None
         line, _, self._buffer = self._buffer.partition(b"\n")
         event: Json = orjson.loads(line)
@@ -149,7 +149,7 @@ class Watch:
 
 
 class Api:
-    """An API server that tests speak to. `make_history_old` makes every version up to now too old, or finds it so."""
+    """An API server under test. `make_history_old` makes every version up to now too old (410)."""
 
     def __init__(self, runner: asyncio.Runner, transport: Transport, *, make_history_old: Callable[[], None]):
         self._runner = runner
@@ -198,7 +198,7 @@ class Api:
             self._runner.run(_leave(manager))
 
     def namespace(self) -> str:
-        """A fresh namespace with a service account, its name."""
+        """Create a namespace with a service account, and return its name."""
         answer = self.post("/api/v1/namespaces", {"metadata": {"generateName": "contract-"}}).ok()
         name = str(answer.json["metadata"]["name"])
         account = self.post(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})

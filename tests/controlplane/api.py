@@ -1,6 +1,7 @@
-"""A plain, waiting client for tests: one JSON request at a time to the API server, TLS verified, nothing of ours in between.
+"""A blocking client for tests: one JSON request at a time to the API server, with TLS verified.
 
-It shares no code with `policysched.kube`, so what a test sets up and looks at through it does not depend on what is under test.
+It shares no code with `policysched.kube`, so what a test creates and reads through it does not
+depend on the code under test.
 """
 
 import http.client
@@ -16,12 +17,12 @@ from tests.controlplane.certificates import KeyPair
 
 Json = dict[str, Any]
 TIMEOUT_S = 120.0
-"""Far more than any answer takes on a busy machine; only a server that hangs for good is given up."""
+"""Much longer than any response takes on a busy machine; only a hanging server exceeds it."""
 MERGE_PATCH = "application/merge-patch+json"
 
 
 class ApiError(Exception):
-    """The API server answered with a status past 299."""
+    """The API server answered with a status above 299."""
 
     def __init__(self, method: str, path: str, status: int, body: Json) -> None:
         super().__init__(f"{method} {path}: {status} {body.get('message', body)}")
@@ -30,7 +31,7 @@ class ApiError(Exception):
 
 
 class Api:
-    """Requests as one user. Not for use by two threads at once."""
+    """Requests as one user. Not thread-safe."""
 
     def __init__(self, connection: http.client.HTTPConnection) -> None:
         self._connection = connection
@@ -39,7 +40,7 @@ class Api:
     def verified(
         cls, host: str, port: int, authority: Path, client: KeyPair | None, *, timeout_s: float = TIMEOUT_S
     ) -> Self:
-        """Over TLS, as the user of the certificate `client`, or as nobody."""
+        """Over TLS, as the user of the certificate `client`, or anonymously."""
         context = ssl.create_default_context(cafile=str(authority))
         if client is not None:
             context.load_cert_chain(client.certificate, client.key)
@@ -67,8 +68,8 @@ class Api:
 
     def items(self, path: str, **params: str) -> list[Json]:
         """All items of a list."""
-        found: list[Json] = self.get(path, **params)["items"]
-        return found
+        items: list[Json] = self.get(path, **params)["items"]
+        return items
 
     def request(
         self,
@@ -79,8 +80,9 @@ class Api:
         content_type: str = "application/json",
         params: Mapping[str, str] | None = None,
     ) -> Json:
-        """One answer, which is JSON unless it is plain text (then under `text`). Raises `ApiError`, and `OSError`
-        where no answer came."""
+        """One response, which is JSON or plain text (then under `text`). Raises `ApiError`, and
+        `OSError` if there is no response.
+        """
         status, raw = self._exchange(method, path, body, content_type, params or {})
         try:
             answer: Json = json.loads(raw)
@@ -105,11 +107,13 @@ class Api:
             response = self._connection.getresponse()
             return response.status, response.read()
         except BaseException:
-            self._connection.close()  # an answer may still be under way on it
+            self._connection.close()  # a response may still be pending on it
             raise
 
     def _reconnect_if_closed(self) -> None:
-        """A kept connection with something to read while no request is under way has been closed by the server."""
+        """A kept connection that is readable while no request is pending has been closed by the
+        server.
+        """
         sock = self._connection.sock
         if sock is not None and select.select([sock], [], [], 0)[0]:
             self._connection.close()

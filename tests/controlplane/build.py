@@ -1,10 +1,11 @@
-"""Builds the control plane's binary from the Go module in `src/` and keeps it in the user's cache folder.
+"""Build the control plane's binary from the Go module in `src/`, and keep it in the user's cache
+folder.
 
     ~/.cache/policysched/controlplane/<key of the sources>-<Go version>/controlplane
 
-The key covers all that decides the outcome, so a binary is never stale and two checkouts share one. Two test workers that
-want it at the same time wait for each other at a lock, and a finished binary appears by one rename: a build that
-is killed leaves nothing that looks like a binary.
+The key covers all inputs of the build, so a binary is never stale and two checkouts share one. Test
+workers that need it at the same time wait at a lock, and a finished binary appears by one rename: a
+build that is killed leaves no incomplete binary.
 
 By hand: `python -m tests.controlplane.build` prints the path.
 """
@@ -30,14 +31,16 @@ class BuildFailed(Exception):
 
 
 def kubernetes_version() -> str:
-    """The version of k8s.io/kubernetes that `src/go.mod` asks for, such as `v1.36.3`."""
+    """The version of k8s.io/kubernetes that `src/go.mod` requires, such as `v1.36.3`."""
     match = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", (SOURCES / "go.mod").read_text(), re.MULTILINE)
     assert match, f"no k8s.io/kubernetes in {SOURCES / 'go.mod'}"
     return match.group(1)
 
 
 def cached_binary(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The binary of these sources from the cache. Without `go` on the PATH, whichever Go version built it will do."""
+    """The cached binary of these sources. Without `go` on the PATH, a build by any Go version is
+    accepted.
+    """
     go = shutil.which("go", path=environ.get("PATH"))
     try:
         version = _go_version(go, environ) if go else "*"
@@ -50,7 +53,9 @@ def cached_binary(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def make_binary(environ: Mapping[str, str] = os.environ) -> Path:
-    """Build the binary unless another process has just done so. Raises `BuildFailed`; progress goes to stderr."""
+    """Build the binary unless another process has just done so. Raises `BuildFailed`; progress goes
+    to stderr.
+    """
     go = shutil.which("go", path=environ.get("PATH"))
     if go is None:
         raise BuildFailed(
@@ -63,7 +68,9 @@ def make_binary(environ: Mapping[str, str] = os.environ) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (target / BINARY_NAME).is_file():
             unfinished = cache / f"unfinished-{target.name}"
-            shutil.rmtree(unfinished, ignore_errors=True)  # of a build that was killed: we hold the lock
+            shutil.rmtree(
+                unfinished, ignore_errors=True
+            )  # left by a build that was killed: this process holds the lock
             unfinished.mkdir()
             try:
                 _run_go_build(go, unfinished / BINARY_NAME, environ)
@@ -86,7 +93,9 @@ def sources_key() -> str:
 
 
 def _flags() -> list[str]:
-    """Flags of `go build`: a release's, without debug information (less to link and to keep)."""
+    """Flags of `go build` as for a release, without debug information, which makes linking faster
+    and the binary smaller.
+    """
     version = kubernetes_version()
     major, minor, _ = version.removeprefix("v").split(".", 2)
     stamp = {
@@ -110,17 +119,19 @@ def _go_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _go_version(go: str, environ: Mapping[str, str]) -> str:
-    """The version that would build `src`, which is not the one on the PATH where Go fetches a newer toolchain by itself."""
-    told = subprocess.run(
+    """The Go version that builds `src`. It can differ from the one on the PATH, because Go
+    downloads newer toolchains.
+    """
+    result = subprocess.run(
         [go, "env", "GOVERSION"], cwd=SOURCES, env=_go_environ(environ), capture_output=True, text=True
     )
-    if told.returncode != 0:
-        raise BuildFailed(f"no control plane: {told.stderr.strip()}")
-    return told.stdout.strip().replace(" ", "_")
+    if result.returncode != 0:
+        raise BuildFailed(f"no control plane: {result.stderr.strip()}")
+    return result.stdout.strip().replace(" ", "_")
 
 
 def _run_go_build(go: str, output: Path, environ: Mapping[str, str]) -> None:
-    """Run `go build -v`, which names each package as it is done, and say now and then how far it is."""
+    """Run `go build -v`, which prints each finished package, and report progress now and then."""
     started = time.monotonic()
     said_at, packages, words = started, 0, []
     _say(

@@ -1,7 +1,8 @@
-"""Keys and certificates of one control plane, made by the `openssl` program.
+"""Keys and certificates of one control plane, created by the `openssl` program.
 
-One authority of our own signs the API server's serving certificate (for 127.0.0.1 and localhost) and a client
-certificate for each user; clients verify the server against it. Elliptic-curve keys, for an RSA key takes longer to make than etcd to start.
+A separate authority signs the API server's serving certificate (for 127.0.0.1 and localhost) and a
+client certificate for each user; clients verify the server against it. The keys are elliptic-curve
+keys, because creating an RSA key takes longer than starting etcd.
 """
 
 import shutil
@@ -14,7 +15,7 @@ DAYS = "2"
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """PEM files."""
+    """The paths of PEM files."""
 
     certificate: Path
     key: Path
@@ -53,7 +54,7 @@ class Authority:
         return self._own.certificate
 
     def serving(self) -> KeyPair:
-        """A certificate for whatever listens on loopback."""
+        """A serving certificate for loopback."""
         return self._sign(
             "serving",
             "/CN=kube-apiserver",
@@ -61,7 +62,7 @@ class Authority:
         )
 
     def client(self, user: str, *groups: str) -> KeyPair:
-        """A certificate that the API server takes for `user`, a member of `groups`."""
+        """A client certificate that authenticates `user`, a member of `groups`."""
         subject = "".join(f"/O={group}" for group in groups) + f"/CN={user}"
         return self._sign(user.replace(":", "-"), subject, "extendedKeyUsage=clientAuth\n")
 
@@ -92,7 +93,7 @@ class Authority:
 
 
 def openssl_missing() -> str | None:
-    """Why certificates cannot be made here, or None where they can."""
+    """Why certificates cannot be created here, or None."""
     return (
         None
         if shutil.which("openssl")

@@ -1,14 +1,14 @@
-"""A Kubernetes control plane on loopback: the real programs, with nothing simulated and no kubelet.
+"""A Kubernetes control plane on loopback: the real programs, without a kubelet.
 
-                 etcd ◄── kube-apiserver ◄── kube-scheduler, kube-controller-manager (when a test starts them),
+                 etcd ◄── kube-apiserver ◄── kube-scheduler, kube-controller-manager (if a test starts them),
                no fsync    TLS, RBAC,        kubectl, policysched, `control_plane.api`
                            default admission
 
-Everything listens on 127.0.0.1 and keeps its files in one temporary folder. Leaving the `with` block ends the programs and
-removes the folder; where the tests die before that, the guardian does it.
+Everything listens on 127.0.0.1 and keeps its files in one temporary folder. Leaving the `with`
+block stops the programs and removes the folder; if the tests die before that, the guardian does it.
 
-Nodes are objects without a kubelet: a pod that is bound stays Pending for ever, a node's heartbeat never comes, and
-a bound pod goes away only when deleted with a grace period of 0.
+Nodes are objects without a kubelet: a bound pod stays Pending, nodes send no heartbeats, and a
+bound pod is removed only by a deletion with a grace period of 0.
 """
 
 import json
@@ -32,17 +32,18 @@ from tests.controlplane.waiting import wait_for
 
 HOST = "127.0.0.1"
 READY_WITHIN_S = 300.0
-"""A start takes 5 s on two idle cores; others may be busy on them."""
+"""A start takes 5 s on two idle cores, and longer on busy ones."""
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 NO_HEARTBEATS_EXPECTED = "--node-monitor-grace-period=24h"
 
 
 class ControlPlane(AbstractContextManager["ControlPlane"]):
-    """etcd and kube-apiserver from `__init__` on; the others when asked for.
+    """etcd and kube-apiserver are started in `__init__`, the other programs on request.
 
-    `api` speaks as a cluster admin; `kubeconfig_path` and the certificate `admin` are that admin's. Clients verify the
-    server against `authority_path`. What the user named `audited` asks for is recorded (`audit_records`).
+    `api` acts as a cluster admin; `kubeconfig_path` and the certificate `admin` belong to that
+    admin. Clients verify the server against `authority_path`. Requests of the user `audited` are
+    recorded (`audit_records`).
     """
 
     def __init__(self, programs: Programs, *, audited: str | None = None) -> None:
@@ -79,7 +80,9 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         self.close()
 
     def close(self) -> None:
-        """End everything and remove the folder. What is in etcd goes with it, so nobody is asked politely."""
+        """Kill all programs and remove the folder. etcd's data is removed with it, so no clean
+        shutdown is needed.
+        """
         for process in reversed(self._processes):
             process.kill()
         self._close_connections()
@@ -87,12 +90,13 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
 
     @property
     def serving_pids(self) -> tuple[int, ...]:
-        """The processes behind every answer."""
+        """The processes that serve every request."""
         return self._apiserver.pid, self._etcd.pid
 
     def reset(self) -> None:
-        """As it was after the start, but for resource versions: the API server runs, nothing else does, and no
-        object is left of what tests have made."""
+        """Restore the state after the start, except for resource versions: only the API server
+        runs, and all objects that tests created are gone.
+        """
         for process in self._processes:
             if process not in (self._etcd, self._apiserver):
                 process.kill()
@@ -105,26 +109,28 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         self.sweep()
 
     def sweep(self) -> None:
-        """No object is left of what tests have made; the programs that run go on."""
+        """Delete all objects that tests created; running programs continue."""
         sweep(self.api, keep=self._from_the_start)
         self.create_default_service_account("default")
 
     def _close_connections(self) -> None:
-        """Each client opens another where it is used again."""
+        """Close the connections. Each client opens another one when it is used again."""
         for api in self._apis:
             api.close()
 
     # The API server
 
     def stop_apiserver(self) -> None:
-        """A clean shutdown; watches end, the port is closed."""
+        """A clean shutdown: watches end, and the port is closed."""
         self._apiserver.stop()
 
     def kill_apiserver(self) -> None:
         self._apiserver.kill()
 
     def start_apiserver(self) -> None:
-        """After a stop: the same port, the same objects, the same credentials. Returns when it is ready."""
+        """Start again after a stop: the same port, objects and credentials. Returns when it is
+        ready.
+        """
         assert not self._apiserver.running, "the API server is running already"
         self._apiserver = self._start_apiserver()
 
@@ -133,21 +139,23 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         self.start_apiserver()
 
     def pause_apiserver(self) -> None:
-        """It hangs: connections are accepted by the kernel and nobody answers."""
+        """Freeze the API server: the kernel accepts connections, and no request is answered."""
         self._apiserver.pause()
 
     def resume_apiserver(self) -> None:
         self._apiserver.resume()
 
     def audit_records(self) -> list[Json]:
-        """Every request of the audited user that was answered, or whose stream began, so far."""
-        assert self._audited is not None, "nobody is audited here"
+        """Every request of the audited user so far that was answered, or whose stream began."""
+        assert self._audited is not None, "no user is audited"
         whole, _, _ = self._audit_path.read_text().rpartition("\n")
         return [json.loads(line) for line in whole.splitlines()]
 
     def forget_history(self) -> None:
-        """From now on every version before the present one is too old for a watch (410) and for a list's next page.
-        The API server restarts for it: its watch cache remembers longer than etcd."""
+        """Make every version before the current one too old for a watch (410) and for the next page
+        of a list. The API server is restarted for it, because its watch cache is longer than etcd's
+        history.
+        """
         version = self.api.get("/api/v1/namespaces")["metadata"]["resourceVersion"]
         with closing(Api.plain(HOST, self._etcd_port)) as etcd:
             etcd.post("/v3/kv/compaction", {"revision": version, "physical": True})
@@ -156,8 +164,10 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
     # The other programs
 
     def start_scheduler(self, config: str = "", *flags: str, kubeconfig_path: Path | None = None) -> Process:
-        """A stock kube-scheduler, ready and informed. `config` is the YAML of a KubeSchedulerConfiguration, of which
-        `clientConnection.kubeconfig` is filled in; without a word on leader election it does not elect. Several may run."""
+        """Start a stock kube-scheduler, and return once it is ready and has synced. `config` is the
+        YAML of a KubeSchedulerConfiguration, in which `clientConnection.kubeconfig` is filled in;
+        leader election is off unless the config enables it. Several can run.
+        """
         settings = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
@@ -171,7 +181,9 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         return self._start_component("kube-scheduler", [f"--config={path}", *flags], "/readyz")
 
     def start_controller_manager(self, *flags: str) -> Process:
-        """kube-controller-manager, ready. It expects no heartbeats of nodes for a day unless `flags` say otherwise."""
+        """Start kube-controller-manager, and return once it is ready. It expects no node heartbeats
+        for a day, unless `flags` override that.
+        """
         user = self._component_kubeconfig("system:kube-controller-manager")
         return self._start_component(
             "kube-controller-manager",
@@ -181,7 +193,8 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
                 f"--root-ca-file={self._authority.certificate}",
                 "--use-service-account-credentials=true",
                 "--leader-elect=false",
-                # The stock 20 a second make a start last five seconds: each controller fetches a token of its own.
+                # With the default of 20 per second a start takes five seconds, because each
+                # controller requests its own token.
                 "--kube-api-qps=1000",
                 "--kube-api-burst=1000",
                 NO_HEARTBEATS_EXPECTED,
@@ -196,14 +209,23 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
     def authority_path(self) -> Path:
         return self._authority.certificate
 
+    def client(self, user: str, *groups: str) -> KeyPair:
+        """A client certificate of the cluster's authority."""
+        return self._authority.client(user, *groups)
+
     def api_as(self, client: KeyPair | None, *, timeout_s: float = TIMEOUT_S) -> Api:
-        """A client with a certificate of its own, or an anonymous one."""
+        """A client with its own certificate, or an anonymous one."""
         api = Api.verified(HOST, self._port, self._authority.certificate, client, timeout_s=timeout_s)
         self._apis.append(api)
         return api
 
     def service_account_kubeconfig(self, namespace: str, name: str, *, expires_s: int = 3600) -> Path:
-        """A kubeconfig for a ServiceAccount that exists, with a token from the TokenRequest API (at least 600 s)."""
+        """A kubeconfig for a ServiceAccount that exists, with a token of its own (at least 600 s)."""
+        token = self.service_account_token(namespace, name, expires_s=expires_s)
+        return self._kubeconfig(f"{namespace}-{name}", with_token(token))
+
+    def service_account_token(self, namespace: str, name: str, *, expires_s: int = 3600) -> str:
+        """A token of the TokenRequest API."""
         answer = self.api.post(
             f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
             {
@@ -212,22 +234,27 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
                 "spec": {"expirationSeconds": expires_s},
             },
         )
-        return self._kubeconfig(f"{namespace}-{name}", with_token(answer["status"]["token"]))
+        token: str = answer["status"]["token"]
+        return token
 
     def add_node(self, node: Json) -> None:
-        """Make a Node with exactly the taints that it names. Admission taints every new node as not ready, which is for
-        the node's kubelet and the node controller to take back; there is neither, so it is done here."""
+        """Create a Node with exactly its own taints. Admission taints every new node as not ready
+        until the kubelet and the node controller remove the taint; neither runs here, so it is
+        removed here.
+        """
         self.api.post("/api/v1/nodes", node)
         taints = node.get("spec", {}).get("taints", [])
         self.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"spec": {"taints": taints}})
 
     def create_namespace(self, name: str) -> None:
-        """A namespace in which pods can be created even while no controller-manager runs."""
+        """A namespace in which pods can be created without a controller-manager."""
         self.api.post("/api/v1/namespaces", {"metadata": {"name": name}})
         self.create_default_service_account(name)
 
     def create_default_service_account(self, namespace: str) -> None:
-        """What the controller-manager would do: admission lets no pod in without it."""
+        """The default ServiceAccount, which the controller-manager would create; admission requires
+        it for pods.
+        """
         try:
             self.api.post(
                 f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}}
@@ -237,7 +264,7 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
                 raise
 
     def logs(self) -> str:
-        """The end of every program's log, for a failed test's report."""
+        """The end of every program's log, for the report of a failed test."""
         return "\n".join(process.log_tail() for process in self._processes)
 
     # Starting
@@ -278,7 +305,7 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
                 f"--service-account-signing-key-file={self._token_key}",
                 "--authorization-mode=Node,RBAC",
                 "--allow-privileged=true",
-                # Without it a clean shutdown waits for open watches longer than any test wants to.
+                # Without it, a clean shutdown waits too long for open watches.
                 "--shutdown-watch-termination-grace-period=1s",
                 *self._audit_flags(),
             ],
@@ -340,6 +367,6 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
 def _answers(api: Api, path: str) -> bool:
     try:
         api.get(path)
-    except (OSError, HTTPException, ApiError):  # nobody listens yet, or it says that it is not ready
+    except (OSError, HTTPException, ApiError):  # it does not listen yet, or reports that it is not ready
         return False
     return True

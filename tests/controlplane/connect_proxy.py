@@ -1,6 +1,8 @@
-"""An HTTP proxy on loopback that opens tunnels (CONNECT), as stands between many programs and their API server.
+"""An HTTP proxy on loopback that opens tunnels (CONNECT), as many networks have in front of their
+API server.
 
-Whatever name a client asks for is taken for 127.0.0.1: what is behind a proxy has names that only the proxy can resolve.
+It resolves every requested name to 127.0.0.1: servers behind a proxy often have names that only the
+proxy can resolve.
 """
 
 import contextlib
@@ -45,7 +47,7 @@ class _Tunnel(socketserver.StreamRequestHandler):
 
 
 def _carry(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # either side may hang up at any time
+    with contextlib.suppress(OSError):  # either side may close at any time
         while piece := source.recv(65536):
             target.sendall(piece)
     with contextlib.suppress(OSError):

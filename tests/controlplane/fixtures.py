@@ -1,10 +1,11 @@
 """pytest fixtures for tests on a real control plane.
 
-`control_plane` has etcd and kube-apiserver; `whole_control_plane` is the same where kube-scheduler and kube-controller-manager can be
-started too. One is started per test process (each pytest-xdist worker has its own: they share no nodes, and a start costs
-three seconds) and put back to empty after each test. A test that uses one is marked `control_plane` by that.
+`control_plane` has etcd and kube-apiserver; `whole_control_plane` can also start kube-scheduler and
+kube-controller-manager. One is started for each test process (each pytest-xdist worker has its own,
+and a start costs three seconds) and emptied after each test. A test that uses one is marked
+`control_plane` automatically.
 
-A missing program skips the test with the reason; `POLICYSCHED_REQUIRE=control-plane` makes it a failure.
+A missing program skips the test with the reason; with `POLICYSCHED_REQUIRE=control-plane` it fails.
 """
 
 import os
@@ -40,7 +41,7 @@ def control_plane_of_the_session(control_plane_programs: Programs) -> Iterator[C
 def control_plane(
     request: pytest.FixtureRequest, control_plane_of_the_session: ControlPlane
 ) -> Iterator[ControlPlane]:
-    """A running API server with nothing in it."""
+    """A running API server without objects of other tests."""
     request.node.stash[USED] = control_plane_of_the_session
     yield control_plane_of_the_session
     control_plane_of_the_session.reset()
@@ -48,7 +49,7 @@ def control_plane(
 
 @pytest.fixture
 def whole_control_plane(control_plane_programs: Programs, control_plane: ControlPlane) -> ControlPlane:
-    """The same, where `start_scheduler` and `start_controller_manager` are available."""
+    """The same, with `start_scheduler` and `start_controller_manager`."""
     _need(control_plane_programs, "kube-scheduler", "kube-controller-manager")
     return control_plane
 

@@ -1,14 +1,16 @@
-"""A small process that outlives the tests for a moment, and ends what they leave behind.
+"""A process that ends what killed tests leave behind.
 
-A test run that is killed cannot clean up, and a control plane that nobody owns keeps a gigabyte and two ports. So the
-programs' ids and their data folder are told to a guardian, line by line on its stdin:
+A test run that is killed cannot clean up, and an orphaned control plane takes a gigabyte and two
+ports. So the tests send the programs' process IDs and their data folder to a guardian, line by line
+on its stdin:
 
     watch PID      end this process when stdin ends
-    forget PID     it has ended already (its id may by now be another's)
+    forget PID     it has ended already (its id may be reused)
     folder PATH    remove this folder when stdin ends
 
-Stdin ends when the tests end, however they end: that is the one signal that even `kill -9` gives. Unlike Linux's parent-death
-signal it works from any thread and on any POSIX system. The guardian sits in a session of its own, so that a Ctrl-C for the tests does not end it first.
+Stdin ends when the tests end for any reason, even by `kill -9`. Unlike Linux's parent-death signal,
+this works from any thread and on any POSIX system. The guardian has its own session, so that Ctrl-C
+in the tests does not end it first.
 """
 
 import os
@@ -42,7 +44,7 @@ class Guardian:
         self._tell(f"folder {path}")
 
     def dismiss(self) -> None:
-        """Let the guardian do its work now, and wait until it has."""
+        """Close stdin, and wait until the guardian has cleaned up."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(timeout=30)
@@ -68,7 +70,7 @@ def guard(orders: TextIO) -> None:
             raise ValueError(f"the guardian does not know the order {line!r}")
     for pid in pids:
         try:
-            os.kill(pid, signal.SIGKILL)  # ends a stopped process too
+            os.kill(pid, signal.SIGKILL)  # SIGKILL ends a stopped process too
         except ProcessLookupError:
             continue
     for path in folders:

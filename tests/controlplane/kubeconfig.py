@@ -1,4 +1,4 @@
-"""Kubeconfig files with everything inside, so that one file is all that a client needs."""
+"""Self-contained kubeconfig files: one file is all that a client needs."""
 
 import base64
 import json
@@ -9,7 +9,9 @@ from tests.controlplane.certificates import KeyPair
 
 
 def write_kubeconfig(path: Path, *, url: str, authority: Path, user: dict[str, Any]) -> Path:
-    """`user` is what the kubeconfig says of the user: `with_certificate(...)` or `with_token(...)`. TLS is verified."""
+    """A kubeconfig. `user` is its user entry: `with_certificate(...)` or `with_token(...)`. TLS is
+    verified.
+    """
     path.write_text(
         json.dumps(  # JSON is YAML
             {

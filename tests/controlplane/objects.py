@@ -1,4 +1,6 @@
-"""Objects as the API server takes them, from few words: `ready_node("a", cpu="4")`, `pod("web", cpu="500m")`."""
+"""Short builders of objects for the API server: `ready_node("a", cpu="4")`, `pod("web",
+cpu="500m")`.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +17,7 @@ def ready_node(
     labels: Mapping[str, str] | None = None,
     taints: Sequence[Json] = (),
 ) -> Json:
-    """A Node that says of itself that it is ready and has this much room. `ControlPlane.add_node` takes it."""
+    """A Node that is ready and has these allocatable amounts, for `ControlPlane.add_node`."""
     room = {"cpu": cpu, "memory": memory, "pods": pods, "ephemeral-storage": "100Gi"}
     return {
         "apiVersion": "v1",
@@ -31,7 +33,7 @@ def ready_node(
 
 
 def pod(name: str, *, cpu: str = "100m", memory: str = "64Mi", **spec: Any) -> Json:
-    """A pod of one container; `spec` has what else its specification says, under the API's own names."""
+    """A pod with one container; `spec` has further fields of its spec, under the API's names."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -1,4 +1,4 @@
-"""One program of the control plane as a process: its log in a file, its end seen to, its standstill on demand."""
+"""One program of the control plane as a process: logging to a file, stopping, killing and pausing."""
 
 import contextlib
 import itertools
@@ -27,7 +27,7 @@ class NotReady(Exception):
 class Process:
     """A running program.
 
-    started ──pause──► standing still ──resume──► running ──stop or kill──► ended
+    started ──pause──► paused ──resume──► running ──stop or kill──► ended
     """
 
     def __init__(self, name: str, argv: list[str], log_path: Path, guardian: Guardian) -> None:
@@ -35,7 +35,7 @@ class Process:
         self.log_path = log_path
         self._guardian = guardian
         with log_path.open("ab") as log:
-            # A group of its own: a Ctrl-C for the tests must not end it before the tests do.
+            # In its own group: Ctrl-C in the tests must not end it before the tests do.
             self._popen = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -50,7 +50,9 @@ class Process:
         return self._popen.poll() is None
 
     def pause(self) -> None:
-        """Freeze it: connections stay open and nothing is answered. Returns when all its threads stand still."""
+        """Freeze it: connections stay open and no request is answered. Returns when all its threads
+        are stopped.
+        """
         self._popen.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._popen.pid, os.WSTOPPED | os.WNOWAIT)
 
@@ -58,7 +60,7 @@ class Process:
         self._popen.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """End it the polite way (SIGTERM), and wait."""
+        """Send SIGTERM, and wait."""
         if self.running:
             self._popen.send_signal(signal.SIGCONT)
             self._popen.terminate()
@@ -69,18 +71,18 @@ class Process:
         self._reap()
 
     def kill(self) -> None:
-        """End it as a power cut would (SIGKILL), and wait."""
+        """Send SIGKILL, and wait."""
         if self.running:
             self._popen.kill()
         self._reap()
 
     def log_tail(self) -> str:
-        """The last lines that it wrote."""
+        """The last lines of its log."""
         written = self.log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
         return f"--- end of {self.log_path} ---\n{written}"
 
     def wait_until(self, ready: Callable[[], bool], *, within_s: float) -> None:
-        """Poll until `ready`. Raises `NotReady` where the process ends first or the time does."""
+        """Poll until `ready`. Raises `NotReady` if the process ends, or if the time is up."""
         deadline = time.monotonic() + within_s
         while not ready():
             if not self.running:
@@ -99,28 +101,30 @@ class Process:
 def free_ports(count: int) -> list[int]:
     """Ports of 127.0.0.1 that were free a moment ago, all different.
 
-    A program takes its port only when it has started. Until then nobody else may be given it: so each test worker has ports of its
-    own, and none comes again before all others did.
+    A program takes its port only when it has started. Until then the port must not be given to
+    another one: each test worker has its own range of ports, and uses them in turn.
 
-    Not the system's own choice (port 0): that comes from the range out of which it serves outgoing connections too, so while a server is
-    stopped a client could be given its port, or even reach itself when it tries to connect to it.
+    The system's choice (port 0) would be wrong: it comes from the range for outgoing connections,
+    so while a server is stopped, a client could get its port, or even connect to itself.
     """
-    found: list[int] = []
+    ports: list[int] = []
     for port in itertools.islice(_ports, 100):
         with contextlib.closing(socket.socket()) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
-            except OSError:  # taken
+            except OSError:  # in use
                 continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise NotReady(f"found only {found} free among 100 ports of 127.0.0.1")
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise NotReady(f"found only {ports} free among 100 ports of 127.0.0.1")
 
 
 def _ports_of(worker: str) -> Iterator[int]:
-    """Round and round through the ports of a pytest-xdist worker ("gw3"), or of tests that run in one process ("")."""
+    """Iterates forever over the ports of a pytest-xdist worker ("gw3"), or of tests that run in one
+    process ("").
+    """
     mine = list(
         OUTSIDE_THE_EPHEMERAL_RANGE[int(worker.removeprefix("gw") or 0) % WORKERS_MOST :: WORKERS_MOST]
     )

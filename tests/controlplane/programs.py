@@ -1,8 +1,9 @@
-"""Where the programs of a control plane come from.
+"""Find the programs of a control plane.
 
-Looked for in this order: the folder that `KUBEBUILDER_ASSETS` names (what users of envtest have), a binary of ours in the user's
-cache, a build of ours where `go` is on the PATH. envtest's folder has etcd and kube-apiserver and seldom the other two, so
-each program is looked for by itself. A program that is nowhere to be had is `Missing`, with the reason in words that a skipped test can show.
+In this order: the folder `KUBEBUILDER_ASSETS` (as with envtest), a binary built from `src/` in the
+user's cache, and a new build if `go` is on the PATH. envtest's folder has etcd and kube-apiserver
+and seldom the other two, so each program is looked up separately. A program that is not available
+is `Missing`, with the reason for a skipped test.
 """
 
 import os
@@ -20,14 +21,16 @@ PROGRAM_NAMES = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-ma
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A program that could not be had. `reason` is a sentence without a full stop."""
+    """A program that is not available. `reason` is a sentence without a full stop."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`argv` starts the program; its own flags come behind. `kubernetes_version` is like `v1.36.3`, and None for etcd."""
+    """`argv` starts the program; its own flags follow. `kubernetes_version` is like `v1.36.3`, and
+    None for etcd.
+    """
 
     argv: tuple[str, ...]
     kubernetes_version: str | None
@@ -35,12 +38,12 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """What was found for each of `PROGRAM_NAMES`."""
+    """The result for each of `PROGRAM_NAMES`."""
 
     found: Mapping[str, Program | Missing]
 
     def missing(self, *names: str) -> str | None:
-        """Why the named programs cannot all be had, or None where they can."""
+        """Why the named programs are not all available, or None."""
         reasons = {f.reason for name in names if isinstance(f := self.found[name], Missing)}
         return "; ".join(sorted(reasons)) or None
 
@@ -52,20 +55,22 @@ class Programs:
 
 
 def find_programs(environ: Mapping[str, str] = os.environ) -> Programs:
-    """Find all four, building them where that is what it takes (minutes, once per set of sources and Go version)."""
+    """Find all four programs, building them if necessary (minutes, once per version of the sources
+    and of Go).
+    """
     assets = _assets(environ)
     lacking = [name for name in PROGRAM_NAMES if name not in assets]
     if not lacking:
         return Programs(MappingProxyType(dict(assets)))
-    found: dict[str, Program | Missing] = dict(assets)
+    programs: dict[str, Program | Missing] = dict(assets)
     binary = _our_binary(environ)
     for name in lacking:
         if isinstance(binary, Missing):
-            found[name] = binary
+            programs[name] = binary
         else:
             version = None if name == "etcd" else kubernetes_version()
-            found[name] = Program((str(binary), name), version)
-    return Programs(MappingProxyType(found))
+            programs[name] = Program((str(binary), name), version)
+    return Programs(MappingProxyType(programs))
 
 
 def _assets(environ: Mapping[str, str]) -> dict[str, Program]:
@@ -81,9 +86,9 @@ def _assets(environ: Mapping[str, str]) -> dict[str, Program]:
 
 
 def _version_of(path: Path) -> str:
-    said = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
-    match = re.search(r"v\d+\.\d+\.\d+\S*", said)
-    assert match, f"{path} --version said {said!r}"
+    output = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
+    match = re.search(r"v\d+\.\d+\.\d+\S*", output)
+    assert match, f"{path} --version said {output!r}"
     return match.group()
 
 

@@ -1,8 +1,9 @@
-"""Removes what tests have left in a control plane, so that one start serves many of them.
+"""Remove what a test has left in a control plane, so that one start serves many tests.
 
-The controller-manager may not be running, so nothing is left to it: pods go at once (there is no kubelet to wait for),
-finalizers are struck out, and a namespace is finalised by hand. What was there from the start stays, and stays as it is: a test that edits
-or deletes an object that the API server made itself has to put it right again.
+The controller-manager may not be running, so nothing is left to it: pods are deleted immediately
+(there is no kubelet), finalizers are removed, and namespaces are finalized here. Objects from the
+start stay as they are: a test that edits or deletes an object that the API server created has to
+restore it.
 """
 
 from collections.abc import Iterator, Set
@@ -23,7 +24,7 @@ CLUSTER_SCOPED = (
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 )
-# Owners before what they own: a controller that still runs would make it anew.
+# Owners before what they own: a controller that still runs would recreate it.
 NAMESPACED = (
     "/apis/apps/v1/deployments",
     "/apis/apps/v1/statefulsets",
@@ -51,9 +52,9 @@ NAMESPACED = (
 NAMESPACES = frozenset(
     f"/api/v1/namespaces/{name}" for name in ("default", "kube-system", "kube-public", "kube-node-lease")
 )
-"""The API server makes these some time after it is ready: they are waited for."""
+"""The API server creates these some time after it is ready, so they are waited for."""
 
-# And these, for which nobody has to wait.
+# These too, but nothing waits for them.
 MADE_LATE = (
     "/api/v1/namespaces/default/services/kubernetes",
     "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication",
@@ -63,12 +64,14 @@ MADE_LATE = (
 
 
 def object_paths(api: Api) -> frozenset[str]:
-    """The API path of every object of the kinds above, namespaces included."""
+    """The API path of every object of the kinds above, including namespaces."""
     return frozenset(path for path, _ in _objects(api))
 
 
 def sweep(api: Api, *, keep: Set[str]) -> None:
-    """Delete every object whose path is not in `keep`, which is what `object_paths` said before the tests."""
+    """Delete every object whose path is not in `keep`, the result of `object_paths` before the
+    tests.
+    """
     for path, item in _objects(api):
         if path not in keep and not path.startswith(MADE_LATE):
             if path.startswith("/api/v1/namespaces/") and item.get("spec", {}).get("finalizers"):

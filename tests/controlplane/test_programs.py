@@ -1,4 +1,6 @@
-"""Where the programs are looked for, and what a run without them says. Nothing is built here: `go` is kept off the PATH."""
+"""Where the programs are looked up, and the message if they are missing. Nothing is built here:
+`go` is not on the PATH.
+"""
 
 import os
 import stat

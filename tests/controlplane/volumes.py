@@ -1,4 +1,6 @@
-"""Volumes, claims and classes as the API server takes them: `local_volume("v", node="a")`, `claim("data", "local")`."""
+"""Short builders of volumes, claims and classes: `local_volume("v", node="a")`, `claim("data",
+"local")`.
+"""
 
 from tests.controlplane.api import Json
 
@@ -19,7 +21,7 @@ def storage_class(name: str, provisioner: str = MADE_BY_HAND, *, waits: bool = T
 
 
 def local_volume(name: str, *, node: str, size: str = "10Gi", of_class: str = "local") -> Json:
-    """A volume that can be used on one node alone."""
+    """A volume that can be used on one node only."""
     hostname = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     return {
         "apiVersion": "v1",
@@ -50,7 +52,7 @@ def claim(name: str, of_class: str = "local", *, size: str = "5Gi", mode: str = 
 
 
 def using(*claims: str) -> list[Json]:
-    """What stands under a pod's `spec.volumes`."""
+    """The value of a pod's `spec.volumes`."""
     return [
         {"name": f"v{place}", "persistentVolumeClaim": {"claimName": name}}
         for place, name in enumerate(claims)

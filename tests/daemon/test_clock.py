@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from policysched.daemon.clock import SteadyClock, wait_until_stepped
+from policysched.daemon.clock import NonDecreasingClock, wait_until_stepped
 from tests.kube.world import on_virtual_time
 
 SECOND_NS = 10**9
@@ -20,15 +20,15 @@ class Machine:
     monotonic: int = 5 * SECOND_NS
     wall: int = 1_000_000 * SECOND_NS
 
-    def clock(self) -> SteadyClock:
-        return SteadyClock(lambda: self.wall, lambda: self.monotonic)
+    def clock(self) -> NonDecreasingClock:
+        return NonDecreasingClock(lambda: self.wall, lambda: self.monotonic)
 
     def passes(self, span_ns: int) -> None:
         self.monotonic += span_ns
         self.wall += span_ns
 
 
-def test_it_is_the_wall_clock_as_long_as_nobody_sets_that() -> None:
+def test_the_clock_is_the_wall_clock_unless_that_is_set() -> None:
     machine = Machine()
     clock = machine.clock()
 
@@ -73,19 +73,19 @@ def test_a_step_back_is_slept_off_at_half_speed_and_then_it_is_the_wall_clock_ag
     before = clock.now_ns()
 
     machine.wall -= 10 * SECOND_NS
-    seen = [clock.now_ns()]
+    readings = [clock.now_ns()]
     for _ in range(25):
         machine.passes(SECOND_NS)
-        seen.append(clock.now_ns())
+        readings.append(clock.now_ns())
 
-    assert seen[0] == before
-    assert all(0 < later - earlier <= SECOND_NS for earlier, later in pairwise(seen))
-    assert seen[10] == before + 5 * SECOND_NS
-    assert seen[20] == seen[-1] - 5 * SECOND_NS == machine.wall - 5 * SECOND_NS
+    assert readings[0] == before
+    assert all(0 < later - earlier <= SECOND_NS for earlier, later in pairwise(readings))
+    assert readings[10] == before + 5 * SECOND_NS
+    assert readings[20] == readings[-1] - 5 * SECOND_NS == machine.wall - 5 * SECOND_NS
     assert clock.offset_s() == 0
 
 
-def test_asked_very_often_it_does_not_stand_still() -> None:
+def test_frequent_reads_do_not_stop_the_clock() -> None:
     machine = Machine()
     clock = machine.clock()
     machine.wall -= 10 * SECOND_NS
@@ -123,7 +123,7 @@ def test_only_a_step_that_is_too_large_to_sleep_off_ends_the_process(step_s: int
     assert ended == [ends]
 
 
-def test_a_step_that_is_slept_off_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_backward_step_that_is_waited_out_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
     clock = machine.clock()
 
@@ -138,6 +138,6 @@ def test_a_step_that_is_slept_off_is_said_once(caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.INFO, "policysched.daemon.clock"):
         on_virtual_time(scenario)
 
-    assert [(one.levelname, one.getMessage()[:28]) for one in caplog.records] == [
+    assert [(record.levelname, record.getMessage()[:28]) for record in caplog.records] == [
         ("WARNING", "the wall clock was set; the ")
     ]

@@ -6,8 +6,13 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
-from policysched.daemon import compiling
-from policysched.daemon.compiling import WorkerCompiler, compile_sync, decode_text, policy_texts
+from policysched.daemon import policy_compiler
+from policysched.daemon.policy_compiler import (
+    WorkerCompiler,
+    compile_sync,
+    decode_text,
+    policy_texts,
+)
 
 TEXTS = {
     "base.policy": "library base version 1\nfilter node_name\n",
@@ -16,23 +21,23 @@ TEXTS = {
 }
 
 
-async def compile_once(compiler: WorkerCompiler) -> compiling.PolicyBundle:
+async def compile_once(compiler: WorkerCompiler) -> policy_compiler.PolicyBundle:
     try:
         return await compiler(TEXTS, "ConfigMap a/b")
     finally:
         await compiler.close()
 
 
-def test_a_worker_finds_what_is_found_in_line() -> None:
+def test_a_worker_reports_the_diagnostics_of_an_inline_check() -> None:
     there = asyncio.run(compile_once(WorkerCompiler(timeout_s=30)))
 
     here = compile_sync(TEXTS, "ConfigMap a/b")
     assert list(there.sources) == list(here.sources)
-    for key, one in here.sources.items():
+    for key, source in here.sources.items():
         other = there.sources[key]
-        assert (other.program and other.program.sha256) == (one.program and one.program.sha256)
+        assert (other.program and other.program.sha256) == (source.program and source.program.sha256)
         assert [(d.code, d.message) for d in other.diagnostics] == [
-            (d.code, d.message) for d in one.diagnostics
+            (d.code, d.message) for d in source.diagnostics
         ]
     (finding,) = there.sources["bad.policy"].diagnostics
     assert finding.span is not None
@@ -40,8 +45,8 @@ def test_a_worker_finds_what_is_found_in_line() -> None:
     assert finding.span.text == "y"
 
 
-def test_a_check_that_takes_too_long_is_a_finding_and_the_next_one_works() -> None:
-    async def scenario() -> tuple[compiling.PolicyBundle, compiling.PolicyBundle]:
+def test_a_check_that_takes_too_long_is_a_diagnostic_and_the_next_check_works() -> None:
+    async def scenario() -> tuple[policy_compiler.PolicyBundle, policy_compiler.PolicyBundle]:
         compiler = WorkerCompiler(timeout_s=0.0001)
         slow = await compiler(TEXTS, "ConfigMap a/b")
         compiler._timeout_s = 30
@@ -50,7 +55,7 @@ def test_a_check_that_takes_too_long_is_a_finding_and_the_next_one_works() -> No
 
     slow, good = asyncio.run(scenario())
 
-    assert [one.diagnostics[0].code for one in slow.sources.values()] == ["PS901"] * 3
+    assert [source.diagnostics[0].code for source in slow.sources.values()] == ["PS901"] * 3
     assert "longer than" in slow.sources["main.policy"].diagnostics[0].message
     assert good.sources["main.policy"].program is not None
 
@@ -58,7 +63,7 @@ def test_a_check_that_takes_too_long_is_a_finding_and_the_next_one_works() -> No
 def test_a_worker_that_gets_no_processor_for_longer_than_its_limit_is_waited_for() -> None:
     """Found by the chaos seeds on a busy machine: good policies were refused, and the scheduler ended at its start."""
 
-    async def scenario() -> compiling.PolicyBundle:
+    async def scenario() -> policy_compiler.PolicyBundle:
         compiler = WorkerCompiler(timeout_s=1.5)
         await compiler.warm_up()
         assert compiler._spare_worker is not None
@@ -74,8 +79,11 @@ def test_a_worker_that_hangs_is_a_finding(tmp_path: Path) -> None:
     hangs.write_text("#!/bin/sh\nexec sleep 600\n")
     hangs.chmod(0o755)
 
-    async def scenario() -> compiling.PolicyBundle:
-        with patch.object(sys, "executable", str(hangs)), patch.object(compiling, "HANG_TIMEOUT_MIN_S", 0.1):
+    async def scenario() -> policy_compiler.PolicyBundle:
+        with (
+            patch.object(sys, "executable", str(hangs)),
+            patch.object(policy_compiler, "HANG_TIMEOUT_MIN_S", 0.1),
+        ):
             return await compile_once(WorkerCompiler(timeout_s=0.001))
 
     bundle = asyncio.run(scenario())
@@ -84,7 +92,7 @@ def test_a_worker_that_hangs_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_a_spare_that_died_while_it_waited_is_replaced() -> None:
-    async def scenario() -> compiling.PolicyBundle:
+    async def scenario() -> policy_compiler.PolicyBundle:
         compiler = WorkerCompiler(timeout_s=30)
         await compiler.warm_up()
         assert compiler._spare_worker is not None
@@ -95,8 +103,8 @@ def test_a_spare_that_died_while_it_waited_is_replaced() -> None:
     assert asyncio.run(scenario()).sources["main.policy"].program is not None
 
 
-def test_a_worker_that_breaks_is_a_finding_with_its_last_words() -> None:
-    async def scenario() -> compiling.PolicyBundle:
+def test_a_worker_that_crashes_is_a_diagnostic_with_its_last_output() -> None:
+    async def scenario() -> policy_compiler.PolicyBundle:
         with patch.object(sys, "executable", "/bin/false"):
             return await compile_once(WorkerCompiler(timeout_s=30))
 
@@ -112,11 +120,11 @@ def test_only_keys_of_policies_are_read() -> None:
     }
 
 
-def test_a_key_that_is_no_text_is_refused_in_the_worker_and_the_others_stand() -> None:
+def test_a_binary_key_is_rejected_in_the_worker_and_the_others_are_compiled() -> None:
     latin = decode_text("policy latin version 1\n# Zürich\n".encode("latin-1"))
     texts = {**TEXTS, "latin.policy": latin}
 
-    async def scenario() -> compiling.PolicyBundle:
+    async def scenario() -> policy_compiler.PolicyBundle:
         compiler = WorkerCompiler(timeout_s=30)
         try:
             return await compiler(texts, "ConfigMap a/b")
@@ -139,12 +147,14 @@ def test_parameters_that_are_no_text_refuse_their_policy() -> None:
 
     checked = compile_sync(texts, "ConfigMap a/b").sources
 
-    said = [one.message for one in checked["a.policy"].diagnostics if one.code == "PS262"]
-    assert said == ["the parameters cannot be read: not UTF-8 text (byte 4)"]
+    messages = [
+        diagnostic.message for diagnostic in checked["a.policy"].diagnostics if diagnostic.code == "PS262"
+    ]
+    assert messages == ["the parameters cannot be read: not UTF-8 text (byte 4)"]
     assert checked["a.policy"].program is None
 
 
-def test_a_file_of_windows_is_taken_from_a_configmap_as_lint_takes_it() -> None:
+def test_windows_line_ends_in_a_configmap_are_read_as_lint_reads_them() -> None:
     text = "\ufeffpolicy win version 1\r\ninclude kube_default\r\nfilter few require node.pods < 3\r\n"
 
     taken = compile_sync({"win.policy": text}, "here").sources["win.policy"]
@@ -153,3 +163,28 @@ def test_a_file_of_windows_is_taken_from_a_configmap_as_lint_takes_it() -> None:
     assert taken.diagnostics == ()
     assert taken.program is not None and clean.program is not None
     assert taken.program.sha256 == clean.program.sha256
+
+
+def test_where_no_worker_can_be_started_the_check_waits_and_says_why(tmp_path: Path) -> None:
+    """It ended the process."""
+    delays: list[str] = []
+    worker = sys.executable
+
+    async def scenario() -> policy_compiler.PolicyBundle:
+        compiler = WorkerCompiler(timeout_s=30)
+        compiler.report_delay = delays.append
+        with patch.object(sys, "executable", str(tmp_path / "missing")):
+            await compiler.warm_up()
+            check = asyncio.create_task(compiler(TEXTS, "ConfigMap a/b"))
+            while not delays:
+                await asyncio.sleep(0.01)
+        assert sys.executable == worker
+        bundle = await check
+        await compiler.close()
+        return bundle
+
+    bundle = asyncio.run(scenario())
+
+    assert bundle.sources["main.policy"].program is not None
+    assert len(delays) == 1
+    assert delays[0].startswith("cannot start a process to check the policies; retrying: ")

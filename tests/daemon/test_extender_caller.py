@@ -6,7 +6,7 @@ from typing import Any
 from policysched.daemon.extender_caller import ExtenderCaller
 from policysched.kube.extender.client import ExtenderCallFailed, ExtenderEndpoint, ExtenderFilterResult
 from policysched.kube.watch.resources import NODES
-from policysched.lang.ir.extender_results import ExtenderRefusal
+from policysched.lang.ir.extender_results import ExtenderRejection
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import CallExtenders
 from policysched.scheduler.events import ExtendersAnswered
@@ -33,7 +33,7 @@ class Fake:
         self, pod: Mapping[str, Any], nodes: Sequence[str], whole: Mapping[str, Any]
     ) -> ExtenderFilterResult:
         self._note("filter", pod, nodes, whole)
-        refused = {node: ExtenderRefusal("no", resolvable=True) for node in nodes if node in self._refuses}
+        refused = {node: ExtenderRejection("no", resolvable=True) for node in nodes if node in self._refuses}
         return ExtenderFilterResult(tuple(node for node in nodes if node not in refused), refused)
 
     async def prioritize(
@@ -55,14 +55,14 @@ class Fake:
 def consulted(
     *fakes: Fake, nodes: Sequence[str] = ("a", "b", "c"), scoring: bool = True, name: str = "web"
 ) -> ExtendersAnswered:
-    found: list[ExtendersAnswered] = []
+    answers: list[ExtendersAnswered] = []
     consultants: list[ExtenderCaller] = []
 
     async def scenario() -> None:
         world = World()
         world.add_pod("web")
         clients: Any = {fake.endpoint.name: fake for fake in fakes}
-        consultant = ExtenderCaller(clients, world.api(), found.append)
+        consultant = ExtenderCaller(clients, world.api(), answers.append)
         consultants.append(consultant)
         for node in nodes:
             consultant.node_resource.updated_event({**node_manifest(node)})
@@ -73,35 +73,35 @@ def consulted(
                 "default",
                 name,
                 tuple(map(NodeName, nodes)),
-                tuple((one, scoring) for one in clients),
+                tuple((client, scoring) for client in clients),
             )
         )
         async with running(consultant.run()):
-            await until(lambda: found, "an answer")
+            await until(lambda: answers, "an answer")
 
     on_virtual_time(scenario)
-    (answer,) = found
+    (answer,) = answers
     assert answer.call_id == 7
     asked = sum(consultants[0].calls.values())
     assert asked == sum(len(log) for log in {id(fake._log): fake._log for fake in fakes}.values())
     return answer
 
 
-def test_each_is_asked_about_what_the_ones_before_left_and_the_ignorable_last() -> None:
+def test_extenders_are_called_in_turn_with_the_remaining_nodes_ignorable_ones_last() -> None:
     log: list[tuple[str, str, tuple[str, ...]]] = []
 
-    said = consulted(
+    answered = consulted(
         Fake("loose", log, ignorable=True, refuses=["b"]),
         Fake("strict", log, refuses=["a"], whole_nodes=True),
     )
 
     assert log[:2] == [("strict", "filter", ("a", "b", "c")), ("loose", "filter", ("b", "c"))]
-    assert set(said.answers["strict"].refusals) == {"a"}
-    assert set(said.answers["loose"].refusals) == {"b"}
+    assert set(answered.answers["strict"].rejections) == {"a"}
+    assert set(answered.answers["loose"].rejections) == {"b"}
     assert len(log) == 2  # one node is left: there is nothing to score
 
 
-def test_scores_are_asked_for_the_nodes_that_are_left_of_those_with_a_weight() -> None:
+def test_extenders_with_a_weight_score_the_remaining_nodes() -> None:
     log: list[tuple[str, str, tuple[str, ...]]] = []
 
     with_weight = consulted(Fake("x", log, refuses=["a"]))
@@ -112,35 +112,37 @@ def test_scores_are_asked_for_the_nodes_that_are_left_of_those_with_a_weight() -
     assert without.answers["x"].scores == {}
 
 
-def test_where_no_node_is_left_nobody_else_is_asked() -> None:
+def test_without_remaining_nodes_no_further_extender_is_called() -> None:
     log: list[tuple[str, str, tuple[str, ...]]] = []
 
-    said = consulted(Fake("x", log, refuses=["a"]), Fake("y", log), nodes=["a"])
+    answered = consulted(Fake("x", log, refuses=["a"]), Fake("y", log), nodes=["a"])
 
     assert log == [("x", "filter", ("a",))]
-    assert said.failure is None
+    assert answered.failure is None
 
 
 def test_no_answer_of_one_that_must_not_be_left_out_is_the_answer() -> None:
-    said = consulted(Fake("x", [], broken=True))
+    answered = consulted(Fake("x", [], broken=True))
 
-    assert (said.answers, said.failure) == ({}, "extender x: filter is broken")
-
-
-def test_one_that_may_be_left_out_refuses_nobody_and_scores_nobody() -> None:
-    said = consulted(Fake("x", [], broken=True, ignorable=True))
-
-    assert said.failure is None
-    assert (said.answers["x"].refusals, said.answers["x"].scores) == ({}, {})
+    assert (answered.answers, answered.failure) == ({}, "extender x: filter is broken")
 
 
-def test_a_pod_that_cannot_be_read_is_told() -> None:
-    said = consulted(Fake("x", []), name="gone")
+def test_an_ignorable_extender_that_fails_rejects_and_scores_no_node() -> None:
+    answered = consulted(Fake("x", [], broken=True, ignorable=True))
 
-    assert said.failure is not None and said.failure.startswith("cannot read the pod for its extenders")
+    assert answered.failure is None
+    assert (answered.answers["x"].rejections, answered.answers["x"].scores) == ({}, {})
 
 
-def test_nodes_are_kept_whole_only_where_somebody_wants_them() -> None:
+def test_a_pod_that_cannot_be_read_is_reported() -> None:
+    answered = consulted(Fake("x", []), name="gone")
+
+    assert answered.failure is not None and answered.failure.startswith(
+        "cannot read the pod for its extenders"
+    )
+
+
+def test_complete_nodes_are_kept_only_if_an_extender_needs_them() -> None:
     clients: Any = {"x": Fake("x", [])}
 
     assert ExtenderCaller(clients, None, lambda _: None).node_resource is NODES  # type: ignore[arg-type]

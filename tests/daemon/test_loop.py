@@ -16,7 +16,7 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 Factory = Callable[[], asyncio.AbstractEventLoop]
 
 
-def test_a_socket_whose_connection_is_reset_closes_no_descriptor_but_its_own() -> None:
+def test_a_reset_socket_closes_only_its_own_descriptor() -> None:
     made = event_loop.loop_factory()
 
     assert made is not None
@@ -77,9 +77,9 @@ def opened_as(number: int) -> int:
 def reset_by_its_server() -> socket.socket:
     with socket.create_server(("127.0.0.1", 0)) as server:
         broken = socket.create_connection(server.getsockname())
-        theirs, _ = server.accept()
-        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
-        theirs.close()
+        accepted, _ = server.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        accepted.close()
     return broken
 
 

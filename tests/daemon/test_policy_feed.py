@@ -15,7 +15,7 @@ from tests.kube.world import on_virtual_time
 
 def offers(edits_while_compiling: int, looks: int) -> list[str]:
     """The versions that are offered where each compilation sees so many further edits, until the first few are offered."""
-    found: list[str] = []
+    offers: list[str] = []
 
     async def main() -> None:
         version = 0
@@ -37,8 +37,8 @@ def offers(edits_while_compiling: int, looks: int) -> list[str]:
             return {}
 
         def deliver(offered: PoliciesUpdated) -> None:
-            found.append(offered.resource_version)
-            if len(found) == looks:
+            offers.append(offered.resource_version)
+            if len(offers) == looks:
                 enough.set()
 
         feed = PolicyFeed("here", "", compile_slowly, deliver, read_last_good=nothing_kept)
@@ -49,18 +49,18 @@ def offers(edits_while_compiling: int, looks: int) -> list[str]:
             running.cancel()
 
     asyncio.run(main())
-    return found
+    return offers
 
 
-def checked(*seen: ConfigMapUpdated) -> list[Mapping[str, str]]:
+def checked(*config_map_updated: ConfigMapUpdated) -> list[Mapping[str, str]]:
     """The texts that reach the check, of one ConfigMap after the other."""
-    found: list[Mapping[str, str]] = []
+    bundles: list[Mapping[str, str]] = []
 
     async def main() -> None:
         offered = asyncio.Queue[PoliciesUpdated]()
 
         async def compile_at_once(texts: Mapping[str, str], _place: str) -> PolicyBundle:
-            found.append(texts)
+            bundles.append(texts)
             return PolicyBundle({})
 
         async def nothing_kept() -> Mapping[str, str]:
@@ -69,19 +69,19 @@ def checked(*seen: ConfigMapUpdated) -> list[Mapping[str, str]]:
         feed = PolicyFeed("here", "", compile_at_once, offered.put_nowait, read_last_good=nothing_kept)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(feed.run())
-            for one in seen:
-                feed.on_config_map(one)
+            for config_map in config_map_updated:
+                feed.on_config_map(config_map)
                 await offered.get()
             running.cancel()
 
     asyncio.run(main())
-    return found
+    return bundles
 
 
-def test_edits_that_never_stop_take_effect_all_the_same_the_newest_of_them_next() -> None:
-    found = offers(edits_while_compiling=3, looks=4)
+def test_continuous_edits_take_effect_the_newest_one_next() -> None:
+    offered = offers(edits_while_compiling=3, looks=4)
 
-    assert found == ["1", "4", "7", "10"]
+    assert offered == ["1", "4", "7", "10"]
 
 
 def test_a_key_without_the_ending_of_a_policy_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -90,8 +90,8 @@ def test_a_key_without_the_ending_of_a_policy_is_named_once(caplog: pytest.LogCa
 
     checked(*(ConfigMapUpdated({"main.policy": version, **texts}, version, "uid") for version in ("1", "2")))
 
-    said = [record for record in caplog.records if "ignoring keys" in record.message]
-    assert [getattr(record, "keys", "") for record in said] == ["mine, other.policy.txt"]
+    warnings = [record for record in caplog.records if "ignoring keys" in record.message]
+    assert [getattr(record, "keys", "") for record in warnings] == ["mine, other.policy.txt"]
 
 
 def test_a_file_that_is_not_utf_8_reaches_the_check_and_is_not_passed_over() -> None:
@@ -100,10 +100,10 @@ def test_a_file_that_is_not_utf_8_reaches_the_check_and_is_not_passed_over() -> 
     assert checked(there) == [{"a.policy": "a", "b.policy": "\udcfc"}]
 
 
-def test_a_check_that_takes_long_is_said_to_be_under_way(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_check_is_reported_as_in_progress(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
-    said: list[list[str]] = []
+    messages: list[list[str]] = []
 
     async def main() -> None:
         offered = asyncio.Event()
@@ -111,7 +111,9 @@ def test_a_check_that_takes_long_is_said_to_be_under_way(caplog: pytest.LogCaptu
         async def compile_for(_texts: Mapping[str, str], _place: str) -> PolicyBundle:
             for seconds in (4.0, 2.0, 10.0):
                 await asyncio.sleep(seconds)
-                said.append([one.message for one in caplog.records if "still checking" in one.message])
+                messages.append(
+                    [record.message for record in caplog.records if "still checking" in record.message]
+                )
             return PolicyBundle({})
 
         async def nothing_kept() -> Mapping[str, str]:
@@ -127,4 +129,4 @@ def test_a_check_that_takes_long_is_said_to_be_under_way(caplog: pytest.LogCaptu
     on_virtual_time(main)
 
     once = ["still checking the edit; the active policies are unchanged"]
-    assert said == [[], once, once]
+    assert messages == [[], once, once]

@@ -1,6 +1,7 @@
 """The whole program and its sources of samples, on virtual time: pods go where the samples say, and what nobody serves is told."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -10,9 +11,9 @@ import orjson
 import pytest
 
 from policysched.config.settings import read_settings
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.daemon.sample_sources import make_sources
-from policysched.daemon.status import decisions_page, policy_page
+from policysched.daemon.status import DecisionsPage, policy_page
 from policysched.kube.client.transport import ApiRequest, ApiResponse
 from policysched.metric_sources.metrics_api import PATH
 from policysched.runtime.leadership import NoLeaderElection
@@ -75,7 +76,7 @@ def annotated(**more: Any) -> str:
     )
 
 
-def test_a_pod_goes_where_the_nodes_annotations_say_and_the_record_says_how_old_they_were() -> None:
+def test_a_pod_is_placed_by_node_annotations_and_the_record_has_their_age() -> None:
     pages: list[dict[str, Any]] = []
 
     async def scenario() -> None:
@@ -87,9 +88,11 @@ def test_a_pod_goes_where_the_nodes_annotations_say_and_the_record_says_how_old_
         world.add_pod("web", scheduler="test")
 
         await until(lambda: world.node_of("web"), "the pod to be bound")
-        pages.append(decisions_page(app.scheduler, 1, ""))
+        pages.append(json.loads(DecisionsPage(app.scheduler, lambda: None).look(1, "")()))
         pages.append(
-            policy_page(app.scheduler, str(app.settings.policies), app.sampler.statuses(), world.now_ns())
+            policy_page(
+                app.scheduler, str(app.settings.policies), app.metric_monitor.statuses(), world.now_ns()
+            )
         )
         assert world.node_of("web") == "quiet"
         app.request_stop()
@@ -106,7 +109,7 @@ def test_a_pod_goes_where_the_nodes_annotations_say_and_the_record_says_how_old_
     assert (metric["source"], metric["last_good"]["nodes"], metric["trouble"]) == ("notes", 2, None)
 
 
-def test_an_annotation_that_nobody_renews_goes_stale_and_the_policys_word_counts() -> None:
+def test_an_annotation_that_is_not_renewed_becomes_stale_and_the_missing_clause_applies() -> None:
     async def scenario() -> None:
         world = World()
         world.add_node("only", annotations={"example.com/load": "0.1,2026-01-01T00:00:00Z"})
@@ -118,7 +121,7 @@ def test_an_annotation_that_nobody_renews_goes_stale_and_the_policys_word_counts
         await asyncio.sleep(5)
 
         assert world.node_of("web") is None
-        (why,) = [one.pending_message for one in app.scheduler._core.pods.values()]
+        (why,) = [pod.pending_message for pod in app.scheduler._core.pods.values()]
         assert why.startswith("0/1 nodes are available: 1 node(s) had no sample of load.")
         app.request_stop()
         await run
@@ -156,7 +159,7 @@ def test_a_time_that_no_64_bits_hold_is_a_sample_of_old_and_ends_nothing(when: s
         ("", "it names no source and the settings have several: notes, usage"),
     ],
 )
-def test_a_metric_that_no_source_serves_is_said_on_the_config_map_once(source: str, words: str) -> None:
+def test_a_metric_without_a_source_is_reported_on_the_configmap_once(source: str, words: str) -> None:
     async def scenario() -> None:
         world = World()
         world.add_node("a")
@@ -165,12 +168,14 @@ def test_a_metric_that_no_source_serves_is_said_on_the_config_map_once(source: s
         run = asyncio.ensure_future(app.run())
         await asyncio.sleep(60)
 
-        said = [one for one in world.local.list("events") if one["reason"] == "MetricWithoutSource"]
-        assert [one["message"] for one in said] == [
-            f"policy `test`: metric `load` is missing for every node: {words}"
+        events = [event for event in world.local.list("events") if event["reason"] == "MetricWithoutSource"]
+        assert [event["message"] for event in events] == [
+            f"policy `test`: metric `load` has no value on any node: {words}"
         ]
-        assert said[0]["involvedObject"]["kind"] == "ConfigMap"
-        page = policy_page(app.scheduler, str(app.settings.policies), app.sampler.statuses(), world.now_ns())
+        assert events[0]["involvedObject"]["kind"] == "ConfigMap"
+        page = policy_page(
+            app.scheduler, str(app.settings.policies), app.metric_monitor.statuses(), world.now_ns()
+        )
         assert page["policies"][0]["metrics"]["load"]["unserved"] == words
         app.request_stop()
         await run
@@ -183,7 +188,7 @@ def usage_of(world: World, road: WithMetricsApi) -> SchedulerApp:
     return app_with(world, policy, {"usage": {"kind": "metrics-api"}}, road)
 
 
-def test_a_pod_goes_where_the_metrics_api_says() -> None:
+def test_a_pod_is_placed_by_samples_of_the_metrics_api() -> None:
     async def scenario() -> None:
         world = World()
         for name in ("busy", "quiet"):
@@ -231,7 +236,7 @@ def test_a_metrics_api_that_does_not_answer_well_stops_nothing(status: int, kind
         world.add_pod("plain", scheduler="test")
         await asyncio.sleep(30)
 
-        (one,) = app.sampler.statuses()
+        (one,) = app.metric_monitor.statuses()
         assert one.last_failure is not None and (
             one.last_failure.kind,
             words in one.last_failure.message,
@@ -246,7 +251,7 @@ def test_a_metrics_api_that_does_not_answer_well_stops_nothing(status: int, kind
 @pytest.mark.parametrize(
     ("verify", "said"), [(True, []), (False, ["TLS verification is disabled by the settings"])]
 )
-def test_a_server_whose_certificate_is_not_verified_is_said_at_the_start(
+def test_a_server_without_certificate_verification_is_logged_at_the_start(
     verify: bool, said: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     source = {"kind": "prometheus", "url": "https://prometheus", "tls": {"verify": verify}}
@@ -257,4 +262,4 @@ def test_a_server_whose_certificate_is_not_verified_is_said_at_the_start(
 
     on_virtual_time(scenario)
 
-    assert [one.message for one in caplog.records if one.levelname == "WARNING"] == said
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == said

@@ -15,7 +15,7 @@ def as_it_was() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-def test_a_terminal_that_closes_asks_to_end() -> None:
+def test_a_closed_terminal_requests_a_shutdown() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     assert set(shutdown_signals()) == {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}

@@ -1,11 +1,13 @@
 """`/decisions` of one pod: what it waits for now, decided upon or not."""
 
+import json
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import jsonschema
 
-from policysched.daemon.status import decisions_page
+from policysched.daemon.status import DecisionsPage
 from policysched.schemas import schema
 from tests.builders import finished, node, pending, placed, pod
 from tests.scheduler.rig import FIT, Rig
@@ -13,25 +15,27 @@ from tests.scheduler.test_first_samples import COOL
 
 
 def page(rig: Rig, pod_name: str) -> dict[str, Any]:
-    found = decisions_page(rig.scheduler, 10, pod_name)
-    jsonschema.validate(found, schema("decisions"))
-    return found
+    decisions_page: dict[str, Any] = json.loads(
+        DecisionsPage(rig.scheduler, lambda: None).look(10, pod_name)()
+    )
+    jsonschema.validate(decisions_page, schema("decisions"))
+    return decisions_page
 
 
-def test_a_pod_about_which_nothing_was_decided_yet_says_what_it_waits_for() -> None:
+def test_the_status_of_an_undecided_pod_says_what_it_waits_for() -> None:
     rig = Rig(COOL, node("a"), pod("web"), first_samples_s=10.0, source="main")
     rig.settle()
 
-    found = page(rig, "default/web")
+    shown = page(rig, "default/web")
 
-    assert found["decisions"] == []
-    assert (found["waiting"]["place"], found["waiting"]["message"]) == (
+    assert shown["decisions"] == []
+    assert (shown["waiting"]["place"], shown["waiting"]["message"]) == (
         "active",
         "policy test is waiting for the first samples of load (source main)",
     )
 
 
-def test_a_pod_without_a_node_says_why_and_what_would_have_it_tried_again() -> None:
+def test_the_status_of_an_unschedulable_pod_has_its_message_and_requeue_events() -> None:
     rig = Rig(FIT, node("a", cpu="1"), pod("web", cpu="2"))
     rig.settle()
 
@@ -43,7 +47,7 @@ def test_a_pod_without_a_node_says_why_and_what_would_have_it_tried_again() -> N
     assert waiting["backoff_until"] is not None
 
 
-def test_a_gated_pod_says_its_gates() -> None:
+def test_the_status_of_a_gated_pod_names_its_gates() -> None:
     rig = Rig(FIT, node("a"), pod("web", gates=["example.com/quota"]))
 
     assert page(rig, "default/web")["waiting"]["message"] == (
@@ -51,7 +55,7 @@ def test_a_gated_pod_says_its_gates() -> None:
     )
 
 
-def test_a_pod_that_waits_for_no_policy_says_why_not() -> None:
+def test_the_status_of_a_pod_that_no_policy_schedules_says_why() -> None:
     foreign = replace(pod("foreign"), scheduler="else")
     leaving = replace(pending(replace(pod("leaving"), scheduler="else")), deleting=True)
     rig = Rig(FIT, node("a"), foreign, leaving, placed(pod("there"), "a"), finished(pod("done"), "a"))
@@ -62,21 +66,38 @@ def test_a_pod_that_waits_for_no_policy_says_why_not() -> None:
         "foreign": "its schedulerName is `else`, and no policy of that name runs here; running policies: test",
         "leaving": "it is being deleted",
         "there": "it is on a",
-        "done": "no pod default/done is known that has not finished",
+        "done": "pod default/done does not exist or has finished",
     }
 
 
-def test_a_pod_of_a_policy_that_never_checked_is_sent_to_what_is_wrong_with_it() -> None:
+def test_the_status_of_a_pod_of_a_rejected_policy_refers_to_its_errors() -> None:
     rig = Rig({"test.policy": FIT, "odd.policy": "policy odd version 1\nfilter x require y\n"}, node("a"))
     rig.observe(replace(pod("web"), scheduler="odd"))
 
     assert page(rig, "default/web")["note"] == (
-        "policy `odd` is refused, and nothing runs in its place: /policy says what is wrong with odd.policy"
+        "policy `odd` is rejected and no earlier version is active; /policy has the errors in odd.policy"
     )
 
 
-def test_without_a_pod_nothing_is_said_of_one() -> None:
+def test_without_a_pod_the_status_has_no_pod() -> None:
     rig = Rig(FIT, node("a"), pod("web"))
 
     assert page(rig, "") == {"decisions": [], "note": None}
     assert page(rig, "default/web")["note"] is None
+
+
+def test_a_page_shows_the_moment_of_its_snapshot_and_renders_each_record_once() -> None:
+    rig = Rig(FIT, node("a", cpu="1"), pod("web", cpu="2"))
+    rig.settle()
+    status = DecisionsPage(rig.scheduler, lambda: "not leading")
+    snapshot = status.look(10, "")
+    rig.observe(pod("second", cpu="500m"))
+    rig.settle()
+
+    before, after = json.loads(snapshot()), json.loads(status.look(10, "")())
+
+    assert [record["pod"] for record in before["decisions"]] == ["default/web"]
+    assert [record["pod"] for record in after["decisions"]] == ["default/second", "default/web"]
+    assert after["note"] == "not leading"
+    with patch("policysched.daemon.status._decision", side_effect=AssertionError("rendered again")):
+        assert json.loads(status.look(1, "")())["decisions"] == after["decisions"][:1]

@@ -1,7 +1,9 @@
-"""policysched on a real control plane with exactly what `deploy/` ships: its ServiceAccount, roles, Lease and ConfigMaps.
+"""policysched on a real control plane with the objects of `deploy/`: its ServiceAccount, roles,
+Lease and ConfigMaps.
 
-The Deployment itself is left out, for nothing here runs containers: its command line is run as an ordinary process
-instead, `python -m policysched run --config settings.yaml`, with a kubeconfig that holds a token of that ServiceAccount.
+The Deployment itself is left out, because no kubelet runs containers. Its command line runs as an
+ordinary process, `python -m policysched run --config settings.yaml`, with a kubeconfig that has a
+token of the ServiceAccount.
 """
 
 import json
@@ -9,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +37,28 @@ BROKEN = "policy test version 1\ninclude kube_default\nfilter pool require node.
 
 
 def manifests(folder: Path = DEPLOY) -> list[Json]:
-    """What `kubectl apply -k` would apply."""
+    """The manifests that `kubectl apply -k` would apply."""
+    return [manifest for manifest in yaml.safe_load_all(_kustomized(folder)) if manifest]
+
+
+@cache
+def _kustomized(folder: Path) -> str:
     done = subprocess.run(
         [BIN / "kubectl", "kustomize", folder], capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.returncode == 0, done.stderr
-    return [one for one in yaml.safe_load_all(done.stdout) if one]
+    return done.stdout
 
 
 class Deployed:
-    """`deploy/` applied, but for the Deployment; and the words to use what runs of it."""
+    """`deploy/` applied without the Deployment, and methods to change and read the cluster."""
 
     def __init__(self, control_plane: ControlPlane, folder: Path) -> None:
         self.control_plane = control_plane
         self.api = control_plane.api
         self.folder = folder
         self._started_count = 0
-        applied = [one for one in manifests() if one["kind"] not in NEEDS_A_KUBELET]
+        applied = [manifest for manifest in manifests() if manifest["kind"] not in NEEDS_A_KUBELET]
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(applied))
         self.kubeconfig = control_plane.service_account_kubeconfig(NAMESPACE, "policysched")
         wait_until_allowed(self.api, f"{NAMESPACE}:policysched", granted(applied))
@@ -61,7 +69,9 @@ class Deployed:
         return kubectl(self.control_plane.kubeconfig_path, *arguments, stdin=stdin, environment=environment)
 
     def say_that_nobody_led_before(self) -> None:
-        """The Lease as a clean stop leaves it: else the first leader waits 7 s, for the Lease is as new as can be."""
+        """Release the Lease as a clean shutdown does. Otherwise the first leader waits 7 s for the
+        new Lease.
+        """
         released = {"policysched.dev/released-after-transitions": "0"}
         spec = {"holderIdentity": "", "acquireTime": "2026-01-01T00:00:00.000000Z", "leaseTransitions": 0}
         self.api.patch(LEASE, {"metadata": {"annotations": released}, "spec": spec})
@@ -69,7 +79,7 @@ class Deployed:
     # Policies
 
     def put_policies(self, **texts: str) -> None:
-        """`kubectl apply` of the ConfigMap; `main="..."` is the key main.policy."""
+        """Apply the ConfigMap with kubectl; `main="..."` is the key main.policy."""
         data = {f"{name}.policy": text for name, text in texts.items()}
         meta = {"namespace": NAMESPACE, "name": "policies"}
         manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
@@ -96,41 +106,43 @@ class Deployed:
         return node
 
     def bound(self, name: str) -> str:
-        """Wait until it has a node."""
+        """Wait until the pod has a node."""
         return wait_for(lambda: self.node_of(name), f"pod {name} to be bound")
 
     def all_bound(self, count: int) -> list[Json]:
-        """Wait until so many pods exist and each has a node."""
+        """Wait until this many pods exist and each has a node."""
 
-        found: list[Json] = []
+        bound: list[Json] = []
 
         def look() -> list[Json]:
-            found[:] = self.pods()
-            return found if len(found) == count and not pending(found) else []
+            bound[:] = self.pods()
+            return bound if len(bound) == count and not pending(bound) else []
 
         try:
             return wait_for(look, f"{count} pods to be bound")
         except AssertionError as error:
             raise AssertionError(
-                f"{error}: of {len(found)} there are pending {pending(found)[:20]}"
+                f"{error}: of {len(bound)} there are pending {pending(bound)[:20]}"
             ) from None
 
     def condition(self, name: str) -> Json:
-        """PodScheduled of that pod, once somebody has said that it is not."""
+        """The PodScheduled condition of the pod, or None if it has none yet."""
 
         def look() -> Json | None:
             conditions = self.api.get(f"{PODS}/{name}").get("status", {}).get("conditions", [])
-            return next((one for one in conditions if one["type"] == "PodScheduled"), None)
+            return next((condition for condition in conditions if condition["type"] == "PodScheduled"), None)
 
         return wait_for(look, f"the condition of {name}")
 
     def events(self, name: str, reason: str) -> list[Json]:
-        """Events of that reason about an object of that name."""
-        found = self.api.items("/apis/events.k8s.io/v1/events")
-        return [one for one in found if one["regarding"]["name"] == name and one["reason"] == reason]
+        """Events with the reason about an object of that name."""
+        recorded = self.api.items("/apis/events.k8s.io/v1/events")
+        return [
+            event for event in recorded if event["regarding"]["name"] == name and event["reason"] == reason
+        ]
 
     def event(self, name: str, reason: str) -> Json:
-        """The first such event, once it is there."""
+        """The first such event, once it exists."""
         return wait_for(lambda: self.events(name, reason), f"an event {reason} about {name}")[0]
 
     # The program
@@ -143,18 +155,23 @@ class Deployed:
         kubeconfig: Path | None = None,
         settings: Mapping[str, Any] = {},
         program: Sequence[str] = ("-m", "policysched"),
+        secure: bool = False,
     ) -> Iterator[Running]:
-        """`python -m policysched run` for the length of a block; it must end with 0 after SIGTERM."""
-        one = self.start(*flags, elect=elect, kubeconfig=kubeconfig, settings=settings, program=program)
+        """Run `python -m policysched run` for the length of the block; it must exit with 0 after
+        SIGTERM.
+        """
+        process = self.start(
+            *flags, elect=elect, kubeconfig=kubeconfig, settings=settings, program=program, secure=secure
+        )
         try:
-            yield one
-            if one.process.poll() is None:
-                assert one.terminate() == 0, one.log()
+            yield process
+            if process.process.poll() is None:
+                assert process.terminate() == 0, process.log()
         except BaseException:
-            print(one.log()[-20_000:])  # pytest shows it with the failure
+            print(process.log()[-20_000:])  # pytest prints it if the test fails
             raise
         finally:
-            one.kill()
+            process.kill()
 
     def start(
         self,
@@ -163,10 +180,15 @@ class Deployed:
         kubeconfig: Path | None = None,
         settings: Mapping[str, Any] = {},
         program: Sequence[str] = ("-m", "policysched"),
+        secure: bool = False,
     ) -> Running:
-        """The settings are those that `deploy/` ships, with `settings` and the flags over them."""
+        """Start the program with the settings of `deploy/`, overridden by `settings` and flags. Not `secure`: it serves plain
+        HTTP without the API server's reviews, so that it answers while a test stops the API server.
+        """
         self._started_count += 1
-        shipped = next(one for one in manifests() if one["metadata"]["name"].startswith("settings"))
+        shipped = next(
+            manifest for manifest in manifests() if manifest["metadata"]["name"].startswith("settings")
+        )
         given = {**yaml.safe_load(shipped["data"]["settings.yaml"]), **settings}
         path = self.folder / f"settings{self._started_count}.yaml"
         path.write_text(yaml.safe_dump(given))
@@ -175,14 +197,16 @@ class Deployed:
             *("run", "--config", str(path), "--http", f"127.0.0.1:{port}"),
             *("--kubeconfig", str(kubeconfig or self.kubeconfig)),
             *(() if elect else ("--no-leader-elect",)),
+            *(() if secure else ("--insecure-http",)),
             *flags,
         ]
         log = self.folder / f"policysched{self._started_count}.log"
-        return Running([sys.executable, *program, *arguments], log, port)
+        client = self.control_plane.admin if secure else None
+        return Running([sys.executable, *program, *arguments], log, port, client)
 
 
 def refused(deed: Callable[[], object]) -> ApiError | None:
-    """The API server's refusal, if it refuses."""
+    """The API server's error message, or an empty text."""
     try:
         deed()
     except ApiError as error:
@@ -191,5 +215,5 @@ def refused(deed: Callable[[], object]) -> ApiError | None:
 
 
 def pending(pods: Iterable[Json]) -> list[str]:
-    """The names of those without a node."""
-    return [one["metadata"]["name"] for one in pods if "nodeName" not in one["spec"]]
+    """The names of the pods without a node."""
+    return [pod["metadata"]["name"] for pod in pods if "nodeName" not in pod["spec"]]

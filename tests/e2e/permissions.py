@@ -1,4 +1,6 @@
-"""What RBAC rules allow, and what a recorded run asked for, in the same words so that they can be compared."""
+"""Permissions that RBAC rules grant, and permissions that a recorded run used, in the same form for
+comparison.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,8 +11,9 @@ from tests.controlplane.waiting import wait_for
 
 @dataclass(frozen=True, order=True)
 class Permission:
-    """One verb on one resource; `namespace` is where a Role allows it ("" for a ClusterRole), `name` the one object that a
-    rule names ("" for any)."""
+    """One verb on one resource. `namespace` is the namespace of a Role ("" for a ClusterRole),
+    `name` the object that a rule names ("" for any).
+    """
 
     group: str
     resource: str
@@ -24,20 +27,21 @@ class Permission:
             f"{self.verb} {self.group or 'core'}/{self.resource}{f' {self.name}' if self.name else ''}{where}"
         )
 
-    def allows(self, asked: "Permission") -> bool:
-        """Whether a request is one of those that this allows."""
-        return (self.group, self.resource, self.verb) == (asked.group, asked.resource, asked.verb) and (
-            self.namespace in ("", asked.namespace) and self.name in ("", asked.name)
+    def allows(self, other: "Permission") -> bool:
+        """Whether the permission `other`, which a request needs, is covered by this one."""
+        return (self.group, self.resource, self.verb) == (other.group, other.resource, other.verb) and (
+            self.namespace in ("", other.namespace) and self.name in ("", other.name)
         )
 
 
 def granted(manifests: Iterable[Json]) -> set[Permission]:
-    """All that these Roles and ClusterRoles allow, a wildcard as `*`."""
+    """All permissions of these Roles and ClusterRoles; wildcards are `*`."""
     return {
-        Permission(group, resource, verb, one["metadata"].get("namespace", ""), name)
-        for one in manifests
-        if one["kind"] in ("Role", "ClusterRole")
-        for rule in one["rules"]
+        Permission(group, resource, verb, manifest["metadata"].get("namespace", ""), name)
+        for manifest in manifests
+        if manifest["kind"] in ("Role", "ClusterRole")
+        for rule in manifest["rules"]
+        if "resources" in rule  # paths such as /metrics are others' permissions
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -46,33 +50,39 @@ def granted(manifests: Iterable[Json]) -> set[Permission]:
 
 
 def asked(records: Iterable[Json]) -> dict[Permission, set[int]]:
-    """What the audit log's requests needed, with the answers' status codes. A list or watch of one object by a field selector counts as
-    one of that name, as the API server's authorizer sees it."""
-    found: dict[Permission, set[int]] = {}
+    """The permissions that the audit log's requests needed, with the status codes of their
+    responses. A list or watch of one object by a field selector counts as one with that name, as
+    for the API server's authorizer.
+    """
+    used: dict[Permission, set[int]] = {}
     for record in records:
         about = record.get("objectRef")
-        if about is None:  # such as /version: discovery is everybody's
+        if about is None:  # such as /version: everybody may use discovery
             continue
         resource = (
             f"{about['resource']}/{about['subresource']}" if "subresource" in about else about["resource"]
         )
         name = "" if record["verb"] == "create" else about.get("name", "")
-        one = Permission(
+        permission = Permission(
             about.get("apiGroup", ""), resource, record["verb"], about.get("namespace", ""), name
         )
-        found.setdefault(one, set()).add(record["responseStatus"]["code"])
-    return found
+        used.setdefault(permission, set()).add(record["responseStatus"]["code"])
+    return used
 
 
 def wait_until_allowed(api: Api, account: str, permissions: Iterable[Permission]) -> None:
-    """kube-apiserver's authorizer hears of roles by watches of its own, on a busy machine some time after they were applied. `account`
-    is NAMESPACE:NAME of a ServiceAccount."""
-    for one in permissions:
-        wait_for(lambda one=one: allowed(api, account, one), f"{account} to be allowed to {one}")  # type: ignore[misc]
+    """Wait for kube-apiserver's authorizer, which receives roles by watches and so some time after
+    they were applied. `account` is NAMESPACE:NAME of a ServiceAccount.
+    """
+    for permission in permissions:
+        wait_for(
+            lambda wanted=permission: allowed(api, account, wanted),
+            f"{account} to be allowed to {permission}",
+        )  # type: ignore[misc]
 
 
 def allowed(api: Api, account: str, permission: Permission) -> bool:
-    """What the API server says of it now."""
+    """The API server's current answer."""
     resource, _, subresource = permission.resource.partition("/")
     attributes = {
         "group": permission.group,
@@ -86,5 +96,5 @@ def allowed(api: Api, account: str, permission: Permission) -> bool:
         "/apis/authorization.k8s.io/v1/subjectaccessreviews",
         {"spec": {"user": f"system:serviceaccount:{account}", "resourceAttributes": attributes}},
     )
-    found: bool = answer["status"]["allowed"]
-    return found
+    is_allowed: bool = answer["status"]["allowed"]
+    return is_allowed

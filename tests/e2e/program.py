@@ -1,15 +1,18 @@
-"""The program and stock kubectl as processes, and the words to look at what they say."""
+"""policysched and stock kubectl as processes, and methods to read their output."""
 
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.controlplane.certificates import KeyPair
 from tests.controlplane.waiting import PATIENCE_S, wait_for
 
 Json = dict[str, Any]
@@ -19,7 +22,7 @@ BIN = Path(sys.executable).parent
 def kubectl(
     kubeconfig: Path, *arguments: str, stdin: str = "", environment: Mapping[str, str] | None = None
 ) -> str:
-    """Its output. Fails where it does."""
+    """Run kubectl and return its output. Fails if kubectl fails."""
     done = subprocess.run(
         [BIN / "kubectl", "--kubeconfig", kubeconfig, *arguments],
         input=stdin,
@@ -33,11 +36,16 @@ def kubectl(
 
 
 class Running:
-    """A process of policysched."""
+    """A process of policysched. It is asked over plain HTTP (`--insecure-http`), or over HTTPS with the certificate of a
+    `client`; its own certificate is self-signed."""
 
-    def __init__(self, command: Sequence[str], log: Path, port: int) -> None:
+    def __init__(self, command: Sequence[str], log: Path, port: int, client: KeyPair | None = None) -> None:
         self.port = port
         self._log = log
+        self._tls: ssl.SSLContext | None = None
+        if client is not None:
+            self._tls = ssl._create_unverified_context()
+            self._tls.load_cert_chain(client.certificate, client.key)
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("POLICYSCHED_")
         }
@@ -48,7 +56,7 @@ class Running:
         return self._log.read_text()
 
     def lines(self) -> list[Json]:
-        """What it logged, complete lines only."""
+        """Its log, complete lines only."""
         whole, _, _ = self.log().rpartition("\n")
         return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
@@ -56,13 +64,28 @@ class Running:
         return [line for line in self.lines() if words in line["msg"]]
 
     def heard(self, words: str) -> Json:
-        """Wait until it has said so."""
+        """Wait until the log contains the text."""
         return wait_for(lambda: self.said(words), f"the log to say `{words}`")[0]
 
-    def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as answer:
+    def get(self, path: str, body: bytes | None = None) -> str:
+        """With a body it is a POST."""
+        scheme = "http" if self._tls is None else "https"
+        url = f"{scheme}://127.0.0.1:{self.port}{path}"
+        with urllib.request.urlopen(url, body, timeout=PATIENCE_S, context=self._tls) as answer:
             text: str = answer.read().decode()
             return text
+
+    def status_with_token(self, path: str, token: str | None) -> int:
+        """The status of a request over HTTPS without a client certificate."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", headers=headers)
+        unverified = ssl._create_unverified_context()
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S, context=unverified) as answer:
+                status: int = answer.status
+                return status
+        except urllib.error.HTTPError as error:
+            return error.code
 
     def json(self, path: str) -> Any:
         return json.loads(self.get(path))
@@ -71,34 +94,36 @@ class Running:
         def look() -> bool:
             try:
                 return self.get("/readyz") == "ok"
-            except OSError:  # not listening yet, or 500 while it is not
+            except OSError:  # it does not listen yet, or answers 500 while it is not ready
                 return False
 
         wait_for(look, "it to be ready")
 
     def state_of(self, policy: str) -> str | None:
-        """active, last_known_good, rejected; None while it does not answer or knows none of that name."""
+        """active, last_known_good or rejected; None if it does not answer or has no policy of that
+        name.
+        """
         try:
             listed = self.json("/policy")["policies"]
         except OSError:
             return None
-        return next((one["state"] for one in listed if one["name"] == policy), None)
+        return next((item["state"] for item in listed if item["name"] == policy), None)
 
     def wait_for_state(self, policy: str, state: str) -> None:
         wait_for(lambda: self.state_of(policy) == state, f"policy {policy} to be {state}")
 
     def metric(self, name: str) -> float:
-        """Of a name with its labels, or of a bare name the sum over all labels."""
-        found = [
+        """The value of a metric with its labels, or the sum over all labels of a bare name."""
+        lines = [
             line for line in self.get("/metrics").splitlines() if line.startswith((name + " ", name + "{"))
         ]
-        return sum(float(line.rpartition(" ")[2]) for line in found)
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=PATIENCE_S)
 
     def kill(self) -> None:
-        """As a power cut would (SIGKILL)."""
+        """Send SIGKILL."""
         self.process.kill()
         self.process.wait()

@@ -1,4 +1,4 @@
-"""The whole program as processes: `policysched sandbox`, `policysched run` beside it, and stock kubectl."""
+"""The whole program as processes: `policysched sandbox`, `policysched run` and stock kubectl."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ NOT_ON_NODE_1 = PLAIN + 'filter away reject node.name == "node-1" else "node-1 i
 
 
 class Cluster:
-    """A sandbox process and the words to use it."""
+    """A sandbox process, and methods to change and read its cluster."""
 
     def __init__(self, folder: Path, nodes: int = 2) -> None:
         self.kubeconfig = folder / "kubeconfig"
@@ -54,7 +54,9 @@ class Cluster:
         return kubectl(self.kubeconfig, *arguments, stdin=stdin)
 
     def get(self, path: str) -> Any:
-        """Straight from the server: a kubectl process for each look of a wait would be the test's whole time."""
+        """A request to the server without kubectl: starting kubectl for each poll would take most
+        of a test's time.
+        """
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as answer:
             return json.load(answer)
 
@@ -80,37 +82,37 @@ class Cluster:
         self.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
 
     def node_of(self, pod: str) -> str:
-        """Empty while it has none."""
+        """The pod's node, empty while it has none."""
         node: str = self.get(f"/api/v1/namespaces/default/pods/{pod}")["spec"].get("nodeName", "")
         return node
 
     def bound(self, pod: str) -> str:
-        """Wait until it has a node."""
+        """Wait until the pod has a node."""
         return wait_for(lambda: self.node_of(pod), f"pod {pod} to be bound")
 
     def events(self, name: str, reason: str) -> list[str]:
-        """The messages of the events of that reason about an object of that name."""
-        found = self.get("/api/v1/events")["items"]
+        """The messages of the events with the reason about an object of that name."""
+        recorded = self.get("/api/v1/events")["items"]
         return [
-            one["message"]
-            for one in found
-            if one["involvedObject"]["name"] == name and one["reason"] == reason
+            event["message"]
+            for event in recorded
+            if event["involvedObject"]["name"] == name and event["reason"] == reason
         ]
 
     @contextmanager
     def scheduler(self, *flags: str, elect: bool = False) -> Iterator[Running]:
-        """`policysched run` for the length of a block; it must end with 0 after SIGTERM."""
+        """Run `policysched run` for the length of the block; it must exit with 0 after SIGTERM."""
         self._logs += 1
         port = free_ports(1)[0]
         arguments = [
             *("run", "--kubeconfig", str(self.kubeconfig), "--policies", POLICIES),
-            *("--http", f"127.0.0.1:{port}", "--log-format", "json"),
+            *("--http", f"127.0.0.1:{port}", "--insecure-http", "--log-format", "json"),
             *("--leader-elect" if elect else "--no-leader-elect", *flags),
         ]
-        one = Running([str(BIN / "policysched"), *arguments], self.folder / f"run{self._logs}.log", port)
+        process = Running([str(BIN / "policysched"), *arguments], self.folder / f"run{self._logs}.log", port)
         try:
-            yield one
-            if one.process.poll() is None:
-                assert one.terminate() == 0, one.log()
+            yield process
+            if process.process.poll() is None:
+                assert process.terminate() == 0, process.log()
         finally:
-            one.kill()
+            process.kill()

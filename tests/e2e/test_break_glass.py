@@ -1,4 +1,6 @@
-"""The way out: policysched is dead for good, a stock kube-scheduler with the shipped configuration answers; and back."""
+"""The break-glass procedure: a stock kube-scheduler with the shipped configuration replaces a dead
+policysched, and back.
+"""
 
 from pathlib import Path
 
@@ -28,10 +30,10 @@ def test_kube_scheduler_takes_over_from_a_dead_policysched_and_back(
 ) -> None:
     deployed = Deployed(whole_control_plane, tmp_path)
     whole_control_plane.add_node(ready_node("a"))
-    shipped = {one["kind"]: one for one in manifests(DEPLOY / "break-glass")}
-    asleep = [one for one in manifests(DEPLOY / "break-glass") if one["kind"] != "Deployment"]
+    shipped = {manifest["kind"]: manifest for manifest in manifests(DEPLOY / "break-glass")}
+    asleep = [manifest for manifest in manifests(DEPLOY / "break-glass") if manifest["kind"] != "Deployment"]
     deployed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(asleep))
-    binding = Permission("", "pods/binding", "create")  # which kube-scheduler's own role grants
+    binding = Permission("", "pods/binding", "create")  # granted by kube-scheduler's own role
     wait_until_allowed(deployed.api, f"{NAMESPACE}:break-glass", {binding, *granted(asleep)})
     with deployed.running(elect=True, settings=SOON_EXPIRED) as dead:
         deployed.create("before", scheduler=OURS)
@@ -65,11 +67,11 @@ def test_kube_scheduler_takes_over_from_a_dead_policysched_and_back(
 
 
 def test_the_stock_scheduler_is_a_standby_for_every_shipped_policy() -> None:
-    shipped = {one["kind"]: one for one in manifests(DEPLOY / "break-glass")}
+    shipped = {manifest["kind"]: manifest for manifest in manifests(DEPLOY / "break-glass")}
     config = yaml.safe_load(shipped["ConfigMap"]["data"]["config.yaml"])
-    policies = next(one for one in manifests() if one["metadata"]["name"] == "policies")
+    policies = next(manifest for manifest in manifests() if manifest["metadata"]["name"] == "policies")
 
-    names = [one["schedulerName"] for one in config["profiles"]]
+    names = [profile["schedulerName"] for profile in config["profiles"]]
 
     assert shipped["Deployment"]["spec"]["replicas"] == 0
     assert [f"{name}.policy" for name in names] == list(policies["data"])

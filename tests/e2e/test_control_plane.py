@@ -1,6 +1,7 @@
-"""The control plane under the tests is a real one: its API server, its scheduler and its controllers do their work.
+"""The control plane of the tests is complete: its API server, scheduler and controllers work.
 
-Nothing of policysched runs here. Where one of these fails, the failures of other end-to-end tests say nothing yet.
+policysched is not involved. While one of these tests fails, failures of other end-to-end tests mean
+nothing.
 """
 
 import json
@@ -20,7 +21,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 
 def kubectl(kubeconfig: Path, *arguments: str, stdin: str = "") -> str:
-    """kubectl from this environment's folder of programs. Raises where it fails."""
+    """Run the kubectl of this environment. Raises if it fails."""
     program = Path(sys.executable).parent / "kubectl"
     done = subprocess.run(
         [program, "--kubeconfig", kubeconfig, *arguments], input=stdin, capture_output=True, text=True
@@ -29,22 +30,22 @@ def kubectl(kubeconfig: Path, *arguments: str, stdin: str = "") -> str:
     return done.stdout
 
 
-def test_the_api_server_reports_the_version_that_was_found(control_plane: ControlPlane) -> None:
-    found = control_plane.programs["kube-apiserver"].kubernetes_version
+def test_the_api_server_reports_the_installed_version(control_plane: ControlPlane) -> None:
+    installed = control_plane.programs["kube-apiserver"].kubernetes_version
 
     version = control_plane.api.get("/version")
 
-    assert version["gitVersion"] == found
+    assert version["gitVersion"] == installed
 
 
 def test_kubectl_creates_a_pod_and_it_waits_for_a_scheduler(control_plane: ControlPlane) -> None:
     kubectl(control_plane.kubeconfig_path, "create", "-f", "-", stdin=json.dumps(pod("web")))
 
-    seen = control_plane.api.get(f"{PODS}/web")
+    stored = control_plane.api.get(f"{PODS}/web")
 
-    assert seen["status"]["phase"] == "Pending"
-    assert "nodeName" not in seen["spec"]
-    assert seen["spec"]["serviceAccountName"] == "default"  # admission has been at it
+    assert stored["status"]["phase"] == "Pending"
+    assert "nodeName" not in stored["spec"]
+    assert stored["spec"]["serviceAccountName"] == "default"  # set by admission
 
 
 def test_kube_scheduler_binds_a_pod_to_the_node_with_room(whole_control_plane: ControlPlane) -> None:
@@ -57,7 +58,7 @@ def test_kube_scheduler_binds_a_pod_to_the_node_with_room(whole_control_plane: C
     assert wait_for(lambda: node_of(whole_control_plane, "web"), "the pod to be bound") == "large"
 
 
-def test_a_new_node_has_the_taints_it_names_and_no_other(control_plane: ControlPlane) -> None:
+def test_a_new_node_has_exactly_its_own_taints(control_plane: ControlPlane) -> None:
     reserved = {"key": "team", "value": "ml", "effect": "NoSchedule"}
 
     control_plane.add_node(ready_node("plain"))
@@ -75,12 +76,12 @@ def test_the_controllers_turn_a_deployment_into_pods(whole_control_plane: Contro
     )
 
     pods = wait_for(
-        lambda: found if len(found := whole_control_plane.api.items(PODS)) == 3 else None, "three pods"
+        lambda: created if len(created := whole_control_plane.api.items(PODS)) == 3 else None, "three pods"
     )
     assert {p["metadata"]["ownerReferences"][0]["kind"] for p in pods} == {"ReplicaSet"}
 
 
-def test_a_restarted_api_server_has_the_objects_it_had(control_plane: ControlPlane) -> None:
+def test_a_restarted_api_server_keeps_its_objects(control_plane: ControlPlane) -> None:
     control_plane.api.post(PODS, pod("web"))
     uid = control_plane.api.get(f"{PODS}/web")["metadata"]["uid"]
 
@@ -122,7 +123,7 @@ def test_a_stopped_api_server_refuses_and_a_paused_one_hangs(control_plane: Cont
     assert control_plane.api.get("/readyz") == {"text": "ok"}
 
 
-def test_a_service_account_may_do_what_rbac_grants_it_and_nothing_else(control_plane: ControlPlane) -> None:
+def test_a_service_account_has_exactly_the_permissions_that_rbac_grants(control_plane: ControlPlane) -> None:
     control_plane.create_namespace("team")
     kubeconfig = control_plane.service_account_kubeconfig("team", "default")
     kubectl(
@@ -171,7 +172,7 @@ def test_a_request_without_credentials_is_refused(control_plane: ControlPlane) -
     assert refusal.value.status == 403
 
 
-def test_a_reset_leaves_nothing_of_a_test_behind(whole_control_plane: ControlPlane) -> None:
+def test_a_reset_removes_the_objects_of_a_test(whole_control_plane: ControlPlane) -> None:
     before = set(kubectl(whole_control_plane.kubeconfig_path, *EVERYTHING).split())
     whole_control_plane.create_namespace("team")
     whole_control_plane.add_node(ready_node("a"))
@@ -187,7 +188,7 @@ def test_a_reset_leaves_nothing_of_a_test_behind(whole_control_plane: ControlPla
     assert not scheduler.running
 
 
-def test_a_control_plane_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
+def test_a_control_plane_ends_when_the_process_that_started_it_is_killed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with subprocess.Popen([sys.executable, "-c", OWNER, data], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
@@ -201,15 +202,15 @@ def test_a_control_plane_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process, other than as an entry that nobody has collected."""
+    """Whether the process exists and is not a zombie."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
     return state.strip() != "" and not state.startswith("Z")
 
 
 def node_of(control_plane: ControlPlane, name: str) -> str | None:
     spec = control_plane.api.get(f"{PODS}/{name}")["spec"]
-    found: str | None = spec.get("nodeName")
-    return found
+    node: str | None = spec.get("nodeName")
+    return node
 
 
 EVERYTHING = (

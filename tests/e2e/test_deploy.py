@@ -1,4 +1,4 @@
-"""The manifests that we ship: they apply, and their RBAC is what the program uses, no less and no more."""
+"""The shipped manifests apply, and their RBAC grants exactly what the program uses."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ import yaml
 
 from policysched.config.settings import read_settings
 from policysched.daemon import metric_families
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.data_files import data_file
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, Transport
@@ -23,7 +23,7 @@ from policysched.kube.decode.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION
 from policysched.kube.leader_election import LeaderElector
 from policysched.kube.write.report_content import EventContent
 from policysched.runtime import telemetry
-from policysched.runtime.leadership import InLoopLeaderElection
+from policysched.runtime.leadership import EventLoopLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
@@ -50,22 +50,22 @@ def manifests() -> list[dict[str, Any]]:
 
 
 def granted() -> set[Use]:
-    """Every permission of the shipped roles; for those without resourceNames the name is empty."""
-    found: set[Use] = set()
+    """Every permission of the shipped roles; the name is empty for rules without resourceNames."""
+    uses: set[Use] = set()
     for role in manifests():
         for rule in role.get("rules", []) if role["kind"] in ("Role", "ClusterRole") else []:
-            found |= {
-                (verb, group, one, name)
+            uses |= {
+                (verb, group, resource, name)
                 for group in rule["apiGroups"]
-                for one in rule["resources"]
+                for resource in rule["resources"]
                 for verb in rule["verbs"]
                 for name in rule.get("resourceNames", [""])
             }
-    return found
+    return uses
 
 
 class Recorder:
-    """A transport that notes which permission each request needs."""
+    """A transport that records the permission that each request needs."""
 
     def __init__(self, transport: Transport, before: Callable[[ApiRequest], None] = lambda _: None) -> None:
         self._transport = transport
@@ -88,7 +88,7 @@ class Recorder:
             r"/(?:api|apis/(?P<group>[^/]+))/v1(?:/namespaces/[^/]+(?=/))?/(?P<kind>[a-z]+)(?:/(?P<name>[^/]+))?(?P<sub>/[a-z]+)?",
             request.path,
         )
-        assert path is not None, f"a path that is not understood: {request.path}"
+        assert path is not None, f"unknown path: {request.path}"
         name = path["name"] or ""
         verb = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(
             request.method, "get" if name else "list"
@@ -116,8 +116,8 @@ def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
         world.add_pod(
             "stateful", scheduler="kube-default", cpu="1m", spec={"volumes": using("found", "missing")}
         )
-        for plural, space, one in (*stored(), *offered()):
-            world.local.create(plural, space, one)
+        for plural, space, obj in (*stored(), *offered()):
+            world.local.create(plural, space, obj)
         world.add_pod("accelerated", scheduler="kube-default", cpu="1m", spec=claiming("devices"))
         refused = world.add_pod("huge", scheduler="kube-default", cpu="1000")
         world.local.create("pods", "default", somebody_elses())
@@ -154,7 +154,7 @@ def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
 
 
 NO_REQUEST = ("patch", "resource.k8s.io", "resourceclaims/binding", "")
-"""What the API server asks its authorizer beside a write to a claim's status."""
+"""What the API server additionally authorizes for a write to a claim's status."""
 
 
 def offered() -> list[tuple[str, str, dict[str, Any]]]:
@@ -166,7 +166,7 @@ def offered() -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def stands_for_a_resource(world: World) -> None:
-    """A pod that has a claim left over from somewhere when it asks for an extended resource."""
+    """A pod that requests an extended resource while a claim of an earlier attempt still exists."""
     named = {"metadata": {"name": "card"}, "spec": {"extendedResourceName": "example.com/card"}}
     world.local.create("deviceclasses", "", named)
     cards = new(slice_manifest("a", gpu("card"), pool="cards", name="cards"))
@@ -195,7 +195,7 @@ def stands_for_a_resource(world: World) -> None:
 
 
 def somebody_else_writes_first(world: World) -> Callable[[ApiRequest], None]:
-    """Once, when the claim for devices is to be written: so that it has to be read."""
+    """Conflict once, when the device claim is written, so that policysched has to read it."""
     left = [True]
 
     def before(request: ApiRequest) -> None:
@@ -213,7 +213,9 @@ def annotated(claim: dict[str, Any]) -> dict[str, Any]:
 
 
 def stored() -> list[tuple[str, str, dict[str, Any]]]:
-    """One claim gets a volume that is there, for the other one is to be made. Nobody here does the rest."""
+    """One claim is bound to an existing volume, and another waits for provisioning, which nothing
+    does here.
+    """
     there = {**local_volume("v", node="a"), "status": {"phase": "Available"}}
     return [
         ("storageclasses", "", storage_class("local")),
@@ -225,9 +227,12 @@ def stored() -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def promised(world: World) -> bool:
-    asked = "volume.kubernetes.io/selected-node"
-    return any("claimRef" in one["spec"] for one in world.local.list("persistentvolumes")) and any(
-        asked in one["metadata"].get("annotations", {}) for one in world.local.list("persistentvolumeclaims")
+    annotation = "volume.kubernetes.io/selected-node"
+    return any(
+        "claimRef" in persistentvolume["spec"] for persistentvolume in world.local.list("persistentvolumes")
+    ) and any(
+        annotation in persistentvolumeclaim["metadata"].get("annotations", {})
+        for persistentvolumeclaim in world.local.list("persistentvolumeclaims")
     )
 
 
@@ -246,7 +251,7 @@ def shipped(world: World, road: Transport, lease_road: Transport) -> SchedulerAp
         settings,
         Runtime(
             transport=road,
-            leadership=InLoopLeaderElection(elector),
+            leadership=EventLoopLeaderElection(elector),
             compile_texts=compile_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
@@ -258,10 +263,10 @@ def shipped(world: World, road: Transport, lease_road: Transport) -> SchedulerAp
 
 def create_what_the_program_is_given(world: World) -> None:
     world.local.create("namespaces", "", {"metadata": {"name": "policysched"}})
-    for one in manifests():
-        plural = {"ConfigMap": "configmaps", "Lease": "leases"}.get(one["kind"])
+    for manifest in manifests():
+        plural = {"ConfigMap": "configmaps", "Lease": "leases"}.get(manifest["kind"])
         if plural is not None:
-            world.local.create(plural, "policysched", one)
+            world.local.create(plural, "policysched", manifest)
     config = world.local.get("configmaps", "policysched", "policies")
     assert config is not None
 
@@ -274,7 +279,7 @@ def somebody_elses() -> dict[str, Any]:
 
 
 def elsewhere(world: World, app: SchedulerApp) -> None:
-    """A bind for a pod that somebody else has bound meanwhile."""
+    """Bind a pod that another scheduler has bound meanwhile."""
     pod = world.add_pod("taken", scheduler="kube-default", gates=["hold"])
     world.local.update("pods", pod, lambda obj: {**obj, "spec": {**obj["spec"], "schedulingGates": []}})
     world.local.delete("pods", pod, grace_period_s=0)
@@ -287,17 +292,20 @@ def pending_words(pod: dict[str, Any]) -> EventContent:
 
 def test_the_deployed_policy_equals_the_shipped_one() -> None:
     (config,) = [
-        one for one in manifests() if one["kind"] == "ConfigMap" and one["metadata"]["name"] == "policies"
+        manifest
+        for manifest in manifests()
+        if manifest["kind"] == "ConfigMap" and manifest["metadata"]["name"] == "policies"
     ]
 
     assert config["data"] == {"kube-default.policy": data_file("policies", "kube-default.policy").read_text()}
 
 
-def test_the_alerts_name_metrics_that_exist() -> None:
+def test_the_alerts_use_metrics_that_exist() -> None:
     rules = yaml.safe_load((DEPLOY / "alerts" / "policysched.rules.yaml").read_text())["groups"][0]["rules"]
     sources = [Path(str(module.__file__)).read_text() for module in (telemetry, metric_families)]
     known = set(re.findall(r'"((?:policysched|scheduler)_[a-z_]+)"', "".join(sources)))
 
+    assert rules
     for rule in rules:
         named = set(re.findall(r"(?:policysched|scheduler)_[a-z_]+", rule["expr"]))
         assert named and named <= known, rule["alert"]
@@ -329,8 +337,8 @@ def test_the_manifests_apply_twice_to_the_sandbox(cluster: Cluster) -> None:
 def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    """On a real API server with RBAC: the ServiceAccount, the roles and the objects of deploy/, and nothing more."""
-    items = [one for one in manifests() if one["kind"] != "Deployment"]
+    """On a real API server with RBAC: only the ServiceAccount, roles and objects of deploy/."""
+    items = [manifest for manifest in manifests() if manifest["kind"] != "Deployment"]
     admin = Admin(control_plane)
     admin.kubectl("apply", "-f", "-", stdin=json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
     control_plane.create_namespace("team")
@@ -370,7 +378,7 @@ def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
 
 
 class Admin:
-    """The cluster's owner, with kubectl."""
+    """The owner of the cluster, with kubectl."""
 
     def __init__(self, control_plane: ControlPlane) -> None:
         self._control_plane = control_plane
@@ -389,17 +397,17 @@ class Admin:
         self._control_plane.api.post("/api/v1/namespaces/team/pods", body)
 
     def node_of(self, name: str) -> str | None:
-        found: str | None = self._control_plane.api.get(f"/api/v1/namespaces/team/pods/{name}")["spec"].get(
+        node: str | None = self._control_plane.api.get(f"/api/v1/namespaces/team/pods/{name}")["spec"].get(
             "nodeName"
         )
-        return found
+        return node
 
     def said(self, name: str, reason: str) -> list[str]:
         events = self._control_plane.api.items("/api/v1/events")
         return [
-            one["message"]
-            for one in events
-            if one["involvedObject"]["name"] == name and one["reason"] == reason
+            event["message"]
+            for event in events
+            if event["involvedObject"]["name"] == name and event["reason"] == reason
         ]
 
     def put_policy(self, text: str) -> None:
@@ -416,7 +424,7 @@ class Admin:
 
 @contextmanager
 def program(log: Path, *flags: str) -> Iterator[Path]:
-    """`policysched run`, ended with SIGTERM and 0."""
+    """Run `policysched run`; it must exit with 0 after SIGTERM."""
     with log.open("w") as file:
         process = subprocess.Popen([str(BIN / "policysched"), "run", *flags], stderr=file)
     try:

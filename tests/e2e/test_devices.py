@@ -1,4 +1,6 @@
-"""Claims for devices on a real control plane: kube-scheduler and policysched give the same devices, in the same words."""
+"""Device claims on a real control plane: kube-scheduler and policysched allocate the same devices
+and give the same reasons.
+"""
 
 import json
 from collections.abc import Iterator
@@ -32,7 +34,7 @@ ROOM = f'device.capacity["{DRIVER}"]'
 CLAIM_CONTROLLER = "--controllers=resourceclaim-controller"
 
 
-# ── the same world for both ────────────────────────────────────────────────────────────────────────────────────────
+# ── the same cluster for both ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def slices() -> list[Json]:
@@ -146,19 +148,22 @@ SPECS: dict[str, Json] = {
 def put_world(control_plane: ControlPlane) -> None:
     for name in ("a", "b", "c"):
         control_plane.add_node(ready_node(name, labels={"rack": "r2" if name == "c" else "r1"}))
-    for one in CLASSES:
-        control_plane.api.post(f"{GROUP}/deviceclasses", new(one))
-    for one in slices():
-        control_plane.api.post(f"{GROUP}/resourceslices", new(one))
+    for class_ in CLASSES:
+        control_plane.api.post(f"{GROUP}/deviceclasses", new(class_))
+    for slice_ in slices():
+        control_plane.api.post(f"{GROUP}/resourceslices", new(slice_))
 
 
 NOT_SEEN_YET = "could not find ResourceClaim"
-"""Pods and claims come by two watches: of a claim that is there already the pod's may know first. kube-scheduler's
-PreEnqueue then waits and says nothing."""
+"""Reported while the pod is known and its claim is not: pods and claims arrive by separate watches.
+kube-scheduler's PreEnqueue reports nothing in that time.
+"""
 
 
 def outcome(control_plane: ControlPlane, scheduler: str, name: str, spec: Json, node: str | None) -> Any:
-    """What becomes of one pod with one such claim that may go to the node alone, and then of neither anything is left."""
+    """Create one pod with one such claim that only this node may take, return the outcome, and
+    delete both.
+    """
     api = control_plane.api
     api.post(CLAIMS, {"metadata": {"name": name}, "spec": spec})
     manifest = pod(
@@ -170,20 +175,22 @@ def outcome(control_plane: ControlPlane, scheduler: str, name: str, spec: Json, 
     api.post(PODS, manifest)
 
     def look() -> Any:
-        found = api.get(f"{PODS}/{name}")
-        conditions = {one["type"]: one for one in found.get("status", {}).get("conditions", [])}
-        if found["spec"].get("nodeName"):
-            return found["spec"]["nodeName"]
+        pod = api.get(f"{PODS}/{name}")
+        conditions = {
+            condition["type"]: condition for condition in pod.get("status", {}).get("conditions", [])
+        }
+        if pod["spec"].get("nodeName"):
+            return pod["spec"]["nodeName"]
         refused = conditions.get("PodScheduled")
         return refused and NOT_SEEN_YET not in refused["message"] and refused["message"]
 
-    said = wait_for(look, f"{scheduler} to say something of {name}")
+    decision = wait_for(look, f"{scheduler} to say something of {name}")
     held = api.get(f"{CLAIMS}/{name}")
     api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
     api.patch(f"{CLAIMS}/{name}", {"metadata": {"finalizers": None}})
     api.delete(f"{CLAIMS}/{name}")
     wait_for(lambda: gone(control_plane, f"{CLAIMS}/{name}"), f"{name} to be gone")
-    return plain(said, held, node)
+    return plain(decision, held, node)
 
 
 def gone(control_plane: ControlPlane, path: str) -> bool:
@@ -194,20 +201,20 @@ def gone(control_plane: ControlPlane, path: str) -> bool:
     return False
 
 
-def plain(said: str, claim: Json, node: str | None) -> Any:
-    """Without what is another in each run: times, UIDs, shares."""
+def plain(decision: str, claim: Json, node: str | None) -> Any:
+    """The claim without what differs in each run: times, UIDs and share IDs."""
     status = claim.get("status", {})
     allocation = status.get("allocation")
     if allocation is not None:
         allocation.pop("allocationTimestamp", None)
-        for one in allocation["devices"]["results"]:
-            if "shareID" in one:
-                one["shareID"] = "some"
-            for key, amount in one.get("consumedCapacity", {}).items():
-                one["consumedCapacity"][key] = bytes_of(amount)
-    reserved = [(one["resource"], one["name"]) for one in status.get("reservedFor", [])]
+        for result in allocation["devices"]["results"]:
+            if "shareID" in result:
+                result["shareID"] = "some"
+            for key, amount in result.get("consumedCapacity", {}).items():
+                result["consumedCapacity"][key] = bytes_of(amount)
+    reserved = [(consumer["resource"], consumer["name"]) for consumer in status.get("reservedFor", [])]
     finalizers = claim["metadata"].get("finalizers", [])
-    return said, allocation, reserved, finalizers
+    return decision, allocation, reserved, finalizers
 
 
 def bytes_of(amount: str) -> int:
@@ -227,38 +234,44 @@ def test_both_schedulers_allocate_the_same_devices_and_give_the_same_reasons(
     deployed = Deployed(whole_control_plane, tmp_path)
     deployed.put_policies(main=PLAIN)
     kube = whole_control_plane.start_scheduler()
-    theirs = {
+    upstream = {
         name: outcome(whole_control_plane, "default-scheduler", name, spec, node)
         for name, spec, node in cases()
     }
     kube.stop()
 
     with deployed.running():
-        ours = {name: outcome(whole_control_plane, "test", name, spec, node) for name, spec, node in cases()}
+        own = {name: outcome(whole_control_plane, "test", name, spec, node) for name, spec, node in cases()}
 
-    differences = {name: (theirs[name], ours[name]) for name in theirs if not alike(theirs[name], ours[name])}
+    differences = {
+        name: (upstream[name], own[name]) for name in upstream if not alike(upstream[name], own[name])
+    }
     assert not differences, json.dumps(differences)
-    assert sum(one[1] is not None for one in theirs.values()) > 30
+    assert sum(row[1] is not None for row in upstream.values()) > 30
 
 
 ERROR = 'running "DynamicResources" filter plugin: '
 
 
-def alike(theirs: Any, ours: Any) -> bool:
-    """kube-scheduler gives up at an error on one node, where here that node is refused, in the same words."""
-    if theirs[0].startswith(ERROR):
-        return theirs[0].removeprefix(ERROR) in ours[0] and theirs[1:] == ours[1:]
-    return bool(theirs == ours)
+def alike(upstream: Any, own: Any) -> bool:
+    """kube-scheduler gives up at an error on one node. policysched rejects only that node, with the
+    same message.
+    """
+    if upstream[0].startswith(ERROR):
+        return upstream[0].removeprefix(ERROR) in own[0] and upstream[1:] == own[1:]
+    return bool(upstream == own)
 
 
-# ── extended resources that a class stands for ─────────────────────────────────────────────────────────────────────
+# ── extended resources of device classes ───────────────────────────────────────────────────────────────────────────
 
 CARD, OTHER = "example.com/card", "example.com/other"
 OF_CLASS = "deviceclass.resource.kubernetes.io/card"
 
 
 def container(name: str, **more: Any) -> Json:
-    """`asks`: amounts by resource. Of extended resources what is requested is the limit, too."""
+    """A container. `asks`: amounts by resource. For extended resources, requests are limits as
+    well.
+    """
     asks = more.pop("asks", {})
     resources = {"requests": {"cpu": "10m", **asks}, "limits": dict(asks)}
     return {"name": name, "image": "registry.test/app:1", "resources": resources, **more}
@@ -296,7 +309,7 @@ RESOURCES: dict[str, Json] = {
 
 
 def put_resources(control_plane: ControlPlane) -> None:
-    """Node `d` offers cards itself."""
+    """Node `d` has the extended resource itself."""
     control_plane.api.post(
         f"{GROUP}/deviceclasses",
         new(class_manifest("card", f'device.driver == "{DRIVER}"', extendedResourceName=CARD)),
@@ -311,37 +324,42 @@ def put_resources(control_plane: ControlPlane) -> None:
 def outcome_of_resources(
     control_plane: ControlPlane, scheduler: str, name: str, spec: Json, node: str
 ) -> Any:
-    """What becomes of a pod with these containers that may go to the node alone, and what claim it has then."""
+    """Create a pod with these containers that only this node may take, and return the outcome and
+    its claim.
+    """
     api, spec = control_plane.api, json.loads(json.dumps(spec).replace("CLAIM", name))
     if "resourceClaims" in spec:
         api.post(CLAIMS, {"metadata": {"name": name}, "spec": claim_spec()})
     wants = {"nodeSelector": {"kubernetes.io/hostname": node}, **spec}
     api.post(PODS, pod(name, schedulerName=scheduler, **wants))
-    said, status = wait_for(lambda: told(control_plane, name), f"{scheduler} to say something of {name}")
-    claims = [plain_claim(one, node) for one in api.items(CLAIMS)]
+    decision, status = wait_for(lambda: told(control_plane, name), f"{scheduler} to say something of {name}")
+    claims = [plain_claim(claim, node) for claim in api.items(CLAIMS)]
     api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
-    for one in api.items(CLAIMS):
-        path = f"{CLAIMS}/{one['metadata']['name']}"
+    for stored in api.items(CLAIMS):
+        path = f"{CLAIMS}/{stored['metadata']['name']}"
         api.patch(path, {"metadata": {"finalizers": None}})
         api.delete(path)
     wait_for(lambda: not api.items(CLAIMS), f"the claims of {name} to be gone")
     named = status.pop("resourceClaimName", "")
-    return said, claims, named.rpartition("-")[0], status
+    return decision, claims, named.rpartition("-")[0], status
 
 
 def told(control_plane: ControlPlane, name: str) -> Any:
-    found = control_plane.api.get(f"{PODS}/{name}")
-    status = found.get("status", {})
-    if found["spec"].get("nodeName"):
-        return found["spec"]["nodeName"], status.get("extendedResourceClaimStatus", {})
-    refused = {one["type"]: one for one in status.get("conditions", [])}.get("PodScheduled")
+    pod = control_plane.api.get(f"{PODS}/{name}")
+    status = pod.get("status", {})
+    if pod["spec"].get("nodeName"):
+        return pod["spec"]["nodeName"], status.get("extendedResourceClaimStatus", {})
+    refused = {condition["type"]: condition for condition in status.get("conditions", [])}.get("PodScheduled")
     return refused and NOT_SEEN_YET not in refused["message"] and (refused["message"], {})
 
 
 def plain_claim(claim: Json, node: str) -> Any:
     meta = claim["metadata"]
     base = meta["name"].rpartition("-")[0] if meta.get("annotations") else meta["name"]
-    owners = [{key: one[key] for key in one if key != "uid"} for one in meta.get("ownerReferences", [])]
+    owners = [
+        {key: reference[key] for key in reference if key != "uid"}
+        for reference in meta.get("ownerReferences", [])
+    ]
     return base, meta.get("annotations"), owners, claim["spec"], plain("", claim, node)
 
 
@@ -359,32 +377,33 @@ def test_both_schedulers_create_the_same_claims_for_extended_resources(
     deployed = Deployed(whole_control_plane, tmp_path)
     deployed.put_policies(main=PLAIN)
     kube = whole_control_plane.start_scheduler()
-    theirs = {
+    upstream = {
         name: outcome_of_resources(whole_control_plane, "default-scheduler", name, spec, node)
         for name, spec, node in cases_of_resources()
     }
     kube.stop()
 
     with deployed.running():
-        ours = {
+        own = {
             name: outcome_of_resources(whole_control_plane, "test", name, spec, node)
             for name, spec, node in cases_of_resources()
         }
 
-    refused, bound = theirs.pop(MENDED), ours.pop(MENDED)
-    differences = {name: (theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name]}
+    refused, bound = upstream.pop(MENDED), own.pop(MENDED)
+    differences = {name: (upstream[name], own[name]) for name in upstream if upstream[name] != own[name]}
     assert not differences, json.dumps(differences)
-    assert sum(bool(one[3]) for one in theirs.values()) > 10
+    assert sum(bool(row[3]) for row in upstream.values()) > 10
     assert "nil or empty request mappings" in refused[0]
     assert bound[0] == "d"
 
 
 MENDED = "with-a-claim-d"
-"""kube-scheduler makes a claim that asks for nothing where the node offers the resource itself and the pod has a claim of its own, cannot say
-so in the pod's status, and never binds the pod."""
+"""kube-scheduler creates an empty claim if the node has the extended resource itself and the pod
+has its own claim; it cannot write that to the pod's status, and never binds the pod.
+"""
 
 
-# ── devices that have to be bound first ────────────────────────────────────────────────────────────────────────────
+# ── binding conditions of devices ──────────────────────────────────────────────────────────────────────────────────
 
 
 def offer_slow(control_plane: ControlPlane) -> None:
@@ -400,20 +419,22 @@ def offer_slow(control_plane: ControlPlane) -> None:
 
 
 def report(control_plane: ControlPlane, claim: str, condition: str) -> None:
-    """The driver says so of the claim's device."""
-    said = {
+    """Report a condition of the claim's device, as its driver does."""
+    reported = {
         "type": condition,
         "status": "True",
         "reason": "Said",
         "message": "so it is",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    device = {"driver": DRIVER, "pool": "a", "device": "g0", "conditions": [said]}
+    device = {"driver": DRIVER, "pool": "a", "device": "g0", "conditions": [reported]}
     control_plane.api.patch(f"{CLAIMS}/{claim}/status", {"status": {"devices": [device]}})
 
 
 def bound_late(control_plane: ControlPlane, scheduler: str, condition: str) -> Any:
-    """A pod whose device is reported on once the pod waits for it: what it waited with, and what became of both."""
+    """A pod whose device reports a condition once the pod waits for it: the message while it waits,
+    and the outcome of both.
+    """
     api, name = control_plane.api, f"{scheduler}-{condition.rpartition('/')[2]}"
     api.post(CLAIMS, {"metadata": {"name": name}, "spec": claim_spec()})
     api.post(PODS, pod(name, schedulerName=scheduler, **claiming(name)))
@@ -423,8 +444,8 @@ def bound_late(control_plane: ControlPlane, scheduler: str, condition: str) -> A
 
     def pending() -> list[str]:
         events = api.items("/apis/events.k8s.io/v1/namespaces/default/events")
-        mine = [one for one in events if one["regarding"]["name"] == name]
-        return [one["note"] for one in mine if one["reason"] == "BindingConditionsPending"]
+        mine = [event for event in events if event["regarding"]["name"] == name]
+        return [event["note"] for event in mine if event["reason"] == "BindingConditionsPending"]
 
     wait_for(held, f"the claim of {name} to be reserved")
     waits = wait_for(pending, f"{name} to wait")[0]
@@ -432,19 +453,19 @@ def bound_late(control_plane: ControlPlane, scheduler: str, condition: str) -> A
     first = (waiting["status"]["allocation"] or {}).get("allocationTimestamp")
     bound_before = api.get(f"{PODS}/{name}")["spec"].get("nodeName")
     report(control_plane, name, condition)
-    said, _ = wait_for(lambda: told(control_plane, name), f"{scheduler} to say something of {name}")
-    if said != "a":
+    decision, _ = wait_for(lambda: told(control_plane, name), f"{scheduler} to say something of {name}")
+    if decision != "a":
         wait_for(lambda: given_anew(api.get(f"{CLAIMS}/{name}")), f"the claim of {name} to be taken back")
     api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
     api.patch(f"{CLAIMS}/{name}", {"metadata": {"finalizers": None}})
     api.delete(f"{CLAIMS}/{name}")
     wait_for(lambda: gone(control_plane, f"{CLAIMS}/{name}"), f"{name} to be gone")
     _, allocation, *_ = plain("", waiting, "a")
-    return waits, bool(first), bound_before, said.replace(name, "NAME"), allocation
+    return waits, bool(first), bound_before, decision.replace(name, "NAME"), allocation
 
 
 def given_anew(claim: Json) -> bool:
-    """What was reported goes with the allocation."""
+    """Whether the reported conditions are removed with the allocation."""
     return "devices" not in claim.get("status", {})
 
 
@@ -456,20 +477,20 @@ def test_both_schedulers_wait_for_device_binding_conditions(
     deployed.put_policies(main=PLAIN)
     conditions = ("example.com/attached", "example.com/broken")
     kube = whole_control_plane.start_scheduler()
-    theirs = [bound_late(whole_control_plane, "default-scheduler", one) for one in conditions]
+    upstream = [bound_late(whole_control_plane, "default-scheduler", condition) for condition in conditions]
     kube.stop()
 
     with deployed.running():
-        ours = [bound_late(whole_control_plane, "test", one) for one in conditions]
+        own = [bound_late(whole_control_plane, "test", condition) for condition in conditions]
 
-    assert ours == theirs, json.dumps([theirs, ours])
-    assert [said for _, _, _, said, _ in ours] == [
+    assert own == upstream, json.dumps([upstream, own])
+    assert [decision for _, _, _, decision, _ in own] == [
         "a",
         'running PreBind plugin "DynamicResources": device binding failed: claim=NAME, reason=Said, message="so it is"',
     ]
 
 
-# ── from a template to the end ─────────────────────────────────────────────────────────────────────────────────────
+# ── claim templates and deallocation ───────────────────────────────────────────────────────────────────────────────
 
 
 def offered(control_plane: ControlPlane, *nodes: str, count: int = 1) -> None:
@@ -487,9 +508,9 @@ def templated(deployed: Deployed, name: str) -> None:
 
 def devices_of(deployed: Deployed) -> list[str]:
     return [
-        f"{one['pool']}/{one['device']}"
+        f"{result['pool']}/{result['device']}"
         for claim in deployed.api.items(CLAIMS)
-        for one in (claim.get("status", {}).get("allocation") or {"devices": {"results": []}})["devices"][
+        for result in (claim.get("status", {}).get("allocation") or {"devices": {"results": []}})["devices"][
             "results"
         ]
     ]
@@ -533,8 +554,10 @@ def test_pods_share_a_claim_where_its_devices_are(whole_control_plane: ControlPl
         pods = deployed.all_bound(6)
 
     held = deployed.api.get(f"{CLAIMS}/shared")["status"]
-    assert {one["spec"]["nodeName"] for one in pods} == {held["allocation"]["devices"]["results"][0]["pool"]}
-    assert sorted(one["name"] for one in held["reservedFor"]) == [f"p{number}" for number in range(6)]
+    assert {pod["spec"]["nodeName"] for pod in pods} == {held["allocation"]["devices"]["results"][0]["pool"]}
+    assert sorted(consumer["name"] for consumer in held["reservedFor"]) == [
+        f"p{number}" for number in range(6)
+    ]
 
 
 def test_an_unused_claim_is_deallocated_from_a_full_node(

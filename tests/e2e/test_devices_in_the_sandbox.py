@@ -1,4 +1,4 @@
-"""Claims for devices in the sandbox's cluster, from a template to the end of the pod."""
+"""Device claims in the sandbox, from the template to the end of the pod."""
 
 import asyncio
 from typing import Any

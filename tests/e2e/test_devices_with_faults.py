@@ -1,5 +1,8 @@
-"""The whole program gives devices to claims, and to pods that ask for an extended resource, over a road that loses, delays and
-repeats requests, from before its restarts to after them: no device is ever in two claims, and at rest nobody waits for one that is free."""
+"""Device claims and extended resources over a faulty transport, with restarts of the scheduler.
+
+Requests are lost, delayed and repeated. No device is ever allocated to two claims, and at rest no
+pod waits for a free device.
+"""
 
 import asyncio
 from collections import Counter
@@ -10,9 +13,9 @@ from typing import Any
 import pytest
 
 from policysched.cluster.devices.device_cache import DeviceCache
-from policysched.cluster.devices.usage import DeviceUsage
+from policysched.cluster.devices.device_usage import DeviceUsage
 from policysched.config.settings import Settings, read_settings
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp
 from policysched.sandbox.controllers import Controllers
@@ -39,7 +42,9 @@ GPU = "example.com/gpu"
 
 
 class Cluster:
-    """Three nodes of three devices, and more pods with claims than devices: some end, some share a claim."""
+    """Three nodes with three devices each, and more pods with claims than devices: some pods end,
+    some share a claim.
+    """
 
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
@@ -78,11 +83,11 @@ class Cluster:
         return list(self.world.local.list("resourceclaims", "default"))
 
     def look(self) -> None:
-        """After each change of a claim, from the server's objects alone."""
+        """Called after each change of a claim; reads the server's objects only."""
         held = Counter(
-            (one["pool"], one["device"])
+            (result["pool"], result["device"])
             for claim in self.claims()
-            for one in ((claim.get("status") or {}).get("allocation") or {"devices": {"results": ()}})[
+            for result in ((claim.get("status") or {}).get("allocation") or {"devices": {"results": ()}})[
                 "devices"
             ]["results"]
         )
@@ -98,57 +103,59 @@ class Cluster:
         self.world.add_pod(f"p{number}", scheduler="kube-default", cpu="100m", spec=wanted)
 
     def pod_ends(self) -> None:
-        pods = [one for one in self.world.local.list("pods", "default") if one["spec"].get("nodeName")]
+        pods = [pod for pod in self.world.local.list("pods", "default") if pod["spec"].get("nodeName")]
         if pods:
             self.world.local.delete("pods", self.dice.choice(pods), grace_period_s=0)
 
     def claims_are_right(self) -> list[str]:
-        """Of each pod that is bound: its claims have devices that its node can use, and are reserved for it; it has one if it asked
-        for an extended resource. No other claim of that kind has devices."""
-        found = []
+        """Each bound pod has claims whose devices its node can use and which are reserved for it,
+        and a claim for its extended resource if it requests one. No other claim for extended
+        resources has devices.
+        """
+        problems = []
         for pod in self.world.local.list("pods", "default"):
-            of_pod = [one for one in self.claims() if uses(pod, one["metadata"])]
+            of_pod = [claim for claim in self.claims() if uses(pod, claim["metadata"])]
             if not pod["spec"].get("nodeName"):
                 continue
             if not pod["spec"].get("resourceClaims") and len(of_pod) != 1:
-                found.append(f"{pod['metadata']['name']} has no claim for its extended resource")
+                problems.append(f"{pod['metadata']['name']} has no claim for its extended resource")
             for claim in of_pod:
                 status = claim.get("status") or {}
-                users = [one["uid"] for one in status.get("reservedFor") or ()]
+                users = [consumer["uid"] for consumer in status.get("reservedFor") or ()]
                 pools = [
-                    one["pool"]
-                    for one in (status.get("allocation") or {"devices": {"results": ()}})["devices"][
+                    result["pool"]
+                    for result in (status.get("allocation") or {"devices": {"results": ()}})["devices"][
                         "results"
                     ]
                 ]
                 if pod["metadata"]["uid"] not in users or pools != [pod["spec"]["nodeName"]]:
-                    found.append(f"{pod['metadata']['name']} on {pod['spec']['nodeName']} with {status}")
-        return found
+                    problems.append(f"{pod['metadata']['name']} on {pod['spec']['nodeName']} with {status}")
+        return problems
 
     def at_rest(self) -> list[str]:
         waiting = [
-            one["metadata"]["name"]
-            for one in self.world.local.list("pods", "default")
-            if not one["spec"].get("nodeName")
+            pod["metadata"]["name"]
+            for pod in self.world.local.list("pods", "default")
+            if not pod["spec"].get("nodeName")
         ]
-        taken = sum(bool((one.get("status") or {}).get("allocation")) for one in self.claims())
+        taken = sum(bool((claim.get("status") or {}).get("allocation")) for claim in self.claims())
         idle = [f"{waiting} wait, and {9 - taken} devices are free"] if waiting and taken < 9 else []
         return [*self.claims_are_right(), *idle]
 
 
 def uses(pod: Json, claim: Json) -> bool:
-    """Whether the pod uses the claim of this metadata."""
+    """Whether the pod uses the claim with this metadata."""
     wanted = pod["spec"].get("resourceClaims")
     if not wanted:
-        told = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
-        return bool(claim["name"] == told.get("resourceClaimName"))
+        claim_status = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+        return bool(claim["name"] == claim_status.get("resourceClaimName"))
     if "resourceClaimName" in wanted[0]:
         return bool(claim["name"] == "shared")
     return bool(claim["name"].startswith(f"{pod['metadata']['name']}-gpu-"))
 
 
 def played(seed: int) -> list[str]:
-    found: list[str] = []
+    problems: list[str] = []
 
     async def scenario() -> None:
         cluster = Cluster(seed)
@@ -164,7 +171,7 @@ def played(seed: int) -> list[str]:
                             cluster.pod_comes(came)
                         elif cluster.dice.random() < 0.5:
                             cluster.pod_ends()
-                await asyncio.sleep(20)  # a new leader waits for what the one before it may have under way
+                await asyncio.sleep(20)  # a new leader waits for binds that the former one may have in flight
             last = cluster.app(9)
             async with running(last.run()):
                 for number in range(came + 1, came + 13):
@@ -173,14 +180,14 @@ def played(seed: int) -> list[str]:
                 for _ in range(4):
                     cluster.pod_ends()
                 await asyncio.sleep(400)
-            found.extend([*cluster.wrong, *cluster.at_rest()])
+            problems.extend([*cluster.wrong, *cluster.at_rest()])
             bound = [
-                one for one in cluster.world.local.list("pods", "default") if one["spec"].get("nodeName")
+                pod for pod in cluster.world.local.list("pods", "default") if pod["spec"].get("nodeName")
             ]
-            assert len(bound) > 3, f"seed {seed} binds nobody"
+            assert len(bound) > 3, f"seed {seed} binds no pod"
 
     on_virtual_time(scenario)
-    return found
+    return problems
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -196,7 +203,7 @@ def test_no_device_is_allocated_twice_or_left_idle(seed: int) -> None:
     ],
     ids=["nothing is promised", "what is given back stays taken"],
 )
-def test_a_planted_bug_is_found(
+def test_a_planted_bug_is_detected(
     where: Any, part: str, planted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(where, part, planted)

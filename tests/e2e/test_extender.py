@@ -1,7 +1,6 @@
-"""A real kube-scheduler asks policysched what its policies say, and does it."""
+"""A real kube-scheduler calls policysched as its extender, and follows its policies."""
 
 import json
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +10,10 @@ from tests.controlplane.certificates import Authority
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.programs import Programs
-from tests.controlplane.waiting import PATIENCE_S, wait_for
-from tests.e2e.extending import NAMESPACE, Extending
+from tests.controlplane.waiting import wait_for
+from tests.e2e.extender_deployment import NAMESPACE, Extending
 from tests.e2e.permissions import asked, granted
+from tests.e2e.program import Running
 
 IGNORED = "# policysched: ignore[PS406, PS407] kube-scheduler's own\n"
 FAST_FIRST = (
@@ -136,15 +136,15 @@ def test_client_and_server_authenticate_by_certificates(extending: Extending, tm
     for name in ("a", "b"):
         extending.control_plane.add_node(ready_node(name, labels={"rack": "r17" if name == "a" else "r18"}))
     extending.put_policies(main=NOT_R17)
-    ours = {"certificate": serving.certificate, "key": serving.key, "client_ca": authority.certificate}
-    theirs = {"caFile": authority.certificate, "certFile": client.certificate, "keyFile": client.key}
-    flags = [f"--tls-{name.replace('_', '-')}={file}" for name, file in ours.items()]
-    with extending.running(*flags):
+    server = {"certificate": serving.certificate, "key": serving.key, "client_ca": authority.certificate}
+    client_files = {"caFile": authority.certificate, "certFile": client.certificate, "keyFile": client.key}
+    flags = [f"--tls-{name.replace('_', '-')}={file}" for name, file in server.items()]
+    with extending.running(*flags, secure=True):
         extending.start_kube_scheduler(
             "racks",
             url=f"https://127.0.0.1:{extending.port}",
             enableHTTPS=True,
-            tlsConfig={name: str(file) for name, file in theirs.items()},
+            tlsConfig={name: str(file) for name, file in client_files.items()},
             ignorable=False,
         )
 
@@ -155,8 +155,8 @@ def test_client_and_server_authenticate_by_certificates(extending: Extending, tm
 
 @pytest.fixture
 def audited(control_plane_programs: Programs, whole_control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A control plane of its own, which writes down what the extender's ServiceAccount asks for."""
-    del whole_control_plane  # asked for only because it knows what to do where there is none
+    """A separate control plane that records the requests of the extender's ServiceAccount."""
+    del whole_control_plane  # requested only because it skips the test if there is none
     user = f"system:serviceaccount:{NAMESPACE}:policysched-extender"
     with ControlPlane(control_plane_programs, audited=user) as running:
         yield running
@@ -169,8 +169,10 @@ def test_the_extender_binds_and_needs_exactly_the_shipped_permissions(
     audited.add_node(ready_node("a"))
     extending.put_policies(main=FAST_FIRST)
     often = {"reporting": {"series_every_s": 0.5}}
-    with extending.running(ready="fast", settings=often) as extender:
-        extending.start_kube_scheduler("fast", bindVerb="bind")
+    with extending.running(ready="fast", settings=often, secure=True) as extender:
+        token = audited.service_account_token(NAMESPACE, "policysched-extender")
+        assert extender.status_with_token("/fast/filter", token) == 403  # a token is reviewed
+        extending.start_secure_kube_scheduler("fast", bindVerb="bind")
 
         extending.create("web")
 
@@ -182,32 +184,32 @@ def test_the_extender_binds_and_needs_exactly_the_shipped_permissions(
             )
             == 1
         )
-        for _ in range(2):  # an event, and the same again
+        for _ in range(2):  # creates an event, and counts it again
             extending.put_policies(main="policy fast version 1\nnonsense\n")
             extender.wait_for_state("fast", "last_known_good")
             extending.put_policies(main=FAST_FIRST)
             extender.wait_for_state("fast", "active")
-        bind_a_pod_that_is_bound(extending)  # a pod is read
+        bind_a_pod_that_is_bound(extending, extender)  # reads a pod
         wait_for(lambda: counted_up(extending), "an event that is counted up")
     used, rules = asked(audited.audit_records()), granted(extending.applied)
-    assert {str(one): codes for one, codes in used.items() if 403 in codes} == {}
+    assert {str(permission): codes for permission, codes in used.items() if 403 in codes} == {}
     assert [str(rule) for rule in sorted(rules) if not any(map(rule.allows, used))] == []
-    assert [str(one) for one in sorted(used) if not any(rule.allows(one) for rule in rules)] == []
+    assert [
+        str(permission) for permission in sorted(used) if not any(rule.allows(permission) for rule in rules)
+    ] == []
 
 
-def bind_a_pod_that_is_bound(extending: Extending) -> None:
+def bind_a_pod_that_is_bound(extending: Extending, extender: Running) -> None:
     uid = extending.api.get("/api/v1/namespaces/default/pods/web")["metadata"]["uid"]
-    body = json.dumps(
-        {"PodName": "web", "PodNamespace": "default", "PodUID": uid, "Node": "elsewhere"}
-    ).encode()
-    with urllib.request.urlopen(
-        f"http://127.0.0.1:{extending.port}/fast/bind", data=body, timeout=PATIENCE_S
-    ) as answer:
-        assert "another client bound it to a" in json.load(answer)["Error"]
+    args = {"PodName": "web", "PodNamespace": "default", "PodUID": uid, "Node": "elsewhere"}
+    answer = json.loads(extender.get("/fast/bind", json.dumps(args).encode()))
+    assert "another client bound it to a" in answer["Error"]
 
 
 def counted_up(extending: Extending) -> bool:
     events = extending.api.items("/apis/events.k8s.io/v1/events")
     return any(
-        one.get("series", {}).get("count", 1) > 1 for one in events if one["reason"] == "PolicyRecovered"
+        event.get("series", {}).get("count", 1) > 1
+        for event in events
+        if event["reason"] == "PolicyRecovered"
     )

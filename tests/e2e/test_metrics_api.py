@@ -1,6 +1,8 @@
-"""The metrics API on a real API server: allowed by `deploy/metrics-api.yaml`, and by nothing else that is shipped.
+"""The metrics API on a real API server: permitted by `deploy/metrics-api.yaml`, and by no other
+shipped manifest.
 
-metrics-server needs kubelets, so its objects are served as a custom resource of the same group, version and form.
+metrics-server needs kubelets, so its objects are served as a custom resource with the same group,
+version and form.
 """
 
 from collections.abc import Iterator
@@ -36,7 +38,7 @@ SOURCES = {"sources": {"usage": {"kind": "metrics-api"}}}
 
 @pytest.fixture
 def usage(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A cluster that has the metrics API."""
+    """A cluster with the metrics API."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     definition = {
         "metadata": {
@@ -86,7 +88,7 @@ def trouble(scheduler: Running) -> Any:
     return scheduler.json("/policy")["policies"][0]["metrics"]["used"]["trouble"]
 
 
-def test_usage_decides_once_the_role_is_applied_and_its_lack_is_reported(
+def test_usage_is_used_once_the_role_is_applied_and_a_missing_role_is_reported(
     usage: ControlPlane, tmp_path: Path
 ) -> None:
     deployed = Deployed(usage, tmp_path)

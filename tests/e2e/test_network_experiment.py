@@ -1,8 +1,9 @@
-"""The experiment of the articles, end to end: two nodes, one with real traffic; a Deployment goes to the quiet one.
+"""The experiment of the articles, end to end: of two nodes one has real traffic, and a Deployment
+goes to the quiet one.
 
-Real control plane, real Prometheus, real node exporters, the program as it is deployed with the permissions that it ships
-with. Then Prometheus is made to hang, and a server that answers nonsense takes its place: decisions go on as the policy's
-clauses say.
+With a real control plane, a real Prometheus and real node exporters; the program has the shipped
+permissions. Then Prometheus hangs, and later a server with malformed responses takes its place:
+decisions follow the clauses of the policy.
 """
 
 import threading
@@ -54,8 +55,8 @@ def deploy(deployed: Deployed, name: str, *, replicas: int) -> None:
 
 
 def nodes_of(deployed: Deployed, name: str) -> list[str]:
-    found = [one for one in deployed.pods() if one["metadata"]["name"].startswith(f"{name}-")]
-    return [one["spec"].get("nodeName", "") for one in found]
+    replicas = [pod for pod in deployed.pods() if pod["metadata"]["name"].startswith(f"{name}-")]
+    return [pod["spec"].get("nodeName", "") for pod in replicas]
 
 
 def placed(deployed: Deployed, name: str, replicas: int) -> set[str]:
@@ -67,7 +68,7 @@ def placed(deployed: Deployed, name: str, replicas: int) -> set[str]:
 
 
 def metric_of(scheduler: Running) -> Any:
-    (policy,) = [one for one in scheduler.json("/policy")["policies"] if one["name"] == "test"]
+    (policy,) = [policy for policy in scheduler.json("/policy")["policies"] if policy["name"] == "test"]
     return policy["metrics"]["net_rx"]
 
 
@@ -80,7 +81,7 @@ def wait_for_trouble(scheduler: Running, kind: str) -> None:
 
 
 def wait_for_a_poll(scheduler: Running) -> None:
-    """Until samples are in use that were asked for from now on: the poll that is under way may be older."""
+    """Wait until samples of a query from now on are in use: the current poll may be older."""
     polled = scheduler.metric("policysched_sample_polls_total")
     wait_for(lambda: scheduler.metric("policysched_sample_polls_total") > polled + 1, "a poll after that")
 
@@ -91,7 +92,7 @@ def sources(url: str, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def experiment(whole_control_plane: ControlPlane, monitoring: Monitoring, tmp_path: Path) -> Deployed:
-    """Two nodes, each a host with an exporter; the Deployment controller at work."""
+    """Two nodes, each a host with an exporter, and the Deployment controller."""
     deployed = Deployed(whole_control_plane, tmp_path)
     for name in ("a", "b"):
         whole_control_plane.add_node(host(monitoring, name))
@@ -119,11 +120,15 @@ def test_a_deployment_is_placed_on_the_quiet_node_and_follows_the_traffic(
         deploy(experiment, "second", replicas=6)
         assert placed(experiment, "second", 6) == {"a"}
 
-        bound = [one for one in scheduler.json("/decisions?limit=100")["decisions"] if one["result"]["node"]]
+        bound = [
+            decision
+            for decision in scheduler.json("/decisions?limit=100")["decisions"]
+            if decision["result"]["node"]
+        ]
         assert len(bound) == 12
-        for one in bound:
-            assert one["samples"]["net_rx"]["value"] < 8e6
-            assert 0 <= one["samples"]["net_rx"]["age_s"] <= 5
+        for decision in bound:
+            assert decision["samples"]["net_rx"]["value"] < 8e6
+            assert 0 <= decision["samples"]["net_rx"]["age_s"] <= 5
         wait_for(lambda: metric_of(scheduler)["last_good"]["nodes"] == 2, "a poll that knows both")
 
 
@@ -151,7 +156,7 @@ def test_while_prometheus_hangs_the_policy_decides_whether_pods_wait(
         experiment.put_policies(main=PATIENT)
         monitoring.resume()
         wait_for(lambda: metric_of(scheduler)["trouble"] is None, "good polls again")
-        # The first two scrapes after a pause can come so close that nothing flowed in between: a rate of 0, and honestly so.
+        # The first two scrapes after a pause can be so close together that a rate of 0 is correct.
         monitoring.wait_for_rates("a")
         wait_for_a_poll(scheduler)
         experiment.create("again")
@@ -186,7 +191,7 @@ def test_malformed_responses_do_not_stop_the_scheduler(
 
 @contextmanager
 def nonsense() -> Iterator[tuple[str, Callable[[int, bytes], None]]]:
-    """A server's URL, and how to tell it what to answer."""
+    """A server's URL, and a function that sets its response."""
     answer: list[tuple[int, bytes]] = [(503, b"")]
 
     class Handler(BaseHTTPRequestHandler):
@@ -199,7 +204,7 @@ def nonsense() -> Iterator[tuple[str, Callable[[int, bytes], None]]]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Nothing: the test says what matters."""
+            """No log lines."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

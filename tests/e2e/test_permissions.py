@@ -1,4 +1,6 @@
-"""The roles that `deploy/` ships are exactly what policysched needs: nothing is refused, nothing is granted in vain."""
+"""The roles in `deploy/` are exactly what policysched needs: no request is refused, and no
+permission is unused.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,13 +20,16 @@ from tests.e2e.program import Running
 
 GROUP = "/apis/resource.k8s.io/v1"
 NOT_AUDITED = {"patch resource.k8s.io/resourceclaims/binding"}
-"""What the API server asks its authorizer beside the request itself: no request is of it."""
+"""What the API server authorizes in addition to the request itself; no request has it as its own
+verb.
+"""
 
 
 @pytest.fixture
 def audited(control_plane_programs: Programs, control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A control plane of its own, which writes down what policysched's ServiceAccount asks for. `control_plane` is asked
-    for only because it knows what to do where there is none."""
+    """A separate control plane that records the requests of policysched's ServiceAccount. The
+    fixture `control_plane` is requested only because it skips the test if there is none.
+    """
     del control_plane
     user = f"system:serviceaccount:{NAMESPACE}:policysched"
     with ControlPlane(control_plane_programs, audited=user) as running:
@@ -37,10 +42,12 @@ def test_every_permission_is_used_and_none_is_missing(audited: ControlPlane, tmp
     everything_once(deployed)
 
     used, rules = asked(audited.audit_records()), granted(manifests())
-    assert {str(one): codes for one, codes in used.items() if 403 in codes} == {}
+    assert {str(permission): codes for permission, codes in used.items() if 403 in codes} == {}
     in_vain = {str(rule) for rule in rules if not any(map(rule.allows, used))}
     assert in_vain == NOT_AUDITED
-    assert [str(one) for one in sorted(used) if not any(rule.allows(one) for rule in rules)] == []
+    assert [
+        str(permission) for permission in sorted(used) if not any(rule.allows(permission) for rule in rules)
+    ] == []
 
 
 def test_without_the_preemption_permissions_no_pod_is_evicted_or_marked(
@@ -59,16 +66,16 @@ def test_without_the_preemption_permissions_no_pod_is_evicted_or_marked(
         deployed.create("low", cpu="3")
         deployed.bound("low")
         deployed.create("urgent", cpu="3", priorityClassName="urgent")
-        said = deployed.event("policies", "PreemptionForbidden")
+        event = deployed.event("policies", "PreemptionForbidden")
 
     low, urgent = (deployed.api.get(f"{PODS}/{name}") for name in ("low", "urgent"))
-    assert "cannot delete resource" in said["note"]
-    assert [one["type"] for one in low["status"]["conditions"]] == ["PodScheduled"]
+    assert "cannot delete resource" in event["note"]
+    assert [condition["type"] for condition in low["status"]["conditions"]] == ["PodScheduled"]
     assert "deletionTimestamp" not in low["metadata"]
     assert "nominatedNodeName" not in urgent["status"]
 
 
-def test_a_permission_too_many_and_one_too_few_are_noticed() -> None:
+def test_a_superfluous_and_a_missing_permission_are_detected() -> None:
     manifest = {
         "kind": "Role",
         "metadata": {"name": "r", "namespace": "team"},
@@ -84,19 +91,22 @@ def test_a_permission_too_many_and_one_too_few_are_noticed() -> None:
     rules, used = granted([manifest]), asked([record, elsewhere])
 
     assert [str(rule) for rule in rules if not any(map(rule.allows, used))] == ["delete core/pods in team"]
-    assert [one for one in used if not any(rule.allows(one) for rule in rules)] == [
+    assert [permission for permission in used if not any(rule.allows(permission) for rule in rules)] == [
         Permission("", "pods", "get", "other", "web")
     ]
 
 
 def everything_once(deployed: Deployed) -> None:
-    """All that policysched ever asks of an API server, at least once: see the waits for what."""
+    """Cause every kind of request that policysched sends, at least once."""
     deployed.control_plane.add_node(ready_node("a", cpu="4"))
     deployed.put_policies(main=PLAIN)
-    # Said again so soon that the event is counted up instead of made anew.
+    # Reported again so soon that the event's count is increased.
     often = {"reporting": {"series_every_s": 0.5}}
-    with deployed.running(elect=True, settings=often) as scheduler:  # the Lease: get, update
+    # The Lease: get, update. `secure`: reviews of users and of what they may read.
+    with deployed.running(elect=True, settings=often, secure=True) as scheduler:
         scheduler.wait_for_state("test", "active")  # the policies: list, watch
+        token = deployed.control_plane.service_account_token(NAMESPACE, "policysched")
+        assert scheduler.status_with_token("/metrics", token) == 403
         wait_for(deployed.last_good, "the last known good policy to be kept")  # get, patch
         deployed.create("web")
         deployed.event("web", "Scheduled")  # a binding, an event
@@ -108,16 +118,18 @@ def everything_once(deployed: Deployed) -> None:
             deployed.put_policies(main=PLAIN)
             scheduler.wait_for_state("test", "active")
         wait_for(lambda: counted_up(deployed), "an event that is counted up")  # a patch
-        somebody_is_quicker(deployed, scheduler)  # a pod is read
+        somebody_is_quicker(deployed, scheduler)  # reads a pod
         promises_volumes(deployed)  # a volume and a claim: patch
-        # A claim for devices: patch, its status, and get, for somebody writes to it meanwhile.
+        # A device claim: patch, its status, and get, because another writer changes it meanwhile.
         gives_devices(deployed)
         stands_for_a_resource(deployed)  # a claim for devices: create, delete
-        makes_room(deployed)  # a pod is marked, and deleted
+        makes_room(deployed)  # marks a pod, and deletes it
 
 
 def promises_volumes(deployed: Deployed) -> None:
-    """One claim gets a volume that is there, for the other one is to be made. Nobody here does the rest."""
+    """One claim is bound to an existing volume, and another waits for provisioning, which nothing
+    does here.
+    """
     deployed.api.post(CLASSES, storage_class("local"))
     deployed.api.post(CLASSES, storage_class("made", "example.com/maker"))
     volume = deployed.api.post(VOLUMES, local_volume("v", node="a"))
@@ -136,7 +148,7 @@ def promises_volumes(deployed: Deployed) -> None:
 
 
 def gives_devices(deployed: Deployed) -> None:
-    """Claims that somebody writes to all the time, until policysched has read one for that."""
+    """Change device claims continuously, until policysched has to read one."""
     deployed.api.post(f"{GROUP}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {}})
     offered = slice_manifest("a", *(gpu(f"g{number}") for number in range(60)))
     deployed.api.post(f"{GROUP}/resourceslices", new(offered))
@@ -151,13 +163,13 @@ def gives_devices(deployed: Deployed) -> None:
                 break
         deployed.bound(name)
         used = asked(deployed.control_plane.audit_records())
-        if any((one.resource, one.verb) == ("resourceclaims", "get") for one in used):
+        if any((permission.resource, permission.verb) == ("resourceclaims", "get") for permission in used):
             return
     raise AssertionError("nobody was quicker than policysched")
 
 
 def stands_for_a_resource(deployed: Deployed) -> None:
-    """A pod that has a claim left over from somewhere when it asks for an extended resource."""
+    """A pod that requests an extended resource while a claim of an earlier attempt still exists."""
     named = {"metadata": {"name": "card"}, "spec": {"extendedResourceName": "example.com/card"}}
     deployed.api.post(f"{GROUP}/deviceclasses", named)
     deployed.api.post(
@@ -182,7 +194,7 @@ def stands_for_a_resource(deployed: Deployed) -> None:
 
 
 def makes_room(deployed: Deployed) -> None:
-    """A pod of higher priority needs what all others on the node have."""
+    """A pod of higher priority that needs the requests of all others on the node."""
     path = "/apis/scheduling.k8s.io/v1/priorityclasses"
     deployed.put_policies(main=PLAIN.replace("preemption never\n", ""))
     deployed.api.post(path, {"metadata": {"name": "urgent"}, "value": 1000})
@@ -194,12 +206,15 @@ def makes_room(deployed: Deployed) -> None:
 
 def counted_up(deployed: Deployed) -> bool:
     return any(
-        one.get("series", {}).get("count", 1) > 1 for one in deployed.events("policies", "PolicyRecovered")
+        event.get("series", {}).get("count", 1) > 1
+        for event in deployed.events("policies", "PolicyRecovered")
     )
 
 
 def somebody_is_quicker(deployed: Deployed, scheduler: Running) -> None:
-    """Pods are bound by hand the moment they are made, until policysched has lost that race once: then it reads the pod."""
+    """Bind pods by hand as soon as they are created, until policysched loses that race and reads
+    the pod.
+    """
     for number in range(500):
         name = f"raced-{number}"
         deployed.create(name, cpu="1m", memory="1Mi")

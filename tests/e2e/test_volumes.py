@@ -1,4 +1,6 @@
-"""Pods with volumes on a real control plane: what policysched writes, the real PV controller understands."""
+"""Pods with volumes on a real control plane: the real PV controller completes what policysched
+writes.
+"""
 
 from pathlib import Path
 
@@ -21,7 +23,7 @@ def deployed_with_volumes(control_plane: ControlPlane, folder: Path, *nodes: str
 
 
 def wait_until_bound(deployed: Deployed, claim: str) -> None:
-    """The PV controller writes that into the status last, after what the pod waits for."""
+    """The PV controller writes this to the status last, after everything that the pod waits for."""
     wait_for(
         lambda: deployed.api.get(f"{CLAIMS}/{claim}")["status"].get("phase") == "Bound",
         f"{claim} to be Bound",
@@ -90,11 +92,11 @@ def test_a_pod_with_an_unbound_immediate_claim_waits_until_it_is_bound(
 
     with deployed.running():
         deployed.create("web", volumes=using("data"))
-        told = deployed.condition("web")["message"]
+        message = deployed.condition("web")["message"]
         deployed.api.post(VOLUMES, local_volume("on-b", node="b", of_class="now"))
         node = deployed.bound("web")
 
-    assert told == ("0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found")
+    assert message == ("0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found")
     assert node == "b"
 
 
@@ -118,7 +120,9 @@ def test_two_pods_do_not_get_one_volume(whole_control_plane: ControlPlane, tmp_p
 def test_a_new_process_continues_from_the_claims_that_a_killed_one_wrote(
     whole_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    """The PV controller starts only after the first policysched is dead, so that one dies while it waits."""
+    """The PV controller starts only after the first policysched is killed, so that it is killed
+    while it waits.
+    """
     deployed = Deployed(whole_control_plane, tmp_path)
     for name in ("a", "b"):
         whole_control_plane.add_node(ready_node(name))

@@ -1,4 +1,4 @@
-"""Claims and volumes in the sandbox: its pretend PV controller, policysched and stock kubectl together."""
+"""Claims and volumes in the sandbox: its simulated PV controller, policysched and stock kubectl."""
 
 import json
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def create(cluster: Cluster, *objects: dict[str, Any]) -> None:
-    for one in objects:
-        cluster.kubectl("create", "-f", "-", stdin=json.dumps(one))
+    for obj in objects:
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(obj))
 
 
 def stateful(name: str, **spec: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def stateful(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def row(cluster: Cluster, *what: str) -> list[str]:
-    """What `kubectl get` prints of one object, its age aside."""
+    """The line of `kubectl get` for one object, without its age."""
     return cluster.kubectl("get", *what, "--no-headers").split()[:-1]
 
 
@@ -90,7 +90,7 @@ def test_an_immediate_claim_and_the_claim_of_an_ephemeral_volume_are_bound(clust
             cluster,
             stateful("web", volumes=[*using("data"), {"name": "scratch", "ephemeral": scratch}]),
         )
-        # At first the claim of the ephemeral volume may not have been made yet, and that is what it is told.
+        # At first the claim of the ephemeral volume may not exist, and then this is the message.
         immediate = "pod has unbound immediate PersistentVolumeClaims"
         wait_for(lambda: immediate in "".join(cluster.events("web", "FailedScheduling")), "the reason")
         create(cluster, local_volume("on-1", node="node-1", of_class="now"))

@@ -15,7 +15,7 @@ from policysched.cluster.devices.pod_claims import choose_devices, pod_resource_
 from policysched.kube.decode import devices
 from policysched.model.pods import Pod
 from tests.devices import ask, claim_manifest, class_manifest, given, gpu, slice_manifest, user
-from tests.evaluate.clusters import NODE_NAMES, Dice, Scene, scenes
+from tests.evaluate.clusters import NODE_NAMES, Dice, Scene, scene_of, scenes
 
 Json = dict[str, Any]
 
@@ -38,8 +38,15 @@ ZONE = "topology.kubernetes.io/zone"
 @st.composite
 def device_scenes(draw: st.DrawFn) -> Scene:
     """A scene with devices and pods that use some."""
-    scene = draw(scenes(pods=1, placed_max=3))
-    dice = Dice(draw(st.integers(0, 2**32 - 1)))
+    return _with_devices(draw(scenes(pods=1, placed_max=3)), Dice(draw(st.integers(0, 2**32 - 1))))
+
+
+def device_scene_of(number: int) -> Scene:
+    """A scene without Hypothesis, determined by the number."""
+    return _with_devices(scene_of(number, pods=1), Dice(number))
+
+
+def _with_devices(scene: Scene, dice: Dice) -> Scene:
     for name in sorted(scene.cache.nodes):
         node = scene.cache.nodes[name]
         labels = {**node.labels, ZONE: dice.choice(("z1", "z2"))}

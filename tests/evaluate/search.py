@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--examples", type=int, default=10_000)
     options = parser.parse_args(arguments)
-    found: list[str] = []
+    problems: list[str] = []
 
     @settings(SEARCH, max_examples=options.examples, database=None)
     @given(text=policies(), scene=scenes(pods=3))
@@ -32,13 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for agree in PROPERTIES:
                 agree(checked(text), scene)
         except AssertionError as error:
-            found.append(f"{text}\n{error}")
+            problems.append(f"{text}\n{error}")
             raise
 
     try:
         search()
     except AssertionError:
-        print(found[0])
+        print(problems[0])
         return 1
     print(f"{options.examples} policies, no disagreement")
     return 0

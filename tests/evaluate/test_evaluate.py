@@ -7,8 +7,8 @@ from policysched.evaluate import Evaluator, Plan, Verdict
 from policysched.evaluate import compile as compile_program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
-from policysched.model.messages import unavailable_message
 from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.scheduler.unschedulable_message import unavailable_message
 from tests.builders import namespace, node, placed, pod, world
 from tests.evaluate.clusters import MONDAY_NS, SECOND_NS
 from tests.reference.checked import metric, program
@@ -94,8 +94,8 @@ def test_an_unsupported_feature_is_named_in_the_refusal() -> None:
 
     verdict = ask(Evaluator(world([node("a")])), plan_of("include kube_default"), pod(spec=claim))
 
-    assert verdict.pod_refusal is not None
-    assert "spec.resourceClaims" in verdict.pod_refusal
+    assert verdict.pod_rejection is not None
+    assert "spec.resourceClaims" in verdict.pod_rejection
     assert verdict.selected is None
 
 

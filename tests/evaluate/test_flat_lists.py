@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from policysched.evaluate.columns import flat_lists
-from policysched.evaluate.columns.flat_lists import FlatLists, GatheredLists
+from policysched.evaluate.columns import packed_lists
 from policysched.evaluate.columns.interner import Interner
+from policysched.evaluate.columns.packed_lists import GatheredElements, PackedLists
 from policysched.evaluate.vector import elements
 from policysched.lang.types.kinds import INT, STRING, RecordType, RecordTypeField, Type, TypeKind
 
@@ -31,15 +31,15 @@ class Column:
     def __init__(self) -> None:
         self.strings = Interner[str]()
         self.lists = Interner[tuple[Type | str, object]]()
-        self.flat = FlatLists(CARD, self.lists.values, self.strings)
+        self.flat = PackedLists(CARD, self.lists.values, self.strings)
 
-    def gather(self, *rows: tuple[object, ...] | None) -> GatheredLists:
+    def gather(self, *rows: tuple[object, ...] | None) -> GatheredElements:
         codes = [0 if row is None else self.lists.code((CARDS, row)) for row in rows]
         return self.flat.gather(
             "cards", np.array(codes, np.int32), np.array([row is not None for row in rows])
         )
 
-    def elements(self, gathered: GatheredLists) -> list[tuple[int, str | None, int | None]]:
+    def elements(self, gathered: GatheredElements) -> list[tuple[int, str | None, int | None]]:
         health, clock = gathered.field(0), gathered.field(1)
         return [
             (
@@ -64,13 +64,13 @@ def test_elements_are_in_the_order_of_the_rows_and_of_their_lists() -> None:
 
 def test_only_new_lists_are_appended(monkeypatch: pytest.MonkeyPatch) -> None:
     column, appended = Column(), list[object]()
-    append = FlatLists._append
+    append = PackedLists._append
 
-    def recording(self: FlatLists, records: tuple[tuple[object, ...], ...]) -> None:
+    def recording(self: PackedLists, records: tuple[tuple[object, ...], ...]) -> None:
         appended.append(records)
         append(self, records)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(FlatLists, "_append", recording)
+    monkeypatch.setattr(PackedLists, "_append", recording)
     rows = [(("good", number),) for number in range(200)]
 
     column.gather(*rows)
@@ -81,7 +81,7 @@ def test_only_new_lists_are_appended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_column_is_gathered_again_only_when_its_lists_change() -> None:
     column = Column()
-    rows = [(("good", number),) for number in range(flat_lists._CACHED_ROWS_MIN)]
+    rows = [(("good", number),) for number in range(packed_lists._CACHED_ROWS_MIN)]
 
     first, again = column.gather(*rows), column.gather(*rows)
     changed = column.gather(*rows[:-1], (("bad", 7),))
@@ -110,7 +110,7 @@ def test_a_planted_wrapping_sum_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_no_row_has_elements_before_the_first_list() -> None:
-    flat = FlatLists(CARD, [], Interner())
+    flat = PackedLists(CARD, [], Interner())
 
     gathered = flat.gather("cards", np.array([-2, -1]), np.array([False, False]))
 

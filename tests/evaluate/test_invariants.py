@@ -20,8 +20,8 @@ from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import FilterRule, ScoreRule
 from policysched.lang.types.kinds import BOOL, INT
-from tests.evaluate.asking import evaluated, explained, without_filter
 from tests.evaluate.clusters import Scene, scenes
+from tests.evaluate.evaluation import evaluated, explained, without_filter
 from tests.evaluate.policies import CORNERS, corner
 
 SEARCH = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
@@ -64,13 +64,14 @@ def a_filter_only_removes_nodes(program: Program, scene: Scene) -> None:
 
 def lowering_changes_no_result(program: Program, scene: Scene) -> None:
     verbose = _verbose(program)
+    plans = [Plan(verbose, options) for options in LOWERINGS]
     for pod in scene.pods:
         results = [
             (
-                explained(Evaluator(scene.cache), Plan(verbose, options), pod, scene),
-                evaluated(Evaluator(scene.cache), Plan(verbose, options), pod, scene),
+                explained(Evaluator(scene.cache), plan, pod, scene),
+                evaluated(Evaluator(scene.cache), plan, pod, scene),
             )
-            for options in LOWERINGS
+            for plan in plans
         ]
         assert results == [results[0]] * len(results)
 
@@ -108,8 +109,8 @@ def _verbose(program: Program) -> Program:
 
 def _verbose_condition(condition: e.Expr) -> e.Expr:
     span = condition.span
-    one, two = e.Const(1, INT, span), e.Const(2, INT, span)
-    total = e.Arith("+", one, one, INT, False, span)
+    first, two = e.Const(1, INT, span), e.Const(2, INT, span)
+    total = e.Arith("+", first, first, INT, False, span)
     always = e.Compare("==", total, two, span)
     never = e.Const(False, BOOL, span)
     return e.Or((never, e.And((always, e.Not(e.Not(condition, span), span)), span)), span)

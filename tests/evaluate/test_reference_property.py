@@ -94,9 +94,9 @@ def verdicts_agree(program: Program, scene: Scene) -> None:
 
 
 def is_short_for(verdict: evaluate.Verdict, slow: PlacementExplanation, scene: Scene) -> None:
-    assert verdict.pod_refusal == slow.pod_refusal
+    assert verdict.pod_rejection == slow.pod_rejection
     assert verdict.selected == slow.selected
-    if slow.pod_refusal is None:
+    if slow.pod_rejection is None:
         assert verdict.feasible_count == len(slow.feasible)
         assert verdict.node_count == len(scene.cache.nodes)
         assert dict(verdict.reason_counts()) == counted(slow)
@@ -131,7 +131,7 @@ def nominations_agree(program: Program, scene: Scene) -> None:
 
 def counted(explanation: PlacementExplanation) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for refusals in explanation.refusals.values():
+    for refusals in explanation.rejections.values():
         for group in refusals[0].event_reasons:
             counts[group] = counts.get(group, 0) + 1
     return counts
@@ -139,7 +139,7 @@ def counted(explanation: PlacementExplanation) -> dict[str, int]:
 
 def only_scaleup_no(explanation: PlacementExplanation) -> bool:
     """Every refused node is refused only by rules that a new node would not satisfy either."""
-    refused = explanation.refusals.values()
+    refused = explanation.rejections.values()
     return bool(refused) and all(not refusal.scaleup for refusals in refused for refusal in refusals)
 
 

@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from policysched.evaluate import Evaluator, evaluation
 from policysched.evaluate import compile as compile_program
-from policysched.evaluate.columns import flat_lists
+from policysched.evaluate.columns import packed_lists
 from policysched.evaluate.columns.columns import Columns
-from policysched.evaluate.columns.flat_lists import GatheredLists
 from policysched.evaluate.columns.overlay import Overlay
+from policysched.evaluate.columns.packed_lists import GatheredElements
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.plan.read_set import ReadSet
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName
-from tests.evaluate.asking import assuming, evaluated, explained, later
 from tests.evaluate.clusters import Scene, scenes
+from tests.evaluate.evaluation import assuming, evaluated, explained, later
 from tests.evaluate.histories import play, seeds, twin
 from tests.evaluate.policies import CORNERS, corner
 
@@ -49,7 +49,7 @@ Property = Callable[[Program, Scene, int], None]
 def row_by_row_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a small cluster, one change is a large fraction and would rebuild everything."""
     monkeypatch.setattr(evaluation, "_REBUILD_FRACTION", 0)
-    monkeypatch.setattr(flat_lists, "_CACHED_ROWS_MIN", 1)
+    monkeypatch.setattr(packed_lists, "_CACHED_ROWS_MIN", 1)
 
 
 # ── the properties ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,6 +193,8 @@ def test_a_planted_loss_of_rows_that_still_differ_is_caught(
 def test_a_planted_stale_gather_of_lists_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(GatheredLists, "matches_codes", lambda self, codes, _: len(codes) == len(self._codes))
+    monkeypatch.setattr(
+        GatheredElements, "matches_codes", lambda self, codes, _: len(codes) == len(self._codes)
+    )
 
     assert _caught(refreshing_equals_rebuilding, ("records",))

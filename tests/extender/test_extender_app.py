@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from policysched.config.layers import BadSettings
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.daemon.sample_sources import make_sources
-from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
+from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NoUsablePolicy
 from policysched.extender.handlers import ExtenderHandlers, ExtenderLimits
 from policysched.extender.settings import read_extender_settings
 from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport, TransportError
 from policysched.serve.extender_routes import ExtenderHttpCall, ExtenderResponse
+from policysched.serve.tls import ServerTlsFiles
 from tests.builders import pod_manifest
 from tests.kube.world import World, on_virtual_time, running, until
 
@@ -51,7 +52,12 @@ class Extender:
     def __init__(self, world: World, policy: str, budget_s: float, sources: Any = None) -> None:
         self.world = world
         self.road = Lossy(world.road())
-        given = {"policies": "kube-system/policies", "http": ":1", "sources": sources or {}}
+        given = {
+            "policies": "kube-system/policies",
+            "http": ":1",
+            "sources": sources or {},
+            "extender_server": {"scheduler_names": ["default-scheduler", "test"]},
+        }
         settings = read_extender_settings(None, {}, given)
         runtime = ExtenderRuntime(
             transport=self.road,
@@ -119,19 +125,25 @@ async def extender(
 
 def test_each_verb_reports_errors_in_its_own_form() -> None:
     async def scenario() -> None:
-        async with extender() as one:
+        async with extender() as running:
             nodes = {"Pod": pod_manifest("web"), "NodeNames": ["a"]}
             for verb in ("filter", "bind"):
-                garbage, unknown = await one.ask(verb, b"{"), await one.ask(verb, NAMED[verb], policy="none")
+                garbage, unknown = (
+                    await running.ask(verb, b"{"),
+                    await running.ask(verb, NAMED[verb], policy="none"),
+                )
                 assert (garbage.status, unknown.status) == (200, 200)
                 assert "not JSON" in garbage.value["Error"]
                 assert "unknown policy `none` (active: fit)" in unknown.value["Error"]
             for verb in ("prioritize", "preempt"):
-                garbage, unknown = await one.ask(verb, b"{"), await one.ask(verb, NAMED[verb], policy="none")
+                garbage, unknown = (
+                    await running.ask(verb, b"{"),
+                    await running.ask(verb, NAMED[verb], policy="none"),
+                )
                 assert (garbage.status, unknown.status) == (400, 404)
                 assert "unknown policy `none`" in unknown.value
-            assert (await one.ask("prioritize", nodes, scale="grand")).status == 400
-            assert (await one.ask("prioritize", nodes)).value == [{"Host": "a", "Score": 10}]
+            assert (await running.ask("prioritize", nodes, scale="grand")).status == 400
+            assert (await running.ask("prioritize", nodes)).value == [{"Host": "a", "Score": 10}]
 
     on_virtual_time(scenario)
 
@@ -153,25 +165,30 @@ def test_samples_are_used_and_a_metric_without_a_source_is_reported() -> None:
     rules = "filter cool require load < 50% missing reject\nscore mild weight 1 lower heat normalize range(0, 1) missing neutral\n"
 
     async def scenario() -> None:
-        async with extender(FIT + metrics + rules, sources={"notes": {"kind": "annotations"}}) as one:
-            one.world.add_node("hot", annotations={"example.com/load": "0.9"})
-            one.world.add_node("cold", annotations={"example.com/load": "0.1"})
-            await until(lambda: any(status.last_good_poll for status in one.app.sampler.statuses()), "a poll")
+        async with extender(FIT + metrics + rules, sources={"notes": {"kind": "annotations"}}) as running:
+            running.world.add_node("hot", annotations={"example.com/load": "0.9"})
+            running.world.add_node("cold", annotations={"example.com/load": "0.1"})
+            await until(
+                lambda: any(status.last_good_poll for status in running.app.metric_monitor.statuses()),
+                "a poll",
+            )
             await asyncio.sleep(5)
 
-            reply = await one.ask("filter", {"Pod": pod_manifest("web"), "NodeNames": ["a", "hot", "cold"]})
+            reply = await running.ask(
+                "filter", {"Pod": pod_manifest("web"), "NodeNames": ["a", "hot", "cold"]}
+            )
 
             assert reply.value["NodeNames"] == ["cold"]
-            said = [e for e in one.world.local.list("events") if e["reason"] == "MetricWithoutSource"]
-            assert ["the settings have no source `gone`" in event["message"] for event in said] == [True]
+            events = [e for e in running.world.local.list("events") if e["reason"] == "MetricWithoutSource"]
+            assert ["the settings have no source `gone`" in event["message"] for event in events] == [True]
 
     on_virtual_time(scenario)
 
 
 def test_an_expired_request_is_not_evaluated() -> None:
     async def scenario() -> None:
-        async with extender(budget_s=-1.0) as one:
-            reply = await one.ask("filter", NAMED["filter"])
+        async with extender(budget_s=-1.0) as running:
+            reply = await running.ask("filter", NAMED["filter"])
             assert (reply.status, reply.outcome) == (200, "late")
             assert "no response within" in reply.value["Error"]
 
@@ -180,20 +197,20 @@ def test_an_expired_request_is_not_evaluated() -> None:
 
 def test_a_bind_is_executed_and_its_resources_are_reserved_at_once() -> None:
     async def scenario() -> None:
-        async with extender() as one:
-            one.world.add_pod("web", cpu="3")
+        async with extender() as running:
+            running.world.add_pod("web", cpu="3")
             await until(
                 lambda: (
-                    one.app.extender_server.check() == []
-                    and len(one.app.extender_server._core.cache.pods) == 1
+                    running.app.extender_server.check() == []
+                    and len(running.app.extender_server._core.cache.pods) == 1
                 ),
                 "the pod",
             )
-            reply = await one.bind("web", "a")
-            assert (reply.value, one.world.node_of("web")) == ({"Error": ""}, "a")
-            assert not await one.fits("a", "2")
-            await until(lambda: one.app.extender_server.binds_in_flight == 0, "the answer to be taken in")
-            again = await one.bind("web", "elsewhere")
+            reply = await running.bind("web", "a")
+            assert (reply.value, running.world.node_of("web")) == ({"Error": ""}, "a")
+            assert not await running.fits("a", "2")
+            await until(lambda: running.app.extender_server.binds_in_flight == 0, "the answer to be taken in")
+            again = await running.bind("web", "elsewhere")
             assert "another client bound it to a" in again.value["Error"]
 
     on_virtual_time(scenario)
@@ -202,24 +219,51 @@ def test_a_bind_is_executed_and_its_resources_are_reserved_at_once() -> None:
 @pytest.mark.parametrize("carried", [True, False])
 def test_a_bind_without_a_response_keeps_its_resources_until_its_outcome_is_known(*, carried: bool) -> None:
     async def scenario() -> None:
-        async with extender(budget_s=0.3) as one:
-            one.world.add_pod("web", cpu="3")
-            await until(lambda: len(one.app.extender_server._core.cache.pods) == 1, "the pod")
-            one.road.broken, one.road.carried = True, carried
-            reply = await one.bind("web", "a")
+        async with extender(budget_s=0.3) as running:
+            running.world.add_pod("web", cpu="3")
+            await until(lambda: len(running.app.extender_server._core.cache.pods) == 1, "the pod")
+            running.road.broken, running.road.carried = True, carried
+            reply = await running.bind("web", "a")
             assert "the pod may be bound or not" in reply.value["Error"]
-            assert not await one.fits("a", "2")
-            assert one.app.extender_server.binds_in_flight == 1
-            await until(lambda: one.app.extender_server.binds_in_flight == 0, "it to be known")
-            assert await one.fits("a", "2") is not carried
-            assert one.world.node_of("web") == ("a" if carried else None)
+            assert not await running.fits("a", "2")
+            assert running.app.extender_server.binds_in_flight == 1
+            await until(lambda: running.app.extender_server.binds_in_flight == 0, "it to be known")
+            assert await running.fits("a", "2") is not carried
+            assert running.world.node_of("web") == ("a" if carried else None)
+
+    on_virtual_time(scenario)
+
+
+def test_a_pod_of_another_scheduler_is_not_bound() -> None:
+    async def scenario() -> None:
+        async with extender() as server:
+            server.world.add_pod("web", scheduler="another")
+            server.world.add_pod("served", scheduler="test")
+
+            foreign, served = await server.bind("web", "a"), await server.bind("served", "a")
+
+            assert "the pod's schedulerName is `another`" in foreign.value["Error"]
+            assert served.value == {"Error": ""}
+            assert (server.world.node_of("web"), server.world.node_of("served")) == (None, "a")
+
+    on_virtual_time(scenario)
+
+
+def test_a_delayed_check_is_an_event_on_the_config_map() -> None:
+    async def scenario() -> None:
+        async with extender() as server:
+            server.app.report_check_delay("cannot start a process")
+            await until(lambda: list(server.world.local.list("events")), "the event")
+            (event,) = server.world.local.list("events")
+            assert (event["reason"], event["type"]) == ("PolicyCheckDelayed", "Warning")
+            assert event["involvedObject"]["name"] == "policies"
 
     on_virtual_time(scenario)
 
 
 def test_without_a_policy_the_app_exits() -> None:
     async def scenario() -> None:
-        with pytest.raises(NothingToRun, match="no policy in ConfigMap kube-system/policies is valid"):
+        with pytest.raises(NoUsablePolicy, match="no policy in ConfigMap kube-system/policies is valid"):
             await Extender(World(), "policy fit version 1\nnonsense\n", 4.0).app.run()
 
     on_virtual_time(scenario)
@@ -231,7 +275,7 @@ def test_without_a_policy_the_app_exits() -> None:
 def test_policies_come_from_files_or_a_configmap_and_flags_override_the_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(
-        "policies: a/b\nhttp: :1\nextender_server: {budget_s: 2, tls: {certificate: c, key: k}}\n"
+        "policies: a/b\nhttp: :1\nextender_server: {budget_s: 2}\nhttp_server: {tls: {certificate: c, key: k}}\n"
     )
 
     of_file = read_extender_settings(file, {}, {})
@@ -242,7 +286,7 @@ def test_policies_come_from_files_or_a_configmap_and_flags_override_the_file(tmp
         "a/b-last-good",
         2,
     )
-    assert of_file.tls is not None
+    assert of_file.http.tls == ServerTlsFiles(Path("c"), Path("k"))
     assert (of_flags.source, of_flags.last_good, of_flags.limits.budget_s) == ((Path("x"),), None, 3)
 
 
@@ -251,7 +295,16 @@ def test_policies_come_from_files_or_a_configmap_and_flags_override_the_file(tmp
     [
         ({"http": ":1"}, "no policies are configured"),
         ({"policies": "a/b"}, "no listen address"),
-        ({"policies": "a/b", "http": ":1", "extender_server": {"tls": {"key": "k"}}}, "requires its key"),
+        ({"policies": "a/b", "http": ":1", "http_server": {"tls": {"key": "k"}}}, "requires its key"),
+        ({"policies": "a/b", "http": ":1", "http_server": {"insecure": True}}, "needs a loopback address"),
+        (
+            {
+                "policies": "a/b",
+                "http": "[::1]:1",
+                "http_server": {"insecure": True, "tls": {"client_ca": "c"}},
+            },
+            "plain HTTP has no certificate",
+        ),
         ({"policies": "a/b", "http": ":99999"}, "is not an address"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`docs/attributes.md` from the table of attributes, and the table of units from the one that reads them."""
+"""`docs/attributes.md` from the table of attributes, and the table of units."""
 
 from collections.abc import Iterable
 
@@ -36,36 +36,36 @@ _SAID_OF: dict[Owner, str] = {
 def page() -> str:
     parts = [_INTRODUCTION]
     for owner in OWNERS:
-        rows = [one for one in ATTRIBUTES.values() if one.owner == owner]
+        rows = [attribute for attribute in ATTRIBUTES.values() if attribute.owner == owner]
         parts += [f"## {owner}\n", f"{_SAID_OF[owner]}\n", *_of(owner, rows), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 
 def _of(owner: Owner, rows: Iterable[BuiltinAttribute]) -> Iterable[str]:
     if owner in ("victim", "other"):
-        names = ", ".join(f"`{one.qualified_name}`" for one in rows)
+        names = ", ".join(f"`{row.qualified_name}`" for row in rows)
         yield f"The same as `pod`, less what only the queue knows: {names}."
         return
     yield "| attribute | type | unit | stage | changed by | meaning |"
     yield "|---|---|---|---|---|---|"
-    for one in rows:
-        cells = (f"`{_name(one)}`", _type(one), one.unit or "", _stage(one), _events(one), one.doc)
+    for row in rows:
+        cells = (f"`{_name(row)}`", _type(row), row.unit or "", _stage(row), _events(row), row.doc)
         yield f"| {' | '.join(cells)} |"
 
 
-def _name(one: BuiltinAttribute) -> str:
-    if one.key_kind is None:
-        return one.qualified_name
-    return f'{one.qualified_name}["{"KEY" if one.key_kind == "texts" else "RESOURCE"}"]'
+def _name(attribute: BuiltinAttribute) -> str:
+    if attribute.key_kind is None:
+        return attribute.qualified_name
+    return f'{attribute.qualified_name}["{"KEY" if attribute.key_kind == "texts" else "RESOURCE"}"]'
 
 
-def _type(one: BuiltinAttribute) -> str:
-    if one.key_kind == "texts":
+def _type(attribute: BuiltinAttribute) -> str:
+    if attribute.key_kind == "texts":
         return "string?"
-    return "by resource" if one.key_kind == "resources" else str(one.type)
+    return "by resource" if attribute.key_kind == "resources" else str(attribute.type)
 
 
-def _stage(one: BuiltinAttribute) -> str:
+def _stage(attribute: BuiltinAttribute) -> str:
     words = {
         Stage.POD: "pod",
         Stage.NODE: "node",
@@ -74,18 +74,18 @@ def _stage(one: BuiltinAttribute) -> str:
         Stage.NAMESPACE_SHARES: "shares",
         Stage.CLUSTER_PODS: "pods",
     }
-    return ", ".join(word for flag, word in words.items() if one.stage & flag) or "constant"
+    return ", ".join(word for flag, word in words.items() if attribute.stage & flag) or "constant"
 
 
-def _events(one: BuiltinAttribute) -> str:
-    return ", ".join(sorted(event.value for event in one.requeue_events)) or "never"
+def _events(attribute: BuiltinAttribute) -> str:
+    return ", ".join(sorted(event.value for event in attribute.requeue_events)) or "never"
 
 
 def units() -> str:
-    """Suffixes of literals, and what `unit "..."` may say, by type."""
+    """Suffixes of literals, and the values of `unit "..."`, by type."""
     lines = ['| type | suffixes of literals | `unit "..."` of inputs and metrics |', "|---|---|---|"]
     for kind in (*SUFFIXES, TypeKind.TIMESTAMP):
-        suffixes = " ".join(f"`{one}`" if one else "(none)" for one in SUFFIXES.get(kind, {}))
-        of_samples = " ".join(f"`{one}`" for one in UNITS[kind])
+        suffixes = " ".join(f"`{suffix}`" if suffix else "(none)" for suffix in SUFFIXES.get(kind, {}))
+        of_samples = " ".join(f"`{unit}`" for unit in UNITS[kind])
         lines.append(f"| {kind.value} | {suffixes or 'no literals'} | {of_samples} |")
     return "\n".join(lines)

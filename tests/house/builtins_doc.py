@@ -1,4 +1,4 @@
-"""`docs/builtins.md` from the declarations and the plain modules, so that it cannot fall behind them.
+"""`docs/builtins.md` from the declarations and the reference implementation.
 
     python -m tests.house.builtins_doc [--update]
 
@@ -30,11 +30,11 @@ This page is generated from the declarations in `policysched/builtins` and the r
 
 
 def page() -> str:
-    return "\n".join([_INTRODUCTION, *(_section(one) for one in BUILTINS.values()), _releases()])
+    return "\n".join([_INTRODUCTION, *(_section(builtin) for builtin in BUILTINS.values()), _releases()])
 
 
 def _releases() -> str:
-    """What `include kube_default "1.35"` brings instead."""
+    """What `include kube_default "1.35"` includes instead."""
     lines = [
         "## Older releases\n",
         f"`include kube_default` is that of {KUBE_DEFAULT_VERSION}. With the number of an older release it adds what that one did. Filters and their "
@@ -43,11 +43,13 @@ def _releases() -> str:
         "|---|---|",
     ]
     for version, release in KUBE_SCHEDULER_RELEASES.items():
-        said = [f"no `{name}`" for name in sorted(release.missing_builtins)]
-        said += [f"no score of `{name}`" for name in sorted(release.builtins_without_score)]
+        differences = [f"no `{name}`" for name in sorted(release.missing_builtins)]
+        differences += [f"no score of `{name}`" for name in sorted(release.builtins_without_score)]
         for name, words in release.score_parameter_values.items():
-            said.append(f"`{name} {{ {', '.join(f'{one} = {word}' for one, word in words.items())} }}`")
-        lines.append(f'| `"{version}"` | {", ".join(said) or "everything above"} |')
+            differences.append(
+                f"`{name} {{ {', '.join(f'{parameter} = {word}' for parameter, word in words.items())} }}`"
+            )
+        lines.append(f'| `"{version}"` | {", ".join(differences) or "everything above"} |')
     lines += [
         "",
         "Not told apart: how releases before 1.36 read requests of a pod whose pod-level resources are being resized, and which in-tree volume "
@@ -56,25 +58,25 @@ def _releases() -> str:
     return "\n".join(lines)
 
 
-def _section(one: BuiltinDeclaration) -> str:
-    parts = [f"## {one.name}\n", f"kube-scheduler's `{one.plugin}`: {one.summary}.\n", "```"]
-    if one.filters:
-        parts.append(f"filter {one.name}{_parameters(one.filter_parameters)}")
-    if one.scores:
-        parts.append(f"score {one.name} weight {one.default_weight}{_parameters(one.parameters)}")
-    parts += ["```\n", _meaning(one.name), ""]
-    both = one.filters and one.scores
-    parts += [_parameter(each, "filter" if both else "") for each in one.filter_parameters]
-    parts += [_parameter(each, "score" if both else "") for each in one.parameters]
-    if one.filter_parameters or one.parameters:
+def _section(builtin: BuiltinDeclaration) -> str:
+    parts = [f"## {builtin.name}\n", f"kube-scheduler's `{builtin.plugin}`: {builtin.summary}.\n", "```"]
+    if builtin.filters:
+        parts.append(f"filter {builtin.name}{_parameters(builtin.filter_parameters)}")
+    if builtin.scores:
+        parts.append(f"score {builtin.name} weight {builtin.default_weight}{_parameters(builtin.parameters)}")
+    parts += ["```\n", _meaning(builtin.name), ""]
+    has_both = builtin.filters and builtin.scores
+    parts += [_parameter(each, "filter" if has_both else "") for each in builtin.filter_parameters]
+    parts += [_parameter(each, "score" if has_both else "") for each in builtin.parameters]
+    if builtin.filter_parameters or builtin.parameters:
         parts.append("")
-    parts += [f"- reads of the pod: {_listed(one.pod_reads)}; of the node: {_listed(one.node_reads)}"]
-    if one.filters:
+    parts += [f"- reads of the pod: {_listed(builtin.pod_reads)}; of the node: {_listed(builtin.node_reads)}"]
+    if builtin.filters:
         parts += [
-            f"- says: {'; '.join(f'`{reason}`' for reason in one.reasons) or 'nothing, it refuses no node'}",
-            f"- may change its mind after: {_listed(sorted(event.value for event in one.filter_requeue_events))}",
+            f"- says: {'; '.join(f'`{reason}`' for reason in builtin.reasons) or 'nothing, it refuses no node'}",
+            f"- may change its mind after: {_listed(sorted(event.value for event in builtin.filter_requeue_events))}",
         ]
-    parts += [f"- source: {one.source}", ""]
+    parts += [f"- source: {builtin.source}", ""]
     return "\n".join(parts)
 
 
@@ -87,24 +89,26 @@ def _meaning(name: str) -> str:
 def _parameters(parameters: Sequence[BuiltinParameter]) -> str:
     if not parameters:
         return ""
-    return f" {{ {', '.join(f'{one.name} = {_value(one.default)}' for one in parameters)} }}"
+    return (
+        f" {{ {', '.join(f'{parameter.name} = {_value(parameter.default)}' for parameter in parameters)} }}"
+    )
 
 
-def _parameter(one: BuiltinParameter, of: str) -> str:
-    match one.kind:
+def _parameter(parameter: BuiltinParameter, of: str) -> str:
+    match parameter.kind:
         case "choice":
-            allowed = f"one of {_listed(one.choices)}"
+            allowed = f"one of {_listed(parameter.choices)}"
         case "int":
-            allowed = f"{one.low} to {one.high}"
+            allowed = f"{parameter.low} to {parameter.high}"
         case "weights":
-            allowed = f"resources and their weights, {one.low} to {one.high}"
+            allowed = f"resources and their weights, {parameter.low} to {parameter.high}"
         case "shape":
-            allowed = f"percent to score, {one.low} to {one.high}"
+            allowed = f"percent to score, {parameter.low} to {parameter.high}"
         case "names":
             allowed = "a list of names"
         case "constraints":
-            allowed = f"{_listed(one.choices)}, or topology keys and their maxSkew, {one.low} to {one.high}"
-    return f"- `{one.name}`{f' of the {of}' if of else ''} ({allowed}): {one.doc}; `{_value(one.default)}` unless said otherwise"
+            allowed = f"{_listed(parameter.choices)}, or topology keys and their maxSkew, {parameter.low} to {parameter.high}"
+    return f"- `{parameter.name}`{f' of the {of}' if of else ''} ({allowed}): {parameter.doc}; `{_value(parameter.default)}` unless said otherwise"
 
 
 def _value(value: BuiltinParamValue) -> str:

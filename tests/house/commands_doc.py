@@ -1,4 +1,4 @@
-"""docs/commands.md: what `--help` of every command says, and the exit codes."""
+"""docs/commands.md: the `--help` text of every command, and the exit codes."""
 
 import re
 from collections.abc import Iterator
@@ -39,21 +39,23 @@ def _section(name: str) -> str:
     lines = [f"## {name}", "", f"`{usage}`", ""]
     for paragraph in (command.help or "").split("\n\n"):
         lines += [*_paragraph(paragraph), ""]
-    options = [one for one in command.params if isinstance(one, click.Option)]
+    options = [param for param in command.params if isinstance(param, click.Option)]
     if options:
         lines += ["| flag | |", "|---|---|", *map(_row, options), ""]
     return "\n".join(lines)
 
 
 def _paragraph(text: str) -> Iterator[str]:
-    """Behind `\\b` stand command lines, as they are to be shown."""
+    """Paragraphs after `\\b` are command lines, which are shown unchanged."""
     words = text.strip()
     if words.startswith("\b"):
         yield from ("```sh", *(line.strip() for line in words.splitlines()[1:]), "```")
     else:
-        # What would be a place in HTML or a slanted word is to be read as it stands; code is so already.
+        # Escape what Markdown would read as HTML or as emphasis, except in code.
         parts = re.split(r"(`[^`]*`)", " ".join(words.split()))
-        yield "".join(one if one.startswith("`") else re.sub(r"[*<>\\]", r"\\\g<0>", one) for one in parts)
+        yield "".join(
+            part if part.startswith("`") else re.sub(r"[*<>\\]", r"\\\g<0>", part) for part in parts
+        )
 
 
 def _row(option: click.Option) -> str:
@@ -62,8 +64,8 @@ def _row(option: click.Option) -> str:
     value = "" if option.is_flag else option.metavar or ("FILE" if isinstance(kind, click.Path) else "N")
     if isinstance(kind, click.Choice):
         value = ", ".join(map(str, kind.choices))
-    said = (option.help or "").strip()
+    help_text = (option.help or "").strip()
     default = option.default if option.show_default and not option.is_flag else None
     more = f" Default: {default}." if default is not None else ""
     what = f" {value.replace('|', chr(92) + '|')}" if value else ""
-    return f"| {names}{what} | {(said + more).strip().replace('|', chr(92) + '|')} |"
+    return f"| {names}{what} | {(help_text + more).strip().replace('|', chr(92) + '|')} |"

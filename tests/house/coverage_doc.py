@@ -17,7 +17,7 @@ MAY_BE_LEFT_OUT: Mapping[str, str] = {
     "`assume` of a metric": _METRIC.format("assume = 10%"),
     "`sampled_at` of a metric": _METRIC.format('sampled_at = "q"'),
 }
-"""Parts of the language that a version may not carry out, each with a statement that uses it."""
+"""Parts of the language that a version may not support, each with a statement that uses it."""
 
 
 def covered() -> str:
@@ -50,7 +50,7 @@ def _listed(words: list[str]) -> str:
 
 
 def not_carried_out() -> str:
-    """What of the language does not check, though it stands in the pages."""
+    """Parts of the language that are documented and that the checker rejects."""
     refused = [part for part, text in MAY_BE_LEFT_OUT.items() if _errors(text)]
     lines = [f"- Refused: {_listed(refused)}."] if refused else []
     return "\n".join(lines) or "- Everything above is carried out."

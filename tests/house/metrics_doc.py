@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tests.house.exporting import exported
+from tests.house.exported_metrics import exported
 
 KUBE_SCHEDULERS = "scheduler_"
 
@@ -33,13 +33,16 @@ NOT_HERE: Mapping[str, str] = {
     "store_schedule_results_duration_seconds": "there are no batches",
     "unschedulable_pods": "`/decisions` and the event name the rules; `scheduler_pending_pods` counts the pods",
 }
-"""kube-scheduler 1.36's metrics that this one does not have, without their prefix: what there is in their place, or why
-not. Source: `pkg/scheduler/metrics/metrics.go`."""
+"""kube-scheduler 1.36's metrics that policysched does not have, without their prefix: the
+replacement, or the reason. Source: `pkg/scheduler/metrics/metrics.go`.
+"""
 
 
 def table() -> str:
     lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
-    for metric in sorted(exported(), key=lambda one: (not one.name.startswith(KUBE_SCHEDULERS), one.name)):
+    for metric in sorted(
+        exported(), key=lambda export: (not export.name.startswith(KUBE_SCHEDULERS), export.name)
+    ):
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         lines.append(f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} |")
     return "\n".join(lines)

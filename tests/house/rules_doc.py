@@ -60,7 +60,9 @@ def _section(rule: DiagnosticDoc) -> str:
 
 
 def _fenced(text: str) -> str:
-    """Not marked as a policy: these are run by a test of their own. Long examples (those of limits) are cut."""
+    """Not fenced as a policy, because a separate test runs these examples. Long examples (those of
+    limits) are cut.
+    """
     lines = text.rstrip().replace("\t", "→").splitlines()
     is_yaml = text.startswith("apiVersion")
     long = len(lines) > 30 or max(len(line) for line in lines) > 400

@@ -23,12 +23,15 @@ _DEFAULTS: Mapping[str, object] = {
     "scheduling": SchedulerLimits(),
     "extender_server": ExtenderLimits(),
 }
-"""The dataclass of each section. What has no default here says it in the schema's words."""
+"""The dataclass of each section. Settings without a default in the code have it in the schema's
+description.
+"""
 
 _FLAG_OF = {
     "log.format": "--log-format",
     "log.level": "--log-level",
     "leader_election.enabled": "--leader-elect",
+    "http_server.insecure": "--insecure-http",
 }
 
 SAID: Mapping[str, str] = {
@@ -57,13 +60,16 @@ SAID: Mapping[str, str] = {
     "compile_timeout_s": "A policy that takes longer to compile, in processor time, is rejected.",
     "stop_wait_s": "How long a stop waits for binds in flight.",
 }
-"""What the schema does not say itself. A test holds it to be what is missing there, and no more."""
+"""Defaults and notes that the schema lacks. A test checks that exactly these are missing there."""
 
 _OWN_DEFAULTS = {
     "policies": "required",
     "last_good": "`policies` with `-last-good`",
     "leader_election.enabled": "true",
     "leader_election.lease": "kube-system/policysched",
+    "http_server.insecure": "false",
+    "http_server.connections_max": "256",
+    "extender_server.scheduler_names": "default-scheduler",
     "log.format": "text",
     "log.level": "info",
     "api.connections_max": "96",
@@ -86,7 +92,9 @@ def fields() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Every setting by its path."""
     for name, field in schema("settings")["properties"].items():
         if "properties" in field and "description" not in field:
-            yield from ((f"{name}.{inner}", one) for inner, one in field["properties"].items())
+            yield from (
+                (f"{name}.{inner}", field_schema) for inner, field_schema in field["properties"].items()
+            )
         else:
             yield name, field
 
@@ -95,13 +103,13 @@ def default(name: str) -> str:
     if name in _OWN_DEFAULTS:
         return _OWN_DEFAULTS[name]
     section, _, inner = name.partition(".")
-    found = getattr(_DEFAULTS.get(section), inner, None) if inner else None
-    return "" if found is None else f"{found:g}" if isinstance(found, float) else str(found)
+    value = getattr(_DEFAULTS.get(section), inner, None) if inner else None
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _flag(name: str) -> str:
     flag = _FLAG_OF.get(name, f"--{name.rpartition('.')[2].replace('_', '-')}")
-    known = {option for one in run.params if isinstance(one, click.Option) for option in one.opts}
+    known = {option for param in run.params if isinstance(param, click.Option) for option in param.opts}
     return f"`{flag}`" if flag in known else ""
 
 

@@ -92,18 +92,20 @@ VALUES: Mapping[str, str] = {
     "node.images": "registry.example.com/app:1",
     "node.created": "2026-01-01T00:00:00Z",
     "node.ready": "true",
+    "node.unschedulable": "false",
     "namespace.name": "default",
     "namespace.labels": "label of default",
     "namespace.annotations": "annotation of default",
     "namespace.share.cpu": "0%",
     "namespace.share.memory": "12.5%",
 }
-"""What each says of `a_pod("web")` and its only node, as a policy's text writes it. An attribute added to the table
-is added here."""
+"""The value of each attribute for `a_pod("web")` and its only node, as a policy's text writes it. A
+new attribute needs a row here.
+"""
 
 
 def written(attribute: BuiltinAttribute) -> str:
-    """The attribute as a policy reads it, with a key where it is a map."""
+    """The attribute as a policy reads it, with a key if it is a map."""
     key = {
         "texts": "Ready" if attribute.path == ("conditions",) else "key",
         "resources": "memory",
@@ -130,7 +132,10 @@ def by_the_oracle(program: Program) -> PlacementExplanation:
 
 def said_by(explanation: PlacementExplanation) -> list[str]:
     return [
-        reason for refusals in explanation.refusals.values() for one in refusals for reason in one.reasons
+        reason
+        for refusals in explanation.rejections.values()
+        for refusal in refusals
+        for reason in refusal.reasons
     ]
 
 
@@ -144,8 +149,8 @@ def test_there_is_a_value_for_every_attribute_of_pods_nodes_and_namespaces() -> 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_engine_and_reference_read_the_values_of_the_objects(name: str) -> None:
-    one = next(attribute for attribute in ATTRIBUTES.values() if attribute.qualified_name == name)
-    placeholder = written(one).replace('"', r"\"")
+    builtin = next(attribute for attribute in ATTRIBUTES.values() if attribute.qualified_name == name)
+    placeholder = written(builtin).replace('"', r"\"")
     program = checked(f'filter probe reject pod.name != "" else "it is {{{placeholder}}}"')
 
     plan, oracle = by_the_plan(program), by_the_oracle(program)
@@ -160,11 +165,11 @@ NEIGHBOURS = {
     "labels": "label of neighbour",
     "annotations": "annotation of neighbour",
 }
-"""What the counted pod has otherwise than `a_pod("web")`."""
+"""The fields in which the counted pod differs from `a_pod("web")`."""
 
 
 def condition_on(attribute: BuiltinAttribute) -> str:
-    """A condition that holds for the neighbour, by the type of what is read."""
+    """A condition that holds for the neighbour, by the type of the attribute."""
     text, path = written(attribute), ".".join(attribute.path)
     value = NEIGHBOURS.get(path) or VALUES[f"pod.{path}"]
     if attribute.key_kind == "texts":
@@ -199,7 +204,7 @@ def test_engine_and_reference_read_attributes_of_counted_pods(attribute: Builtin
     assert plan == oracle
 
 
-def test_a_wrongly_read_attribute_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrongly_read_attribute_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     program = checked('filter probe reject pod.name != "" else "it is {node.pods}"')
     monkeypatch.setattr(plain, "_node_attribute", Mock(return_value=99))
 

@@ -16,7 +16,7 @@ from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
 from policysched.cli import COMMANDS, CommandError, main
 from policysched.config.layers import BadSettings
 from policysched.config.settings import read_settings
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime
 from policysched.extender.program import EXIT_CLOCK_STEPPED
 from policysched.extender.settings import read_extender_settings
@@ -29,7 +29,7 @@ from policysched.scheduler.commands import PendingReason
 from policysched.schemas import schema
 from policysched.text import Severity
 from tests.house import coverage_doc, docs, metrics_doc, settings_doc
-from tests.house.exporting import exported
+from tests.house.exported_metrics import exported
 from tests.kube.world import World, on_virtual_time
 
 ROOT = docs.ROOT
@@ -47,7 +47,7 @@ def test_every_generated_section_is_used_once() -> None:
     assert sorted(docs.marks()) == sorted(docs.SECTIONS)
 
 
-def test_an_outdated_page_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outdated_page_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docs").mkdir()
     page = tmp_path / "README.md"
     page.write_text("<!-- generated: units -->\nan old table\n<!-- end -->\n")
@@ -136,7 +136,8 @@ def test_the_manifests_use_existing_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, _ in settings_doc.fields() if re.match(r"extender_server\.(?!tls)", name)]
+    "name",
+    [name for name, _ in settings_doc.fields() if re.match(r"extender_server\.(?!scheduler_names)", name)],
 )
 def test_a_documented_default_of_the_extender_is_the_actual_one(name: str) -> None:
     given = {"policies": "a/b", "http": ":1"}
@@ -151,15 +152,19 @@ def test_a_documented_default_of_the_extender_is_the_actual_one(name: str) -> No
 
 OF_OTHER_PROGRAMS = frozenset(
     [
+        "--clusterrole",
         "--dry-run",
         "--from-file",
         "--image",
+        "--non-resource-url",
         "--overrides",
         "--replicas",
+        "--serviceaccount",
         "--terminated-pod-gc-threshold",
         "--type",
         "--update",
         "--update-golden",
+        "--verb",
     ]
 )
 """kubectl's, kube-controller-manager's, and those of this project's own tests."""
@@ -194,7 +199,7 @@ def test_a_flag_that_a_page_names_exists(path: Path) -> None:
     assert flags_in(path.read_text(encoding="utf-8")) - existing - OF_OTHER_PROGRAMS == set()
 
 
-def test_a_missing_flag_is_noticed() -> None:
+def test_a_missing_flag_is_detected() -> None:
     assert flags_in("give `--metric` or --no-wait, and a-b--c") == {"--metric", "--no-wait"}
 
 
@@ -230,9 +235,9 @@ def test_the_pages_list_the_metrics_of_the_extender() -> None:
 
     page = (ROOT / "docs" / "extender.md").read_text(encoding="utf-8")
     own = set(re.findall(r"^\| `(policysched_\w+)` \|", page, flags=re.MULTILINE))
-    assert {one for one in exports if one.startswith("policysched_extender_")} == own
+    assert {export for export in exports if export.startswith("policysched_extender_")} == own
     assert own < set(exports)
-    assert set(exports) - own <= {one.name for one in exported()}
+    assert set(exports) - own <= {metric.name for metric in exported()}
 
 
 # ── metrics and alerts ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -256,7 +261,7 @@ OF_KUBE_SCHEDULER = """
     schedule_attempts_total scheduling_algorithm_duration_seconds scheduling_attempt_duration_seconds
     store_schedule_results_duration_seconds unschedulable_pods
 """
-"""All of kube-scheduler 1.36's, read off `pkg/scheduler/metrics/metrics.go`."""
+"""All metrics of kube-scheduler 1.36, from `pkg/scheduler/metrics/metrics.go`."""
 
 
 def test_each_kube_scheduler_metric_exists_or_its_replacement_is_documented() -> None:
@@ -295,7 +300,7 @@ def metrics_in(expression: str) -> dict[str, set[str]]:
     return labels_of
 
 
-def test_an_alert_on_a_missing_metric_or_label_is_noticed() -> None:
+def test_an_alert_on_a_missing_metric_or_label_is_detected() -> None:
     assert metrics_in('rate(policysched_nothing{result="x", b!="y"}[5m]) > 0') == {
         "policysched_nothing": {"result", "b"}
     }
@@ -313,7 +318,7 @@ def test_a_schema_is_a_valid_schema_of_its_draft_with_a_title(path: Path) -> Non
     assert document["title"]
 
 
-# ── what is not there ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── unsupported features ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("part", coverage_doc.MAY_BE_LEFT_OUT)
@@ -325,7 +330,7 @@ def test_an_example_of_an_optional_part_is_valid(part: str) -> None:
     assert [diagnostic.message for diagnostic in checked if diagnostic.severity >= Severity.ERROR] == []
 
 
-# ── words that people search for ───────────────────────────────────────────────────────────────────────────────────
+# ── terms that users search for ────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("path", docs.written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -339,7 +344,7 @@ _REASON = r'(?:Report\w+\(\s*"(?:Warning|Normal)"|EventContent\(about, "(?:Warni
 
 
 def reasons_in_the_code() -> set[str]:
-    """Reasons of events and conditions, where they are written."""
+    """Reasons of events and conditions, from the source."""
     files = [
         *(ROOT / "policysched" / "scheduler").rglob("*.py"),
         ROOT / "policysched" / "runtime" / "command_dispatcher.py",

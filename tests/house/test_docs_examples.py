@@ -1,9 +1,10 @@
 """The examples of the documentation work.
 
-A block that is fenced as `policy` is linted: without errors but those whose codes stand behind the word (`policy
-PS201`), and what stands there must be said, be it an error or a hint. An excerpt, which has no header, is read behind `policy example version 1` and `include kube_default`.
-`policy file=base.policy` is put beside the blocks after it on the same page. Commands in blocks fenced as `sh` or
-`text` are parsed by the command line's own options.
+A block fenced as `policy` is linted. Codes after the word (`policy PS201`) have to be reported,
+whether errors or hints, and no other errors are allowed. An excerpt without a header is linted
+after `policy example version 1` and `include kube_default`. `policy file=base.policy` stores the
+block for later blocks of the page. Commands in blocks fenced as `sh` or `text` are parsed by the
+command line's own options.
 """
 
 import json
@@ -29,7 +30,7 @@ PRELUDE = "policy example version 1\n\ninclude kube_default\n\n"
 _FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _HEADER = re.compile(r"(?:\s*#[^\n]*\n|\s*\n)*(?:policy|library) ")
 MADE_FROM_THE_CATALOGUE = {"docs/rules.md"}
-"""Its examples have a test of their own, code by code."""
+"""Its examples have a separate test, code by code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ POLICIES = [block for block in BLOCKS if block.language == "policy"]
 
 
 def said_of(block: Block, others: dict[str, str]) -> tuple[set[str], set[str]]:
-    """The codes of the errors in an example, and those of everything that is said of it."""
+    """The codes of the errors in an example, and the codes of all its diagnostics."""
     whole = block.text if _HEADER.match(block.text) else PRELUDE + block.text
     sources = {key: Source(key, text) for key, text in {**others, "example.policy": whole}.items()}
     diagnostics = lint([SourceSet("example", sources, frozenset({"example.policy"}), {})])
@@ -72,11 +73,11 @@ def said_of(block: Block, others: dict[str, str]) -> tuple[set[str], set[str]]:
 
 
 def beside(block: Block) -> dict[str, str]:
-    """The files that earlier blocks of the page are."""
+    """The files that earlier blocks of the page define."""
     return {
-        one.rest.removeprefix("file="): one.text
-        for one in POLICIES
-        if one.page == block.page and one.line < block.line and one.rest.startswith("file=")
+        policy.rest.removeprefix("file="): policy.text
+        for policy in POLICIES
+        if policy.page == block.page and policy.line < block.line and policy.rest.startswith("file=")
     }
 
 
@@ -90,7 +91,7 @@ def test_a_policy_example_has_only_its_declared_errors(block: Block) -> None:
     assert meant <= everything, "what is meant is not said"
 
 
-def test_a_broken_example_is_noticed() -> None:
+def test_a_broken_example_is_detected() -> None:
     mistaken = blocks_of("x.md", "```policy\nfilter a require nope\n```\n")
 
     assert [said_of(block, {})[0] for block in mistaken] == [{"PS210"}]
@@ -127,15 +128,15 @@ def test_a_yaml_example_is_the_file_that_its_first_line_names(block: Block) -> N
 
 
 def commands_in(text: str) -> Iterator[list[str]]:
-    """The words behind `policysched` in lines of a shell; a line is joined with those that it goes on in."""
+    """The arguments of `policysched` in the lines of a shell; continued lines are joined."""
     inside = False
     for line in text.replace("\\\n", " ").splitlines():
         if "<<'" in line:
             inside = True
         elif inside:
             inside = line != "POLICY"
-        elif found := re.search(r"(?:^|\||&&|\$) *(?:\.venv/bin/)?policysched ([^|>]*)", line):
-            yield shlex.split(found[1].replace("$(", "(").replace("(", "").replace(")", ""), comments=True)
+        elif command := re.search(r"(?:^|\||&&|\$) *(?:\.venv/bin/)?policysched ([^|>]*)", line):
+            yield shlex.split(command[1].replace("$(", "(").replace("(", "").replace(")", ""), comments=True)
 
 
 def all_commands() -> list[tuple[str, list[str]]]:
@@ -165,7 +166,7 @@ def command(name: str) -> click.Command:
 
 
 def complaint(words: list[str]) -> str:
-    """What the command line says against the words; nothing is run."""
+    """The command line's error for these arguments; no command runs."""
     name, *arguments = words
     if name not in COMMANDS:
         return f"no command {name}"
@@ -190,7 +191,7 @@ def test_a_command_line_of_the_documentation_has_valid_options(words: list[str])
     assert error == ""
 
 
-def test_a_command_line_with_an_unknown_option_is_noticed() -> None:
+def test_a_command_line_with_an_unknown_option_is_detected() -> None:
     lines = "kubectl get pods -o yaml | policysched lint - --strict\n"
 
     assert ["No such option" in complaint(words) for words in commands_in(lines)] == [True]
@@ -207,13 +208,13 @@ def test_the_readme_lists_every_command() -> None:
 
 
 def links_of(text: str) -> list[str]:
-    """Targets that are not addresses, outside of fences and code."""
+    """Link targets that are not URLs, outside of fences and code."""
     plain = re.sub(r"`[^`\n]*`", "code", _FENCE.sub("", text))
     return [link for link in re.findall(r"\]\(([^)\s]+)\)", plain) if "://" not in link]
 
 
 def anchors_of(text: str) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Anchors as GitHub generates them from headings."""
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -222,9 +223,10 @@ def broken_links(path: Path, text: str) -> list[str]:
     broken = []
     for link in links_of(text):
         target, _, anchor = unquote(link).partition("#")
-        found = (path.parent / target).resolve() if target else path
-        if not found.exists() or (
-            anchor and anchor not in anchors_of(text if found == path else found.read_text(encoding="utf-8"))
+        linked = (path.parent / target).resolve() if target else path
+        if not linked.exists() or (
+            anchor
+            and anchor not in anchors_of(text if linked == path else linked.read_text(encoding="utf-8"))
         ):
             broken.append(link)
     return broken
@@ -235,7 +237,7 @@ def test_link_targets_exist(path: Path) -> None:
     assert broken_links(path, path.read_text(encoding="utf-8")) == []
 
 
-def test_a_broken_link_is_noticed() -> None:
+def test_a_broken_link_is_detected() -> None:
     text = "# A heading\n\n[a](#a-heading) [b](#b) [c](nowhere.md) [d](docs/language.md#types) [e](docs/language.md#typs)\n"
 
     assert broken_links(ROOT / "README.md", text) == ["#b", "nowhere.md", "docs/language.md#typs"]

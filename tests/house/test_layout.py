@@ -1,4 +1,6 @@
-"""The layout that a stranger relies on: no unreachable module, no cycle, no name twice, and drawings that are true."""
+"""The layout of the package: no unreachable module, no import cycle, no public class name twice,
+and drawings that match the contracts.
+"""
 
 import ast
 import re
@@ -34,7 +36,7 @@ def source_of(module: str) -> Path:
 
 
 def imported_by_name(module: str) -> set[str]:
-    """Modules that stand in the source as a dotted string, as those that a child process runs do."""
+    """Modules that occur in the source as a dotted string, such as those that a child process runs."""
     return set(
         re.findall(r"[\"'](policysched(?:\.\w+)+)[\"']", source_of(module).read_text(encoding="utf-8"))
     )
@@ -166,7 +168,7 @@ def test_the_reference_implementation_does_not_use_what_it_checks() -> None:
     used = {path.name: imports.findall(path.read_text(encoding="utf-8")) for path in modules}
 
     assert len(used) > 20
-    assert {name: found for name, found in used.items() if found} == {}
+    assert {name: modules for name, modules in used.items() if modules} == {}
 
 
 def test_every_module_that_the_architecture_names_exists() -> None:

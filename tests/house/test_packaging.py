@@ -71,7 +71,7 @@ def test_a_package_without_its_checkout_lints_and_finds_its_policies(tmp_path: P
     assert "no findings in" in done.stderr
 
 
-def test_a_package_without_its_grammar_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_without_its_grammar_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "policysched").mkdir()
     monkeypatch.setattr(data_files, "__file__", str(tmp_path / "policysched" / "resources.py"))
 

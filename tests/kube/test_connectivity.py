@@ -15,9 +15,9 @@ HUNG = TransportError("timed out")
 def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     """The beginning of each line, and the activity that it names."""
     return [
-        (one.message.partition(";")[0], getattr(one, "activity", ""))
-        for one in caplog.records
-        if one.levelno >= logging.INFO
+        (record.message.partition(";")[0], getattr(record, "activity", ""))
+        for record in caplog.records
+        if record.levelno >= logging.INFO
     ]
 
 

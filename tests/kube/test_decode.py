@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policysched.kube.decode import core_objects
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.primitives import time_ns
 from policysched.kube.watch.resources import decode_config_map
 from policysched.model.pod_status import KubeletRejection, ResourceShortage
@@ -24,17 +24,17 @@ def read(**spec: Any) -> Any:
 
 
 def test_the_larger_of_init_and_run_phase_counts_plus_overhead() -> None:
-    one = read(
+    pod = read(
         initContainers=[container("init", cpu="2")],
         containers=[container("a", cpu="500m"), container("b", cpu="700m", memory="1Gi")],
         overhead={"cpu": "100m"},
     )
 
-    assert one.requests == {"cpu": 2100, "memory": 1024 * MIB}
+    assert pod.requests == {"cpu": 2100, "memory": 1024 * MIB}
 
 
 def test_a_sidecar_counts_beside_all_containers_after_it() -> None:
-    one = read(
+    pod = read(
         initContainers=[
             container("first", cpu="1"),
             container("sidecar", cpu="300m", restartPolicy="Always"),
@@ -43,35 +43,35 @@ def test_a_sidecar_counts_beside_all_containers_after_it() -> None:
         containers=[container("main", cpu="500m")],
     )
 
-    assert one.requests["cpu"] == 1300
+    assert pod.requests["cpu"] == 1300
 
 
 def test_pod_level_resources_replace_the_sum_of_the_containers() -> None:
-    one = read(resources={"requests": {"cpu": "3"}}, containers=[container("a", cpu="500m", memory="64Mi")])
+    pod = read(resources={"requests": {"cpu": "3"}}, containers=[container("a", cpu="500m", memory="64Mi")])
 
-    assert one.requests == {"cpu": 3000, "memory": 64 * MIB}
+    assert pod.requests == {"cpu": 3000, "memory": 64 * MIB}
 
 
 def test_a_limit_without_a_request_is_the_request() -> None:
-    one = read(containers=[{"name": "a", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}])
+    pod = read(containers=[{"name": "a", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}])
 
-    assert one.requests == {"cpu": 2000, "memory": 1024 * MIB}
-    assert one.qos == 2
+    assert pod.requests == {"cpu": 2000, "memory": 1024 * MIB}
+    assert pod.qos == 2
 
 
 def test_containers_without_requests_are_scored_with_default_requests() -> None:
-    one = read(containers=[container("a"), container("b", cpu="500m")])
+    pod = read(containers=[container("a"), container("b", cpu="500m")])
 
-    assert one.scoring_requests == (600, 400 * MIB)
+    assert pod.scoring_requests == (600, 400 * MIB)
 
 
 def test_pod_level_requests_count_in_scores_only_once_the_pod_is_on_a_node() -> None:
-    one = read(
+    pod = read(
         containers=[container("a"), container("b")], resources={"requests": {"cpu": "3", "memory": "1Gi"}}
     )
 
-    assert one.scoring_requests == (200, 400 * MIB)
-    assert one.scoring_requests_placed == (3000, 1024 * MIB)
+    assert pod.scoring_requests == (200, 400 * MIB)
+    assert pod.scoring_requests_placed == (3000, 1024 * MIB)
 
 
 def test_during_a_resize_the_larger_of_both_sizes_counts() -> None:
@@ -80,21 +80,21 @@ def test_during_a_resize_the_larger_of_both_sizes_counts() -> None:
         "containerStatuses": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}],
     }
 
-    seen = core_objects.decode_pod(
+    observed = core_objects.decode_pod(
         {"metadata": {"name": "p"}, "spec": {"containers": [container("a", cpu="1")]}, "status": status}
     )
 
-    assert seen.pod.requests["cpu"] == 2000
+    assert observed.pod.requests["cpu"] == 2000
 
 
 def test_fields_that_no_builtin_covers_are_listed() -> None:
-    one = read(
+    pod = read(
         containers=[container("a")],
         resourceClaims=[{"name": "gpu"}],
         volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "t", "emptyDir": {}}],
     )
 
-    assert one.uncovered == ("spec.resourceClaims of an unknown kind",)
+    assert pod.uncovered == ("spec.resourceClaims of an unknown kind",)
 
 
 def test_an_image_without_a_tag_gets_the_latest_tag() -> None:
@@ -103,17 +103,17 @@ def test_an_image_without_a_tag_gets_the_latest_tag() -> None:
 
 
 def test_container_ports_of_a_host_network_pod_are_host_ports() -> None:
-    one = read(hostNetwork=True, containers=[container("a", ports=[{"containerPort": 9100}])])
+    pod = read(hostNetwork=True, containers=[container("a", ports=[{"containerPort": 9100}])])
 
-    assert [(port.ip, port.protocol, port.port) for port in one.host_ports] == [("0.0.0.0", "TCP", 9100)]
+    assert [(port.ip, port.protocol, port.port) for port in pod.host_ports] == [("0.0.0.0", "TCP", 9100)]
 
 
 def test_a_node_without_allocatable_uses_its_capacity() -> None:
-    seen = core_objects.decode_node(
+    observed = core_objects.decode_node(
         {"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "4", "pods": "110"}}}
     )
 
-    assert seen.allocatable == {"cpu": 4000, "pods": 110}
+    assert observed.allocatable == {"cpu": 4000, "pods": 110}
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_node_without_allocatable_uses_its_capacity() -> None:
     ],
 )
 def test_a_malformed_pod_names_the_field(change: dict[str, Any], field: str) -> None:
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(MalformedObject) as caught:
         core_objects.decode_pod({**pod_manifest("p"), **change})
 
     assert caught.value.field == field
@@ -140,13 +140,13 @@ def test_a_malformed_node_is_rejected(taint: Any) -> None:
     manifest = node_manifest("a")
     manifest["spec"]["taints"] = [taint]
 
-    with pytest.raises(Malformed, match="Node a"):
+    with pytest.raises(MalformedObject, match="Node a"):
         core_objects.decode_node(manifest)
 
 
 @pytest.mark.parametrize("junk", [[], "pod", None, 7, {}])
 def test_a_value_that_is_not_an_object_is_malformed(junk: Any) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedObject):
         core_objects.decode_pod(junk)
 
 
@@ -195,9 +195,9 @@ def test_a_value_that_is_not_an_object_is_malformed(junk: Any) -> None:
 def test_a_kubelet_rejection_is_decoded_with_its_shortage(
     status: dict[str, Any], expected: KubeletRejection | None
 ) -> None:
-    seen = core_objects.decode_pod({**pod_manifest("p", node="a"), "status": status})
+    observed = core_objects.decode_pod({**pod_manifest("p", node="a"), "status": status})
 
-    assert seen.rejection == expected
+    assert observed.rejection == expected
 
 
 def test_container_events_are_the_current_run_and_the_end_of_the_previous_one() -> None:
@@ -213,20 +213,20 @@ def test_container_events_are_the_current_run_and_the_end_of_the_previous_one() 
     status = {"name": "c", "restartCount": 1, "containerID": "containerd://2", "state": again}
     manifest["status"]["containerStatuses"] = [{**status, "lastState": {"terminated": before}}]
 
-    one, two = core_objects.decode_pod(manifest).container_events
+    current, two = core_objects.decode_pod(manifest).container_events
 
-    assert (one.name, one.run_id, one.terminated, one.exit_code, one.reason) == (
+    assert (current.name, current.run_id, current.terminated, current.exit_code, current.reason) == (
         "c",
         "containerd://1",
         True,
         137,
         "OOMKilled",
     )
-    assert (one.run_duration_ns, one.restarts) == (90 * 10**9, 1)
+    assert (current.run_duration_ns, current.restarts) == (90 * 10**9, 1)
     assert (two.run_id, two.terminated, two.run_duration_ns, two.exit_code) == ("containerd://2", False, 0, 0)
-    assert two.at_ns - one.at_ns == 30 * 10**9
-    assert (one.downtime_ns, two.downtime_ns) == (None, 30 * 10**9)
-    assert not one.pod_failed and not two.pod_failed
+    assert two.at_ns - current.at_ns == 30 * 10**9
+    assert (current.downtime_ns, two.downtime_ns) == (None, 30 * 10**9)
+    assert not current.pod_failed and not two.pod_failed
 
 
 def test_a_failed_pod_has_an_event_besides_those_of_its_containers() -> None:
@@ -261,8 +261,10 @@ def test_a_waiting_container_has_no_event_and_a_crashed_one_has_a_single_termina
     backing_off = core_objects.decode_pod(manifest)
 
     assert at_once == backing_off, "what containers do makes no other pod of it"
-    assert [(one.run_id, one.terminated) for one in at_once.container_events] == [("containerd://1", True)]
-    assert [(one.run_id, one.terminated) for one in backing_off.container_events] == [
+    assert [(event.run_id, event.terminated) for event in at_once.container_events] == [
+        ("containerd://1", True)
+    ]
+    assert [(event.run_id, event.terminated) for event in backing_off.container_events] == [
         ("containerd://1", True)
     ]
 
@@ -273,18 +275,21 @@ def _asking(resources: object, **more: object) -> dict[str, object]:
 
 
 def test_only_replicas_share_their_decoded_resources() -> None:
-    asked = {"requests": {"cpu": "250m"}}
+    resources = {"requests": {"cpu": "250m"}}
 
-    one, twin = core_objects.decode_pod(_asking(asked)).pod, core_objects.decode_pod(_asking(dict(asked))).pod
+    replica, twin = (
+        core_objects.decode_pod(_asking(resources)).pod,
+        core_objects.decode_pod(_asking(dict(resources))).pod,
+    )
     others = [
         core_objects.decode_pod(_asking({"requests": {"cpu": "251m"}})).pod,
-        core_objects.decode_pod({**_asking(asked), "status": {"qosClass": "BestEffort"}}).pod,
+        core_objects.decode_pod({**_asking(resources), "status": {"qosClass": "BestEffort"}}).pod,
         core_objects.decode_pod(
-            {"metadata": {"name": "two"}, "spec": {"initContainers": [{"resources": asked}]}}
+            {"metadata": {"name": "two"}, "spec": {"initContainers": [{"resources": resources}]}}
         ).pod,
     ]
 
-    assert one.requests is twin.requests
+    assert replica.requests is twin.requests
     assert [(pod.requests, pod.qos, pod.scoring_requests) for pod in others] == [
         ({"cpu": 251}, 1, (251, 200 * 2**20)),
         ({"cpu": 250}, 0, (250, 200 * 2**20)),
@@ -296,29 +301,32 @@ def test_a_limit_with_a_zero_request_is_burstable_and_two_zeroes_are_best_effort
     limits = {"cpu": "1", "memory": "1Gi"}
     nothing = {"cpu": "0", "memory": "0"}
 
-    asked = [
+    pods = [
         core_objects.decode_pod(_asking({"limits": limits})).pod,
         core_objects.decode_pod(_asking({"limits": limits, "requests": nothing})).pod,
         core_objects.decode_pod(_asking({"limits": {"cpu": "1"}, "requests": {"cpu": "0"}})).pod,
         core_objects.decode_pod(_asking({"limits": nothing, "requests": nothing})).pod,
     ]
 
-    assert [pod.qos for pod in asked] == [2, 1, 1, 0]
+    assert [pod.qos for pod in pods] == [2, 1, 1, 0]
 
 
 def test_a_container_with_other_allocated_resources_does_not_share_its_replicas_resources() -> None:
-    asked = _asking({"requests": {"cpu": "250m"}})
+    manifest = _asking({"requests": {"cpu": "250m"}})
     held = {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "400m"}}]}
 
-    before, after = core_objects.decode_pod(asked).pod, core_objects.decode_pod({**asked, "status": held}).pod
+    before, after = (
+        core_objects.decode_pod(manifest).pod,
+        core_objects.decode_pod({**manifest, "status": held}).pod,
+    )
 
     assert (before.requests, after.requests) == ({"cpu": 250}, {"cpu": 400})
 
 
 def test_a_number_in_a_file_may_exceed_64_bits() -> None:
-    found = core_objects.decode_pod(_asking({"requests": {"memory": 10**30}})).pod
+    pod = core_objects.decode_pod(_asking({"requests": {"memory": 10**30}})).pod
 
-    assert found.requests == {"memory": 2**63 - 1}
+    assert pod.requests == {"memory": 2**63 - 1}
 
 
 @pytest.mark.parametrize(
@@ -340,5 +348,5 @@ def test_binary_data_of_a_configmap_is_decoded_and_invalid_base64_is_reported() 
     assert read_binary({"a.policy": "/GE="}) == {"a.policy": b"\xfca"}
     assert read_binary(None) == {}
     for wrong in ({"a.policy": "%"}, {"a.policy": 3}, ["a"]):
-        with pytest.raises(Malformed, match="binaryData"):
+        with pytest.raises(MalformedObject, match="binaryData"):
             read_binary(wrong)

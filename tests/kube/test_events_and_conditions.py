@@ -43,12 +43,10 @@ class Reporting:
 
 
 def shown(world: World, uid: str) -> UnboundPodVersion | None:
-    found = [pod for pod in world.local.list("pods") if pod["metadata"]["uid"] == uid]
-    if not found or found[0]["spec"].get("nodeName"):
+    pods = [pod for pod in world.local.list("pods") if pod["metadata"]["uid"] == uid]
+    if not pods or pods[0]["spec"].get("nodeName"):
         return None
-    return UnboundPodVersion(
-        found[0]["metadata"]["resourceVersion"], found[0]["metadata"].get("generation", 0)
-    )
+    return UnboundPodVersion(pods[0]["metadata"]["resourceVersion"], pods[0]["metadata"].get("generation", 0))
 
 
 def about(pod: dict[str, Any]) -> EventObject:
@@ -74,16 +72,16 @@ def bind(world: World, name: str, node: str) -> None:
 
 
 def conditions(world: World, name: str) -> list[tuple[str, str, str]]:
-    said = world.pod(name)["status"].get("conditions", [])
+    conditions = world.pod(name)["status"].get("conditions", [])
     return [
-        (one["status"], one.get("reason", ""), one.get("message", ""))
-        for one in said
-        if one["type"] == "PodScheduled"
+        (condition["status"], condition.get("reason", ""), condition.get("message", ""))
+        for condition in conditions
+        if condition["type"] == "PodScheduled"
     ]
 
 
 def events(world: World) -> list[dict[str, Any]]:
-    return [as_events_v1(one) for one in world.local.list("events")]
+    return [as_events_v1(event) for event in world.local.list("events")]
 
 
 def test_an_event_has_its_reporter_action_and_object() -> None:
@@ -95,11 +93,15 @@ def test_an_event_has_its_reporter_action_and_object() -> None:
             reporting.reporter.record_event(failed(pod))
             await reporting.reporter.wait_until_drained()
 
-        (said,) = events(world)
-        assert said["regarding"]["uid"] == pod["metadata"]["uid"]
-        assert (said["reason"], said["type"], said["action"]) == ("FailedScheduling", "Warning", "Scheduling")
-        assert (said["reportingController"], said["reportingInstance"]) == ("test", "test-1")
-        assert said["note"] == "0/1 nodes are available: 1 Insufficient cpu."
+        (event,) = events(world)
+        assert event["regarding"]["uid"] == pod["metadata"]["uid"]
+        assert (event["reason"], event["type"], event["action"]) == (
+            "FailedScheduling",
+            "Warning",
+            "Scheduling",
+        )
+        assert (event["reportingController"], event["reportingInstance"]) == ("test", "test-1")
+        assert event["note"] == "0/1 nodes are available: 1 Insufficient cpu."
 
     on_virtual_time(scenario)
 
@@ -113,9 +115,9 @@ def test_a_long_note_is_truncated_in_bytes_as_the_server_limits_it() -> None:
             reporting.reporter.record_event(failed(pod, note="…" * 1000))
             await reporting.reporter.wait_until_drained()
 
-        (said,) = events(world)
-        assert len(said["note"].encode()) <= 1024
-        assert said["note"].endswith("… ...")
+        (event,) = events(world)
+        assert len(event["note"].encode()) <= 1024
+        assert event["note"].endswith("… ...")
 
     on_virtual_time(scenario)
 
@@ -132,7 +134,7 @@ def test_repeated_events_become_a_series_with_a_count() -> None:
             reporting.reporter.record_event(failed(pod, "other words"))
             await asyncio.sleep(120)
 
-        repeated, other = sorted(events(world), key=lambda one: one["note"])
+        repeated, other = sorted(events(world), key=lambda event: event["note"])
         assert repeated["series"]["count"] == 90
         assert "series" not in other
         assert reporting.reporter.counts.events_written <= 5
@@ -169,9 +171,9 @@ def test_a_new_message_keeps_the_transition_time_of_the_status() -> None:
             reporting.reporter.set_condition(condition(pod, "second"))
             await asyncio.sleep(30)
 
-        (said,) = world.pod("web")["status"]["conditions"]
-        assert said["message"] == "second"
-        assert said["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+        (written,) = world.pod("web")["status"]["conditions"]
+        assert written["message"] == "second"
+        assert written["lastTransitionTime"] == "2026-01-01T00:00:00Z"
 
     on_virtual_time(scenario)
 
@@ -209,8 +211,10 @@ def test_after_a_lost_patch_the_earlier_message_is_written_again() -> None:
             reporting.reporter.set_condition(condition(pod, "first"))
             await reporting.reporter.wait_until_drained()
 
-        said = [orjson.loads(one.body)["status"]["conditions"][0]["message"] for one in road.asked]
-        assert said == ["first", "second", "first"]
+        messages = [
+            orjson.loads(request.body)["status"]["conditions"][0]["message"] for request in road.asked
+        ]
+        assert messages == ["first", "second", "first"]
 
     on_virtual_time(scenario)
 
@@ -257,7 +261,7 @@ def test_after_a_conflict_the_current_pod_is_read_and_its_condition_written() ->
         reporting = Reporting(world.road())
         reporting.shown = lambda _: UnboundPodVersion(pod["metadata"]["resourceVersion"], 1)
         world.local.update(
-            "pods", pod, lambda one: {**one, "metadata": {**one["metadata"], "labels": {"a": "b"}}}
+            "pods", pod, lambda pod: {**pod, "metadata": {**pod["metadata"], "labels": {"a": "b"}}}
         )
         async with running(reporting.reporter.run()):
             reporting.reporter.set_condition(condition(pod))
@@ -282,9 +286,9 @@ def test_a_condition_has_the_observed_generation_if_the_pod_has_one() -> None:
             reporting.reporter.set_condition(condition(pod, "not counted"))
             await reporting.reporter.wait_until_drained()
 
-        said = [orjson.loads(one.body) for one in road.asked]
-        assert [one["status"]["conditions"][0].get("observedGeneration") for one in said] == [3, None]
-        assert {one["metadata"]["resourceVersion"] for one in said} == {"7"}
+        patches = [orjson.loads(request.body) for request in road.asked]
+        assert [patch["status"]["conditions"][0].get("observedGeneration") for patch in patches] == [3, None]
+        assert {patch["metadata"]["resourceVersion"] for patch in patches} == {"7"}
 
     on_virtual_time(scenario)
 
@@ -320,7 +324,7 @@ def test_reports_wait_for_binds_and_conditions_are_sent_before_events() -> None:
             reporting.binds_waiting = 200
             await reporting.reporter.wait_until_drained()
 
-        assert [one.method for one in road.asked] == ["PATCH", "POST"]
+        assert [request.method for request in road.asked] == ["PATCH", "POST"]
 
     on_virtual_time(scenario)
 
@@ -356,8 +360,8 @@ def test_an_event_that_was_garbage_collected_is_created_again() -> None:
             reporting.reporter.record_event(failed(pod))
             await asyncio.sleep(5)
 
-        (said,) = events(world)
-        assert said["series"]["count"] == 2
+        (event,) = events(world)
+        assert event["series"]["count"] == 2
 
     on_virtual_time(scenario)
 
@@ -373,7 +377,7 @@ def test_an_event_without_a_response_is_dropped_after_a_few_attempts() -> None:
             await reporting.reporter.wait_until_drained()
 
         assert len(road.asked) == 3
-        assert len({orjson.loads(one.body)["metadata"]["name"] for one in road.asked}) == 1
+        assert len({orjson.loads(request.body)["metadata"]["name"] for request in road.asked}) == 1
         assert reporting.reporter.counts.failed == 1
 
     on_virtual_time(scenario)

@@ -49,31 +49,34 @@ class Bench:
         async with running(self.evictor.run()):
             self.evictor.put(command)
             await until(lambda: self.outcomes, "the outcome", within_s=within_s)
-        (found,) = self.outcomes
-        return found
+        (outcome,) = self.outcomes
+        return outcome
 
 
 def asked(script: Script) -> list[tuple[str, str]]:
-    return [(one.method, one.path.removeprefix("/api/v1/namespaces/default/pods/")) for one in script.asked]
+    return [
+        (request.method, request.path.removeprefix("/api/v1/namespaces/default/pods/"))
+        for request in script.asked
+    ]
 
 
 def answered(*answers: Any, victims: tuple[Victim, ...] = (ONE, TWO)) -> tuple[EvictionOutcome, Script]:
     script = Script(answers)
-    found: list[EvictionOutcome] = []
+    outcomes: list[EvictionOutcome] = []
 
     async def scenario() -> None:
-        found.append(await Bench(ApiClient(script)).outcome(evict(*victims)))
+        outcomes.append(await Bench(ApiClient(script)).outcome(evict(*victims)))
 
     on_virtual_time(scenario)
-    return found[0], script
+    return outcomes[0], script
 
 
 def test_a_victims_condition_has_the_observed_generation_if_the_pod_has_one() -> None:
     _, script = answered(OK, victims=(replace(ONE, generation=3), TWO))
 
-    marks = [orjson.loads(one.body)["status"] for one in script.asked if one.method == "PATCH"]
-    said = [one["conditions"][0].get("observedGeneration") for one in marks if "conditions" in one]
-    assert said == [3, None]
+    marks = [orjson.loads(request.body)["status"] for request in script.asked if request.method == "PATCH"]
+    generations = [mark["conditions"][0].get("observedGeneration") for mark in marks if "conditions" in mark]
+    assert generations == [3, None]
 
 
 def test_the_pod_is_nominated_before_each_victim_is_marked_and_deleted() -> None:
@@ -88,7 +91,9 @@ def test_the_pod_is_nominated_before_each_victim_is_marked_and_deleted() -> None
         ("PATCH", "two/status"),
         ("DELETE", "two"),
     ]
-    rehearsed, nominated, marked, deleted = (orjson.loads(one.body or b"") for one in script.asked[:4])
+    rehearsed, nominated, marked, deleted = (
+        orjson.loads(request.body or b"") for request in script.asked[:4]
+    )
     assert rehearsed == {**deleted, "dryRun": ["All"]}
     assert nominated == {"metadata": {"uid": "u0"}, "status": {"nominatedNodeName": "a"}}
     (condition,) = marked["status"]["conditions"]
@@ -141,7 +146,7 @@ def test_delete_is_dry_run_once_for_each_namespace_until_it_is_forbidden() -> No
                 bench.evictor.put(evict(*victims))
                 await until(lambda outcomes=outcomes: len(bench.outcomes) > outcomes, "the outcome")  # type: ignore[misc]
                 rehearsed.append(
-                    [one.path for one in script.asked[before:] if b"dryRun" in (one.body or b"")]
+                    [request.path for request in script.asked[before:] if b"dryRun" in (request.body or b"")]
                 )
 
     on_virtual_time(scenario)
@@ -167,7 +172,7 @@ def test_a_request_without_a_response_is_retried_unchanged() -> None:
 
     assert outcome == Evicted(PodUid("u0"), (ONE.uid,))
     assert asked(script)[3:] == [("DELETE", "one")] * 3
-    assert len({one.body for one in script.asked[3:]}) == 1
+    assert len({request.body for request in script.asked[3:]}) == 1
 
 
 def test_an_eviction_without_a_response_is_given_up_after_a_while() -> None:
@@ -201,8 +206,8 @@ def test_nominations_of_one_pod_are_written_in_order() -> None:
 
     on_virtual_time(scenario)
 
-    said = [orjson.loads(one.body or b"")["status"]["nominatedNodeName"] for one in script.asked]
-    assert said == ["a", None]
+    nodes = [orjson.loads(request.body or b"")["status"]["nominatedNodeName"] for request in script.asked]
+    assert nodes == ["a", None]
 
 
 def test_over_a_faulty_transport_each_victim_is_evicted_once_and_no_other_pod() -> None:
@@ -217,7 +222,7 @@ def test_over_a_faulty_transport_each_victim_is_evicted_once_and_no_other_pod() 
         bystander = world.add_pod("bystander")
         world.local.delete("pods", pods[0], grace_period_s=0)
         world.add_pod("v0")  # another pod of the same name
-        victims = [Victim(PodUid(one["metadata"]["uid"]), "default", one["metadata"]["name"]) for one in pods]
+        victims = [Victim(PodUid(pod["metadata"]["uid"]), "default", pod["metadata"]["name"]) for pod in pods]
         bench = Bench(world.api(bad, seed=3))
 
         outcome = await bench.outcome(
@@ -227,7 +232,7 @@ def test_over_a_faulty_transport_each_victim_is_evicted_once_and_no_other_pod() 
         await asyncio.sleep(60)
 
         assert isinstance(outcome, Evicted), outcome
-        left = {one["metadata"]["name"] for one in world.local.list("pods")}
+        left = {pod["metadata"]["name"] for pod in world.local.list("pods")}
         assert left == {"high", "v0", bystander["metadata"]["name"]}
         assert world.pod("high")["status"]["nominatedNodeName"] == "a"
 

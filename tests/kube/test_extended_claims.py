@@ -26,7 +26,7 @@ class Server:
     """Claims by name, as the API server keeps them, and what the pod's status was told."""
 
     def __init__(self, *claims: Json) -> None:
-        self.claims = {one["metadata"]["name"]: one for one in claims}
+        self.claims = {claim["metadata"]["name"]: claim for claim in claims}
         self.told: list[Json] = []
         self.version = 10
 
@@ -54,31 +54,31 @@ class Server:
             assert path == "/api/v1/namespaces/default/pods/web/status"
             self.told.append(body)
             return body
-        found = self._claim(path)
-        meta, wanted = found["metadata"], body["metadata"]
+        claim = self._claim(path)
+        meta, wanted = claim["metadata"], body["metadata"]
         if wanted["resourceVersion"] != meta["resourceVersion"]:
             raise Conflict(409, "Conflict", "the object has been modified")
-        changed = {**found, "metadata": {**meta, **wanted}}
+        changed = {**claim, "metadata": {**meta, **wanted}}
         if path.endswith("/status"):
-            changed["status"] = {**found.get("status", {}), **body["status"]}
+            changed["status"] = {**claim.get("status", {}), **body["status"]}
         return self._stored(meta["name"], changed)
 
     async def delete(self, path: str, options: Json) -> None:
-        found = self._claim(path)
-        assert options == {"preconditions": {"uid": found["metadata"]["uid"]}}
-        if not found["metadata"].get("finalizers"):
-            del self.claims[found["metadata"]["name"]]
+        claim = self._claim(path)
+        assert options == {"preconditions": {"uid": claim["metadata"]["uid"]}}
+        if not claim["metadata"].get("finalizers"):
+            del self.claims[claim["metadata"]["name"]]
 
     async def get(self, path: str) -> Json:
         return self._claim(path)
 
 
 def wanted() -> ClaimToCreate:
-    asked = (ExtendedResourceRequest("main", 0, False, GPU, 1, 2),)
-    requests, mapped = requests_and_mappings(asked, {GPU: "gpu"})
-    found = devices.decode_allocation(given("g0", "g1", request="container-0-request-1")["allocation"])
-    assert isinstance(found, DeviceAllocation)
-    return ClaimToCreate(KEY, requests, found, mapped, at_ns=1_800_000_000 * 10**9)
+    extended = (ExtendedResourceRequest("main", 0, False, GPU, 1, 2),)
+    requests, mapped = requests_and_mappings(extended, {GPU: "gpu"})
+    allocation = devices.decode_allocation(given("g0", "g1", request="container-0-request-1")["allocation"])
+    assert isinstance(allocation, DeviceAllocation)
+    return ClaimToCreate(KEY, requests, allocation, mapped, at_ns=1_800_000_000 * 10**9)
 
 
 def made_before(owner: str = "uid-web", **more: Any) -> Json:
@@ -97,14 +97,19 @@ def test_the_claim_has_the_pods_requests_is_owned_by_it_and_is_in_its_status() -
     assert claim["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "uid-web", "controller": True}
     ]
-    asked = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}
-    assert claim["spec"] == {"devices": {"requests": [{"name": "container-0-request-1", "exactly": asked}]}}
-    assert [one["device"] for one in claim["status"]["allocation"]["devices"]["results"]] == ["g0", "g1"]
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}
+    assert claim["spec"] == {"devices": {"requests": [{"name": "container-0-request-1", "exactly": exactly}]}}
+    assert [result["device"] for result in claim["status"]["allocation"]["devices"]["results"]] == [
+        "g0",
+        "g1",
+    ]
     assert claim["status"]["allocation"]["allocationTimestamp"] == "2027-01-15T08:00:00Z"
     assert claim["status"]["reservedFor"] == [{"resource": "pods", "name": "web", "uid": "uid-web"}]
     mapping = {"containerName": "main", "resourceName": GPU, "requestName": "container-0-request-1"}
-    told = {"resourceClaimName": KEY.name, "requestMappings": [mapping]}
-    assert server.told == [{"metadata": {"uid": "uid-web"}, "status": {"extendedResourceClaimStatus": told}}]
+    claim_status = {"resourceClaimName": KEY.name, "requestMappings": [mapping]}
+    assert server.told == [
+        {"metadata": {"uid": "uid-web"}, "status": {"extendedResourceClaimStatus": claim_status}}
+    ]
 
 
 def test_a_claim_whose_create_response_was_lost_is_found_again() -> None:
@@ -156,7 +161,7 @@ def test_a_claim_of_another_pod_is_not_deleted() -> None:
 
 
 def test_the_request_mappings_match_the_requests_of_the_claim() -> None:
-    one = wanted()
+    claim = wanted()
 
-    assert {each.request for each in one.mapped} == {request.name for request in one.requests}
-    assert one.mapped == (ExtendedResourceMapping("main", GPU, "container-0-request-1"),)
+    assert {each.request for each in claim.mapped} == {request.name for request in claim.requests}
+    assert claim.mapped == (ExtendedResourceMapping("main", GPU, "container-0-request-1"),)

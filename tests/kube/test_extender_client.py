@@ -57,25 +57,27 @@ def answers(
 
 def filtered(answer: object, *, nodes: tuple[str, ...] = ("a", "b", "c"), **peer: Any) -> Any:
     """What a filter call makes of this answer: passed, then words by node, then those that evicting does not cure."""
-    found: list[Any] = []
+    outcome: list[Any] = []
 
     async def scenario(client: ExtenderClient) -> None:
-        one = await client.filter(POD, nodes, {})
-        hopeless = {node for node, no in one.refused.items() if not no.resolvable}
-        found.extend([one.passed, {node: no.message for node, no in one.refused.items()}, hopeless])
+        response = await client.filter(POD, nodes, {})
+        hopeless = {node for node, no in response.rejected.items() if not no.resolvable}
+        outcome.extend(
+            [response.passed, {node: no.message for node, no in response.rejected.items()}, hopeless]
+        )
 
     answers(lambda _: web.json_response(answer), scenario, **peer)
-    return tuple(found)
+    return tuple(outcome)
 
 
 def scored(answer: object, *, nodes: tuple[str, ...] = ("a", "b")) -> dict[str, int]:
-    found: dict[str, int] = {}
+    scores: dict[str, int] = {}
 
     async def scenario(client: ExtenderClient) -> None:
-        found.update(await client.prioritize(POD, nodes, {}))
+        scores.update(await client.prioritize(POD, nodes, {}))
 
     answers(lambda _: web.json_response(answer), scenario)
-    return found
+    return scores
 
 
 SILENT = "node(s) rejected by extender gpu without a reason"
@@ -83,8 +85,8 @@ SILENT = "node(s) rejected by extender gpu without a reason"
 
 def test_field_names_are_sent_capitalised_and_read_in_any_case() -> None:
     async def scenario(client: ExtenderClient) -> None:
-        found = await client.filter(POD, ("a", "b"), {})
-        assert (found.passed, found.refused["a"].message) == (("b",), "no")
+        result = await client.filter(POD, ("a", "b"), {})
+        assert (result.passed, result.rejected["a"].message) == (("b",), "no")
 
     sent = answers(lambda _: web.json_response({"nodenames": ["b"], "failednodes": {"a": "no"}}), scenario)
 
@@ -95,8 +97,8 @@ def test_an_extender_without_a_node_cache_gets_node_objects_and_may_return_them(
     whole = {name: node_manifest(name) for name in ("a", "b", "c")}
 
     async def scenario(client: ExtenderClient) -> None:
-        found = await client.filter(POD, ("a", "b"), whole)
-        assert found.passed == ("b",)
+        result = await client.filter(POD, ("a", "b"), whole)
+        assert result.passed == ("b",)
 
     sent = answers(
         lambda body: web.json_response({"Nodes": {"items": body["Nodes"]["items"][1:]}}),
@@ -104,7 +106,7 @@ def test_an_extender_without_a_node_cache_gets_node_objects_and_may_return_them(
         whole_nodes=True,
     )
 
-    assert [one["metadata"]["name"] for one in sent[0]["Nodes"]["items"]] == ["a", "b"]
+    assert [item["metadata"]["name"] for item in sent[0]["Nodes"]["items"]] == ["a", "b"]
     assert sent[0]["NodeNames"] is None
 
 
@@ -126,12 +128,12 @@ def test_an_extender_without_a_node_cache_gets_node_objects_and_may_return_them(
     ],
 )
 def test_variants_of_filter_responses_are_accepted(answer: object, expected: object) -> None:
-    found = filtered(answer)
+    result = filtered(answer)
 
     if expected is not None:
-        assert found == expected
+        assert result == expected
     else:
-        passed, refused, _ = found
+        passed, refused, _ = result
         assert passed == ("a",)
         assert set(refused) == {"b", "c"}
         assert len(refused["b"]) == 200 and "\n" not in refused["b"]
@@ -161,17 +163,17 @@ def test_an_invalid_filter_response_is_reported_with_the_extenders_name(answer: 
 def test_a_message_nested_too_deeply_to_print_is_shown_as_a_list(field: str) -> None:
     deep = "[" * 1015 + "]" * 1015
     words = deep if field == "Error" else f'{{"a": {deep}}}'
-    said: list[str] = []
+    messages: list[str] = []
 
     async def scenario(client: ExtenderClient) -> None:
         try:
-            said.append((await client.filter(POD, ("a",), {})).refused["a"].message)
+            messages.append((await client.filter(POD, ("a",), {})).rejected["a"].message)
         except ExtenderCallFailed as error:
-            said.append(str(error))
+            messages.append(str(error))
 
     answers(lambda _: web.Response(text=f'{{"{field}": {words}}}'), scenario)
 
-    assert said in (["a list"], ["extender gpu: f failed: a list"])
+    assert messages in (["a list"], ["extender gpu: f failed: a list"])
 
 
 @pytest.mark.parametrize(
@@ -228,10 +230,10 @@ def raw(behaviour: Callable[[asyncio.StreamWriter], Awaitable[None]], *, timeout
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with aiohttp.ClientSession() as session:
             client = ExtenderClient(ExtenderEndpoint("gpu", url, filter="f", timeout_s=timeout_s), session)
-            with pytest.raises(ExtenderCallFailed) as found:
+            with pytest.raises(ExtenderCallFailed) as caught:
                 await client.filter(POD, ("a",), {})
         server.close()
-        return str(found.value)
+        return str(caught.value)
 
     return asyncio.run(main())
 
@@ -268,9 +270,9 @@ async def endless(writer: asyncio.StreamWriter) -> None:
 
 
 def test_a_response_beyond_the_size_limit_is_not_read_to_its_end() -> None:
-    said = raw(endless)
+    message = raw(endless)
 
-    assert said == "extender gpu: f: the response exceeds 1,052,672 bytes for 1 nodes"
+    assert message == "extender gpu: f: the response exceeds 1,052,672 bytes for 1 nodes"
 
 
 def test_the_size_limit_grows_with_the_node_objects_sent() -> None:
@@ -313,7 +315,7 @@ def test_mutual_tls_verifies_the_extender_and_sends_the_client_certificate(tmp_p
     authority, other = Authority(tmp_path), Authority(folder_in(tmp_path, "other"))
     serving, client = authority.serving(), authority.client("policysched")
     context = ServerTls(ServerTlsFiles(serving.certificate, serving.key, authority.certificate)).context
-    ours = {"certificate": client.certificate, "key": client.key}
+    own = {"certificate": client.certificate, "key": client.key}
 
     async def passes(asking: ExtenderClient) -> None:
         assert (await asking.filter(POD, ("a",), {})).passed == ("a",)
@@ -323,8 +325,8 @@ def test_mutual_tls_verifies_the_extender_and_sends_the_client_certificate(tmp_p
             await asking.filter(POD, ("a",), {})
 
     cases = [
-        (ExtenderTls(ca=authority.certificate, **ours), passes),
-        (ExtenderTls(ca=other.certificate, **ours), fails),
+        (ExtenderTls(ca=authority.certificate, **own), passes),
+        (ExtenderTls(ca=other.certificate, **own), fails),
         (ExtenderTls(), fails),
         (ExtenderTls(insecure=True), passes),
         (ExtenderTls(ca=authority.certificate, server_name="localhost"), passes),

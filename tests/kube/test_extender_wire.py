@@ -24,11 +24,11 @@ def arguments(**fields: Any) -> bytes:
 def test_field_names_are_read_in_any_case_and_written_capitalised() -> None:
     old = json.dumps({"pod": pod_manifest("web"), "nodenames": ["a", "b"]}).encode()
 
-    asked = parse_args(old, NodeDecodeCache())
-    said = filter_result(asked, ["b"], {}, {"a": "no"})
+    args = parse_args(old, NodeDecodeCache())
+    result = filter_result(args, ["b"], {}, {"a": "no"})
 
-    assert (asked.pod.name, asked.names, asked.nodes) == ("web", ("a", "b"), None)
-    assert said == {
+    assert (args.pod.name, args.names, args.nodes) == ("web", ("a", "b"), None)
+    assert result == {
         "Nodes": None,
         "NodeNames": ["b"],
         "FailedNodes": {},
@@ -38,20 +38,20 @@ def test_field_names_are_read_in_any_case_and_written_capitalised() -> None:
 
 
 def test_node_objects_are_returned_as_they_were_sent() -> None:
-    one, other = node_manifest("a"), {**node_manifest("b"), "somethingNew": 1}
-    asked = parse_args(arguments(Nodes={"items": [one, other]}, NodeNames=None), NodeDecodeCache())
+    rejected, other = node_manifest("a"), {**node_manifest("b"), "somethingNew": 1}
+    args = parse_args(arguments(Nodes={"items": [rejected, other]}, NodeNames=None), NodeDecodeCache())
 
-    said = filter_result(asked, ["b"], {"a": "no"}, {})
+    result = filter_result(args, ["b"], {"a": "no"}, {})
 
-    assert [node.name for node in asked.nodes or ()] == ["a", "b"]
-    assert said["Nodes"] == {"metadata": {}, "items": [other]}
-    assert said["NodeNames"] is None
+    assert [node.name for node in args.nodes or ()] == ["a", "b"]
+    assert result["Nodes"] == {"metadata": {}, "items": [other]}
+    assert result["NodeNames"] is None
 
 
 def test_no_passed_node_is_an_empty_list_and_not_null() -> None:
-    asked = parse_args(arguments(NodeNames=["a"]), NodeDecodeCache())
+    args = parse_args(arguments(NodeNames=["a"]), NodeDecodeCache())
 
-    assert filter_result(asked, [], {}, {"a": "no"})["NodeNames"] == []
+    assert filter_result(args, [], {}, {"a": "no"})["NodeNames"] == []
 
 
 DEEP = b"[" * 1010 + b"]" * 1010
@@ -93,9 +93,9 @@ def test_a_node_of_the_same_version_is_decoded_once() -> None:
     first["metadata"]["resourceVersion"] = "7"
     later = {**first, "metadata": {**first["metadata"], "resourceVersion": "8", "labels": {"new": "yes"}}}
 
-    one, same, other = reader.decode(first), reader.decode(dict(first)), reader.decode(later)
+    decoded, same, other = reader.decode(first), reader.decode(dict(first)), reader.decode(later)
 
-    assert one is same
+    assert decoded is same
     assert other.labels == {"new": "yes"}
 
 
@@ -114,15 +114,15 @@ def test_victims_are_read_as_objects_or_uids_and_returned_as_uids() -> None:
     whole = {**body, "NodeNameToVictims": {"a": {"Pods": [victim], "NumPDBViolations": 2}}}
     meta = {**body, "nodeNameToMetaVictims": {"a": {"pods": [{"uid": "uid-low"}], "numPDBViolations": 2}}}
 
-    one, other = (parse_preemption_args(json.dumps(each).encode()) for each in (whole, meta))
+    by_object, other = (parse_preemption_args(json.dumps(each).encode()) for each in (whole, meta))
 
-    assert one.victims["a"].uids == other.victims["a"].uids == ("uid-low",)
-    assert (list(one.victims["a"].pods), list(other.victims["a"].pods)) == (["uid-low"], [])
-    for asked in (one, other):
-        assert preemption_result(asked, ["a"]) == {
+    assert by_object.victims["a"].uids == other.victims["a"].uids == ("uid-low",)
+    assert (list(by_object.victims["a"].pods), list(other.victims["a"].pods)) == (["uid-low"], [])
+    for args in (by_object, other):
+        assert preemption_result(args, ["a"]) == {
             "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "uid-low"}], "NumPDBViolations": 2}}
         }
-    assert preemption_result(one, []) == {"NodeNameToMetaVictims": {}}
+    assert preemption_result(by_object, []) == {"NodeNameToMetaVictims": {}}
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_malformed_victims_are_reported(more: dict[str, Any]) -> None:
 def test_a_binding_needs_all_four_names_and_each_must_be_a_valid_name() -> None:
     whole = {"PodName": "web", "PodNamespace": "team", "PodUID": "u", "Node": "a"}
 
-    found = parse_binding_args(json.dumps(whole).encode())
+    args = parse_binding_args(json.dumps(whole).encode())
 
-    assert (found.uid, found.namespace, found.name, found.node) == ("u", "team", "web", "a")
+    assert (args.uid, args.namespace, args.name, args.node) == ("u", "team", "web", "a")
     for name in whole:
         for bad in ("", None, 3, "../x", "..", "x?y#z", "x y", "x\r\nHost: evil", "x\n", "%2e%2e", "x" * 254):
             with pytest.raises(BadExtenderArgs, match=name):

@@ -33,9 +33,9 @@ def elector(world: World, name: str, road: MemoryTransport, seed: int = 0) -> Le
 
 
 def lease(world: World) -> dict[str, Any]:
-    found = world.local.get("leases", "kube-system", "policysched")
-    assert found is not None
-    return found
+    lease = world.local.get("leases", "kube-system", "policysched")
+    assert lease is not None
+    return lease
 
 
 async def storm(seed: int) -> None:
@@ -44,9 +44,9 @@ async def storm(seed: int) -> None:
     roads = [world.road(LOSSY, seed * 10 + number) for number in range(3)]
     electors = [elector(world, f"e{number}", road, seed) for number, road in enumerate(roads)]
     led: set[int] = set()
-    async with running(*(one.run() for one in electors)):
+    async with running(*(elector.run() for elector in electors)):
         for _ in range(4000):
-            leading = [number for number, one in enumerate(electors) if one.leads()]
+            leading = [number for number, elector in enumerate(electors) if elector.leads()]
             assert len(leading) <= 1, f"{leading} lead at {world.loop.time()}"
             led.update(leading)
             if dice.random() < 0.01:
@@ -60,7 +60,7 @@ def test_two_electors_never_lead_at_once(seed: int) -> None:
     on_virtual_time(lambda: storm(seed))
 
 
-def test_planted_elector_that_forgets_its_deadline_is_found() -> None:
+def test_planted_elector_that_forgets_its_deadline_is_detected() -> None:
     """The planted bug: the renew deadline does not end the leadership."""
 
     def forgets_the_deadline(self: LeaderElector) -> bool:
@@ -79,10 +79,10 @@ async def _never_gives_up(self: LeaderElector) -> None:
 def test_the_lease_has_the_fields_that_other_clients_read() -> None:
     async def scenario() -> None:
         world = World()
-        one = elector(world, "one", world.road())
+        leader = elector(world, "one", world.road())
 
-        async with running(one.run()):
-            await until(one.leads, "one to lead")
+        async with running(leader.run()):
+            await until(leader.leads, "one to lead")
             await asyncio.sleep(5)
 
         spec = lease(world)["spec"]
@@ -143,11 +143,11 @@ def test_a_clean_stop_releases_the_lease_only_if_no_bind_is_in_flight(nothing_in
 def test_after_a_lease_released_by_another_client_the_elector_still_waits() -> None:
     async def scenario() -> None:
         world = World()
-        one = elector(world, "one", world.road())
-        first = asyncio.ensure_future(one.run())
-        await until(one.may_decide, "one to decide")
+        leader = elector(world, "one", world.road())
+        first = asyncio.ensure_future(leader.run())
+        await until(leader.may_decide, "one to decide")
         first.cancel()
-        await one.release(nothing_in_flight=True)
+        await leader.release(nothing_in_flight=True)
         # A stock kube-scheduler took it and released it again; it keeps annotations that it does not know.
         world.local.update(
             "leases",
@@ -168,12 +168,12 @@ def test_a_lease_that_never_had_a_holder_is_acquired_without_waiting() -> None:
         world = World()
         world.local.create("leases", "kube-system", {"metadata": {"name": "policysched"}, "spec": {}})
         await asyncio.sleep(90)
-        one = elector(world, "one", world.road())
+        leader = elector(world, "one", world.road())
 
-        async with running(one.run()):
-            await until(one.leads, "one to lead")
+        async with running(leader.run()):
+            await until(leader.leads, "one to lead")
 
-            assert one.may_decide()
+            assert leader.may_decide()
 
     on_virtual_time(scenario)
 
@@ -182,15 +182,15 @@ def test_leadership_ends_at_the_renew_deadline_if_the_server_hangs() -> None:
     async def scenario() -> None:
         world = World()
         road = world.road(FaultRates())
-        one = elector(world, "one", road)
-        async with running(one.run()):
-            await until(one.may_decide, "one to decide")
+        leader = elector(world, "one", road)
+        async with running(leader.run()):
+            await until(leader.may_decide, "one to decide")
             hangs_s = world.loop.time()
             road._faults.rates = FaultRates(lost_before_share=1.0)
 
-            await until(lambda: not one.leads(), "the end of it")
+            await until(lambda: not leader.leads(), "the end of it")
             assert world.loop.time() - hangs_s <= 10.0
-            await until(lambda: one.status is LeadershipStatus.LOST, "it to be said", within_s=1)
+            await until(lambda: leader.status is LeadershipStatus.LOST, "it to be said", within_s=1)
 
     on_virtual_time(scenario)
 
@@ -199,13 +199,13 @@ def test_leadership_ends_at_the_renew_deadline_if_the_server_hangs() -> None:
 def test_status_500_for_half_the_requests_does_not_end_leadership(seed: int) -> None:
     async def scenario() -> None:
         world = World()
-        one = elector(world, "one", Failing(world, 0.5, seed), seed)
-        async with running(one.run()):
-            await until(one.leads, "one to lead")
+        leader = elector(world, "one", Failing(world, 0.5, seed), seed)
+        async with running(leader.run()):
+            await until(leader.leads, "one to lead")
 
             for _ in range(3600):
                 await asyncio.sleep(1)
-                assert one.leads(), f"it lost the Lease after {world.loop.time():.0f} s"
+                assert leader.leads(), f"it lost the Lease after {world.loop.time():.0f} s"
 
     on_virtual_time(scenario)
 
@@ -234,17 +234,17 @@ def test_a_leader_whose_renewals_arrive_without_a_response_keeps_leading(*, forg
     async def scenario() -> None:
         world = World()
         road = Silent(world.server)
-        one = elector(world, "one", road)
+        leader = elector(world, "one", road)
         if forgets:
-            one._unanswered_renewals_s = Forgetful()
-        async with running(one.run()):
-            await until(one.leads, "one to lead")
+            leader._unanswered_renewals_s = Forgetful()
+        async with running(leader.run()):
+            await until(leader.leads, "one to lead")
             road.begun = True
 
             led = []
             for _ in range(600):
                 await asyncio.sleep(1)
-                led.append(one.leads())
+                led.append(leader.leads())
 
             assert all(led) is not forgets
 
@@ -269,15 +269,15 @@ def test_leadership_ends_without_responses_even_if_the_rest_is_below_clock_resol
     async def scenario() -> None:
         world = World()
         road = Deaf(world.server)
-        one = elector(world, "one", road)
-        async with running(one.run()):
-            await until(one.leads, "one to lead")
+        leader = elector(world, "one", road)
+        async with running(leader.run()):
+            await until(leader.leads, "one to lead")
             road.begun = True
             a_rounding_s = 1e-12
-            end_s = one._leads_until_s - a_rounding_s
-            one._monotonic_s = lambda: min(world.loop.time(), end_s)
+            end_s = leader._leads_until_s - a_rounding_s
+            leader._monotonic_s = lambda: min(world.loop.time(), end_s)
 
-            await until(lambda: one.status is LeadershipStatus.LOST, "one to give up")
+            await until(lambda: leader.status is LeadershipStatus.LOST, "one to give up")
 
     on_virtual_time(scenario)
 
@@ -286,16 +286,16 @@ def test_a_renewal_is_a_single_request_without_concurrent_writers() -> None:
     async def scenario() -> None:
         world = World()
         road = Failing(world, 0.0, 0)
-        one = elector(world, "one", road)
-        async with running(one.run()):
-            await until(one.leads, "one to lead")
+        leader = elector(world, "one", road)
+        async with running(leader.run()):
+            await until(leader.leads, "one to lead")
             road.asked.clear()
             await asyncio.sleep(9)
             quiet = list(road.asked)
             world.local.update("leases", lease(world), _annotated)
             await asyncio.sleep(2)
 
-            assert one.leads()
+            assert leader.leads()
             assert quiet == ["PUT"] * 4
             assert road.asked[4:] == ["PUT", "GET", "PUT"]
 
@@ -309,10 +309,10 @@ def _annotated(obj: dict[str, Any]) -> dict[str, Any]:
 def test_a_lease_deleted_under_the_leader_ends_its_leadership_before_its_successor_decides() -> None:
     async def scenario() -> None:
         world = World()
-        one, two = elector(world, "one", world.road()), elector(world, "two", world.road())
-        async with running(one.run(), two.run()):
-            await until(lambda: one.may_decide() or two.may_decide(), "one of them to decide")
-            before, after = (one, two) if one.leads() else (two, one)
+        first, two = elector(world, "one", world.road()), elector(world, "two", world.road())
+        async with running(first.run(), two.run()):
+            await until(lambda: first.may_decide() or two.may_decide(), "one of them to decide")
+            before, after = (first, two) if first.leads() else (two, first)
             world.local.delete("leases", lease(world))
 
             await until(lambda: after.leads(), "the other to lead")
@@ -329,9 +329,9 @@ def test_a_lease_deleted_under_the_leader_ends_its_leadership_before_its_success
 def said(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
     """What electors said on that level, each with the holder or the cause that it names."""
     return [
-        f"{one.getMessage()} ({vars(one).get('holder') or vars(one).get('why') or ''})"
-        for one in caplog.records
-        if one.levelname == level and one.name == "policysched.kube.leader_election"
+        f"{record.getMessage()} ({vars(record).get('holder') or vars(record).get('why') or ''})"
+        for record in caplog.records
+        if record.levelname == level and record.name == "policysched.kube.leader_election"
     ]
 
 
@@ -373,10 +373,10 @@ def test_an_unreachable_lease_is_logged_once_and_then_the_leader(
 
     async def scenario() -> None:
         world = World()
-        one, road = elector(world, "one", world.road()), world.road()
+        first, road = elector(world, "one", world.road()), world.road()
         two = elector(world, "two", road)
-        async with running(one.run()):
-            await until(one.leads, "one to lead")
+        async with running(first.run()):
+            await until(first.leads, "one to lead")
             caplog.clear()
             road.refuse_for(30)
             async with running(two.run()):
@@ -384,8 +384,8 @@ def test_an_unreachable_lease_is_logged_once_and_then_the_leader(
 
     on_virtual_time(scenario)
 
-    (told,) = said(caplog, "WARNING")
-    assert told.startswith("not leading: cannot read or acquire the lease; retrying (")
+    (message,) = said(caplog, "WARNING")
+    assert message.startswith("not leading: cannot read or acquire the lease; retrying (")
     assert said(caplog, "INFO") == ["not leading: the lease is held by another process (one)"]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policysched.kube.decode import core_objects
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests.builders import pod_manifest
@@ -27,8 +27,8 @@ def test_a_term_without_namespaces_means_the_pods_namespace() -> None:
     def scope(**term: Any) -> tuple[tuple[str, ...], LabelSelector | None]:
         affinity = read(**with_term(labelSelector=WEB, **term)).pod_affinity
         assert affinity is not None
-        (found,) = affinity.required
-        return found.pods.namespaces, found.pods.namespace_selector
+        (required,) = affinity.required
+        return required.pods.namespaces, required.pods.namespace_selector
 
     assert scope() == (("ns",), None)
     assert scope(namespaces=["a", "b"]) == (("a", "b"), None)
@@ -57,19 +57,28 @@ def test_label_keys_become_requirements_once() -> None:
 def test_preferred_anti_affinity_has_negative_weights() -> None:
     preferred = [{"weight": 30, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": WEB}}]
 
-    one = read(affinity={"podAffinity": {PREFERRED: preferred}, "podAntiAffinity": {PREFERRED: preferred}})
+    pod = read(affinity={"podAffinity": {PREFERRED: preferred}, "podAntiAffinity": {PREFERRED: preferred}})
 
-    assert one.pod_affinity is not None
-    assert [found.weight for found in one.pod_affinity.preferred] == [30, -30]
+    assert pod.pod_affinity is not None
+    assert [term.weight for term in pod.pod_affinity.preferred] == [30, -30]
 
 
 def test_a_constraint_has_the_apis_defaults() -> None:
     least = {"topologyKey": "zone", "maxSkew": 2, "whenUnsatisfiable": "ScheduleAnyway"}
 
-    (one,) = read(topologySpreadConstraints=[least]).spread
+    (constraint,) = read(topologySpreadConstraints=[least]).spread
 
-    assert (one.max_skew, one.min_domains, one.hard, one.label_selector) == (2, 1, False, None)
-    assert (one.honors_affinity, one.honors_taints, one.selects_itself) == (True, False, False)
+    assert (constraint.max_skew, constraint.min_domains, constraint.hard, constraint.label_selector) == (
+        2,
+        1,
+        False,
+        None,
+    )
+    assert (constraint.honors_affinity, constraint.honors_taints, constraint.selects_itself) == (
+        True,
+        False,
+        False,
+    )
 
 
 def test_a_constraint_that_selects_its_own_pod_is_marked() -> None:
@@ -78,14 +87,17 @@ def test_a_constraint_that_selects_its_own_pod_is_marked() -> None:
     by_key = {**constraint, "labelSelector": {}, "matchLabelKeys": ["app"]}
 
     assert [
-        one.selects_itself for one in read({"app": "web"}, topologySpreadConstraints=[by_label]).spread
+        constraint.selects_itself
+        for constraint in read({"app": "web"}, topologySpreadConstraints=[by_label]).spread
     ] == [True]
     assert [
-        one.selects_itself for one in read({"app": "db"}, topologySpreadConstraints=[by_label]).spread
+        constraint.selects_itself
+        for constraint in read({"app": "db"}, topologySpreadConstraints=[by_label]).spread
     ] == [False]
-    assert [one.selects_itself for one in read({"app": "db"}, topologySpreadConstraints=[by_key]).spread] == [
-        True
-    ]
+    assert [
+        constraint.selects_itself
+        for constraint in read({"app": "db"}, topologySpreadConstraints=[by_key]).spread
+    ] == [True]
 
 
 def test_an_affinity_without_terms_is_none() -> None:
@@ -101,5 +113,5 @@ def test_an_affinity_without_terms_is_none() -> None:
     ],
 )
 def test_values_that_the_api_server_rejects_are_malformed(spec: dict[str, Any]) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedObject):
         read(**spec)

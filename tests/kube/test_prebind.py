@@ -72,7 +72,7 @@ def test_a_reservation_of_an_allocated_claim_is_given_up_after_a_while() -> None
     assert outcome.reason.startswith("no response within 30 s")
 
 
-def test_planted_writer_that_gives_up_allocations_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_writer_that_gives_up_allocations_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("policysched.kube.write.prebind._UnlimitedRetries", lambda writer: writer)
 
     assert isinstance(written_over_a_road_that_is_cut(gives_devices=True), PrebindRefused)

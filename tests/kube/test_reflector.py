@@ -13,7 +13,7 @@ import pytest
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiStream, Transport
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.watch.reflector import Reflector, ReflectorSettings
 from policysched.kube.watch.resources import NODES, PODS
 from policysched.model.identifiers import PodUid
@@ -48,7 +48,7 @@ class Mirror:
 
     def __init__(self, transport: Transport, resource: Any = PODS, **settings: Any) -> None:
         self.events: list[Any] = []
-        self.malformed: list[Malformed] = []
+        self.malformed: list[MalformedObject] = []
         self.listed = 0
         self.reflector: Reflector[Any] = Reflector(
             ApiClient(transport),
@@ -66,25 +66,25 @@ class Mirror:
 
     def state(self) -> dict[str, str | None]:
         """Pods by UID, and the node of each."""
-        found: dict[str, str | None] = {}
-        for one in self.events:
-            match one:
-                case PodUpdated(seen):
-                    found[seen.pod.uid] = seen.node
+        nodes: dict[str, str | None] = {}
+        for change in self.events:
+            match change:
+                case PodUpdated(observed):
+                    nodes[observed.pod.uid] = observed.node
                 case PodDeleted(uid):
-                    del found[uid]  # gone without having been seen would be a KeyError
-        return found
+                    del nodes[uid]  # gone without having been seen would be a KeyError
+        return nodes
 
 
 def truth(world: World) -> dict[str, str | None]:
-    return {one["metadata"]["uid"]: one["spec"].get("nodeName") for one in world.local.list("pods")}
+    return {pod["metadata"]["uid"]: pod["spec"].get("nodeName") for pod in world.local.list("pods")}
 
 
 def names(events: Sequence[Any]) -> list[str]:
     return [
-        f"+{one.pod.pod.name}" if isinstance(one, PodUpdated) else f"-{one.uid}"
-        for one in events
-        if isinstance(one, PodUpdated | PodDeleted)
+        f"+{event.pod.pod.name}" if isinstance(event, PodUpdated) else f"-{event.uid}"
+        for event in events
+        if isinstance(event, PodUpdated | PodDeleted)
     ]
 
 
@@ -111,7 +111,7 @@ def test_over_a_faulty_transport_the_reflector_converges_to_the_server(seed: int
     on_virtual_time(lambda: churn(seed))
 
 
-def test_planted_reflector_that_accepts_old_events_is_found() -> None:
+def test_planted_reflector_that_accepts_old_events_is_detected() -> None:
     """The planted bug: versions are not compared."""
     with patch("policysched.kube.watch.reflector._version", lambda _: 0), pytest.raises(AssertionError):
         out_of_order()
@@ -165,7 +165,7 @@ def out_of_order() -> None:
 
         gone = mirror.events.pop()
         assert gone == PodDeleted(PodUid("uid-default-web"))
-        assert [one.pod.node for one in mirror.events] == [None, "a"]
+        assert [event.pod.node for event in mirror.events] == [None, "a"]
         assert [request.params["resourceVersion"] for request in road.watched[:2]] == ["10", "20"]
 
     on_virtual_time(scenario)
@@ -316,8 +316,8 @@ def test_a_malformed_object_is_left_out_and_logged_once_for_each_version() -> No
         async with running(mirror.reflector.run()):
             await until(lambda: len(mirror.events) == 2, "both nodes")
 
-        assert [one.node.name for one in mirror.events] == ["good", "broken"]
-        assert [(one.name, one.field) for one in mirror.malformed] == [
+        assert [event.node.name for event in mirror.events] == ["good", "broken"]
+        assert [(obj.name, obj.field) for obj in mirror.malformed] == [
             ("broken", "status.allocatable.cpu")
         ] * 2
 
@@ -340,8 +340,8 @@ def test_a_node_that_becomes_malformed_is_deleted_and_a_placed_pod_keeps_its_res
         async with running(of_nodes.reflector.run(), of_pods.reflector.run()):
             await until(lambda: of_nodes.malformed and of_pods.malformed, "both reports")
 
-        assert [type(one) for one in of_nodes.events] == [NodeUpdated, NodeDeleted]
-        assert [type(one) for one in of_pods.events] == [PodUpdated]
+        assert [type(event) for event in of_nodes.events] == [NodeUpdated, NodeDeleted]
+        assert [type(event) for event in of_pods.events] == [PodUpdated]
 
     on_virtual_time(scenario)
 
@@ -359,7 +359,7 @@ def test_a_server_restored_from_a_backup_is_accepted_with_older_versions() -> No
         async with running(mirror.reflector.run()):
             await until(lambda: mirror.listed == 2, "the second list")
 
-        assert [one.pod.node for one in mirror.events] == ["a", None]
+        assert [event.pod.node for event in mirror.events] == ["a", None]
 
     on_virtual_time(scenario)
 

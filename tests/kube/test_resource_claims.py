@@ -72,12 +72,12 @@ class Server:
 
     @property
     def reserved(self) -> list[str]:
-        return [one["name"] for one in self.claim.get("status", {}).get("reservedFor") or ()]
+        return [consumer["name"] for consumer in self.claim.get("status", {}).get("reservedFor") or ()]
 
     @property
     def has(self) -> list[str]:
         allocation = self.claim.get("status", {}).get("allocation")
-        return [one["device"] for one in allocation["devices"]["results"]] if allocation else []
+        return [result["device"] for result in allocation["devices"]["results"]] if allocation else []
 
 
 def status_of(driver: str) -> Json:

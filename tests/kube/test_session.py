@@ -57,10 +57,10 @@ def with_server(
 
 
 def test_a_request_is_sent_unchanged_and_its_response_is_decompressed(tmp_path: Path) -> None:
-    seen: list[Any] = []
+    requests: list[Any] = []
 
     async def handler(request: web.Request) -> web.Response:
-        seen.append(
+        requests.append(
             (request.method, request.path, dict(request.query), await request.read(), request.content_type)
         )
         assert "gzip" in request.headers["Accept-Encoding"]
@@ -82,7 +82,7 @@ def test_a_request_is_sent_unchanged_and_its_response_is_decompressed(tmp_path: 
         assert answer.headers["retry-after"] == "3"
 
     with_server(handler, tmp_path, scenario)
-    assert seen == [
+    assert requests == [
         (
             "PATCH",
             "/api/v1/x",
@@ -186,7 +186,7 @@ def test_an_exec_plugin_runs_again_when_its_credential_is_refused(tmp_path: Path
     async def scenario(session: HttpTransport) -> None:
         answers = await asyncio.gather(*(session.request(ApiRequest("GET", "/")) for _ in range(5)))
 
-        assert [one.status for one in answers] == [200] * 5
+        assert [answer.status for answer in answers] == [200] * 5
         assert len(runs.read_text().split()) == 2
 
     with_server(

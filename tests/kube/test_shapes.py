@@ -9,7 +9,7 @@ import pytest
 
 from policysched.harness.cluster_files import ClusterFiles
 from policysched.kube.decode import core_objects, storage
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.object_schemas import OBJECT_SCHEMAS
 from policysched.kube.decode.schema import (
     BOOLEAN,
@@ -50,15 +50,15 @@ def example(shape: Schema) -> Any:
         case ScalarSchema():
             return _leaf(shape)
         case ListSchema(ObjectSchema(needed, free)):
-            least = {name: example(one) for name, one in needed.items()}
-            alone = [{**least, name: example(one)} for name, one in free.items()]
-            return [*alone, {**least, **{name: example(one) for name, one in free.items()}}]
+            least = {name: example(field) for name, field in needed.items()}
+            alone = [{**least, name: example(field)} for name, field in free.items()]
+            return [*alone, {**least, **{name: example(field) for name, field in free.items()}}]
         case ListSchema(each):
             return [example(each)]
         case MapSchema(each):
             return {"a": example(each)}
         case ObjectSchema(needed, free):
-            return {name: example(one) for name, one in {**needed, **free}.items()}
+            return {name: example(field) for name, field in {**needed, **free}.items()}
 
 
 def _leaf(leaf: ScalarSchema) -> Any:
@@ -76,23 +76,23 @@ def places(value: Any, path: Path = ()) -> Iterator[Path]:
     if path:
         yield path
     if isinstance(value, dict):
-        for name, one in value.items():
-            yield from places(one, (*path, name))
+        for name, item in value.items():
+            yield from places(item, (*path, name))
     elif isinstance(value, list):
-        for index, one in enumerate(value):
-            yield from places(one, (*path, index))
+        for index, item in enumerate(value):
+            yield from places(item, (*path, index))
 
 
 def changed(value: Any, path: Path, new: Any) -> Any:
     if not path:
         return new
-    found = copy.copy(value)
-    found[path[0]] = changed(value[path[0]], path[1:], new)
-    return found
+    copied = copy.copy(value)
+    copied[path[0]] = changed(value[path[0]], path[1:], new)
+    return copied
 
 
 def written(path: Path) -> str:
-    return re.sub(r"^\.", "", "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path))
+    return re.sub(r"^\.", "", "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path))
 
 
 class Recording(dict[str, Any]):
@@ -119,10 +119,10 @@ def recording(value: Any, shape: Schema, strange: set[str]) -> Any:
         case ObjectSchema(needed, free):
             inside = {**needed, **free}
             return Recording(
-                {name: recording(one, inside[name], strange) for name, one in value.items()}, shape, strange
+                {name: recording(item, inside[name], strange) for name, item in value.items()}, shape, strange
             )
         case ListSchema(each):
-            return [recording(one, each, strange) for one in value]
+            return [recording(item, each, strange) for item in value]
         case _:
             return value
 
@@ -144,7 +144,7 @@ def test_decoders_read_only_fields_of_their_schema(kind: str) -> None:
     assert strange == set()
 
 
-def test_planted_schema_without_a_field_is_found() -> None:
+def test_planted_schema_without_a_field_is_detected() -> None:
     strange: set[str] = set()
     whole = example(OBJECT_SCHEMAS["Namespace"])
     smaller = ObjectSchema({"metadata": ObjectSchema({"name": TEXT}, {})}, {})
@@ -164,9 +164,9 @@ def test_a_field_of_the_wrong_type_is_reported_with_its_path_and_the_expected_ty
         for wrong in WRONG:
             obj, place = changed(whole, path, wrong), written(path)
             by_reader, of_file = _said_by_the_reader(kind, obj), _said_of_a_file(kind, obj)
-            for said in filter(None, (by_reader, of_file)):
-                assert said.field.startswith(place), f"{kind} {place}={wrong!r}: {said}"
-                assert not PYTHON.search(said.why), f"{kind} {place}={wrong!r}: {said}"
+            for violation in filter(None, (by_reader, of_file)):
+                assert violation.field.startswith(place), f"{kind} {place}={wrong!r}: {violation}"
+                assert not PYTHON.search(violation.why), f"{kind} {place}={wrong!r}: {violation}"
             fits = first_violation(OBJECT_SCHEMAS[kind], obj) is None
             assert fits or of_file is not None, f"{kind} {place}={wrong!r} was read from a file"
 
@@ -189,21 +189,21 @@ def test_a_field_of_the_wrong_type_is_reported_with_its_path_and_the_expected_ty
 def test_messages_of_schema_violations(kind: str, path: str, wrong: Any, words: str) -> None:
     obj = changed(example(OBJECT_SCHEMAS[kind]), tuple(path.split(".")), wrong)
 
-    said = _said_of_a_file(kind, obj)
+    violation = _said_of_a_file(kind, obj)
 
-    assert said is not None
-    assert (said.field, said.why) == (path, words)
+    assert violation is not None
+    assert (violation.field, violation.why) == (path, words)
 
 
-def _said_by_the_reader(kind: str, obj: Any) -> Malformed | None:
+def _said_by_the_reader(kind: str, obj: Any) -> MalformedObject | None:
     try:
         READERS[kind](obj)
-    except Malformed as error:
+    except MalformedObject as error:
         return error
     return None
 
 
-def _said_of_a_file(kind: str, obj: Any) -> Malformed | None:
+def _said_of_a_file(kind: str, obj: Any) -> MalformedObject | None:
     files = ClusterFiles()
     files.add({**obj, "kind": kind})
     return files.malformed[0] if files.malformed else None

@@ -1,4 +1,6 @@
-"""A server in memory on virtual time, and roads to it: one that draws its faults, one that follows a script."""
+"""An API server in memory on virtual time, with transports to it: one with random faults, one that
+follows a script.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -21,7 +23,7 @@ EPOCH_S = 1_767_225_600.0  # 2026-01-01
 
 
 class World:
-    """`server` and the sandbox's own hands on it. Made inside the loop whose clock it goes by."""
+    """`server` with the sandbox's local client. Created inside the loop whose clock it uses."""
 
     def __init__(self, **server: Any) -> None:
         self.loop = asyncio.get_running_loop()
@@ -50,9 +52,9 @@ class World:
         return self.local.create("nodes", "", manifest)
 
     def pod(self, name: str, namespace: str = "default") -> dict[str, Any]:
-        found = self.local.get("pods", namespace, name)
-        assert found is not None, f"no pod {namespace}/{name}"
-        return found
+        pod = self.local.get("pods", namespace, name)
+        assert pod is not None, f"no pod {namespace}/{name}"
+        return pod
 
     def node_of(self, name: str) -> str | None:
         node: str | None = self.pod(name)["spec"].get("nodeName")
@@ -60,7 +62,7 @@ class World:
 
 
 def on_virtual_time(scenario: Callable[[], Awaitable[None]]) -> None:
-    """Run a test's body where nothing takes real time."""
+    """Run a test's body on virtual time."""
 
     async def main() -> None:
         await scenario()
@@ -69,7 +71,7 @@ def on_virtual_time(scenario: Callable[[], Awaitable[None]]) -> None:
 
 
 async def until(look: Callable[[], object], what: str, *, within_s: float = 120.0) -> None:
-    """Let virtual time pass until it is so."""
+    """Advance virtual time until the condition holds."""
     loop = asyncio.get_running_loop()
     ends_s = loop.time() + within_s
     while not look():
@@ -79,8 +81,8 @@ async def until(look: Callable[[], object], what: str, *, within_s: float = 120.
 
 @asynccontextmanager
 async def running(*work: Awaitable[object]) -> AsyncIterator[None]:
-    """Tasks for the length of a block. One that fails on its own fails the test."""
-    tasks = [asyncio.ensure_future(one) for one in work]
+    """Run tasks for the length of a block. A task that raises fails the test."""
+    tasks = [asyncio.ensure_future(task) for task in work]
     try:
         yield
         for task in tasks:
@@ -93,7 +95,9 @@ async def running(*work: Awaitable[object]) -> AsyncIterator[None]:
 
 
 class Failing(MemoryTransport):
-    """Answers 500 to a share of all requests and watches, without the server having them. `asked` has their methods."""
+    """Answers 500 to a share of all requests and watches without passing them to the server.
+    `asked` has their methods.
+    """
 
     def __init__(self, world: World, share: float, seed: int = 0) -> None:
         super().__init__(world.server)
@@ -123,8 +127,9 @@ Stream = Sequence[dict[str, Any] | bytes | Exception]
 
 
 class Script:
-    """A transport whose answers are written down: `answers` for requests and `streams` for watches, each in turn; the
-    last of each is repeated. `asked` keeps the requests."""
+    """A transport with scripted answers: `answers` for requests and `streams` for watches, each in
+    order; the last one is repeated. `asked` has the requests.
+    """
 
     def __init__(self, answers: Sequence[Answer] = (), streams: Sequence[Stream] = ()) -> None:
         self._answers = list(answers)

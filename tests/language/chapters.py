@@ -58,7 +58,7 @@ def _diagnostics(example: Example) -> str:
         texts = {**example.others, "test.policy": example.text}
         sources = {key: Source(key, text) for key, text in texts.items()}
         sets = [SourceSet("test.policy", sources, frozenset({"test.policy"}), {})]
-    return "\n".join(f"{render_full(found)}\n" for found in lint(sets))
+    return "\n".join(f"{render_full(diagnostic)}\n" for diagnostic in lint(sets))
 
 
 def _formatted(example: Example) -> str:

@@ -3,10 +3,10 @@
 from typing import Literal
 
 from policysched.lang.ir.extender_results import (
-    ExtenderRefusal,
+    ExtenderRejection,
     ExtenderResult,
     add_extender_scores,
-    extender_refusal,
+    extender_rejection,
     nodes_passing_extenders,
 )
 from policysched.lang.ir.program import Extender
@@ -31,16 +31,16 @@ def scores(**found: int) -> ExtenderResult:
 
 
 def refuses(*nodes: str, words: str = "no") -> ExtenderResult:
-    return ExtenderResult({node: ExtenderRefusal(words, resolvable=True) for node in nodes}, {})
+    return ExtenderResult({node: ExtenderRejection(words, resolvable=True) for node in nodes}, {})
 
 
-def test_a_score_counts_ten_times_its_weight_beside_the_rules() -> None:
-    found = add_extender_scores(judged(a=100, b=30), [extender("x", 3, 0)], {"x": scores(a=1, b=10)})
+def test_an_extender_score_counts_ten_times_its_weight() -> None:
+    totals = add_extender_scores(judged(a=100, b=30), [extender("x", 3, 0)], {"x": scores(a=1, b=10)})
 
-    assert found == {"a": 100 + 3 * 10, "b": 30 + 3 * 100}
+    assert totals == {"a": 100 + 3 * 10, "b": 30 + 3 * 100}
 
 
-def test_a_missing_score_is_what_the_policy_says() -> None:
+def test_a_missing_score_follows_the_missing_clause() -> None:
     answers = {"x": scores(a=10, b=5)}
 
     assert add_extender_scores(judged(a=0, b=0, c=0), [extender("x", 1, 0)], answers)["c"] == 0
@@ -59,23 +59,24 @@ def test_neutral_is_the_floor_of_the_mean_of_the_candidates_that_have_one_and_fi
     assert nothing == {"a": 7 + 2 * 50}
 
 
-def test_who_has_no_say_or_no_weight_adds_nothing() -> None:
-    found = add_extender_scores(judged(a=7), [extender("x", 5, 100), extender("y")], {"y": scores(a=10)})
+def test_an_extender_without_scores_or_weight_adds_nothing() -> None:
+    totals = add_extender_scores(judged(a=7), [extender("x", 5, 100), extender("y")], {"y": scores(a=10)})
 
-    assert found == {"a": 7}
+    assert totals == {"a": 7}
 
 
-def test_a_node_is_let_through_where_nobody_refuses_it_and_the_first_refusal_decides() -> None:
+def test_a_node_passes_if_no_extender_rejects_it_and_the_first_rejection_decides() -> None:
     asked = [extender("x"), extender("y")]
     answers = {"y": refuses("a", "b", words="from y"), "x": refuses("b", words="from x")}
 
     assert nodes_passing_extenders(("a", "b", "c"), answers) == ("c",)
     assert [
-        found.rule if found else None for found in (extender_refusal(node, asked, answers) for node in "abc")
+        rejection.rule if rejection else None
+        for rejection in (extender_rejection(node, asked, answers) for node in "abc")
     ] == [
         "y",
         "x",
         None,
     ]
-    by_x = extender_refusal("b", asked, answers)
+    by_x = extender_rejection("b", asked, answers)
     assert by_x is not None and by_x.event_reasons == ("from x",)

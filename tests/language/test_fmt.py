@@ -60,10 +60,10 @@ def test_a_text_with_a_syntax_error_is_not_formatted() -> None:
     result = format_source(Source("test.policy", "filter a require && b\n"))
 
     assert result.text is None
-    assert [found.code for found in result.diagnostics] == ["PS111"]
+    assert [diagnostic.code for diagnostic in result.diagnostics] == ["PS111"]
 
 
-def test_tabs_go_away_by_formatting() -> None:
+def test_formatting_removes_tabs() -> None:
     result = format_source(Source("test.policy", "filter ready\n\trequire node.ready\n"))
 
     assert result.text == "filter ready require node.ready\n"
@@ -78,7 +78,7 @@ def test_tabs_go_away_by_formatting() -> None:
         ("filter a   require x\n# c\n", "again"),
     ],
 )
-def test_a_printer_that_went_wrong_is_found_out_before_anything_is_written(
+def test_a_formatter_that_changes_the_meaning_is_detected_before_writing(
     monkeypatch: pytest.MonkeyPatch, printed: str, fault: str
 ) -> None:
     texts = iter((printed, "something else"))

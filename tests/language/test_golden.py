@@ -13,7 +13,7 @@ CHAPTERS = sorted(GOLDEN.glob("*.md"))
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
-def test_a_chapter_says_what_lint_says(chapter: Path, update_golden: bool) -> None:
+def test_a_chapter_has_the_output_of_lint(chapter: Path, update_golden: bool) -> None:
     check_chapter(chapter, update=update_golden)
 
 
@@ -28,7 +28,7 @@ def test_every_code_occurs_in_a_chapter() -> None:
     assert set(DIAGNOSTIC_DOCS) - occurring - elsewhere == {"PS005", "PS239"}  # their examples are very long
 
 
-def test_a_chapter_with_a_wrong_answer_is_noticed(tmp_path: Path) -> None:
+def test_a_chapter_with_wrong_output_is_detected(tmp_path: Path) -> None:
     wrong = CHAPTERS[0].read_text(encoding="utf-8").replace("[PS", "[PX", 1)
     path = tmp_path / "chapter.md"
     path.write_text(wrong, encoding="utf-8")

@@ -25,7 +25,7 @@ def read(text: str) -> tuple[s.SyntaxTree, tuple[Diagnostic, ...]]:
 
 
 def codes(text: str) -> list[str]:
-    return [found.code for found in read(text)[1]]
+    return [diagnostic.code for diagnostic in read(text)[1]]
 
 
 def only(text: str) -> s.Statement:
@@ -144,7 +144,7 @@ def test_an_outage_in_a_metric_belongs_to_the_metric_and_on_its_own_to_the_polic
     assert [type(statement) for statement in document.statements] == [s.MetricDecl, s.OutageDecl]
 
 
-def test_locked_stands_before_the_rule() -> None:
+def test_locked_precedes_the_rule() -> None:
     rule = only("locked filter a require b")
 
     assert isinstance(rule, s.FilterDecl)
@@ -180,7 +180,7 @@ filter four require node.ready
 """
     document, problems = read(text)
 
-    assert [found.code for found in problems] == ["PS111", "PS112", "PS106", "PS102", "PS116"]
+    assert [problem.code for problem in problems] == ["PS111", "PS112", "PS106", "PS102", "PS116"]
     names = [
         statement.name.text
         for statement in document.statements
@@ -193,7 +193,7 @@ filter four require node.ready
 def test_a_mistake_in_a_layer_leaves_the_other_rules_of_the_layer() -> None:
     document, problems = read("layer l when a {\n  amend b requires c\n  drop d\n}\nlet e: cpu = 1\n")
 
-    assert [found.code for found in problems] == ["PS106"]
+    assert [problem.code for problem in problems] == ["PS106"]
     layer, let = document.statements
     assert isinstance(layer, s.LayerDecl)
     assert [statement.span.text for statement in layer.body] == ["drop d"]
@@ -207,7 +207,7 @@ def test_a_layer_without_its_opening_brace_is_one_mistake() -> None:
 def test_a_brace_too_many_on_its_own_line_leaves_the_statement_before() -> None:
     document, problems = read("metric m: ratio {\n}\n}\nlet a: cpu = 1\n")
 
-    assert [found.code for found in problems] == ["PS108"]
+    assert [problem.code for problem in problems] == ["PS108"]
     assert len(document.statements) == 2
 
 
@@ -217,12 +217,12 @@ def test_every_one_letter_typo_of_a_clause_gets_the_right_word_offered() -> None
     for word in words:
         assert _typos(word)
         for typo in sorted(_typos(word)):
-            found = read(rule.replace(word, typo, 1))[1]
+            diagnostics = read(rule.replace(word, typo, 1))[1]
 
-            assert [one.code for one in found] == ["PS106"], typo
-            assert f"`{word}`" in found[0].help, (typo, found[0].help)
-            assert found[0].span is not None
-            assert found[0].span.text == typo
+            assert [diagnostic.code for diagnostic in diagnostics] == ["PS106"], typo
+            assert f"`{word}`" in diagnostics[0].help, (typo, diagnostics[0].help)
+            assert diagnostics[0].span is not None
+            assert diagnostics[0].span.text == typo
 
 
 def _typos(word: str) -> set[str]:
@@ -236,10 +236,10 @@ def test_every_one_letter_typo_of_a_statement_gets_the_right_word_offered() -> N
     for word in ("filter", "score", "metric", "input", "layer", "reweight"):
         assert _typos(word)
         for typo in sorted(_typos(word)):
-            found = read(f"let a: cpu = 1\n{typo} hot weight 3\nlet b: cpu = 2\n")[1]
+            diagnostics = read(f"let a: cpu = 1\n{typo} hot weight 3\nlet b: cpu = 2\n")[1]
 
-            assert [one.code for one in found] == ["PS106"], typo
-            assert f"`{word}`" in found[0].help, (typo, found[0].help)
+            assert [diagnostic.code for diagnostic in diagnostics] == ["PS106"], typo
+            assert f"`{word}`" in diagnostics[0].help, (typo, diagnostics[0].help)
 
 
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -279,10 +279,10 @@ def test_a_layers_condition_is_limited_as_well() -> None:
 def sensible(text: str) -> None:
     """Reading never fails, every place is in the text, and every character of it is accounted for in order."""
     document, problems = read(text)
-    for found in problems:
-        assert found.span is not None
-        assert 0 <= found.span.start <= found.span.end <= len(text)
-        assert found.message and not found.message.endswith(".")
+    for problem in problems:
+        assert problem.span is not None
+        assert 0 <= problem.span.start <= problem.span.end <= len(text)
+        assert problem.message and not problem.message.endswith(".")
     for before, after in pairwise(document.statements):
         assert before.span.end <= after.span.start
 
@@ -363,7 +363,7 @@ def test_the_grammar_has_no_conflict() -> None:
     _strictly(data_file("grammar", "policy.lark").read_text(encoding="utf-8"))
 
 
-def test_a_conflict_in_the_grammar_would_be_noticed() -> None:
+def test_a_conflict_in_the_grammar_is_detected() -> None:
     grammar = data_file("grammar", "policy.lark").read_text(encoding="utf-8")
 
     with pytest.raises(GrammarError, match=r"[Cc]onflict"):

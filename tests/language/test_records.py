@@ -46,12 +46,12 @@ def card(**more: object) -> dict[str, object]:
 
 
 def test_a_record_is_its_fields_in_their_order_by_the_names_that_json_has() -> None:
-    found = read([card(clock=5705, speed=0.5, unknown=[1]), card(freeMemory="2Gi", clock="7")])
+    elements = read([card(clock=5705, speed=0.5, unknown=[1]), card(freeMemory="2Gi", clock="7")])
 
-    assert found == (("Healthy", 2**30, 5705, 0.5), ("Healthy", 2**31, 7, None))
+    assert elements == (("Healthy", 2**30, 5705, 0.5), ("Healthy", 2**31, 7, None))
 
 
-def test_what_is_absent_has_its_default_or_is_missing_or_makes_the_whole_text_invalid() -> None:
+def test_an_absent_field_has_its_default_or_is_missing_or_makes_the_text_invalid() -> None:
     assert read([card(clock=None, speed=None)]) == (("Healthy", 2**30, 0, None),)
     assert read([card(), {"freeMemory": 1}]) is NoValueReason.INVALID
 
@@ -83,7 +83,7 @@ def test_what_is_absent_has_its_default_or_is_missing_or_makes_the_whole_text_in
     ],
     ids=lambda value: str(value)[:24],
 )
-def test_what_is_no_such_list_is_invalid_and_raises_nothing(value: object) -> None:
+def test_a_malformed_list_is_invalid_and_does_not_raise(value: object) -> None:
     assert read(value) is NoValueReason.INVALID
 
 
@@ -103,7 +103,7 @@ def test_a_path_leads_into_the_json_and_to_nothing_is_absent() -> None:
     assert parse_typed_value(text, BYTES, "MiB", "status.cardNumber") == 2**20
 
 
-def test_digits_are_read_as_they_stand() -> None:
+def test_digits_are_read_exactly() -> None:
     assert parse_typed_value('{"x": 0.1}', FLOAT, None, "x") == 0.1
     assert parse_typed_value('{"x": 9223372036854775807}', INT, None, "x") == 2**63 - 1
 

@@ -1,4 +1,6 @@
-"""Words for tests of sources: a metric in a line, an answer of Prometheus, a road that answers what a test says."""
+"""Builders for tests of sources: a metric in one line, a Prometheus response, and a transport with
+given answers.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +34,7 @@ def metric(
     stale: str = "90s",
     more: str = "",
 ) -> Metric:
-    """As a policy declares it."""
+    """A metric as a policy declares it."""
     return checked_metric(
         f"""metric {name}: {type_} {{
   query = "{query}"
@@ -54,7 +56,7 @@ def checked_metric(text: str, name: str) -> Metric:
 
 
 def vector(*series: Series, at_s: float = 1000.0, **more: Any) -> bytes:
-    """An answer with the status 200: series as (labels, value)."""
+    """A response with status 200: series as (labels, value)."""
     result = [{"metric": dict(labels), "value": [at_s, str(value)]} for labels, value in series]
     data = {"resultType": "vector", "result": result}
     return orjson.dumps({"status": "success", "data": data, **more})
@@ -65,7 +67,7 @@ def by_instance(values: Mapping[str, object], **more: Any) -> bytes:
 
 
 class PretendRoad:
-    """`answers` by query: bytes, or what to raise. `asked` has (time, query)."""
+    """`answers` by query: bytes, or an exception to raise. `asked` has (time, query)."""
 
     def __init__(self, answers: Mapping[str, bytes | PollError]) -> None:
         self.answers = dict(answers)
@@ -82,11 +84,11 @@ class PretendRoad:
 
 
 class Listener:
-    """A customer that writes down what it gets. `wanted` may be changed."""
+    """A customer that records what it receives. `wanted` may be changed."""
 
     def __init__(self, wanted: DeclaredMetrics, nodes: Sequence[Node] = ()) -> None:
         self.wanted: DeclaredMetrics = wanted
-        self.nodes: dict[NodeName, Node] = {one.name: one for one in nodes}
+        self.nodes: dict[NodeName, Node] = {node.name: node for node in nodes}
         self.got: list[SamplesArrived] = []
 
     def customer(self) -> SampleConsumer:
@@ -94,12 +96,12 @@ class Listener:
 
     def last(self, policy: str = "test", name: str = "net_rx") -> dict[str, float]:
         """Values by node of the latest samples."""
-        found = [one for one in self.got if (one.policy, one.metric) == (policy, name)]
-        return {str(node): sample.value for node, sample in found[-1].samples.values.items()}
+        arrived = [arrival for arrival in self.got if (arrival.policy, arrival.metric) == (policy, name)]
+        return {str(node): sample.value for node, sample in arrived[-1].samples.values.items()}
 
 
 def prometheus(road: PretendRoad, book: SourcePollStatus | None = None, seed: int = 1) -> PollingSource[Any]:
-    """On the running loop's clock."""
+    """The clock of the running loop."""
     now_ns = loop_now_ns()
     return PollingSource(
         PrometheusQueryClient(road, now_ns=now_ns),
@@ -118,6 +120,6 @@ def node_at(name: str, *addresses: str, **labels: str) -> Node:
     """A node with these addresses."""
     from dataclasses import replace
 
-    one = node(name)
+    at = node(name)
     named = {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()}
-    return replace(one, addresses=addresses, labels={**one.labels, **named})
+    return replace(at, addresses=addresses, labels={**at.labels, **named})

@@ -1,4 +1,6 @@
-"""Samples from nodes' annotations: a value with its time as crane writes it, a plain value, and what is neither."""
+"""Samples from node annotations: a value with its time in crane's format, a plain value, and
+malformed texts.
+"""
 
 import asyncio
 
@@ -19,8 +21,8 @@ def asker(time_zone: str | None = None) -> AnnotationQueryClient:
 
 
 def age_s(text: str, time_zone: str | None = None) -> float | None:
-    found = asker(time_zone).parse_annotation(text)
-    return None if found is None or found[1] is None else (NOW_NS - found[1]) / 1e9
+    sample = asker(time_zone).parse_annotation(text)
+    return None if sample is None or sample[1] is None else (NOW_NS - sample[1]) / 1e9
 
 
 @pytest.mark.parametrize(
@@ -81,16 +83,16 @@ def test_values_are_read_for_each_node_and_a_value_without_time_has_the_time_of_
 
 
 def ages_s(*texts: str, minutes_between: float = 1) -> list[float]:
-    """Of one node that shows these texts one look after the other."""
+    """The samples of one node whose annotation has these texts in turn."""
     clock = [NOW_NS]
     looking = AnnotationQueryClient(AnnotationsSettings(None), now_ns=lambda: clock[0])
-    found = []
+    samples = []
     for text in texts:
         nodes = {NodeName("a"): node("a", annotations={"load": text})}
         raw = asyncio.run(looking.fetch("load", lambda shown=nodes: shown)).raw
-        found.append((clock[0] - raw.sampled_ns["a"]) / 1e9)
+        samples.append((clock[0] - raw.sampled_ns["a"]) / 1e9)
         clock[0] += round(minutes_between * 60 * 10**9)
-    return found
+    return samples
 
 
 def test_a_sample_from_the_future_ages_from_its_first_observation() -> None:
@@ -109,7 +111,7 @@ def test_a_future_time_that_has_passed_makes_no_sample_younger() -> None:
     assert ages_s(soon, soon, soon) == [0, 60, 120]
 
 
-def test_planted_clock_skew_without_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_clock_skew_without_memory_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         ClockSkewTracker, "begin_query", lambda _self, _question, _nodes, now_ns: QuerySkew({}, now_ns)
     )
@@ -126,7 +128,7 @@ def test_an_unsupported_join_or_sampled_at_is_rejected() -> None:
     )
 
 
-def test_planted_annotation_time_that_is_ignored_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_annotation_time_that_is_ignored_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(annotations_module.AnnotationQueryClient, "_time_ns", lambda *_: NOW_NS)
 
     with pytest.raises(AssertionError):

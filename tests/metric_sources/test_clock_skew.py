@@ -1,4 +1,4 @@
-"""What was ahead of our clock is remembered for the nodes that there are, and for the questions that are asked."""
+"""Samples ahead of the local clock are tracked only for existing nodes and active queries."""
 
 from policysched.metric_sources.clock_skew import ClockSkewTracker
 from policysched.model.identifiers import NodeName

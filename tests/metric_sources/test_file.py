@@ -1,4 +1,4 @@
-"""Samples from a file: in the held unit, reloaded when it changes, said when it cannot be used."""
+"""Samples from a file: units, reloading, and errors."""
 
 import asyncio
 import logging
@@ -49,9 +49,9 @@ def metrics() -> Mapping[str, Metric]:
 
 
 def held(metric: str, **values: float | str) -> dict[str, float]:
-    found = convert_samples(metrics()[metric], RawSamples(values, polled_ns=7))
-    assert found.polled_ns == 7
-    return {str(node): sample.value for node, sample in found.values.items()}
+    converted = convert_samples(metrics()[metric], RawSamples(values, polled_ns=7))
+    assert converted.polled_ns == 7
+    return {str(node): sample.value for node, sample in converted.values.items()}
 
 
 def test_a_number_is_in_the_unit_of_the_metric_and_a_string_names_its_own() -> None:
@@ -74,9 +74,9 @@ def test_dropped_samples_are_described_in_one_line() -> None:
     metric = metrics()["cpu_util"]
     raw = RawSamples({"a": 0.5, "b": "80&", "c": -1, "d": float("nan"), "e": "much", "f": "5m"}, polled_ns=7)
 
-    said = describe_dropped_samples(metric, raw, convert_samples(metric, raw))
+    description = describe_dropped_samples(metric, raw, convert_samples(metric, raw))
 
-    assert said == "metric cpu_util: not a ratio, so missing: `80&` (b), -1 (c), nan (d) and 2 more"
+    assert description == "metric cpu_util: not a ratio, so missing: `80&` (b), -1 (c), nan (d) and 2 more"
     assert (
         describe_dropped_samples(
             metric, RawSamples({"a": 0.5}, 7), convert_samples(metric, RawSamples({"a": 0.5}, 7))
@@ -95,12 +95,12 @@ def test_a_metric_is_delivered_when_due_and_when_the_file_changes(tmp_path: Path
         source = FileSampleSource(path, SourcePollStatus("file"), now_ns=lambda: int(loop.time() * 1e9))
         async with running(source.run(SampleConsumer(lambda: {"test": metrics()}, dict, delivered.append))):
             await asyncio.sleep(12)
-            assert [one.samples.polled_ns // 10**9 for one in delivered] == [0, 5, 10]
+            assert [arrival.samples.polled_ns // 10**9 for arrival in delivered] == [0, 5, 10]
 
             path.write_text("cpu_util: {a: 0.9}\nnet_rx: {a: 5}\n")
             await asyncio.sleep(1.5)
 
-        assert {one.metric for one in delivered[3:]} == {"cpu_util", "net_rx"}
+        assert {arrival.metric for arrival in delivered[3:]} == {"cpu_util", "net_rx"}
         assert delivered[-1].policy == "test"
 
     on_virtual_time(scenario)
@@ -139,7 +139,7 @@ def test_an_invalid_file_is_logged_once_and_delivers_nothing_until_it_is_fixed(
     with caplog.at_level(logging.INFO, "policysched.metric_sources.file"):
         on_virtual_time(scenario)
 
-    assert [one.levelname for one in caplog.records] == ["WARNING", "WARNING", "INFO"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "INFO"]
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,10 @@ def test_an_invalid_file_is_logged_once_and_delivers_nothing_until_it_is_fixed(
             "ok: {}\n'two words': {}",
             "line 2: two words: is `two words`, expected a metric's name (letters, digits",
         ),
-        ("load: {node-1: 2026-99-99}", "not YAML: month must be in 1..12"),
         (f"load: {{node-1: {'9' * 5000}}}", "not YAML: Exceeds the limit"),
-        ("[" * 3000, "not YAML: maximum recursion depth"),
+        ("[" * 3000, "nests more than 1000 levels deep"),
+        ("- " * 200_000, "nests more than 1000 levels deep"),
+        ("- " * 150, "line 1: nests more than 100 levels deep"),
     ],
 )
 def test_an_invalid_file_is_reported_with_its_position(text: str, words: str, tmp_path: Path) -> None:
@@ -192,8 +193,10 @@ def test_the_first_errors_are_reported_and_the_rest_counted(tmp_path: Path) -> N
     with pytest.raises(BadSamplesFile) as error:
         read_samples_file(path)
 
-    *said, rest = error.value.problems
-    assert [one.split(": ")[2] for one in said] == [f"net_rx.node-{number}" for number in range(20)]
+    *problems, rest = error.value.problems
+    assert [problem.split(": ")[2] for problem in problems] == [
+        f"net_rx.node-{number}" for number in range(20)
+    ]
     assert rest == f"{path}: and 30 more errors"
 
 
@@ -205,8 +208,10 @@ def test_the_greatest_int64_is_not_a_sample_since_a_float_rounds_it_up() -> None
     assert program is not None
     metric = program.metrics["net_rx"]
 
-    found = convert_samples(
+    converted = convert_samples(
         metric, RawSamples({"a": "9223372036854775807", "b": "9223372036854774784"}, polled_ns=7)
     )
 
-    assert {node: int(sample.value) for node, sample in found.values.items()} == {"b": 9223372036854774784}
+    assert {node: int(sample.value) for node, sample in converted.values.items()} == {
+        "b": 9223372036854774784
+    }

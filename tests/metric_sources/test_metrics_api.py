@@ -1,4 +1,4 @@
-"""Samples from the metrics.k8s.io API: quantities in the metric's unit, as old as the API says."""
+"""Samples from the metrics.k8s.io API: quantities in the metric's unit, with the API's timestamps."""
 
 import asyncio
 from typing import Any
@@ -48,9 +48,9 @@ def test_usage_is_converted_to_the_declared_type() -> None:
 
     cpu, memory = convert_samples(CPU, ask(body).raw), convert_samples(MEMORY, ask(body, MEMORY).raw)
 
-    assert {name: one.value for name, one in cpu.values.items()} == {"a": 123, "b": 2000}
-    assert {name: one.value for name, one in memory.values.items()} == {"a": 1536 * 1024, "b": 10**9}
-    assert {(NOW_NS - one.at_ns) / 1e9 for one in cpu.values.values()} == {30}
+    assert {name: value.value for name, value in cpu.values.items()} == {"a": 123, "b": 2000}
+    assert {name: value.value for name, value in memory.values.items()} == {"a": 1536 * 1024, "b": 10**9}
+    assert {(NOW_NS - value.at_ns) / 1e9 for value in cpu.values.values()} == {30}
 
 
 def test_malformed_items_and_unknown_nodes_are_counted() -> None:
@@ -82,18 +82,18 @@ def test_a_metric_that_the_api_does_not_serve_is_rejected() -> None:
         raise AssertionError("nothing is to be asked")
 
     asker = MetricsApiQueryClient(fetch, now_ns=lambda: NOW_NS)
-    said = {
+    messages = {
         why
-        for one in (
+        for text in (
             CPU,
             metric("disk", "bytes", query="disk", unit="B", join="node"),
             metric("share", "ratio", query="cpu", unit="1", join="node"),
             metric("used", "cpu", query="cpu", unit="cores", join="instance"),
             metric("dated", "cpu", query="cpu", unit="cores", join="node", more='sampled_at = "x"'),
         )
-        if (why := asker.unsupported_reason(one))
+        if (why := asker.unsupported_reason(text))
     }
 
-    assert len(said) == 4
-    assert 'the metrics API has "cpu" and "memory", not `disk`' in said
-    assert "the metrics API's cpu is of type cpu, not ratio" in said
+    assert len(messages) == 4
+    assert 'the metrics API has "cpu" and "memory", not `disk`' in messages
+    assert "the metrics API's cpu is of type cpu, not ratio" in messages

@@ -1,4 +1,6 @@
-"""Samples of pairs of pods: both directions as one, what is unusable apart from what is not there, from Prometheus and from files."""
+"""Samples of pairs of pods, from Prometheus and from files: both directions are one pair, and
+unusable values differ from missing ones.
+"""
 
 import asyncio
 
@@ -90,7 +92,7 @@ def test_a_pair_with_duplicate_series_has_no_value() -> None:
     assert book.last_good["test", "talk"].duplicated == 1
 
 
-def test_planted_duplicate_pair_that_counts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_duplicate_pair_that_counts_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def last_wins(self: pairs_module.PairSeriesJoin, labels: dict[str, str], value: float) -> None:
         self.values[(labels["ns"], labels["pod"]), (labels["peer_ns"], labels["peer_pod"])] = value
 
@@ -121,7 +123,7 @@ def test_policies_with_other_units_share_the_response() -> None:
     on_virtual_time(scenario)
 
     assert len(road.asked) == 1
-    assert {one.policy: one.samples.pairs[A] for one in listener.got} == {
+    assert {arrival.policy: arrival.samples.pairs[A] for arrival in listener.got} == {
         "test": {B: 8.0},
         "other": {B: 1000.0},
     }
@@ -135,12 +137,12 @@ def test_a_file_names_two_pods_with_an_arrow() -> None:
         "train-0 -> train-1": 1,
     }
 
-    found = convert_file_metric(talk(), values, (), 7)
+    converted = convert_file_metric(talk(), values, (), 7)
 
-    assert found.samples.polled_ns == 7
-    assert found.samples.pairs == {A: {B: 3e6, C: None}, B: {A: 3e6, C: 1000.0}, C: {B: 1000.0, A: None}}
-    assert (found.invalid, found.unknown_nodes) == (2, ())
-    assert found.invalid_message == (
+    assert converted.samples.polled_ns == 7
+    assert converted.samples.pairs == {A: {B: 3e6, C: None}, B: {A: 3e6, C: 1000.0}, C: {B: 1000.0, A: None}}
+    assert (converted.invalid, converted.unknown_nodes) == (2, ())
+    assert converted.invalid_message == (
         "metric talk: not a bandwidth, so missing: `often` (ml/train-2 -> ml/train-0); "
         "metric talk: not a pair of pods (`namespace/name -> namespace/name`): `train-0 -> train-1`"
     )

@@ -1,5 +1,6 @@
-"""Questions on virtual time: shared, in their rhythm, with backoff, in each metric's own unit; what is doubled, dead or
-not a number is missing."""
+"""Polling on virtual time: shared queries, intervals, backoff and units; duplicate, stale and
+non-numeric values are missing.
+"""
 
 import asyncio
 import logging
@@ -40,7 +41,7 @@ def one_poll(
 
 
 def wanting(*metrics: object) -> dict[str, dict[str, object]]:
-    return {"test": {one.name: one for one in metrics}}  # type: ignore[attr-defined]
+    return {"test": {metric.name: metric for metric in metrics}}  # type: ignore[attr-defined]
 
 
 def test_values_are_converted_to_the_type_that_the_policy_declares() -> None:
@@ -51,7 +52,7 @@ def test_values_are_converted_to_the_type_that_the_policy_declares() -> None:
     assert listener.last() == {"a": 16e6, "b": 80e6}
 
 
-def test_planted_unit_conversion_that_is_skipped_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_unit_conversion_that_is_skipped_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "unit_factor", lambda *_: 1)
 
     with pytest.raises(AssertionError):
@@ -70,7 +71,7 @@ def test_a_value_that_does_not_fit_the_type_is_missing(value: str) -> None:
 
 def doubled() -> tuple[Listener, SourcePollStatus]:
     listener, book = Listener(wanting(metric()), [A, B]), SourcePollStatus("prom")
-    series = [({"instance": "a", "device": one}, 1) for one in ("eth0", "eth1", "eth2")]
+    series = [({"instance": "a", "device": device}, 1) for device in ("eth0", "eth1", "eth2")]
     one_poll(listener, PretendRoad({"rx": vector(*series, ({"instance": "b"}, 2))}), book)
     return listener, book
 
@@ -82,12 +83,12 @@ def test_a_node_with_duplicate_series_has_no_sample() -> None:
     assert book.last_good["test", "net_rx"].duplicated == 1
 
 
-def test_planted_duplicate_series_that_counts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last one wins: what a plain dictionary would do."""
+def test_planted_duplicate_series_that_counts_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: the last series wins, as in a plain dictionary."""
 
     def last_wins(series: list[object], joiner: object, joined: object) -> None:
-        for one in series:
-            read = prometheus_module.parse_series(one)
+        for series_ in series:
+            read = prometheus_module.parse_series(series_)
             assert read is not None
             for name in joiner.nodes_of(read.labels):  # type: ignore[attr-defined]
                 joined.values[name] = read.value  # type: ignore[attr-defined]
@@ -106,7 +107,7 @@ def test_series_of_unknown_nodes_are_counted() -> None:
     assert (listener.last(), book.last_good["test", "net_rx"].unmatched) == ({"a": 8}, 2)
 
 
-# ── when it was true ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── sample times ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_sample_has_the_time_at_which_its_query_was_sent() -> None:
@@ -120,7 +121,7 @@ def test_a_sample_has_the_time_at_which_its_query_was_sent() -> None:
 
 
 def sampled_at(*, age_s: float, server_ahead_s: float = 0.0) -> float:
-    """How old the one sample is, where a second query says so: in seconds before its poll."""
+    """The age of the single sample, in seconds before its poll, as a second query reports it."""
     evaluated_s = 5000.0 + server_ahead_s
     dated = metric(more='sampled_at = "when"')
     listener = Listener(wanting(dated), [A, B])
@@ -147,22 +148,22 @@ def test_a_sampled_at_in_the_future_ages_from_its_first_observation() -> None:
     dated = metric(more='sampled_at = "when"')
     road = PretendRoad({"rx": by_instance({"a": 1}, at_s=5000), "when": by_instance({"a": 5600}, at_s=5000)})
     asker = PrometheusQueryClient(road, now_ns=lambda: clock[0])
-    nodes = {one.name: one for one in (A, B)}
+    nodes = {node.name: node for node in (A, B)}
 
     async def times() -> list[int]:
-        found = []
+        ages = []
         for _ in range(3):
             measured = await asker.fetch(asker.query_for(dated), lambda: nodes)
             assert isinstance(measured.raw, RawSamples)
-            found.append(measured.raw.sampled_ns["a"] // 10**9)
+            ages.append(measured.raw.sampled_ns["a"] // 10**9)
             clock[0] += 60 * 10**9
-        return found
+        return ages
 
     assert asyncio.run(times()) == [1000, 1000, 1000]
 
 
-def test_planted_dead_target_that_counts_as_fresh_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the time of evaluation were that of the sample."""
+def test_planted_dead_target_that_counts_as_fresh_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: the evaluation time is taken for the sample time."""
     monkeypatch.setattr(
         prometheus_module,
         "_times_ns",
@@ -183,7 +184,7 @@ def test_a_poll_succeeds_only_if_both_of_its_queries_do() -> None:
     assert book.failures["test", "net_rx"].kind == "query"
 
 
-# ── rhythm ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── intervals ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def asked_times(road: PretendRoad, query: str = "rx") -> list[float]:
@@ -272,7 +273,7 @@ def test_a_slow_server_does_not_make_queries_pile_up() -> None:
     assert min(gaps(asked_times(road))) >= 9
 
 
-# ── trouble ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── failures ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_failures_are_counted_logged_once_and_retried_with_backoff(
@@ -295,7 +296,7 @@ def test_failures_are_counted_logged_once_and_retried_with_backoff(
     assert max(waits) <= RETRY_MAX_S
     assert set(book.polls_by_outcome) == {"ok", "timeout"}
     assert sum(book.polls_by_outcome.values()) == len(road.asked)
-    assert [(one.levelname, getattr(one, "source")) for one in caplog.records] == [  # noqa: B009
+    assert [(record.levelname, getattr(record, "source")) for record in caplog.records] == [  # noqa: B009
         ("WARNING", "prom"),
         ("INFO", "prom"),
     ]
@@ -327,7 +328,7 @@ def test_a_partial_response_counts_and_its_warning_is_logged_once(caplog: pytest
 
     assert listener.last() == {"a": 8}
     assert book.last_good["test", "net_rx"].warnings == ("store b is unavailable",)
-    assert [one.levelname for one in caplog.records] == ["WARNING"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_samples_in_a_unit_that_the_policy_no_longer_uses_are_not_delivered() -> None:
@@ -343,6 +344,8 @@ def test_samples_in_a_unit_that_the_policy_no_longer_uses_are_not_delivered() ->
     on_virtual_time(scenario)
 
     values = [
-        one.samples.values[NodeName("a")].value for one in listener.got if isinstance(one, SamplesArrived)
+        arrival.samples.values[NodeName("a")].value
+        for arrival in listener.got
+        if isinstance(arrival, SamplesArrived)
     ]
     assert values and set(values) == {8e6}

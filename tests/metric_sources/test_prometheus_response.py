@@ -1,4 +1,4 @@
-"""What comes in the name of Prometheus is read with suspicion: good vectors, and everything else as one kind of error."""
+"""Responses of Prometheus: valid vectors, and one kind of error for everything else."""
 
 from typing import Any
 
@@ -120,7 +120,7 @@ def test_any_series_are_parsed_without_an_exception(series: list[Any], warnings:
     joiner.update_nodes({(one := node_at("a")).name: one})
     try:
         answer = parse_response(orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS))
-    except (PollError, TypeError):  # what orjson cannot write, no server sends
+    except (PollError, TypeError):  # a server cannot send what orjson cannot write
         return
 
     _join_batch(answer.series, joiner, joined)

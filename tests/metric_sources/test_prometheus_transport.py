@@ -1,4 +1,4 @@
-"""The road to a server over real HTTP: who we are there, whom we trust, and every way in which it can go wrong."""
+"""HTTP requests to Prometheus over a real connection: credentials, TLS, and failures."""
 
 import asyncio
 import gzip
@@ -22,7 +22,7 @@ from policysched.metric_sources.prometheus_transport import (
 )
 from tests.controlplane.certificates import Authority, KeyPair
 from tests.metric_sources.builders import vector
-from tests.metric_sources.pretend_prometheus import Handler, Pretend, pretending, saying
+from tests.metric_sources.fake_prometheus import Handler, Pretend, pretending, saying
 
 GOOD = vector(({"instance": "a"}, 1))
 
@@ -47,26 +47,26 @@ def asking(
 
 
 def failure(answer: Handler, query: str = "up", **more: Any) -> PollError:
-    """How the query ends in vain."""
-    found: list[PollError] = []
+    """The error that the query ends with."""
+    errors: list[PollError] = []
 
     async def deed(_: Pretend, server: PrometheusHttpTransport) -> None:
         with pytest.raises(PollError) as error:
             await server.query(query)
-        found.append(error.value)
+        errors.append(error.value)
 
     asking(answer, deed, **more)
-    return found[0]
+    return errors[0]
 
 
 def test_a_query_is_posted_to_the_api_under_the_path_of_the_url() -> None:
     async def deed(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         assert await server.query('rate(x{device="eth0"}[2m]) + 1') == GOOD
-        (one,) = pretend.asked
-        assert (one.method, one.path) == ("POST", "/team-a/prometheus/api/v1/query")
-        assert one.query == 'rate(x{device="eth0"}[2m]) + 1'
-        assert one.headers["user-agent"] == "policysched/test"
-        assert "authorization" not in one.headers
+        (request,) = pretend.asked
+        assert (request.method, request.path) == ("POST", "/team-a/prometheus/api/v1/query")
+        assert request.query == 'rate(x{device="eth0"}[2m]) + 1'
+        assert request.headers["user-agent"] == "policysched/test"
+        assert "authorization" not in request.headers
 
     asking(saying(GOOD), deed, path="/team-a/prometheus/")
 
@@ -77,7 +77,7 @@ def test_after_status_405_queries_use_get() -> None:
 
     async def deed(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         assert await server.query("a+b") == await server.query("a+b") == GOOD
-        assert [(one.method, one.query) for one in pretend.asked] == [
+        assert [(request.method, request.query) for request in pretend.asked] == [
             ("POST", "a+b"),
             ("GET", "a+b"),
             ("GET", "a+b"),
@@ -103,7 +103,7 @@ def test_queries_share_connections() -> None:
     assert len(ports) == 1
 
 
-# ── who we are ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── credentials ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_rotated_token_is_sent(tmp_path: Path) -> None:
@@ -114,7 +114,10 @@ def test_a_rotated_token_is_sent(tmp_path: Path) -> None:
         await server.query("up")
         token.write_text("second\n")
         await server.query("up")
-        assert [one.headers["authorization"] for one in pretend.asked] == ["Bearer first", "Bearer second"]
+        assert [request.headers["authorization"] for request in pretend.asked] == [
+            "Bearer first",
+            "Bearer second",
+        ]
 
     asking(saying(GOOD), deed, bearer_token_file=token)
 
@@ -172,14 +175,14 @@ def test_unusable_credentials_are_reported_without_their_content(
 
 
 def echo_of_secrets(tmp_path: Path) -> str:
-    """All that is said of a server that repeats our credentials in its error."""
+    """Everything that is reported about a server that repeats our credentials in its error."""
     token, key = tmp_path / "token", tmp_path / "key"
     token.write_text("hunter2-token")
     key.write_text("hunter3-key")
 
     async def echo(request: web.Request) -> web.StreamResponse:
-        said = f"you sent {request.headers['Authorization']} and {request.headers['X-Key']} and {request.headers['X-Org']}"
-        return web.json_response({"status": "error", "error": said}, status=401)
+        echo = f"you sent {request.headers['Authorization']} and {request.headers['X-Key']} and {request.headers['X-Org']}"
+        return web.json_response({"status": "error", "error": echo}, status=401)
 
     error = failure(
         echo, bearer_token_file=token, header_files={"X-Key": key}, headers={"X-Org": "hunter4-org"}
@@ -192,14 +195,14 @@ def test_credentials_echoed_by_a_server_are_not_logged(tmp_path: Path) -> None:
     assert echo_of_secrets(tmp_path) == "the server returned 401: you sent Bearer *** and *** and ***"
 
 
-def test_planted_secret_in_a_message_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_secret_in_a_message_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module._RequestCredentials, "redact", lambda _, text: text)
 
     with pytest.raises(AssertionError):
         test_credentials_echoed_by_a_server_are_not_logged(tmp_path)
 
 
-# ── whom we trust ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── TLS ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +289,7 @@ def test_unreadable_certificates_are_reported_with_their_path(authority: Authori
     assert (error.kind, str(error)) == ("tls", f"{tmp_path / 'none.crt'}: No such file or directory")
 
 
-# ── what goes wrong ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── failures ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -375,4 +378,4 @@ def test_the_transport_itself_logs_nothing(caplog: pytest.LogCaptureFixture) -> 
     with caplog.at_level(logging.DEBUG, "policysched"):
         failure(saying(b"", 500))
 
-    assert [one for one in caplog.records if one.name.startswith("policysched")] == []
+    assert [record for record in caplog.records if record.name.startswith("policysched")] == []

@@ -1,4 +1,4 @@
-"""Each metric goes to the source that it names; one that nobody serves is told why."""
+"""Each metric is routed to the source that it names; a metric that no source serves gets a reason."""
 
 import asyncio
 from pathlib import Path
@@ -45,7 +45,7 @@ def of(source: str | None = None, query: str = "rx") -> Metric:
 
 
 @pytest.mark.parametrize(
-    ("sources", "one", "why"),
+    ("sources", "metric", "why"),
     [
         (named("prom"), of(), None),
         (named("prom"), of("prom"), None),
@@ -58,9 +58,9 @@ def of(source: str | None = None, query: str = "rx") -> Metric:
     ],
 )
 def test_a_metric_is_routed_to_its_source_or_rejected_with_a_reason(
-    sources: SampleSourceRouter, one: Metric, why: str | None
+    sources: SampleSourceRouter, metric: Metric, why: str | None
 ) -> None:
-    assert sources.unserved_reason(one) == why
+    assert sources.unserved_reason(metric) == why
 
 
 def test_metrics_without_a_source_are_reported_with_the_reason() -> None:
@@ -86,28 +86,28 @@ def test_each_source_gets_only_its_own_metrics_and_an_override_file_takes_preced
         },
         [A],
     )
-    one, two = PretendRoad({"rx": by_instance({"a": 1})}), PretendRoad({"tx": by_instance({"a": 2})})
-    seen: list[SampleSourceRouter] = []
+    first, two = PretendRoad({"rx": by_instance({"a": 1})}), PretendRoad({"tx": by_instance({"a": 2})})
+    changes: list[SampleSourceRouter] = []
 
     async def scenario() -> None:
         books = SourcePollStatus("one"), SourcePollStatus("two"), SourcePollStatus("--metrics")
         file = FileSampleSource(path, books[2], now_ns=loop_now_ns())
         sources = SampleSourceRouter(
             {
-                "one": ConfiguredSource("prometheus", prometheus(one, books[0]), books[0]),
+                "one": ConfiguredSource("prometheus", prometheus(first, books[0]), books[0]),
                 "two": ConfiguredSource("prometheus", prometheus(two, books[1]), books[1]),
             },
             override=(file, books[2]),
         )
-        seen.append(sources)
+        changes.append(sources)
         async with running(sources.run(listener.customer())):
             await asyncio.sleep(3)
 
     on_virtual_time(scenario)
 
-    assert {query for _, query in one.asked} == {"rx"}
+    assert {query for _, query in first.asked} == {"rx"}
     assert {query for _, query in two.asked} == {"tx"}
     assert [listener.last(name=name) for name in ("near", "far", "over")] == [{"a": 8}, {"a": 16}, {"a": 56}]
-    book = seen[0].status_of(("test", "far"))
+    book = changes[0].status_of(("test", "far"))
     assert book is not None and book.source == "two"
-    assert unserved_metrics(listener.wanted, seen[0].unserved_reason) == {}
+    assert unserved_metrics(listener.wanted, changes[0].unserved_reason) == {}

@@ -1,4 +1,6 @@
-"""Series find their nodes by name, by address in every spelling, by labels; what fits two nodes fits none."""
+"""Series are joined to nodes by name, by address in every notation, or by a label; a series that
+matches two nodes is dropped.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -14,7 +16,7 @@ from tests.metric_sources.builders import PretendRoad, node_at, vector
 
 
 def nodes(*several: Node) -> dict[NodeName, Node]:
-    return {one.name: one for one in several}
+    return {node.name: node for node in several}
 
 
 def joined(joiner: SeriesJoiner, **labels: str) -> list[str]:
@@ -41,9 +43,9 @@ def joined(joiner: SeriesJoiner, **labels: str) -> list[str]:
 def test_an_instance_is_any_name_or_address_of_the_node_with_or_without_a_port(instance: str) -> None:
     joiner = SeriesJoiner("instance")
     addresses = ("10.0.0.1", "203.0.113.7", "fd00::0:1", "worker-1.example.com")
-    one = node_at("worker-1", *addresses)
-    one = replace(one, labels={**one.labels, "kubernetes.io/hostname": "host-label"})
-    joiner.update_nodes(nodes(one, node_at("worker-11", "10.0.0.11", "fd00::11")))
+    worker = node_at("worker-1", *addresses)
+    worker = replace(worker, labels={**worker.labels, "kubernetes.io/hostname": "host-label"})
+    joiner.update_nodes(nodes(worker, node_at("worker-11", "10.0.0.11", "fd00::11")))
 
     assert joined(joiner, instance=instance) == ["worker-1"]
 
@@ -107,26 +109,26 @@ def test_a_label_that_is_not_a_string_joins_nothing() -> None:
     assert list(joiner.nodes_of({"instance": ["a"]})) == []
 
 
-def test_planted_host_that_keeps_its_port_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a plain comparison of texts would do."""
+def test_planted_host_that_keeps_its_port_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: addresses are compared as texts."""
     monkeypatch.setattr(series_join, "instance_host", lambda instance: instance)
 
     with pytest.raises(AssertionError):
         test_an_instance_is_any_name_or_address_of_the_node_with_or_without_a_port("10.0.0.1:9100")
 
 
-def test_planted_join_with_the_first_of_two_nodes_is_found(
+def test_planted_join_with_the_first_of_two_nodes_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    both = SeriesJoiner.nodes_of
-    monkeypatch.setattr(SeriesJoiner, "nodes_of", lambda self, labels: list(both(_any(self), labels))[:1])
+    original = SeriesJoiner.nodes_of
+    monkeypatch.setattr(SeriesJoiner, "nodes_of", lambda self, labels: list(original(_any(self), labels))[:1])
 
     with pytest.raises(AssertionError):
         test_an_address_of_two_nodes_joins_neither()
 
 
 def _any(joiner: SeriesJoiner) -> SeriesJoiner:
-    """The same, without the question whether an address is one node's alone."""
+    """The planted bug: an address shared by two nodes is accepted."""
     other = SeriesJoiner(("instance", "x"))
     other._owners = dict(joiner._owners)
     other._owners |= {f"{key}:9100": owners for key, owners in joiner._owners.items()}
@@ -134,7 +136,7 @@ def _any(joiner: SeriesJoiner) -> SeriesJoiner:
 
 
 def test_the_host_is_parsed_from_an_instance() -> None:
-    assert [instance_host(one) for one in ("a:1", "[fd00::1]:1", "fd00::1:9100", "a")] == [
+    assert [instance_host(instance) for instance in ("a:1", "[fd00::1]:1", "fd00::1:9100", "a")] == [
         "a",
         "fd00::1",
         "fd00::1:9100",

@@ -1,4 +1,6 @@
-"""`addedAffinity`: the rules that it becomes refuse what a pod's own affinity of the same terms refuses."""
+"""`addedAffinity`: the imported rules reject the same nodes as a pod's own affinity with the same
+terms.
+"""
 
 import json
 from typing import Any
@@ -12,7 +14,7 @@ from policysched.migrate import affinity
 from policysched.model.pods import QueuedPodInfo
 from policysched.policy_files.source_set import UnusableFile
 from tests.builders import node, pod, world
-from tests.migrate.words import config, imported, of_the_file, only, program_of, rules
+from tests.migrate.helpers import config, imported, of_the_file, only, program_of, rules
 from tests.reference import evaluate
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -27,7 +29,7 @@ def with_affinity(**added: Any) -> str:
 
 
 def terms(*each: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"nodeSelectorTerms": [{"matchExpressions": one} for one in each]}
+    return {"nodeSelectorTerms": [{"matchExpressions": expressions} for expressions in each]}
 
 
 def test_each_operator_has_its_expression() -> None:
@@ -68,7 +70,7 @@ def test_a_selector_without_terms_lets_no_node_through() -> None:
     assert "filter added_affinity require false else \"node(s) didn't match" in only(done)
 
 
-def test_one_preferred_term_is_a_score_and_says_for_whom_it_differs() -> None:
+def test_a_preferred_term_becomes_a_score_with_a_note_on_the_difference() -> None:
     term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
 
     done = imported(with_affinity(**{PREFERRED: [{"weight": 30, "preference": term}]}))
@@ -99,7 +101,7 @@ def test_a_selector_too_long_for_an_expression_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    "one",
+    "requirement",
     [
         {"key": "a", "operator": "In", "values": []},
         {"key": "a", "operator": "Exists", "values": ["x"]},
@@ -109,16 +111,16 @@ def test_a_selector_too_long_for_an_expression_is_listed() -> None:
         {"key": "no key", "operator": "Exists"},
         {"key": "a", "operator": "In", "values": ['"] or true or node.name in ["']},
     ],
-    ids=lambda one: f"{one['key']} {one['operator']} {one.get('values')}",
+    ids=lambda requirement: f"{requirement['key']} {requirement['operator']} {requirement.get('values')}",
 )
-def test_a_requirement_that_kubernetes_refuses_is_refused(one: dict[str, Any]) -> None:
+def test_a_requirement_that_kubernetes_rejects_is_rejected(requirement: dict[str, Any]) -> None:
     with pytest.raises(
         UnusableFile, match=r"^scheduler.yaml:7:\d+: profiles\[0\].pluginConfig\[0\].args.addedAffinity"
     ):
-        imported(with_affinity(**{REQUIRED: terms([one])}))
+        imported(with_affinity(**{REQUIRED: terms([requirement])}))
 
 
-# ── the same nodes as a pod's own affinity ─────────────────────────────────────────────────────────────────────────
+# ── compared with a pod's own affinity ─────────────────────────────────────────────────────────────────────────────
 
 KEYS = st.sampled_from(["pool", "gen", "example.com/disk"])
 VALUES = st.sampled_from(["web", "gpu", "", "3", "7", "007", "-1", "99999999999999999999"])
@@ -157,7 +159,7 @@ NODES = st.lists(st.dictionaries(KEYS, LABELS), min_size=1, max_size=5)
 def feasible(
     policy: str, name: str, labels: list[dict[str, str]], spec: dict[str, Any]
 ) -> PlacementExplanation:
-    cache = world([node(f"n{index}", labels=one) for index, one in enumerate(labels)])
+    cache = world([node(f"n{index}", labels=label) for index, label in enumerate(labels)])
     return evaluate(
         program_of(name, policy), pod("p", spec=spec), cache, now_ns=0, facts=QueuedPodInfo(0, 0), samples={}
     )
@@ -176,20 +178,20 @@ def difference(selector: list[dict[str, Any]], labels: list[dict[str, str]]) -> 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SELECTORS, NODES)
-def test_the_rule_refuses_what_the_same_terms_in_a_pod_refuse(
+def test_the_rule_rejects_the_nodes_that_the_same_terms_of_a_pod_reject(
     selector: list[dict[str, Any]], labels: list[dict[str, str]]
 ) -> None:
     assert difference(selector, labels) == set()
 
 
-def test_a_not_in_that_forgets_absent_labels_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_not_in_that_ignores_absent_labels_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     selector = [{"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["gpu"]}]}]
     labels: list[dict[str, str]] = [{}, {"pool": "gpu"}]
     before = difference(selector, labels)
     right = affinity.NodeSelectorTranslator._expression
 
-    def forgetful(self: affinity.NodeSelectorTranslator, path: Any, one: Any) -> str:
-        return right(self, path, one).replace("(not has", "(has").replace(" or ", " and ")
+    def forgetful(self: affinity.NodeSelectorTranslator, path: Any, requirement: Any) -> str:
+        return right(self, path, requirement).replace("(not has", "(has").replace(" or ", " and ")
 
     monkeypatch.setattr(affinity.NodeSelectorTranslator, "_expression", forgetful)
 

@@ -1,16 +1,16 @@
-"""The example of docs/moving-from-kube-scheduler.md is what the program makes."""
+"""The example in docs/moving-from-kube-scheduler.md is the program's output."""
 
 import re
 
 import yaml
 
 from tests.house.docs import ROOT
-from tests.migrate.words import imported, of_the_file
+from tests.migrate.helpers import imported, of_the_file
 
 PAGE = (ROOT / "docs" / "moving-from-kube-scheduler.md").read_text(encoding="utf-8")
 
 
-def test_the_example_comes_out_as_the_page_shows_it() -> None:
+def test_the_output_for_the_example_is_that_of_the_page() -> None:
     config, policy, settings = re.findall(
         r"^```(?:yaml|policy)[^\n]*\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
     )

@@ -6,7 +6,7 @@ from policysched.builtins.registry import BUILTINS
 from policysched.config.settings import read_settings
 from policysched.lang.ir import program as p
 from policysched.policy_files.source_set import UnusableFile
-from tests.migrate.words import (
+from tests.migrate.helpers import (
     builtin_filters,
     config,
     filters_of,
@@ -19,8 +19,10 @@ from tests.migrate.words import (
     weights_of,
 )
 
-ALL_FILTERS = [name for name, one in BUILTINS.items() if one.filters]
-DEFAULT_WEIGHTS = {name: one.default_weight for name, one in BUILTINS.items() if one.default_weight}
+ALL_FILTERS = [name for name, builtin in BUILTINS.items() if builtin.filters]
+DEFAULT_WEIGHTS = {
+    name: builtin.default_weight for name, builtin in BUILTINS.items() if builtin.default_weight
+}
 
 
 def profile(body: str) -> str:
@@ -32,7 +34,7 @@ def plugins(body: str) -> str:
     return profile("  plugins:\n" + body)
 
 
-def test_the_default_configuration_is_kube_default_and_says_that_the_name_is_kube_schedulers() -> None:
+def test_the_default_configuration_is_kube_default_with_a_note_on_the_scheduler_name() -> None:
     done = imported(config())
 
     assert only(done) == (
@@ -56,7 +58,7 @@ def test_a_policy_can_be_called_otherwise_than_the_scheduler() -> None:
     assert "PS412" not in only(done)
 
 
-def test_weights_that_differ_are_reweighted_and_a_weight_that_is_not_said_is_1() -> None:
+def test_other_weights_are_reweighted_and_a_missing_weight_is_1() -> None:
     done = imported(
         plugins(
             "    score:\n      enabled:\n"
@@ -103,7 +105,7 @@ def test_a_filter_alone_that_is_off_leaves_the_score() -> None:
     assert weights_of(program) == DEFAULT_WEIGHTS
 
 
-def test_with_everything_off_only_what_is_on_stands_by_its_name() -> None:
+def test_with_all_plugins_disabled_only_the_enabled_ones_are_imported_by_name() -> None:
     done = imported(
         plugins(
             "    multiPoint:\n"
@@ -138,7 +140,7 @@ def test_scores_that_are_all_off_leave_every_filter() -> None:
     assert weights_of(program) == {}
 
 
-def test_a_plugin_that_its_own_point_enables_again_comes_first_as_kube_scheduler_has_it() -> None:
+def test_a_plugin_enabled_at_its_own_point_comes_first_as_in_kube_scheduler() -> None:
     done = imported(plugins("    filter:\n      enabled: [{name: NodeResourcesFit}, {name: NodePorts}]\n"))
 
     first = ["node_resources_fit", "node_ports"]
@@ -196,7 +198,7 @@ def test_requested_to_capacity_ratio_keeps_its_shape() -> None:
     assert of_the_file(done.not_imported) == []
 
 
-def test_what_no_parameter_expresses_is_listed_at_its_place() -> None:
+def test_arguments_without_a_parameter_are_listed_at_their_places() -> None:
     done = imported(
         profile(
             "  pluginConfig:\n"
@@ -228,9 +230,11 @@ def test_resources_that_need_not_fit_become_a_parameter_of_the_filter() -> None:
     done = imported(profile("  pluginConfig:\n" + fit) + extender)
     alone = imported(profile("") + extender)
 
-    [rule] = [one for one in program_of("web", only(done)).rules.filters if one.name == "node_resources_fit"]
+    [rule] = [
+        rule for rule in program_of("web", only(done)).rules.filters if rule.name == "node_resources_fit"
+    ]
     [other] = [
-        one for one in program_of("web", only(alone)).rules.filters if one.name == "node_resources_fit"
+        rule for rule in program_of("web", only(alone)).rules.filters if rule.name == "node_resources_fit"
     ]
     assert dict(rule.params) == {
         "ignored_resources": {"example.com/a", "example.com/b"},
@@ -240,7 +244,7 @@ def test_resources_that_need_not_fit_become_a_parameter_of_the_filter() -> None:
     assert of_the_file(done.not_imported) == []
 
 
-def test_how_long_claims_may_take_becomes_a_parameter_of_the_filter() -> None:
+def test_the_bind_timeout_of_claims_becomes_a_parameter_of_the_filter() -> None:
     done = imported(profile("  pluginConfig:\n  - name: VolumeBinding\n    args: {bindTimeoutSeconds: 60}\n"))
 
     [binding] = [
@@ -318,7 +322,7 @@ def test_preemption_is_off_where_its_plugin_is() -> None:
     assert program.preemption == p.PreemptionSpec("never", None)
 
 
-def test_a_plugin_that_loses_a_step_is_said_to_be_whole() -> None:
+def test_a_plugin_disabled_at_one_extension_point_is_listed_as_not_imported() -> None:
     done = imported(plugins("    preFilter:\n      disabled: [{name: NodePorts}]\n"))
 
     assert [what for *_, what in of_the_file(done.not_imported)] == ["NodePorts is disabled at preFilter"]
@@ -351,10 +355,10 @@ def test_the_least_and_most_allocated_plugins_of_v1beta1_are_strategies() -> Non
     assert of_the_file(packed.not_imported) == []
 
 
-# ── plugins of others ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── third-party plugins ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_network_traffic_is_listed_with_what_would_take_its_place() -> None:
+def test_network_traffic_is_listed_with_its_replacement() -> None:
     done = imported(
         config(
             "profiles:\n"
@@ -373,7 +377,7 @@ def test_network_traffic_is_listed_with_what_would_take_its_place() -> None:
     assert filters_of(program_of("custom-scheduler", only(done))) == [
         name
         for name in ALL_FILTERS
-        if name not in ("dynamic_resources", "node_declared_features")  # younger than v1beta1
+        if name not in ("dynamic_resources", "node_declared_features")  # newer than v1beta1
     ]
     assert weights_of(program_of("custom-scheduler", only(done))) == {}
     assert of_the_file(done.not_imported) == [
@@ -418,19 +422,19 @@ data:
 """
 
 
-def test_riyas_config_map_is_opened_and_places_are_those_of_its_file() -> None:
+def test_riyas_config_map_is_read_with_places_of_its_file() -> None:
     done = imported(RIYA)
 
     assert list(done.policies) == ["riya-scheduler"]
     assert done.settings == {"leader_election": {"lease": "kube-system/riya-scheduler"}}
-    found = of_the_file(done.not_imported)
-    assert (24, 7, "plugins.pluginConfig", "this field") in found
-    assert (18, 11, "plugins.queueSort.enabled[0]", "plugin riya (queueSort, preFilter)") in found
-    (why,) = [one.why for one in done.not_imported if one.what.startswith("plugin riya")]
+    not_imported = of_the_file(done.not_imported)
+    assert (24, 7, "plugins.pluginConfig", "this field") in not_imported
+    assert (18, 11, "plugins.queueSort.enabled[0]", "plugin riya (queueSort, preFilter)") in not_imported
+    (why,) = [item.why for item in done.not_imported if item.what.startswith("plugin riya")]
     assert "`queue by`" in why and "`gang by`" in why
 
 
-def test_yodas_plugin_is_listed_once_for_all_its_points() -> None:
+def test_yodas_plugin_is_listed_once_for_all_its_extension_points() -> None:
     points = "".join(
         f"    {point}: {{enabled: [{{name: yoda{', weight: 300' if point == 'score' else ''}}}]}}\n"
         for point in ("filter", "preScore", "score")
@@ -438,17 +442,17 @@ def test_yodas_plugin_is_listed_once_for_all_its_points() -> None:
 
     done = imported(plugins(points))
 
-    (one,) = of_the_file(done.not_imported)
-    assert one[3] == "plugin yoda (filter, preScore, score, weight 300)"
+    (item,) = of_the_file(done.not_imported)
+    assert item[3] == "plugin yoda (filter, preScore, score, weight 300)"
     assert "custom resource Scv cannot be read" in done.not_imported[0].why
 
 
-def test_a_plugin_that_nobody_knows_gets_a_hint_by_where_it_stands() -> None:
+def test_an_unknown_plugin_gets_a_hint_for_its_extension_point() -> None:
     done = imported(
         plugins("    multiPoint: {enabled: [{name: Mine}]}\n    permit: {enabled: [{name: Theirs}]}\n")
     )
 
-    whys = {one.what: one.why for one in done.not_imported}
+    whys = {item.what: item.why for item in done.not_imported}
     assert "a policy has no equivalent" in whys["plugin Mine (multiPoint)"]
     assert "instead: `gang by`" in whys["plugin Theirs (permit)"]
 
@@ -478,7 +482,7 @@ extenders:
 """
 
 
-def test_extenders_become_settings_and_are_asked_by_every_policy() -> None:
+def test_extenders_become_settings_and_are_called_by_every_policy() -> None:
     done = imported(config(f"profiles: [{{schedulerName: a}}, {{schedulerName: b}}]\n{EXTENDERS}"))
 
     assert done.settings["extenders"] == {
@@ -501,7 +505,7 @@ def test_extenders_become_settings_and_are_asked_by_every_policy() -> None:
     }
     for name in ("a", "b"):
         program = program_of(name, done.policies[name])
-        assert [(one.name, one.weight, one.missing) for one in program.extenders] == [
+        assert [(extender.name, extender.weight, extender.missing) for extender in program.extenders] == [
             ("gpushare", 5, 0),
             ("congestion", 1, 0),
             ("gpushare_2", None, None),
@@ -518,16 +522,18 @@ def test_the_imported_settings_are_settings_of_run() -> None:
     assert read.extenders["congestion"].whole_nodes
 
 
-def test_what_an_extender_does_that_has_no_counterpart_is_listed_at_its_place() -> None:
+def test_unsupported_extender_fields_are_listed_at_their_places() -> None:
     done = imported(config(EXTENDERS))
 
-    found = {one.where: (one.what, one.why) for one in done.not_imported if one.where.startswith("extenders")}
-    assert set(found) == {
+    not_imported = {
+        item.where: (item.what, item.why) for item in done.not_imported if item.where.startswith("extenders")
+    }
+    assert set(not_imported) == {
         "extenders[0].preemptVerb",
         "extenders[0].bindVerb",
         "extenders[3].tlsConfig.caData",
     }
-    hints = {one.where: one.why for one in done.notes}
+    hints = {note.where: note.why for note in done.notes}
     assert "congestion-factor" in hints["extenders[1]"]
 
 
@@ -540,29 +546,27 @@ def test_what_an_extender_does_that_has_no_counterpart_is_listed_at_its_place() 
         ("urlPrefix: https://x\n  tlsConfig: {certFile: /c}", "a certificate needs its key"),
     ],
 )
-def test_an_extender_that_kube_scheduler_would_not_take_is_refused_at_its_place(
-    more: str, words: str
-) -> None:
+def test_an_extender_that_kube_scheduler_rejects_is_rejected_at_its_place(more: str, words: str) -> None:
     with pytest.raises(UnusableFile, match=rf":\d+:\d+: .*{words}"):
         imported(config(f"extenders:\n- filterVerb: f\n  {more}\n"))
 
 
-def test_a_plugin_that_is_not_covered_is_named_where_it_is_on_and_only_once(
+def test_an_unsupported_plugin_is_listed_once_where_it_is_enabled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lacking = {"VolumeZone": ["not supported by this version: claims"]}
     monkeypatch.setattr("policysched.migrate.profile.limitations", lambda plugin: lacking.get(plugin, []))
 
-    both = imported(config("profiles: [{schedulerName: a}, {schedulerName: b}]\n"))
+    two_profiles = imported(config("profiles: [{schedulerName: a}, {schedulerName: b}]\n"))
     off = imported(plugins("    multiPoint: {disabled: [{name: VolumeZone}]}\n"))
 
-    assert [(one.where, one.what, one.why) for one in both.not_imported] == [
+    assert [(item.where, item.what, item.why) for item in two_profiles.not_imported] == [
         ("profiles", "plugin VolumeZone", "not supported by this version: claims")
     ]
-    assert [one for one in off.not_imported if "not covered" in one.why] == []
+    assert [item for item in off.not_imported if "not covered" in item.why] == []
 
 
-# ── the process ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── process-wide settings ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_leader_election_and_back_off_are_settings() -> None:
@@ -587,7 +591,7 @@ def test_leader_election_and_back_off_are_settings() -> None:
         },
         "scheduling": {"backoff_initial_s": 2, "backoff_max_s": 60},
     }
-    assert [one.where for one in done.notes] == ["percentageOfNodesToScore", "clientConnection.qps"]
+    assert [note.where for note in done.notes] == ["percentageOfNodesToScore", "clientConnection.qps"]
 
 
 def test_the_lease_of_kube_scheduler_itself_is_not_taken() -> None:
@@ -597,11 +601,11 @@ def test_the_lease_of_kube_scheduler_itself_is_not_taken() -> None:
     off = imported(config("leaderElection: {leaderElect: false}\n"))
 
     assert done.settings == {}
-    assert ["kube-scheduler's Lease" in one.why for one in done.notes] == [True]
+    assert ["kube-scheduler's Lease" in note.why for note in done.notes] == [True]
     assert off.settings == {"leader_election": {"enabled": False}}
 
 
-# ── what kube-scheduler would not take ─────────────────────────────────────────────────────────────────────────────
+# ── configurations that kube-scheduler rejects ─────────────────────────────────────────────────────────────────────
 
 REFUSED = {
     "a field that it does not know": (
@@ -683,7 +687,7 @@ REFUSED = {
     "a key twice": (config("profiles: []\nprofiles: []\n"), "scheduler.yaml:4:1: `profiles` is given twice"),
     "no YAML": (
         "kind: [\n",
-        "scheduler.yaml:2:1: is neither YAML nor JSON: expected the node content, but found '<stream end>'",
+        "scheduler.yaml:2:1: is neither YAML nor JSON: did not find expected node content",
     ),
     "something else": (
         "kind: Deployment\n",
@@ -694,14 +698,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "line"), REFUSED.values(), ids=REFUSED)
-def test_what_kube_scheduler_would_not_take_is_one_line_at_its_place(text: str, line: str) -> None:
+def test_a_configuration_that_kube_scheduler_rejects_is_one_line_at_its_place(text: str, line: str) -> None:
     with pytest.raises(UnusableFile) as caught:
         imported(text)
 
     assert str(caught.value) == line
 
 
-def test_a_field_that_is_null_is_absent_and_what_looks_like_a_date_is_a_text() -> None:
+def test_a_null_field_is_absent_and_a_date_is_a_string() -> None:
     done = imported(
         config(
             "clientConnection: null\nleaderElection:\npodMaxBackoffSeconds: null\n"
@@ -714,7 +718,7 @@ def test_a_field_that_is_null_is_absent_and_what_looks_like_a_date_is_a_text() -
 
     assert list(done.policies) == ["2026-01-01"]
     assert of_the_file(done.not_imported) == []
-    assert [one.what for one in done.notes] == ["arguments of Other (a)"]
+    assert [note.what for note in done.notes] == ["arguments of Other (a)"]
 
 
 def test_a_rename_of_nothing_is_refused() -> None:

@@ -16,7 +16,7 @@ class Offered:
 
     def looked(self) -> list[dict[str, str]]:
         self.folder.poll()
-        return [dict(one.data) for one in self.seen]
+        return [dict(config_map.data) for config_map in self.seen]
 
 
 def test_a_change_is_offered_whole_and_nothing_else_is(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_a_change_is_offered_whole_and_nothing_else_is(tmp_path: Path) -> None:
         [{"a.policy": "one", "b.params.yaml": "two"}],
         [{"a.policy": "one"}],
     )
-    assert len({one.resource_version for one in offered.seen}) == 2
+    assert len({config_map.resource_version for config_map in offered.seen}) == 2
 
 
 def test_a_configmap_as_the_kubelet_mounts_it_is_exchanged_in_one_step(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_configmap_as_the_kubelet_mounts_it_is_exchanged_in_one_step(tmp_path:
     assert offered.looked() == [{"a.policy": "text 2"}]
 
 
-def test_what_cannot_be_read_for_a_moment_changes_nothing(tmp_path: Path) -> None:
+def test_a_temporarily_unreadable_file_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "a.policy"
     file.write_text("one")
     offered = Offered(tmp_path)

@@ -32,7 +32,7 @@ def test_values_have_the_units_of_the_policy_and_bare_numbers_that_of_the_metric
 @pytest.mark.parametrize(
     "text", ["fast", "", "10 apples", "1x", "1+x3", "x3", "1x999999999", "1x6000 1x6000", "nan", "10 % "]
 )
-def test_what_is_no_series_of_the_type_is_refused_in_words(text: str) -> None:
+def test_a_series_of_another_type_is_rejected_with_a_message(text: str) -> None:
     with pytest.raises(BadSeries) as refused:
         parse_series(text, BANDWIDTH, "B/s")
 

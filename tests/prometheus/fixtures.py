@@ -1,6 +1,8 @@
-"""pytest fixtures for tests with a real Prometheus: `monitoring` has two hosts, `a` and `b`, and is new for each test.
+"""pytest fixtures for tests with a real Prometheus: `monitoring` has two hosts, `a` and `b`, and is
+new for each test.
 
-Where a program is missing the test is skipped with the reason; `POLICYSCHED_REQUIRE=prometheus` makes that a failure.
+If a program is missing, the test is skipped with the reason; with `POLICYSCHED_REQUIRE=prometheus`
+it fails.
 """
 
 import os
@@ -16,14 +18,14 @@ REQUIREMENT = "prometheus"
 
 @pytest.fixture(scope="session")
 def prometheus_programs() -> Programs:
-    found = find_programs()
-    if isinstance(found, Programs):
-        return found
-    return left_out(found)
+    programs = find_programs()
+    if isinstance(programs, Programs):
+        return programs
+    return left_out(programs)
 
 
 def left_out(missing: Missing) -> Programs:
-    """Skips the test, or fails it where Prometheus is required. Never returns."""
+    """Skip the test, or fail it if Prometheus is required. Never returns."""
     if REQUIREMENT in os.environ.get("POLICYSCHED_REQUIRE", "").split(","):
         pytest.fail(f"POLICYSCHED_REQUIRE asks for it: {missing.reason}", pytrace=False)
     pytest.skip(missing.reason)

@@ -1,9 +1,10 @@
-"""A host of the tests, from inside: brings up the loopback device of its namespace and sends itself datagrams.
+"""The process inside a host's network namespace: it brings up the loopback device and sends itself
+datagrams.
 
     python host.py RATE_FILE LIFETIME_S
 
-RATE_FILE says how many bytes a second; it is read ten times a second. It ends by itself after LIFETIME_S. Needs nothing but
-the standard library, for it runs where no package is.
+RATE_FILE contains the number of bytes per second; it is read ten times a second. The process exits
+after LIFETIME_S. It uses the standard library only, because it runs without installed packages.
 """
 
 import fcntl
@@ -35,10 +36,11 @@ def main(rate_file: Path, lifetime_s: float) -> None:
     datagram, owed = bytes(DATAGRAM_BYTES), 0.0
     while seen_s < began_s + lifetime_s:
         before_s, seen_s = seen_s, time.monotonic()
-        # By the clock: a busy machine makes some ticks long, and the rate is the same.
+        # By the clock, so that long ticks on a busy machine do not change the rate.
         owed += min(RATE_MAX, int(rate_file.read_text())) * (seen_s - before_s)
         while owed >= DATAGRAM_BYTES:
-            # Nobody reads: what does not fit into the receiver's buffer is dropped, and has been received by the device all the same.
+            # Nothing reads the socket: what exceeds the receive buffer is dropped after the device
+            # has counted it.
             sender.sendto(datagram, receiver.getsockname())
             owed -= DATAGRAM_BYTES
         time.sleep(TICK_S)

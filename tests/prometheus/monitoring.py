@@ -1,6 +1,8 @@
-"""Hosts with traffic, an exporter for each, and a Prometheus that scrapes them every second. A context manager.
+"""Hosts with traffic, an exporter for each, and a Prometheus that scrapes them every second, as a
+context manager.
 
-A host's address is one of our choosing (`10.64.0.N`), which its series bear as `instance`: the nodes of a test have it too.
+The address of a host is chosen by the tests (`10.64.0.N`). It is the label `instance` of its
+series, and the nodes of a test have it too.
 """
 
 import json
@@ -27,18 +29,18 @@ READY_WITHIN_S = 300.0
 
 
 def received(window: str) -> str:
-    """The query for the bytes a second that each host gets, over that time."""
+    """The query for the bytes per second that each host receives, over that range."""
     return f"sum by (instance) (rate(node_network_receive_bytes_total{{device='lo'}}[{window}]))"
 
 
 RATE = received("10s")
 LONG_RATE = received("5m")
-"""Known of a host for as long, however late or seldom a busy machine lets it be scraped."""
+"""A host keeps a value for five minutes, even if a busy machine delays its scrapes."""
 SAMPLED_AT = "max by (instance) (timestamp(node_network_receive_bytes_total{device='lo'}))"
 
 
 class Monitoring:
-    """`hosts` by name. They are quiet until `send`."""
+    """`hosts` by name. They send nothing until `send`."""
 
     def __init__(self, programs: Programs, hosts: Sequence[str]) -> None:
         self._programs = programs
@@ -73,24 +75,26 @@ class Monitoring:
         shutil.rmtree(self.folder, ignore_errors=True)
         self._guardian.dismiss()
 
-    # ── what a test asks for ───────────────────────────────────────────────────────────────────────────────────────
+    # ── interface of the tests ─────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
     def address(self, name: str) -> str:
-        """What a node's InternalIP must be, to be this host."""
+        """The InternalIP of a node that stands for this host."""
         return self._addresses[name]
 
     def send(self, name: str, *, bytes_per_s: int) -> None:
-        """From now on."""
+        """Set the rate from now on."""
         path, fresh = self.folder / f"{name}.rate", self.folder / f"{name}.rate.new"
         fresh.write_text(str(bytes_per_s))
         fresh.replace(path)
 
     def flows(self, name: str, counters: Mapping[tuple[str, str], float]) -> None:
-        """What the host's exporter says from now on that flowed between pods, in bytes, by sender and receiver."""
+        """Set the counters that the host's exporter shows: bytes between pods, by sender and
+        receiver.
+        """
         lines = ["# TYPE pod_flow_bytes_total counter"]
         lines += [
             f'pod_flow_bytes_total{{source="{sender}",destination="{receiver}"}} {count}'
@@ -101,12 +105,16 @@ class Monitoring:
         fresh.replace(path)
 
     def rates(self) -> dict[str, float]:
-        """Bytes a second by host, as Prometheus has them now; hosts without two samples are left out."""
+        """Bytes per second by host, as Prometheus has them now; hosts without two samples are left
+        out.
+        """
         by_address = {f"{address}:9100": name for name, address in self._addresses.items()}
-        return {by_address[one["metric"]["instance"]]: float(one["value"][1]) for one in self.ask(RATE)}
+        return {
+            by_address[series["metric"]["instance"]]: float(series["value"][1]) for series in self.ask(RATE)
+        }
 
     def wait_for_rates(self, busy: str) -> None:
-        """Until one host is seen to be busy and all others to be quiet."""
+        """Wait until this host is busy and all others are quiet."""
 
         def look() -> bool:
             rates = self.rates()
@@ -117,14 +125,14 @@ class Monitoring:
         wait_for(look, f"Prometheus to see the traffic of {busy} alone", within_s=READY_WITHIN_S)
 
     def ask(self, query: str) -> list[dict[str, Any]]:
-        """An instant query by a client of the tests' own."""
+        """An instant query with a separate client."""
         url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
         with urllib.request.urlopen(url, timeout=READY_WITHIN_S) as answer:
-            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
-            return found
+            series: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+            return series
 
     def start(self) -> None:
-        """Prometheus, with what it stored before."""
+        """Start Prometheus with the data that it stored before."""
         self._started += 1
         config = self.folder / "prometheus.yml"
         config.write_text(yaml.safe_dump(self._config()))
@@ -142,13 +150,13 @@ class Monitoring:
         self.prometheus.stop()
 
     def pause(self) -> None:
-        """Connections stay open, and nothing is answered."""
+        """Connections stay open, and no request is answered."""
         self.prometheus.pause()
 
     def resume(self) -> None:
         self.prometheus.resume()
 
-    # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── processes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start_host(self, name: str) -> None:
         rate_file = self.folder / f"{name}.rate"
@@ -194,5 +202,5 @@ class Monitoring:
         try:
             with urllib.request.urlopen(f"{self.url}/-/ready", timeout=10) as answer:
                 return bool(answer.status == 200)
-        except OSError:  # not listening yet, or 503 while it reads its storage
+        except OSError:  # it does not listen yet, or answers 503 while it reads its storage
             return False

@@ -1,4 +1,4 @@
-"""Where Prometheus and node exporter are, and what else the tests with them need of the machine."""
+"""Find Prometheus and node exporter, and check what else the tests need on this machine."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """`unshare` is the beginning of a command that runs in a network namespace of its own."""
+    """The programs. `unshare` is the beginning of a command that runs in its own network namespace."""
 
     prometheus: str
     node_exporter: str
@@ -24,12 +24,12 @@ class Missing:
 
 def find_programs(path: str | None = None) -> Programs | Missing:
     prometheus = shutil.which("prometheus", path=path)
-    # Upstream's own name, and Debian's.
+    # Upstream's name, and Debian's.
     exporter = shutil.which("prometheus-node-exporter", path=path) or shutil.which("node_exporter", path=path)
     absent = [
         package
-        for package, found in (("prometheus", prometheus), ("prometheus-node-exporter", exporter))
-        if found is None
+        for package, program in (("prometheus", prometheus), ("prometheus-node-exporter", exporter))
+        if program is None
     ]
     if absent or prometheus is None or exporter is None:
         return Missing(

@@ -1,4 +1,6 @@
-"""`policysched lint --live` asks a real Prometheus: metrics that never existed, queries it refuses, doubled series."""
+"""`policysched lint --live` with a real Prometheus: metrics that never existed, rejected queries,
+duplicate series.
+"""
 
 from pathlib import Path
 

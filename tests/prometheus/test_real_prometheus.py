@@ -1,4 +1,6 @@
-"""Samples of a real Prometheus and real node exporters: real traffic, and a server that stops, hangs, comes back and says no."""
+"""Samples from a real Prometheus and real node exporters, with a server that stops, hangs, returns
+and rejects queries.
+"""
 
 import asyncio
 import time
@@ -28,7 +30,7 @@ BUSY_BYTES_PER_S = 4_000_000
 
 @dataclass(slots=True)
 class Seen:
-    """What a scheduler would know, of a metric that is polled every second."""
+    """The samples and the poll status that a scheduler would have for a metric polled every second."""
 
     listener: Listener
     book: SourcePollStatus = field(default_factory=lambda: SourcePollStatus("real"))
@@ -36,9 +38,7 @@ class Seen:
     async def until(self, look: Callable[[], object], what: str, *, within_s: float = PATIENCE_S) -> None:
         ends_s = time.monotonic() + within_s
         while not look():
-            assert time.monotonic() < ends_s, (
-                f"waited {within_s:g} s in vain for {what}; {self.book.failures}"
-            )
+            assert time.monotonic() < ends_s, f"no {what} within {within_s:g} s; {self.book.failures}"
             await asyncio.sleep(0.05)
 
     def fresh(self) -> dict[str, float]:
@@ -46,8 +46,8 @@ class Seen:
 
     @property
     def trouble(self) -> str | None:
-        found = self.book.failures.get(("test", "net_rx"))
-        return None if found is None else found.kind
+        failure = self.book.failures.get(("test", "net_rx"))
+        return None if failure is None else failure.kind
 
 
 def polling(
@@ -57,19 +57,19 @@ def polling(
     more: str = "",
     of: Metric | None = None,
 ) -> None:
-    one = of or metric(query=query, every="1s", stale="5s", more=more)
+    declared = of or metric(query=query, every="1s", stale="5s", more=more)
     nodes = [node_at(name, monitoring.address(name)) for name in ("a", "b")]
-    seen = Seen(Listener({"test": {"net_rx": one}}, nodes))
+    polled = Seen(Listener({"test": {"net_rx": declared}}, nodes))
 
     async def scenario() -> None:
         async with HttpConnectionPool("policysched/test") as pool:
             server = PrometheusHttpTransport(PrometheusSettings(monitoring.url, timeout_s=1.0), pool)
             asker = PrometheusQueryClient(server, now_ns=time.time_ns)
-            source = PollingSource(asker, seen.book, now_ns=time.time_ns, random=Random(1))
-            run = asyncio.ensure_future(source.run(seen.listener.customer()))
+            source = PollingSource(asker, polled.book, now_ns=time.time_ns, random=Random(1))
+            run = asyncio.ensure_future(source.run(polled.listener.customer()))
             try:
-                await deed(seen)
-                assert not run.done(), "the source goes on whatever happens"
+                await deed(polled)
+                assert not run.done(), "the source keeps polling after failures"
             finally:
                 run.cancel()
                 await asyncio.gather(run, return_exceptions=True)
@@ -77,40 +77,42 @@ def polling(
     asyncio.run(scenario())
 
 
-def test_real_traffic_is_measured_on_its_node_and_follows_it(monitoring: Monitoring) -> None:
+def test_traffic_is_measured_on_its_node_and_follows_the_traffic(monitoring: Monitoring) -> None:
     monitoring.send("a", bytes_per_s=BUSY_BYTES_PER_S)
 
-    async def deed(seen: Seen) -> None:
+    async def deed(polled: Seen) -> None:
         def busy(name: str, other: str) -> bool:
-            """In bits a second, not in bytes, and each its own."""
-            rates, expected = seen.fresh(), 8 * BUSY_BYTES_PER_S
+            """Values are in bits per second, and differ by node."""
+            rates, expected = polled.fresh(), 8 * BUSY_BYTES_PER_S
             return len(rates) == 2 and 0.5 * expected < rates[name] < 1.5 * expected and rates[other] < 1000
 
-        await seen.until(lambda: busy("a", other="b"), "traffic on a alone")
+        await polled.until(lambda: busy("a", other="b"), "traffic on a alone")
 
         monitoring.send("a", bytes_per_s=0)
         monitoring.send("b", bytes_per_s=BUSY_BYTES_PER_S)
-        await seen.until(lambda: busy("b", other="a"), "traffic on b alone")
+        await polled.until(lambda: busy("b", other="a"), "traffic on b alone")
 
     polling(monitoring, deed)
 
 
 def test_a_prometheus_that_hangs_stops_and_returns_is_reported_each_time(monitoring: Monitoring) -> None:
-    async def deed(seen: Seen) -> None:
-        await seen.until(lambda: len(seen.fresh()) == 2, "samples of both")
+    async def deed(polled: Seen) -> None:
+        await polled.until(lambda: len(polled.fresh()) == 2, "samples of both")
 
         monitoring.pause()
-        await seen.until(lambda: seen.trouble == "timeout", "a time-out")
-        count = len(seen.listener.got)
+        await polled.until(lambda: polled.trouble == "timeout", "a time-out")
+        count = len(polled.listener.got)
         monitoring.resume()
-        await seen.until(lambda: seen.trouble is None and len(seen.listener.got) > count, "samples again")
+        await polled.until(
+            lambda: polled.trouble is None and len(polled.listener.got) > count, "samples again"
+        )
 
         monitoring.stop()
-        await seen.until(lambda: seen.trouble == "unreachable", "a refused connection")
-        count = len(seen.listener.got)
+        await polled.until(lambda: polled.trouble == "unreachable", "a refused connection")
+        count = len(polled.listener.got)
         await asyncio.to_thread(monitoring.start)
-        await seen.until(
-            lambda: seen.trouble is None and len(seen.listener.got) > count and len(seen.fresh()) == 2,
+        await polled.until(
+            lambda: polled.trouble is None and len(polled.listener.got) > count and len(polled.fresh()) == 2,
             "samples after a restart",
         )
 
@@ -129,41 +131,43 @@ def test_a_prometheus_that_hangs_stops_and_returns_is_reported_each_time(monitor
 def test_a_rejected_query_is_distinguished_from_one_of_another_type(
     monitoring: Monitoring, query: str, kind: str
 ) -> None:
-    async def deed(seen: Seen) -> None:
-        await seen.until(lambda: seen.trouble == kind, f"trouble of the kind {kind}")
-        assert seen.listener.got == []
+    async def deed(polled: Seen) -> None:
+        await polled.until(lambda: polled.trouble == kind, f"trouble of the kind {kind}")
+        assert polled.listener.got == []
 
     polling(monitoring, deed, query)
 
 
 def test_nodes_with_two_series_are_excluded_and_counted(monitoring: Monitoring) -> None:
-    async def deed(seen: Seen) -> None:
+    async def deed(polled: Seen) -> None:
         def twins() -> bool:
-            return any(poll.duplicated == 2 and poll.nodes == 0 for poll in seen.book.last_good.values())
+            return any(poll.duplicated == 2 and poll.nodes == 0 for poll in polled.book.last_good.values())
 
-        await seen.until(twins, "both nodes to be left out")
+        await polled.until(twins, "both nodes to be left out")
 
-    both = "label_replace(up, 'twin', '1', '', '') or label_replace(up, 'twin', '2', '', '')"
-    polling(monitoring, deed, both)
+    two_series = "label_replace(up, 'twin', '1', '', '') or label_replace(up, 'twin', '2', '', '')"
+    polling(monitoring, deed, two_series)
 
 
 def test_sampled_at_detects_the_stale_rate_of_a_dead_exporter(monitoring: Monitoring) -> None:
-    async def deed(seen: Seen) -> None:
-        await seen.until(lambda: set(seen.fresh()) == {"a", "b"}, "samples of both")
+    async def deed(polled: Seen) -> None:
+        await polled.until(lambda: set(polled.fresh()) == {"a", "b"}, "samples of both")
         monitoring.exporters["a"].kill()
-        await seen.until(lambda: set(seen.fresh()) == {"b"}, "the samples of b alone")
+        await polled.until(lambda: set(polled.fresh()) == {"b"}, "the samples of b alone")
 
     polling(monitoring, deed, LONG_RATE, f'sampled_at = "{SAMPLED_AT}"')
 
-    assert {one["metric"]["instance"] for one in monitoring.ask(LONG_RATE)} == {
+    assert {series["metric"]["instance"] for series in monitoring.ask(LONG_RATE)} == {
         "10.64.0.1:9100",
         "10.64.0.2:9100",
-    }, "the plain query still has it"
+    }, "the query without sampled_at still has it"
 
 
 def test_counters_between_pods_become_pairs_and_outlive_their_exporter(monitoring: Monitoring) -> None:
-    """Two hosts count the same flows at their ends, as exporters on nodes do; then a host and its pods are gone."""
-    one, two = ("shop", "db-0"), ("shop", "db-1")
+    """Two hosts count the same flows at both ends, as exporters on nodes do; then a host and its
+    pods are removed.
+    """
+    first, two = ("shop", "db-0"), ("shop", "db-1")
     query = "max by (source, destination) (rate(pod_flow_bytes_total[15s]))"
     joins = 'from = ["source"]  to = ["destination"]'
     metric = checked_metric(
@@ -178,29 +182,31 @@ def test_counters_between_pods_become_pairs_and_outlive_their_exporter(monitorin
             flows = {("shop/db-0", "shop/db-1"): 1e6 * gone_s, ("shop/db-1", "shop/db-0"): 5e5 * gone_s}
             monitoring.flows(name, flows)
 
-    async def deed(seen: Seen) -> None:
+    async def deed(polled: Seen) -> None:
         def rate(poll: int) -> float:
             count()
-            found = seen.listener.got[poll].samples.pairs.get(one, {}) if seen.listener.got else {}
-            return found.get(two) or 0.0
+            peers = polled.listener.got[poll].samples.pairs.get(first, {}) if polled.listener.got else {}
+            return peers.get(two) or 0.0
 
-        await seen.until(lambda: 0.8 * 12e6 < rate(-1) < 1.2 * 12e6, "both directions, each counted once")
+        await polled.until(lambda: 0.8 * 12e6 < rate(-1) < 1.2 * 12e6, "both directions, each counted once")
         monitoring.exporters["a"].kill()
         monitoring.exporters["b"].kill()
-        polls = len(seen.listener.got)
-        await seen.until(lambda: len(seen.listener.got) > polls + 1, "a poll from after the exporters' end")
-        assert rate(polls + 1) > 1e6, "the range still has them"
+        polls = len(polled.listener.got)
+        await polled.until(
+            lambda: len(polled.listener.got) > polls + 1, "a poll from after the exporters' end"
+        )
+        assert rate(polls + 1) > 1e6, "the range query still has them"
 
     polling(monitoring, deed, of=metric)
 
 
-# ── the fixture itself ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── the fixture ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_missing_programs_are_named_with_how_to_install_them() -> None:
-    found = find_programs(path="/nowhere")
+def test_missing_programs_are_reported_with_how_to_install_them() -> None:
+    programs = find_programs(path="/nowhere")
 
-    assert found == Missing(
+    assert programs == Missing(
         "no real Prometheus: prometheus and prometheus-node-exporter not on the PATH "
         "(apt-get install prometheus prometheus-node-exporter)"
     )

@@ -7,7 +7,7 @@ MISSING.
 from collections.abc import Callable, Mapping
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.usage import NodeUsage
+from policysched.cluster.node_usage import NodeUsage
 from policysched.lang.ir.expr import Owner
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
@@ -107,6 +107,8 @@ def _node_attribute(path: tuple[str, ...], context: ExpressionContext) -> Value:
             return node.created_ns
         case ("ready",):
             return node.ready
+        case ("unschedulable",):
+            return node.unschedulable
         case _:
             raise AssertionError(f"a node has no attribute {path}")
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from policysched.cluster.devices.availability import AvailableDevices
-from policysched.cluster.usage import NodeUsage
+from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.lang.ir.rules import BuiltinParamValue
 from policysched.model.identifiers import NodeName, VolumeClaimKey

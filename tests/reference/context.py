@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from policysched.cluster.cache import ClusterCache
+from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.samples import Samples
 from policysched.cluster.shares import NamespaceShare
-from policysched.cluster.usage import NodeUsage
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import Program
 from policysched.lang.types.records import RecordValue

@@ -27,8 +27,8 @@ from policysched.model.pods import Pod, QueuedPodInfo
 from tests.reference.builtin_interface import ClusterFacts, NodeInfo
 from tests.reference.context import ExpressionContext, namespace_of, pod_context
 from tests.reference.expressions import holds
-from tests.reference.filters import prefilter_refusal, refusals
-from tests.reference.inputs import InputRefusal, read_input
+from tests.reference.filters import prefilter_rejection, rejections
+from tests.reference.inputs import InputRejection, read_input
 from tests.reference.metrics import metric_is_missing, metrics_read
 from tests.reference.scores import score_cells
 
@@ -65,18 +65,18 @@ def evaluate_among(
     context = pod_context(
         program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}, cache=cache
     )
-    refusal = pod_refusal(context)
-    if refusal is not None:
-        return PlacementExplanation(refusal, (), {}, {}, {}, None)
+    rejection = pod_rejection(context)
+    if rejection is not None:
+        return PlacementExplanation(rejection, (), {}, {}, {}, None)
 
     facts_of_all = replace(
         cluster_facts(cache), allocates_devices=handles_resource_claims(program), now_ns=now_ns
     )
     active = rules_for(program, active_layers(context))
-    rejection = prefilter_refusal(active, replace(context, cluster_facts=facts_of_all))
+    rejection = prefilter_rejection(active, replace(context, cluster_facts=facts_of_all))
     if rejection is not None:
         rule_name, words = rejection
-        return PlacementExplanation(words, (), {}, {}, {}, None, pod_refused_by=rule_name)
+        return PlacementExplanation(words, (), {}, {}, {}, None, pod_rejected_by=rule_name)
     nodes = {
         name: replace(context, node=node, usage=cache.ledger.usage(name), cluster_facts=facts_of_all)
         for name, node in sorted(cache.nodes.items())
@@ -87,39 +87,42 @@ def evaluate_among(
         lacking = _awaited_metrics(active, context, lacking)
         if lacking:
             words = metric_outage_message(lacking, candidate_count)
-            return PlacementExplanation(words, (), {}, {}, {}, None, pod_refused_by=OUTAGE_RULE)
+            return PlacementExplanation(words, (), {}, {}, {}, None, pod_rejected_by=OUTAGE_RULE)
     rules = _rules_without_metrics(active, lacking)
     with_them = {
         name: _with_reserved(nodes[name], pods)
         for name, pods in _pods_by_node(nominated_pods).items()
         if name in nodes
     }
-    refused = {
-        name: node_refusals
+    rejected = {
+        name: node_rejections
         for name, at in nodes.items()
-        if (node_refusals := refusals(rules.filters, with_them.get(name, at)) or refusals(rules.filters, at))
+        if (
+            node_rejections := rejections(rules.filters, with_them.get(name, at))
+            or rejections(rules.filters, at)
+        )
     }
-    candidates = {name: at for name, at in nodes.items() if name not in refused}
+    candidates = {name: at for name, at in nodes.items() if name not in rejected}
     scores = _scores(rules, candidates, facts_of_all)
     totals = {name: sum(column[name].weighted for column in scores.values()) for name in candidates}
     return PlacementExplanation(
-        pod_refusal=None,
+        pod_rejection=None,
         feasible=tuple(candidates),
-        refusals=dict(refused.items()),
+        rejections=dict(rejected.items()),
         scores=scores,
         totals=dict(totals.items()),
         selected=select_node(totals, pod),
     )
 
 
-def pod_refusal(context: ExpressionContext) -> str | None:
+def pod_rejection(context: ExpressionContext) -> str | None:
     """Why the pod is rejected on all nodes, by the first of: its inputs and those of its namespace,
     in the order of declaration; features that no built-in covers; claims that no rule of the policy
     handles."""
     for declared in context.program.inputs.values():
         if declared.owner != "node":
             outcome = read_input(declared, context)
-            if isinstance(outcome, InputRefusal):
+            if isinstance(outcome, InputRejection):
                 return outcome.text
     if context.pod.uncovered:
         return unsupported_message(context.pod.uncovered)
@@ -192,7 +195,7 @@ def _metric_outages(
     if program.outage is None:
         return 0, {}
     steady = [rule for rule in rules.filters if not metrics_read(rule_expressions(rule))]
-    candidates = [at for at in nodes.values() if not refusals(steady, at)]
+    candidates = [at for at in nodes.values() if not rejections(steady, at)]
     lacking = {
         name: sum(metric_is_missing(name, at) for at in candidates) for name in sorted(program.metrics)
     }

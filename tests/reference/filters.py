@@ -7,7 +7,7 @@ from policysched.lang.ir import expr as e
 from policysched.lang.ir.expr_analysis import stage_of, type_of, walk
 from policysched.lang.ir.recovery import split_recovery_condition
 from policysched.lang.ir.rules import BuiltinFilter, FilterRule, MessageTemplate, RuleSet
-from policysched.lang.ir.verdict import NodeRefusal
+from policysched.lang.ir.verdict import NodeRejection
 from policysched.lang.types.units import format_value
 from policysched.model.messages import (
     MISSING_TEXT,
@@ -20,29 +20,29 @@ from tests.reference.builtin_interface import NodeInfo
 from tests.reference.builtins import FILTERS, PREFILTERS
 from tests.reference.context import ExpressionContext
 from tests.reference.expressions import holds, value
-from tests.reference.inputs import InputRefusal, read_input
+from tests.reference.inputs import InputRejection, read_input
 from tests.reference.metrics import metric_is_missing, metrics_read
 from tests.reference.values import MISSING
 
 Filters = Sequence[FilterRule | BuiltinFilter]
 
 
-def refusals(filters: Filters, context: ExpressionContext) -> tuple[NodeRefusal, ...]:
+def rejections(filters: Filters, context: ExpressionContext) -> tuple[NodeRejection, ...]:
     """All rejections of the context's node, the deciding one first: node inputs in the order of
     declaration, then filters in the order of the policy.
 
     One exception, as in kube-scheduler: if the pod names nodes by `metadata.name`, the rejection of
     other nodes by node_affinity comes first.
     """
-    input_refusals = [*_input_refusals(context)]
-    ruled = [refusal for rule in filters if (refusal := _refusal(rule, context)) is not None]
-    return tuple(input_refusals + sorted(ruled, key=lambda refusal: refusal.reasons != NOT_NAMED))
+    input_rejections = [*_input_rejections(context)]
+    ruled = [rejection for rule in filters if (rejection := _rejection(rule, context)) is not None]
+    return tuple(input_rejections + sorted(ruled, key=lambda rejection: rejection.reasons != NOT_NAMED))
 
 
 NOT_NAMED = ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
 
 
-def prefilter_refusal(rules: RuleSet, context: ExpressionContext) -> tuple[str, str] | None:
+def prefilter_rejection(rules: RuleSet, context: ExpressionContext) -> tuple[str, str] | None:
     """The first filter that rejects the pod on all nodes, and why. A filter whose `when` depends on
     the node rejects node by node instead."""
     assert context.cluster_facts is not None, "prefilters need the facts of the cluster"
@@ -56,30 +56,30 @@ def prefilter_refusal(rules: RuleSet, context: ExpressionContext) -> tuple[str, 
     return None
 
 
-def _input_refusals(context: ExpressionContext) -> list[NodeRefusal]:
-    node_refusals = []
+def _input_rejections(context: ExpressionContext) -> list[NodeRejection]:
+    node_rejections = []
     for declared in context.program.inputs.values():
         if declared.owner == "node":
             outcome = read_input(declared, context)
-            if isinstance(outcome, InputRefusal):
+            if isinstance(outcome, InputRejection):
                 message = (outcome.text,)
-                node_refusals.append(
-                    NodeRefusal(declared.name, message, message, resolvable=False, scaleup=True)
+                node_rejections.append(
+                    NodeRejection(declared.name, message, message, resolvable=False, scaleup=True)
                 )
-    return node_refusals
+    return node_rejections
 
 
-def _refusal(rule: FilterRule | BuiltinFilter, context: ExpressionContext) -> NodeRefusal | None:
+def _rejection(rule: FilterRule | BuiltinFilter, context: ExpressionContext) -> NodeRejection | None:
     if not holds(rule.when, context):
         return None
     return (
-        _builtin_refusal(rule, context)
+        _builtin_rejection(rule, context)
         if isinstance(rule, BuiltinFilter)
-        else _expression_refusal(rule, context)
+        else _expression_rejection(rule, context)
     )
 
 
-def _builtin_refusal(rule: BuiltinFilter, context: ExpressionContext) -> NodeRefusal | None:
+def _builtin_rejection(rule: BuiltinFilter, context: ExpressionContext) -> NodeRejection | None:
     assert context.node is not None and context.usage is not None, "filters need a node"
     assert context.cluster_facts is not None, "filters need the facts of the cluster"
     node_info = NodeInfo(context.node, context.usage)
@@ -87,10 +87,10 @@ def _builtin_refusal(rule: BuiltinFilter, context: ExpressionContext) -> NodeRef
     if reasons is None:
         return None
     scaleup = BUILTINS[rule.builtin].scaleup
-    return NodeRefusal(rule.name, reasons.texts, reasons.texts, reasons.resolvable, scaleup)
+    return NodeRejection(rule.name, reasons.texts, reasons.texts, reasons.resolvable, scaleup)
 
 
-def _expression_refusal(rule: FilterRule, context: ExpressionContext) -> NodeRefusal | None:
+def _expression_rejection(rule: FilterRule, context: ExpressionContext) -> NodeRejection | None:
     answer = value(rule.condition, context)
     if answer is MISSING:
         # Without a `missing` clause this is a `reject` (an absent label does not reject), or a node that an input rejects.
@@ -100,7 +100,7 @@ def _expression_refusal(rule: FilterRule, context: ExpressionContext) -> NodeRef
     if passes:
         return None
     reason, group = _reason_and_group(rule, context, missing=answer is MISSING)
-    return NodeRefusal(rule.name, (reason,), (group,), is_resolvable_by_eviction(rule), rule.scaleup)
+    return NodeRejection(rule.name, (reason,), (group,), is_resolvable_by_eviction(rule), rule.scaleup)
 
 
 def _reason_and_group(rule: FilterRule, context: ExpressionContext, *, missing: bool) -> tuple[str, str]:

@@ -13,14 +13,14 @@ from tests.reference.values import MISSING, Value
 
 
 @dataclass(frozen=True, slots=True)
-class InputRefusal:
+class InputRejection:
     """The pod or the node lacks a required input, or its value is invalid."""
 
     text: str
 
 
-def read_input(declared: Input, context: ExpressionContext) -> Value | InputRefusal:
-    """The value, MISSING if it is optional and absent, or the refusal with the policy's message.
+def read_input(declared: Input, context: ExpressionContext) -> Value | InputRejection:
+    """The value, MISSING if it is optional and absent, or the rejection with the policy's message.
 
     An invalid text under `invalid default` counts as absent.
     """
@@ -30,18 +30,18 @@ def read_input(declared: Input, context: ExpressionContext) -> Value | InputRefu
         if not isinstance(parsed, NoValueReason):
             return parsed
         if parsed is NoValueReason.INVALID and declared.invalid_text is not None:
-            return InputRefusal(declared.invalid_text)
+            return InputRejection(declared.invalid_text)
     if declared.default is not None:
         return declared.default.value
     if declared.required_text is not None:
-        return InputRefusal(declared.required_text)
+        return InputRejection(declared.required_text)
     return MISSING
 
 
 def input_value(declared: Input, context: ExpressionContext) -> Value:
     """As `read_input`, for expressions. MISSING on a node that an input rejects."""
     outcome = read_input(declared, context)
-    return MISSING if isinstance(outcome, InputRefusal) else outcome
+    return MISSING if isinstance(outcome, InputRejection) else outcome
 
 
 def _text(declared: Input, context: ExpressionContext) -> str | None:

@@ -29,15 +29,15 @@ def judge(
 ) -> NodeSubsetVerdict:
     """Names in `among` that are not nodes are ignored."""
     explanation = evaluate_among(program, pod, cache, among, now_ns=now_ns, facts=facts, samples=samples)
-    if explanation.pod_refusal is not None:
-        return NodeSubsetVerdict(explanation.pod_refusal, {}, {}, 0)
+    if explanation.pod_rejection is not None:
+        return NodeSubsetVerdict(explanation.pod_rejection, {}, {}, 0)
     context = pod_context(
         program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}, cache=cache
     )
     scores = rules_for(program, active_layers(context)).scores
     return NodeSubsetVerdict(
-        pod_refusal=None,
+        pod_rejection=None,
         totals=explanation.totals,
-        refusals={name: refusals[0] for name, refusals in explanation.refusals.items()},
+        rejections={name: rejections[0] for name, rejections in explanation.rejections.items()},
         total_max=MAX_SCORE * sum(rule.weight for rule in scores),
     )

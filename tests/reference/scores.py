@@ -93,7 +93,7 @@ def _numbers(values: Mapping[NodeName, Value]) -> dict[NodeName, Number]:
 
 
 def _score_of_missing(rule: ScoreRule, known: Sequence[int]) -> int:
-    """None as a clause: the value can be missing only where an input has refused the node, or
+    """None as a clause: the value can be missing only where an input has rejected the node, or
     nowhere."""
     if rule.missing == "neutral":
         return sum(known) // len(known) if known else NEUTRAL_SCORE_DEFAULT

@@ -46,11 +46,11 @@ def test_a_pod_fits_only_nodes_that_declare_all_required_features() -> None:
 
     assert explanation.feasible == ("all",)
     words = ("node(s) didn't match Pod's required features",)
-    assert {name: refusals[0].reasons for name, refusals in explanation.refusals.items()} == {
+    assert {name: rejections[0].reasons for name, rejections in explanation.rejections.items()} == {
         "some": words,
         "none": words,
     }
-    assert not any(refusals[0].resolvable for refusals in explanation.refusals.values())
+    assert not any(rejections[0].resolvable for rejections in explanation.rejections.values())
 
 
 def test_a_newly_declared_feature_causes_an_event() -> None:

@@ -27,7 +27,7 @@ def rx(values: dict[str, float], *, polled_s_ago: int = 0, true_s_ago: int = 0) 
 
 
 def reasons(explanation: PlacementExplanation, name: str) -> list[tuple[str, ...]]:
-    return [refusal.reasons for refusal in explanation.refusals.get(name, ())]
+    return [rejection.reasons for rejection in explanation.rejections.get(name, ())]
 
 
 def test_every_rejection_is_listed_and_the_first_in_the_policy_decides() -> None:
@@ -91,9 +91,9 @@ def test_messages_contain_values_and_groups_have_placeholders_for_node_values() 
 
     explanation = decide(policy, pod("p"), world([node("a")]), rx({"a": 812e6}))
 
-    (refusal,) = explanation.refusals["a"]
-    assert refusal.reasons == ("receiving 812Mbps, over 800Mbps",)
-    assert refusal.event_reasons == ("receiving …, over 800Mbps",)
+    (rejection,) = explanation.rejections["a"]
+    assert rejection.reasons == ("receiving 812Mbps, over 800Mbps",)
+    assert rejection.event_reasons == ("receiving …, over 800Mbps",)
 
 
 def test_metric_rules_are_disabled_while_too_many_candidates_lack_the_metric() -> None:
@@ -125,8 +125,8 @@ def test_a_pod_waits_for_a_metric_that_too_many_candidates_lack_and_that_a_rule_
     other = decide(policy, pod("p", priority=1), cache, rx({"a": 0.0}))
     enough = decide(policy, pod("p", priority=9), cache, rx({"a": 0.0, "b": 0.0, "c": 0.0}))
 
-    assert important.pod_refusal == "waits for metric rx: 3 of 4 candidate nodes have no sample"
-    assert (important.feasible, important.selected, important.pod_refused_by) == ((), None, "outage")
+    assert important.pod_rejection == "waits for metric rx: 3 of 4 candidate nodes have no sample"
+    assert (important.feasible, important.selected, important.pod_rejected_by) == ((), None, "outage")
     assert other.feasible == enough.feasible == ("a", "b", "c", "d")
 
 
@@ -142,8 +142,8 @@ def test_a_node_input_rejects_the_node_before_all_filters() -> None:
     assert explanation.feasible == ("c",)
     assert reasons(explanation, "a")[0] == ("has an odd gen",)
     assert reasons(explanation, "b")[0] == ("has no gen",)
-    assert explanation.refusals["a"][0].rule == "gen"
-    assert not explanation.refusals["a"][0].resolvable
+    assert explanation.rejections["a"][0].rule == "gen"
+    assert not explanation.rejections["a"][0].resolvable
 
 
 def test_a_pod_input_rejects_the_pod() -> None:
@@ -154,7 +154,7 @@ def test_a_pod_input_rejects_the_pod() -> None:
 
     explanation = decide(policy, pod("p", labels={"least": "eight"}), world([node("a")]))
 
-    assert explanation.pod_refusal == "least must be a number"
+    assert explanation.pod_rejection == "least must be a number"
     assert explanation.feasible == ()
 
 
@@ -163,7 +163,7 @@ def test_a_pod_with_an_unsupported_feature_is_rejected_with_a_reason() -> None:
 
     explanation = decide(program("include kube_default"), pod("p", spec=claims), world([node("a")]))
 
-    assert explanation.pod_refusal == (
+    assert explanation.pod_rejection == (
         "the pod uses spec.resourceClaims of an unknown kind, which this version does not support"
     )
 
@@ -177,9 +177,9 @@ def test_anti_affinity_of_a_placed_pod_rejects_its_domain() -> None:
     cache = world([node("a"), node("b")], [placed(guard, "a")])
     policy = program("include kube_default")
 
-    refused = decide(policy, pod("web", labels={"app": "web"}), cache)
-    assert refused.feasible == ("b",)
-    assert reasons(refused, "a") == [("node(s) didn't satisfy existing pods anti-affinity rules",)]
+    rejected = decide(policy, pod("web", labels={"app": "web"}), cache)
+    assert rejected.feasible == ("b",)
+    assert reasons(rejected, "a") == [("node(s) didn't satisfy existing pods anti-affinity rules",)]
     assert decide(policy, pod("db", labels={"app": "db"}), cache).feasible == ("a", "b")
     assert decide(policy, pod("web", labels={"app": "web"}, namespace="other"), cache).feasible == ("a", "b")
 
@@ -206,7 +206,7 @@ def test_a_rejection_is_resolvable_only_if_the_rule_reads_usage() -> None:
 
     explanation = decide(policy, pod("p"), cache)
 
-    assert {refusal.rule: refusal.resolvable for refusal in explanation.refusals["a"]} == {
+    assert {rejection.rule: rejection.resolvable for rejection in explanation.rejections["a"]} == {
         "room": True,
         "quiet": True,
         "rack": False,

@@ -40,7 +40,7 @@ class _Api:
 
     def arrive(self, change: list[dict[str, Any]]) -> dict[str, Any]:
         """As the API server does: a version that is not the present one is a conflict."""
-        given = {one["path"]: one["value"] for one in change}
+        given = {operation["path"]: operation["value"] for operation in change}
         if given.get("/metadata/resourceVersion", str(self.version)) != str(self.version):
             raise Conflict(409, "Conflict", "the object has been modified")
         self.version += 1
@@ -66,22 +66,22 @@ async def _written(last_good: LastGoodStore) -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
-def test_values_are_written_beside_the_texts_that_were_found_and_the_other_way_round() -> None:
+def test_states_and_texts_are_saved_without_overwriting_each_other() -> None:
     api = _Api({"a.policy": "policy a version 1", "a.state.json": "old"})
     last_good = kept(api)
 
     async def deed() -> tuple[dict[str, str], dict[str, str]]:
         texts = dict(await last_good.read())
-        found = dict(last_good.states)
+        states = dict(last_good.states)
         last_good.save_states({"a": "new"})
         await _written(last_good)
         last_good.save_policies({"b": "policy b version 1"})
         await _written(last_good)
-        return texts, found
+        return texts, states
 
-    texts, found = asyncio.run(deed())
+    texts, states = asyncio.run(deed())
 
-    assert (texts, found) == ({"a.policy": "policy a version 1"}, {"a": "old"})
+    assert (texts, states) == ({"a.policy": "policy a version 1"}, {"a": "old"})
     assert api.written == [
         {"a.policy": "policy a version 1", "a.state.json": "new"},
         {"b.policy": "policy b version 1", "a.state.json": "new"},
@@ -116,7 +116,7 @@ def test_a_write_that_was_given_up_and_arrives_late_changes_nothing() -> None:
     assert api.data == {"a.policy": "policy a version 1", "a.state.json": "learnt"}
 
 
-def test_what_somebody_else_has_written_meanwhile_is_replaced() -> None:
+def test_values_that_another_writer_saved_meanwhile_are_replaced() -> None:
     api = _Api({"a.policy": "policy a version 1"})
     last_good = kept(api)
 

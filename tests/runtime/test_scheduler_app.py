@@ -10,13 +10,13 @@ import pytest
 
 from policysched.cluster.audit import find_cache_differences
 from policysched.config.settings import Settings, read_settings
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.daemon.status import policy_page
 from policysched.kube.client.api import ApiClient
 from policysched.kube.decode import core_objects
 from policysched.kube.leader_election import LeaderElector, LeaseSettings
 from policysched.model.identifiers import PodUid
-from policysched.runtime.leadership import InLoopLeaderElection, Leadership, NoLeaderElection
+from policysched.runtime.leadership import EventLoopLeaderElection, Leadership, NoLeaderElection
 from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
 from policysched.runtime.self_check import compare_with_server
 from policysched.sandbox.apiserver.kinds import ResourceKind
@@ -75,8 +75,8 @@ def app_on(
     )
 
 
-def elected(world: World, road: MemoryTransport, name: str) -> InLoopLeaderElection:
-    return InLoopLeaderElection(
+def elected(world: World, road: MemoryTransport, name: str) -> EventLoopLeaderElection:
+    return EventLoopLeaderElection(
         LeaderElector(
             ApiClient(road),
             LeaseSettings(),
@@ -92,18 +92,18 @@ def differences(world: World, app: SchedulerApp) -> list[str]:
     """What the app's cache has otherwise than the server."""
     return find_cache_differences(
         app.scheduler.cache,
-        pods=[core_objects.decode_pod(one) for one in world.local.list("pods")],
-        nodes=[core_objects.decode_node(one) for one in world.local.list("nodes")],
+        pods=[core_objects.decode_pod(pod) for pod in world.local.list("pods")],
+        nodes=[core_objects.decode_node(node) for node in world.local.list("nodes")],
     )
 
 
 def overcommitted(world: World) -> list[str]:
     """Nodes on which more cpu is requested than they have, from the server's objects alone."""
     used: dict[str, int] = {}
-    for one in world.local.list("pods"):
-        seen = core_objects.decode_pod(one)
-        if seen.node is not None and not seen.finished:
-            used[seen.node] = used.get(seen.node, 0) + seen.pod.requests.get("cpu", 0)
+    for pod in world.local.list("pods"):
+        observed = core_objects.decode_pod(pod)
+        if observed.node is not None and not observed.finished:
+            used[observed.node] = used.get(observed.node, 0) + observed.pod.requests.get("cpu", 0)
     room = {
         node["metadata"]["name"]: core_objects.decode_node(node).allocatable["cpu"]
         for node in world.local.list("nodes")
@@ -112,11 +112,13 @@ def overcommitted(world: World) -> list[str]:
 
 
 def bound(world: World) -> int:
-    return sum(1 for one in world.local.list("pods") if one["spec"].get("nodeName"))
+    return sum(1 for pod in world.local.list("pods") if pod["spec"].get("nodeName"))
 
 
 @pytest.mark.parametrize("why", [ExitReason.STOPPED, ExitReason.CLOCK_STEPPED])
-def test_pods_that_wait_are_bound_and_a_stop_ends_with_everything_answered_and_said(why: ExitReason) -> None:
+def test_pending_pods_are_bound_and_a_shutdown_ends_with_all_binds_answered_and_reported(
+    why: ExitReason,
+) -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)
@@ -132,13 +134,13 @@ def test_pods_that_wait_are_bound_and_a_stop_ends_with_everything_answered_and_s
 
         assert outcome is why
         assert app.binder.in_flight == 0
-        said = [one for one in world.local.list("events") if one["reason"] == "Scheduled"]
-        assert len(said) == bound(world) > 10
+        events = [event for event in world.local.list("events") if event["reason"] == "Scheduled"]
+        assert len(events) == bound(world) > 10
 
     on_virtual_time(scenario)
 
 
-def test_a_stop_waits_for_unanswered_binds_no_longer_than_it_is_told_and_keeps_the_lease_then() -> None:
+def test_a_shutdown_waits_for_unanswered_binds_up_to_its_limit_and_then_keeps_the_lease() -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)
@@ -189,11 +191,11 @@ def midway(monkeypatch: pytest.MonkeyPatch, app: SchedulerApp, then: Callable[[]
 
     def watched(now_ns: int) -> list[Command]:
         nonlocal steps
-        said = decide(now_ns)
+        commands = decide(now_ns)
         steps += app.scheduler.attempt_in_progress
         if steps == 20:
             then()
-        return said
+        return commands
 
     monkeypatch.setattr(app.scheduler, "decide", watched)
 
@@ -242,8 +244,8 @@ def test_a_stop_during_a_long_decision_leaves_everybody_where_he_was(monkeypatch
         assert not app.scheduler.attempt_in_progress
         assert app.scheduler.check() == []
         assert bound(world) == 60
-        assert not any(one["metadata"].get("deletionTimestamp") for one in world.local.list("pods"))
-        assert not any(one["status"].get("nominatedNodeName") for one in world.local.list("pods"))
+        assert not any(pod["metadata"].get("deletionTimestamp") for pod in world.local.list("pods"))
+        assert not any(pod["status"].get("nominatedNodeName") for pod in world.local.list("pods"))
 
     on_virtual_time(scenario)
 
@@ -258,7 +260,7 @@ def test_with_no_policy_to_run_it_ends() -> None:
     on_virtual_time(scenario)
 
 
-def test_who_loses_the_lease_ends_and_binds_nothing_more() -> None:
+def test_a_leader_that_loses_the_lease_exits_and_binds_nothing_more() -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)
@@ -309,7 +311,7 @@ def test_a_leader_that_dies_in_mid_burst_is_followed_and_no_pod_is_lost() -> Non
     on_virtual_time(scenario)
 
 
-def test_asked_for_it_the_cache_is_compared_and_a_lost_change_is_found() -> None:
+def test_with_the_check_enabled_a_lost_change_of_the_cache_is_detected() -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)
@@ -324,15 +326,15 @@ def test_asked_for_it_the_cache_is_compared_and_a_lost_change_is_found() -> None
             app.scheduler.cache.drop_pod(
                 PodUid(pod["metadata"]["uid"])
             )  # the planted bug: a change that got lost
-            found = await compare_with_server(app.scheduler, world.api())
+            differences = await compare_with_server(app.scheduler, world.api())
 
-        assert any("missing from the cache" in one for one in found)
+        assert any("missing from the cache" in difference for difference in differences)
 
     on_virtual_time(scenario)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_in_a_storm_no_node_is_overcommitted_and_after_it_everything_is_as_the_server_says(seed: int) -> None:
+def test_under_faults_no_node_is_overcommitted_and_at_rest_the_cache_equals_the_server(seed: int) -> None:
     async def scenario() -> None:
         world, dice = World(history_changes_max=200), Random(seed)
         put_policies(world, main=PLAIN)
@@ -387,7 +389,9 @@ def test_a_server_that_answers_500_to_half_the_requests_costs_no_pod_and_no_lead
 def scheduled(world: World) -> set[str]:
     """The pods that are said to be scheduled."""
     return {
-        one["involvedObject"]["uid"] for one in world.local.list("events") if one["reason"] == "Scheduled"
+        event["involvedObject"]["uid"]
+        for event in world.local.list("events")
+        if event["reason"] == "Scheduled"
     }
 
 
@@ -436,7 +440,7 @@ def with_cards() -> Settings:
     return read_settings(None, {}, {"policies": "kube-system/policies", "node_objects": {"scv": kind}})
 
 
-def test_a_custom_resource_beside_the_node_decides_and_its_change_wakes_who_waits() -> None:
+def test_a_custom_resource_of_a_node_decides_and_its_change_requeues_waiting_pods() -> None:
     async def scenario() -> None:
         world = World(extra_kinds=(SCVS,))
         put_policies(world, main=CARDS)
@@ -447,7 +451,7 @@ def test_a_custom_resource_beside_the_node_decides_and_its_change_wakes_who_wait
         app = app_on(world, world.road(), settings=with_cards())
         run = asyncio.ensure_future(app.run())
         nodes = app.scheduler.cache.nodes
-        await until(lambda: len(nodes) == 2 and all(one.objects for one in nodes.values()), "the cards")
+        await until(lambda: len(nodes) == 2 and all(node.objects for node in nodes.values()), "the cards")
         await until(lambda: len(app.scheduler.decisions) > 0, "an attempt")
         assert bound(world) == 0
 
@@ -479,7 +483,7 @@ def test_a_kind_that_the_server_does_not_serve_keeps_nothing_else_from_running()
     on_virtual_time(scenario)
 
 
-def test_who_stands_by_says_on_its_pages_who_leads() -> None:
+def test_the_pages_of_a_standby_name_the_leader() -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from policysched.daemon.compiling import compile_sync
+from policysched.daemon.policy_compiler import compile_sync
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node

@@ -41,9 +41,9 @@ def samples(rig: Rig, *, idle: float = 0.0, busy: float = 5e8, policy: str = "te
     return e.SamplesArrived(policy, "rx", MetricSamples(values, rig.now_ns))
 
 
-def sampled(text: str | dict[str, str], *seen: object) -> Rig:
+def sampled(text: str | dict[str, str], *observed: object) -> Rig:
     """`idle` receives nothing and `busy` 500 Mbps."""
-    rig = Rig(text, node("idle"), node("busy"), *seen)
+    rig = Rig(text, node("idle"), node("busy"), *observed)
     rig.handle(samples(rig))
     rig.pass_time(1)
     return rig

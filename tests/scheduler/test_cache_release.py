@@ -49,7 +49,7 @@ def test_a_policy_edited_many_times_holds_no_more_than_one_edited_twice() -> Non
     assert held_after(EDITIONS) == held_after(2)
 
 
-def test_columns_that_are_never_released_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_that_are_never_released_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Evaluator, "retain_only", lambda *_: None)
 
     with pytest.raises(AssertionError):

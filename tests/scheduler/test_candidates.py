@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from policysched import evaluate as plan
@@ -18,8 +18,13 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
+from policysched.scheduler.preemption import best_first_search
 from policysched.scheduler.preemption import candidates as searching
-from policysched.scheduler.preemption import lazy_candidates
+from policysched.scheduler.preemption.best_first_search import (
+    disruption_lower_bound,
+    find_best_candidate,
+    rejection_reasons,
+)
 from policysched.scheduler.preemption.candidates import (
     Candidate,
     CandidateSearchResult,
@@ -27,11 +32,6 @@ from policysched.scheduler.preemption.candidates import (
     find_candidates,
     least_disruptive,
     sorted_by_importance,
-)
-from policysched.scheduler.preemption.lazy_candidates import (
-    disruption_lower_bound,
-    find_best_candidate,
-    rejection_reasons,
 )
 from policysched.scheduler.steps import run_to_completion
 from tests.builders import pod
@@ -54,6 +54,8 @@ ROOMY = program(
 )
 
 Scenes = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+HUNT = settings(Scenes, derandomize=True, database=None, max_examples=2500, phases=[Phase.generate])
+"""A planted bug is found: the search ends at the first example, without shrinking it."""
 
 
 def urgent(scene: Scene) -> Pod:
@@ -61,12 +63,12 @@ def urgent(scene: Scene) -> Pod:
 
 
 def searched(
-    scene: Scene, by: Program, one: Pod
+    scene: Scene, by: Program, pod: Pod
 ) -> tuple[CandidateSearchResult, tuple[NodeName, ...], Callable[[Pod], bool]]:
     compiled, evaluator, cache = plan.compile(by), plan.Evaluator(scene.cache), scene.cache
     evaluator.build_columns(compiled)
-    dry_run = evaluator.dry_run(compiled, one, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
-    allowed = compiled.may_evict(one, cache.namespaces.get(one.namespace), scene.facts, scene.now_ns)
+    dry_run = evaluator.dry_run(compiled, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
+    allowed = compiled.may_evict(pod, cache.namespaces.get(pod.namespace), scene.facts, scene.now_ns)
     cluster = PreemptionInputs(
         lambda node: cache.ledger.usage(node).pods.values(),
         lambda uid: cache.pods[uid].started_ns,
@@ -89,9 +91,9 @@ def without(scene: Scene, gone: Iterable[PodUid]) -> ClusterCache:
     return cache
 
 
-def judged(scene: Scene, by: Program, one: Pod, gone: Iterable[PodUid] = ()) -> PlacementExplanation:
+def judged(scene: Scene, by: Program, pod: Pod, gone: Iterable[PodUid] = ()) -> PlacementExplanation:
     cache = without(scene, gone)
-    return evaluate(by, one, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
+    return evaluate(by, pod, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
 
 
 def uids(pods: Iterable[Pod]) -> list[PodUid]:
@@ -100,11 +102,11 @@ def uids(pods: Iterable[Pod]) -> list[PodUid]:
 
 def stuck(scene: Scene, by: Program) -> Pod | None:
     """A pod of the scene that every node rejects; None if there is none."""
-    one = urgent(scene)
-    explanation = judged(scene, by, one)
+    preemptor = urgent(scene)
+    explanation = judged(scene, by, preemptor)
     return (
-        one
-        if explanation.pod_refusal is None and explanation.selected is None and explanation.refusals
+        preemptor
+        if explanation.pod_rejection is None and explanation.selected is None and explanation.rejections
         else None
     )
 
@@ -138,14 +140,16 @@ def test_pod_fits_on_the_node_without_its_victims(by: Program) -> None:
 
 
 def check_pod_fits(by: Program, scene: Scene) -> int:
-    one = stuck(scene, by)
-    if one is None:
+    preemptor = stuck(scene, by)
+    if preemptor is None:
         return 0
-    found, _, _ = searched(scene, by, one)
-    for candidate in found.candidates:
-        said = judged(scene, by, one, uids(candidate.victims))
-        assert candidate.node in said.feasible, f"{candidate}: {said.refusals.get(candidate.node)}"
-    return len(found.candidates)
+    outcome, _, _ = searched(scene, by, preemptor)
+    for candidate in outcome.candidates:
+        explanation = judged(scene, by, preemptor, uids(candidate.victims))
+        assert candidate.node in explanation.feasible, (
+            f"{candidate}: {explanation.rejections.get(candidate.node)}"
+        )
+    return len(outcome.candidates)
 
 
 @pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
@@ -154,17 +158,17 @@ def test_every_victim_is_on_the_node_has_lower_priority_and_is_allowed_by_the_cl
 
 
 def check_victims_are_allowed(by: Program, scene: Scene) -> int:
-    one = stuck(scene, by)
-    if one is None:
+    preemptor = stuck(scene, by)
+    if preemptor is None:
         return 0
-    found, _, _ = searched(scene, by, one)
-    for candidate in found.candidates:
+    outcome, _, _ = searched(scene, by, preemptor)
+    for candidate in outcome.candidates:
         for victim in candidate.victims:
             assert scene.cache.pods[victim.uid].node == candidate.node
-            assert victim.priority < one.priority
-            assert by is not OWN or victim.scheduler == one.scheduler
-            assert by is not CHOOSY or victim.labels.get("pool", "") != one.labels.get("pool", "")
-    return sum(len(candidate.victims) for candidate in found.candidates)
+            assert victim.priority < preemptor.priority
+            assert by is not OWN or victim.scheduler == preemptor.scheduler
+            assert by is not CHOOSY or victim.labels.get("pool", "") != preemptor.labels.get("pool", "")
+    return sum(len(candidate.victims) for candidate in outcome.candidates)
 
 
 def test_no_victim_could_have_stayed() -> None:
@@ -173,17 +177,17 @@ def test_no_victim_could_have_stayed() -> None:
 
 
 def check_victims_are_minimal(by: Program, scene: Scene) -> int:
-    one = stuck(scene, by)
-    if one is None:
+    preemptor = stuck(scene, by)
+    if preemptor is None:
         return 0
-    found, _, _ = searched(scene, by, one)
-    for candidate in found.candidates:
+    outcome, _, _ = searched(scene, by, preemptor)
+    for candidate in outcome.candidates:
         for spared in candidate.victims:
             gone = [victim.uid for victim in candidate.victims if victim is not spared]
-            assert candidate.node not in judged(scene, by, one, gone).feasible, (
+            assert candidate.node not in judged(scene, by, preemptor, gone).feasible, (
                 f"{spared.full_name} could have stayed"
             )
-    return sum(len(candidate.victims) for candidate in found.candidates)
+    return sum(len(candidate.victims) for candidate in outcome.candidates)
 
 
 @pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
@@ -194,30 +198,30 @@ def test_every_node_that_evictions_could_help_is_a_candidate_and_the_others_are_
 
 
 def check_all_candidates_found(by: Program, scene: Scene) -> int:
-    one = stuck(scene, by)
-    if one is None:
+    preemptor = stuck(scene, by)
+    if preemptor is None:
         return 0
-    found, hopeful, allowed = searched(scene, by, one)
-    explanation = judged(scene, by, one)
+    outcome, hopeful, allowed = searched(scene, by, preemptor)
+    explanation = judged(scene, by, preemptor)
 
-    assert set(hopeful) == {node for node, rules in explanation.refusals.items() if rules[0].resolvable}
+    assert set(hopeful) == {node for node, rules in explanation.rejections.items() if rules[0].resolvable}
     reasons: Counter[str] = Counter()
     possible = set()
-    for node in explanation.refusals:
+    for node in explanation.rejections:
         pods = [other for other in scene.cache.ledger.usage(NodeName(node)).pods.values() if allowed(other)]
         if node not in hopeful:
             reasons[searching.NOT_HELPFUL] += 1
         elif not pods:
             reasons[searching.NO_VICTIMS] += 1
         else:
-            empty = judged(scene, by, one, uids(pods))
+            empty = judged(scene, by, preemptor, uids(pods))
             if node in empty.feasible:
                 possible.add(node)
             else:
-                reasons.update(empty.refusals[node][0].event_reasons)
-    assert {candidate.node for candidate in found.candidates} == possible
-    assert Counter(found.reasons) == reasons
-    return len(explanation.refusals)
+                reasons.update(empty.rejections[node][0].event_reasons)
+    assert {candidate.node for candidate in outcome.candidates} == possible
+    assert Counter(outcome.reasons) == reasons
+    return len(explanation.rejections)
 
 
 @pytest.mark.parametrize("by", [OF_NODES, ROOMY], ids=["of nodes", "with a rule of its own"])
@@ -233,18 +237,23 @@ def test_best_candidate_is_found_without_evaluating_every_node(by: Program) -> N
         nonlocal checked
         checked += check_best_candidate(by, scene, started)
 
-    search()
-    assert checked > 0, "no scene has a candidate"
+    for _ in range(ROUNDS_MAX):
+        search()
+        if checked > 0:
+            return
+    raise AssertionError("no scene has a candidate")
 
 
 def check_best_candidate(by: Program, scene: Scene, started: list[int | None]) -> int:
     """Returns how many candidates the search through all nodes found."""
-    one = stuck(scene, by)
-    if one is None:
+    preemptor = stuck(scene, by)
+    if preemptor is None:
         return 0
     compiled, evaluator, cache = plan.compile(by), plan.Evaluator(scene.cache), scene.cache
     evaluator.build_columns(compiled)
-    allowed = compiled.may_evict(one, cache.namespaces.get(one.namespace), scene.facts, scene.now_ns)
+    allowed = compiled.may_evict(
+        preemptor, cache.namespaces.get(preemptor.namespace), scene.facts, scene.now_ns
+    )
     times = dict(zip(sorted(cache.pods), started, strict=False))
     budget = DisruptionBudget(
         "default", "b", LabelSelector((SelectorRequirement("app", "Exists", ()),)), 0, frozenset()
@@ -254,15 +263,17 @@ def check_best_candidate(by: Program, scene: Scene, started: list[int | None]) -
     )
 
     def fresh() -> plan.DryRun:
-        return evaluator.dry_run(compiled, one, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
+        return evaluator.dry_run(
+            compiled, preemptor, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples
+        )
 
     every, dry_run = run_to_completion(find_candidates(fresh(), allowed, cluster)), fresh()
     assert dry_run.node_local, "these policies look at nodes alone"
-    found, best = run_to_completion(find_best_candidate(dry_run, allowed, cluster))
+    candidates, best = run_to_completion(find_best_candidate(dry_run, allowed, cluster))
 
     assert best == (least_disruptive(every.candidates) if every.candidates else None)
     if best is None:
-        assert rejection_reasons(found, dry_run, cluster) == every.reasons
+        assert rejection_reasons(candidates, dry_run, cluster) == every.reasons
     for candidate in every.candidates:
         (missing,) = dry_run.shortfalls([candidate.node])
         pods = sorted_by_importance(
@@ -283,17 +294,17 @@ def check_best_candidate(by: Program, scene: Scene, started: list[int | None]) -
     ],
     ids=["the victim count is too high", "the victim priority is too high", "only one pod is evictable"],
 )
-def test_planted_lower_bound_that_is_too_high_is_found(
+def test_planted_lower_bound_that_is_too_high_is_detected(
     part: str, planted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lazy_candidates, part, planted)
+    monkeypatch.setattr(best_first_search, part, planted)
 
     @given(scene=scenes(placed_max=14))
-    @settings(Scenes, derandomize=True, database=None, max_examples=2500)
+    @HUNT
     def search(scene: Scene) -> None:
         check_best_candidate(OF_NODES, scene, [None] * 14)
 
-    with pytest.raises((AssertionError, ExceptionGroup)):
+    with pytest.raises(AssertionError):
         search()
 
 
@@ -306,22 +317,22 @@ def test_planted_lower_bound_that_is_too_high_is_found(
     ],
     ids=["no pod is removed", "only one pod is removed", "one pod is forgotten"],
 )
-def test_planted_bug_in_the_candidate_search_is_found(
+def test_planted_bug_in_the_candidate_search_is_detected(
     part: str, planted: Any, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(searching, part, planted)
 
     @given(scene=scenes(placed_max=10))
-    @settings(Scenes, derandomize=True, database=None, max_examples=2500)
+    @HUNT
     def search(scene: Scene) -> None:
         check(DEFAULT, scene)
 
-    with pytest.raises((AssertionError, ExceptionGroup)):
+    with pytest.raises(AssertionError):
         search()
 
 
 def candidate(name: str, *priorities: int, violations: int = 0, started_ns: int = 0) -> Candidate:
-    victims = tuple(pod(f"{name}-{place}", priority=one) for place, one in enumerate(priorities))
+    victims = tuple(pod(f"{name}-{place}", priority=priority) for place, priority in enumerate(priorities))
     return Candidate(NodeName(name), victims, violations, started_ns)
 
 
@@ -338,6 +349,6 @@ def candidate(name: str, *priorities: int, violations: int = 0, started_ns: int 
     ids=["budgets", "highest priority", "sum of priorities", "number", "started later", "first"],
 )
 def test_the_six_steps_of_choosing_a_node(better: Candidate, worse: Candidate) -> None:
-    in_order = sorted([better, worse], key=lambda one: one.node)
+    in_order = sorted([better, worse], key=lambda candidate: candidate.node)
 
     assert least_disruptive(in_order) is better

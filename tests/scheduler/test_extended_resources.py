@@ -276,6 +276,6 @@ def test_a_gang_gets_claims_for_all_members_or_for_none() -> None:
 
 
 def test_the_requests_of_the_containers_are_mapped_to_the_claim() -> None:
-    one = asking_for("web", "2")
+    web = asking_for("web", "2")
 
-    assert one.extended == (ExtendedResourceRequest("c", 0, False, GPU, 1, 2),)
+    assert web.extended == (ExtendedResourceRequest("c", 0, False, GPU, 1, 2),)

@@ -36,7 +36,7 @@ class Asked:
     """`ExtenderServer` with what it has seen."""
 
     def __init__(self, policy: str, *things: Node | ObservedPod, synced: bool = True) -> None:
-        self.answering = ExtenderServer()
+        self.answering = ExtenderServer(bindable_scheduler_names=["test"])
         self.handle(e.PoliciesUpdated(bundle({"main.policy": policy}), "1"))
         self.handle(e.NamespaceUpdated(Namespace("default", {}, {})))
         for thing in things:
@@ -49,31 +49,31 @@ class Asked:
         assert self.answering.check() == []
 
     def filtered(
-        self, policy: str, one: Pod, *names: str, nodes: Iterable[Node] | None = None
+        self, policy: str, pod: Pod, *names: str, nodes: Iterable[Node] | None = None
     ) -> tuple[list[str], dict[str, str], dict[str, str]]:
-        found = self.answering.filter(question(policy, one, *names, nodes=nodes), START_NS)
-        return list(found.passed), dict(found.failed), dict(found.unresolvable)
+        result = self.answering.filter(question(policy, pod, *names, nodes=nodes), START_NS)
+        return list(result.passed), dict(result.failed), dict(result.unresolvable)
 
-    def scores(self, one: Pod, *names: str, scale: str = "policy") -> dict[str, int]:
-        return self.answering.scores(question("scores", one, *names), scale, START_NS)  # type: ignore[arg-type,return-value]
+    def scores(self, pod: Pod, *names: str, scale: str = "policy") -> dict[str, int]:
+        return self.answering.scores(question("scores", pod, *names), scale, START_NS)  # type: ignore[arg-type,return-value]
 
-    def bind(self, one: Pod, on: str) -> Bind:
-        return self.answering.assume("racks", one.uid, one.namespace, one.name, NodeName(on), START_NS)
+    def bind(self, pod: Pod, on: str) -> Bind:
+        return self.answering.assume("racks", pod.uid, pod.namespace, pod.name, NodeName(on), START_NS)
 
 
-def question(policy: str, one: Pod, *names: str, nodes: Iterable[Node] | None = None) -> ExtenderQuery:
+def question(policy: str, pod: Pod, *names: str, nodes: Iterable[Node] | None = None) -> ExtenderQuery:
     sent = None if nodes is None else tuple(nodes)
-    asked = tuple(map(NodeName, names)) if sent is None else tuple(each.name for each in sent)
-    return ExtenderQuery(policy, one, asked, sent)
+    candidates = tuple(map(NodeName, names)) if sent is None else tuple(each.name for each in sent)
+    return ExtenderQuery(policy, pod, candidates, sent)
 
 
 def test_each_node_passes_or_fails_with_its_reason_and_eviction_helps_only_for_capacity() -> None:
     nodes = [node("a"), node("b", labels={"rack": "r17"}), node("full"), node("other")]
     server = Asked(RACKS, *nodes, placed(pod("holder", cpu="3"), "full"))
 
-    found = server.filtered("racks", pod(cpu="2"), "full", "a", "b", "new")
+    result = server.filtered("racks", pod(cpu="2"), "full", "a", "b", "new")
 
-    assert found == (
+    assert result == (
         ["a"],
         {"full": "Insufficient cpu", "new": UNKNOWN_NODE},
         {"b": "rack r17 is being repaired"},
@@ -105,10 +105,10 @@ def test_pods_placed_on_a_node_sent_as_full_object_still_count() -> None:
 def test_scores_are_rounded_once_from_whole_totals() -> None:
     server = Asked(SCORES, *(node(name, labels={"speed": str(speed)}) for name, speed in SPEEDS.items()))
 
-    found = server.scores(pod(), *SPEEDS, "new")
+    scores = server.scores(pod(), *SPEEDS, "new")
 
     # (3 * speed + 100 on a) of 400, in tenths, halves up.
-    assert found == {"a": 10, "b": 8, "c": 4, "d": 0, "new": 0}
+    assert scores == {"a": 10, "b": 8, "c": 4, "d": 0, "new": 0}
 
 
 SPEEDS = {"a": 100, "b": 100, "c": 50, "d": 6}
@@ -117,9 +117,9 @@ SPEEDS = {"a": 100, "b": 100, "c": 50, "d": 6}
 def test_scores_can_span_the_candidates_instead() -> None:
     server = Asked(SCORES, *(node(name, labels={"speed": str(speed)}) for name, speed in SPEEDS.items()))
 
-    found = server.scores(pod(), "c", "d", scale="candidates")
+    scores = server.scores(pod(), "c", "d", scale="candidates")
 
-    assert found == {"c": 10, "d": 0}
+    assert scores == {"c": 10, "d": 0}
     assert server.scores(pod(), "d", scale="candidates") == {"d": 0}
 
 
@@ -176,8 +176,8 @@ def test_pods_of_a_service_are_spread_by_default_in_extender_queries() -> None:
     other = pod("two", labels={"app": "web"})
 
     def scores() -> dict[str, int]:
-        found = server.answering.scores(question("spread", other, "a", "b"), "policy", START_NS)
-        return {str(name): score for name, score in found.items()}
+        by_node = server.answering.scores(question("spread", other, "a", "b"), "policy", START_NS)
+        return {str(name): score for name, score in by_node.items()}
 
     before = scores()
     server.handle(e.PodSetUpdated(service("web", app="web")))
@@ -207,7 +207,7 @@ def test_a_node_is_kept_where_all_victims_may_go_and_the_pod_then_fits() -> None
     )
     urgent = pod("urgent", cpu="3", priority=5)
 
-    found = server.answering.preempt(
+    nodes = server.answering.preempt(
         "racks",
         urgent,
         {
@@ -220,17 +220,17 @@ def test_a_node_is_kept_where_all_victims_may_go_and_the_pod_then_fits() -> None
         START_NS,
     )
 
-    assert found == ("a",)
+    assert nodes == ("a",)
 
 
 def test_a_node_with_an_unknown_victim_is_left_out() -> None:
     server = Asked(RACKS, node("a"), placed(pod("low", cpu="3"), "a"))
 
-    found = server.answering.preempt(
+    kept = server.answering.preempt(
         "racks", pod("urgent", priority=5), {NodeName("a"): victims(pod("ghost"), whole=False)}, START_NS
     )
 
-    assert found == ()
+    assert kept == ()
 
 
 # ── binding ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -256,9 +256,9 @@ def test_a_pod_bound_through_the_extender_counts_at_once_until_its_bind_fails() 
 def test_a_confirmed_bind_stays_and_so_does_one_that_the_watch_shows_first() -> None:
     own, second = pod("web", cpu="1"), pod("second", cpu="1")
     server = Asked(RACKS, node("a", cpu="3"))
-    for one in (own, second):
-        server.handle(e.PodUpdated(ObservedPod(one, None, "Pending", False, None)))
-        server.bind(one, "a")
+    for bind in (own, second):
+        server.handle(e.PodUpdated(ObservedPod(bind, None, "Pending", False, None)))
+        server.bind(bind, "a")
 
     server.handle(e.BindConfirmed(own.uid, NodeName("a")))
     server.handle(e.PodUpdated(placed(second, "a")))
@@ -266,6 +266,28 @@ def test_a_confirmed_bind_stays_and_so_does_one_that_the_watch_shows_first() -> 
 
     assert server.filtered("racks", pod("third", cpu="2"), "a")[1] == {"a": "Insufficient cpu"}
     assert server.filtered("racks", pod("third", cpu="1"), "a")[0] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("served", "name", "message"),
+    [
+        (None, "web", "no pod default/web with uid"),
+        (pod("web", labels={"team": "a"}), "other", "no pod default/other with uid"),
+        (pod("web", labels={"team": "a"}, scheduler="another"), "web", "schedulerName is `another`"),
+        (pod("web"), "web", "the policy rejects the pod: no team"),
+    ],
+)
+def test_only_pods_that_the_policy_serves_are_bound(served: Pod | None, name: str, message: str) -> None:
+    team = 'input team: string = pod.labels["team"] required "no team"\nfilter team_open require team != "closed"\n'
+    server = Asked(RACKS.replace("filter rack", f"{team}filter rack"), node("a"))
+    if served is not None:
+        server.handle(e.PodUpdated(ObservedPod(served, None, "Pending", False, None)))
+    uid = (served or pod("web")).uid
+
+    with pytest.raises(ExtenderServerError, match=message):
+        server.answering.assume("racks", uid, "default", name, NodeName("a"), START_NS)
+
+    assert server.answering.binds_in_flight == 0
 
 
 # ── a metric that is out ───────────────────────────────────────────────────────────────────────────────────────────

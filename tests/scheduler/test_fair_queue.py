@@ -163,13 +163,13 @@ def test_the_popped_pod_is_the_first_of_all_pending_ones(seed: int) -> None:
     assert always_the_first(seed) == []
 
 
-def test_a_queue_that_ignores_placements_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_ignores_placements_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FairShareQueue, "_reposition_changed", lambda _: None)
 
     assert any(always_the_first(seed) for seed in range(5))
 
 
-def test_equivalence_keys_that_ignore_temporary_layers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equivalence_keys_that_ignore_temporary_layers_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plan, "_equivalence_read_set", Plan.read_set)
 
     with pytest.raises(AssertionError):

@@ -32,8 +32,8 @@ OTHER_QUERY = COOL.replace('query = "load"', 'query = "load5"')
 
 
 def samples(rig: Rig, metric: str = "load", **values: float) -> e.SamplesArrived:
-    found = {NodeName(name): Sample(value, rig.now_ns) for name, value in values.items()}
-    return e.SamplesArrived("test", metric, MetricSamples(found, rig.now_ns))
+    by_node = {NodeName(name): Sample(value, rig.now_ns) for name, value in values.items()}
+    return e.SamplesArrived("test", metric, MetricSamples(by_node, rig.now_ns))
 
 
 def started(policy: str = COOL, *, wait_s: float = 10.0, source: str | None = None) -> Rig:
@@ -164,7 +164,7 @@ def test_reports_of_waiting_pods_are_rate_limited_and_not_repeated() -> None:
     assert reported == [0, 0, 500, 500, 201, 0, 0, 0, 0]
 
 
-def test_reporting_all_pods_at_once_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reporting_all_pods_at_once_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample_wait_reports, "PODS_PER_REPORT_MAX", 10**6)
 
     with pytest.raises(AssertionError, match="1201"):
@@ -282,7 +282,7 @@ def test_extender_queries_fail_as_not_ready_while_the_first_samples_are_awaited(
     assert answering.filter(question, START_NS + 11 * 10**9).passed == ("a",)
 
 
-def test_a_queue_that_holds_no_pods_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_holds_no_pods_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = SchedulingQueue.__init__
     monkeypatch.setattr(
         SchedulingQueue, "__init__", lambda self, limits, line_of, _: plain(self, limits, line_of)

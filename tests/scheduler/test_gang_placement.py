@@ -14,12 +14,12 @@ from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.gangs import placement
+from policysched.scheduler.gangs import gang_preemption
 from policysched.scheduler.preemption import nominations as nominated
+from policysched.scheduler.preemption.best_first_search import BestFirstSearch
 from policysched.scheduler.preemption.candidates import PreemptionInputs
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
-from policysched.scheduler.preemption.gang_placement import GangPlacement
-from policysched.scheduler.preemption.lazy_candidates import LazyCandidates
+from policysched.scheduler.preemption.gang_candidates import GangPlacement
 from policysched.scheduler.steps import Steps
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import GANG, START_NS, Rig
@@ -171,9 +171,9 @@ def test_a_gang_with_terminating_victims_evicts_no_further_pods() -> None:
 def test_a_refused_eviction_clears_the_nominations_of_all_members() -> None:
     rig = two_full_nodes(ANY, member(1), member(2))
     rig.settle()
-    one, other = rig.of(c.Evict)
+    first, other = rig.of(c.Evict)
 
-    rig.handle(e.EvictionRefused(one.uid, "no answer", forbidden=False, victims=()))
+    rig.handle(e.EvictionRefused(first.uid, "no answer", forbidden=False, victims=()))
 
     assert nominations(rig) == {}
     assert {clear.name for clear in rig.of(c.ClearNomination)} == {"g1", "g2"}
@@ -266,7 +266,9 @@ def test_a_gang_with_a_topology_key_preempts_in_one_domain() -> None:
 
 def test_a_gang_preempts_in_the_least_disruptive_domain() -> None:
     racks = [node(name, labels={"rack": f"r{number}"}) for number, name in enumerate(("a", "b", "c", "d"), 2)]
-    racks = [replace(one, labels={**one.labels, "rack": f"r{place // 2}"}) for place, one in enumerate(racks)]
+    racks = [
+        replace(rack, labels={**rack.labels, "rack": f"r{place // 2}"}) for place, rack in enumerate(racks)
+    ]
     rig = Rig(KEEP_TOGETHER, *racks, low("w", "a", priority=9), low("x", "b"), low("y", "c"), low("z", "d"))
     rig.observe(member(1), member(2))
 
@@ -324,8 +326,8 @@ def test_a_gang_of_higher_priority_clears_all_nominations_of_a_lower_one() -> No
     assert not {"g1", "g2"} & nominations(rig).keys()
 
 
-def seen(one: Pod) -> ObservedPod:
-    return ObservedPod(one, node=None, phase="Pending", deleting=False, nominated_node=None)
+def seen(pod: Pod) -> ObservedPod:
+    return ObservedPod(pod, node=None, phase="Pending", deleting=False, nominated_node=None)
 
 
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -337,71 +339,73 @@ def caught() -> Iterator[None]:
         yield
 
 
-def test_a_gang_that_preempts_in_part_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = placement._GangSearch.run
+def test_a_gang_that_preempts_in_part_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = gang_preemption._GangSearch.run
 
-    def in_part(self: placement._GangSearch) -> Steps[object]:
-        found = yield from search(self)
-        return GangPlacement(tuple(self.placements)) if self.placements else found
+    def in_part(self: gang_preemption._GangSearch) -> Steps[object]:
+        outcome = yield from search(self)
+        return GangPlacement(tuple(self.placements)) if self.placements else outcome
 
-    monkeypatch.setattr(placement._GangSearch, "run", in_part)
+    monkeypatch.setattr(gang_preemption._GangSearch, "run", in_part)
 
     with caught():
         test_no_pod_is_evicted_if_that_would_not_fit_the_gang()
 
 
-def test_a_member_evaluated_without_the_earlier_ones_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_evaluated_without_the_earlier_ones_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        placement._GangSearch, "_apply_placement", lambda self, member: self.placements.append(member)
+        gang_preemption._GangSearch, "_apply_placement", lambda self, member: self.placements.append(member)
     )
 
     with caught():
         test_a_whole_gang_preempts_and_is_placed_once_its_victims_are_gone()
 
 
-def test_a_budget_that_is_reset_for_each_member_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "budgets_after_evicting", lambda _, budgets: budgets)
+def test_a_budget_that_is_reset_for_each_member_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gang_preemption, "budgets_after_evicting", lambda _, budgets: budgets)
 
     with caught():
         test_a_budget_that_one_member_used_up_is_used_up_for_the_next()
 
 
-def test_clearing_the_nomination_of_one_member_alone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clearing_the_nomination_of_one_member_alone_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DefaultPreemption, "clear_gang_nominations", lambda *_: None)
 
     with caught():
         test_a_refused_eviction_clears_the_nominations_of_all_members()
 
 
-def test_victims_that_are_counted_twice_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def everybody(self: placement._GangSearch, on: NodeName) -> list[Pod]:
+def test_victims_that_are_counted_twice_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def everybody(self: gang_preemption._GangSearch, on: NodeName) -> list[Pod]:
         return list(self.core.cache.ledger.usage(on).pods.values())
 
-    monkeypatch.setattr(placement._GangSearch, "_pods_on", everybody)
+    monkeypatch.setattr(gang_preemption._GangSearch, "_pods_on", everybody)
 
     with caught():
         test_a_whole_gang_preempts_and_is_placed_once_its_victims_are_gone()
 
 
-def test_cached_candidates_of_changed_nodes_are_noticed(
+def test_cached_candidates_of_changed_nodes_are_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    renew = LazyCandidates.refresh
+    renew = BestFirstSearch.refresh
 
     def once(
-        self: LazyCandidates, dry_run: DryRun, cluster: PreemptionInputs, nodes: Collection[NodeName]
+        self: BestFirstSearch, dry_run: DryRun, cluster: PreemptionInputs, nodes: Collection[NodeName]
     ) -> Steps[None]:
         yield from renew(self, dry_run, cluster, () if self._pods else nodes)
 
-    monkeypatch.setattr(LazyCandidates, "refresh", once)
+    monkeypatch.setattr(BestFirstSearch, "refresh", once)
 
     with caught():
         test_a_gang_of_a_hundred_is_placed_in_one_attempt()
 
 
-def test_nominations_of_the_gang_itself_that_block_it_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nominations_of_the_gang_itself_that_block_it_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     reserved = nominated.competing_nominations
-    monkeypatch.setattr(nominated, "competing_nominations", lambda core, one, *_: reserved(core, one))
+    monkeypatch.setattr(
+        nominated, "competing_nominations", lambda core, preemptor, *_: reserved(core, preemptor)
+    )
 
     with caught():
         test_after_a_restart_nominated_members_are_placed_on_their_nominated_nodes()

@@ -9,8 +9,8 @@ import pytest
 from policysched.evaluate.topology_domains import TopologyDomain
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e
-from policysched.scheduler.gangs import topology
-from policysched.scheduler.gangs.attempt import GangAttempts
+from policysched.scheduler.gangs import gang_domains
+from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 
@@ -163,9 +163,13 @@ def broken_up(seed: int) -> list[str]:
         mistakes.append(f"seed {seed}: {where}")
     if 0 < len(where) < 3:
         mistakes.append(f"seed {seed}: only {where}")
-    asked = next(iter(rig.scheduler._core.pods.values())).pod.requests["cpu"] if not where else 0
+    cpu_milli = next(iter(rig.scheduler._core.pods.values())).pod.requests["cpu"] if not where else 0
     for rack in "abcd" if not where else "":
-        fits = sum(one.allocatable["cpu"] // asked for one in things if one.labels["rack"] == rack)
+        fits = sum(
+            candidate.allocatable["cpu"] // cpu_milli
+            for candidate in things
+            if candidate.labels["rack"] == rack
+        )
         if fits >= 3:
             mistakes.append(f"seed {seed}: waits, and rack {rack} takes {fits}")
     return mistakes
@@ -175,7 +179,7 @@ def test_gangs_are_placed_whole_in_one_rack_or_fit_into_none() -> None:
     assert [gang for seed in range(60) for gang in broken_up(seed)] == []
 
 
-def test_a_search_that_ignores_the_rack_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_ignores_the_rack_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     search = GangAttempts._search_domain
     monkeypatch.setattr(
         GangAttempts, "_search_domain", lambda self, gang, _, now_ns: search(self, gang, None, now_ns)
@@ -184,13 +188,13 @@ def test_a_search_that_ignores_the_rack_is_noticed(monkeypatch: pytest.MonkeyPat
     assert [gang for seed in range(60) for gang in broken_up(seed)]
 
 
-def test_a_search_that_tries_one_rack_only_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    first_only = topology.candidate_domains
+def test_a_search_that_tries_one_rack_only_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    first_only = gang_domains.candidate_domains
 
     def hasty(*args: object) -> Iterable[TopologyDomain]:
         return islice(first_only(*args), 1)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("policysched.scheduler.gangs.attempt.candidate_domains", hasty)
+    monkeypatch.setattr("policysched.scheduler.gangs.gang_attempt.candidate_domains", hasty)
     monkeypatch.setattr("policysched.evaluate.evaluator.pod_capacity", lambda *_: None)
 
     assert [gang for seed in range(60) for gang in broken_up(seed)]

@@ -173,8 +173,8 @@ def test_a_gang_is_ordered_like_its_first_member() -> None:
 def test_two_gangs_that_fit_only_one_by_one_do_not_block_each_other() -> None:
     rig = Rig(WHOLE, node("a", cpu="4"))
 
-    for one, other in zip(members(3, group="x"), [member(f"y{n}", group="y") for n in range(3)], strict=True):
-        rig.observe(one, other)
+    for x, other in zip(members(3, group="x"), [member(f"y{n}", group="y") for n in range(3)], strict=True):
+        rig.observe(x, other)
     rig.settle()
 
     groups = {name[0] for name in rig.placements()}

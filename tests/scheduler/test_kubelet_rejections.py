@@ -26,14 +26,14 @@ def static(name: str = "static", cpu: str = "3") -> Pod:
     return pod(name, cpu=cpu, scheduler="default-scheduler")
 
 
-def bounce(rig: Rig, one: Pod, *, used: int = 3500, capacity: int = 4000) -> ObservedPod:
+def bounce(rig: Rig, pod: Pod, *, used: int = 3500, capacity: int = 4000) -> ObservedPod:
     """The pod is bound to its node, whose kubelet counts so much of its cpu as used."""
     rig.settle()
     rig.confirm_binds()
-    words = too_little("cpu", one.requests["cpu"], used, capacity)
-    seen = rejected(one, rig.placements()[one.name], "OutOfcpu", words)
-    rig.observe(seen)
-    return seen
+    words = too_little("cpu", pod.requests["cpu"], used, capacity)
+    observed = rejected(pod, rig.placements()[pod.name], "OutOfcpu", words)
+    rig.observe(observed)
+    return observed
 
 
 def held_back(rig: Rig, name: str = "a") -> dict[str, int]:

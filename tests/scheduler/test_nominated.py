@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from policysched import evaluate as plan
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import nominated_rows
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.verdict import NodeRefusal
+from policysched.lang.ir.verdict import NodeRejection
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
@@ -34,6 +34,8 @@ DEFAULT = program("include kube_default", "preemption { victims = any }")
 OF_NODES = program("filter node_ports", "filter node_resources_fit", "preemption { victims = any }")
 
 Scenes = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+HUNT = settings(Scenes, derandomize=True, database=None, max_examples=2500, phases=[Phase.generate])
+"""A planted bug is found: the search ends at the first example, without shrinking it."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,13 @@ def cases(draw: st.DrawFn) -> Case:
     scene = draw(scenes(placed_max=8, pods=4))
     names = list(scene.cache.nodes)
     first, *others = scene.pods
-    reserved = [(one, draw(st.sampled_from(names))) for one in others] if names else []
+    reserved = [(other, draw(st.sampled_from(names))) for other in others] if names else []
     return Case(scene, replace(first, priority=10, preemption_policy="PreemptLowerPriority"), tuple(reserved))
 
 
 def judged(
     case: Case, by: Program, gone: Iterable[PodUid] = (), here: Iterable[tuple[Pod, NodeName]] = ()
-) -> tuple[str | None, Mapping[str, NodeRefusal]]:
+) -> tuple[str | None, Mapping[str, NodeRejection]]:
     """The first refusal of each node, on a cluster without some pods and with others."""
     scene, cache, left_out = case.scene, ClusterCache(), set(gone)
     for space in scene.cache.namespaces.values():
@@ -66,28 +68,28 @@ def judged(
     for uid, observed in scene.cache.pods.items():
         if uid not in left_out:
             cache.put_pod(observed)
-    for one, on in here:
-        if one.namespace not in cache.namespaces:
-            cache.put_namespace(Namespace(one.namespace, {}, {}))
-        cache.put_pod(placed(one, on))
+    for other, on in here:
+        if other.namespace not in cache.namespaces:
+            cache.put_namespace(Namespace(other.namespace, {}, {}))
+        cache.put_pod(placed(other, on))
     explanation = evaluate(by, case.pod, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
-    return explanation.pod_refusal, {node: rules[0] for node, rules in explanation.refusals.items()}
+    return explanation.pod_rejection, {node: rules[0] for node, rules in explanation.rejections.items()}
 
 
-def refusal_at(case: Case, by: Program, node: str, gone: Iterable[PodUid] = ()) -> NodeRefusal | None:
+def rejection_at(case: Case, by: Program, node: str, gone: Iterable[PodUid] = ()) -> NodeRejection | None:
     """What the node says with its own nominated pods, and if nothing, without."""
     gone = list(gone)
-    theirs = [(one, on) for one, on in case.reserved if on == node]
-    found = judged(case, by, gone, theirs)[1].get(node)
-    return found or judged(case, by, gone)[1].get(node)
+    nominated_here = [(other, on) for other, on in case.reserved if on == node]
+    refusal = judged(case, by, gone, nominated_here)[1].get(node)
+    return refusal or judged(case, by, gone)[1].get(node)
 
 
-def refusals(case: Case, by: Program) -> dict[str, NodeRefusal] | None:
+def refusals(case: Case, by: Program) -> dict[str, NodeRejection] | None:
     """Of each node that would not do; None where the pod itself is refused."""
     if judged(case, by)[0] is not None:
         return None
-    found = {node: refusal_at(case, by, node) for node in case.scene.cache.nodes}
-    return {node: one for node, one in found.items() if one is not None}
+    refused = {node: rejection_at(case, by, node) for node in case.scene.cache.nodes}
+    return {node: refusal for node, refusal in refused.items() if refusal is not None}
 
 
 def check_filters(by: Program, case: Case) -> None:
@@ -108,7 +110,7 @@ def check_filters(by: Program, case: Case) -> None:
     assert verdict.feasible_count == len(scene.cache.nodes) - len(expected)
     assert verdict.selected not in expected
     assert Counter(verdict.reason_counts()) == Counter(
-        group for one in expected.values() for group in one.event_reasons
+        group for refusal in expected.values() for group in refusal.event_reasons
     )
 
 
@@ -121,13 +123,13 @@ def check_preemption(by: Program, case: Case) -> None:
     possible = set()
     for name, refusal in expected.items():
         on_it = case.scene.cache.ledger.usage(NodeName(name)).pods.values()
-        pods = [one.uid for one in on_it if allowed(one)]
-        if refusal.resolvable and pods and refusal_at(case, by, name, pods) is None:
+        pods = [victim.uid for victim in on_it if allowed(victim)]
+        if refusal.resolvable and pods and rejection_at(case, by, name, pods) is None:
             possible.add(name)
     assert {candidate.node for candidate in result.candidates} == possible
     for candidate in result.candidates:
         gone = [victim.uid for victim in candidate.victims]
-        assert refusal_at(case, by, candidate.node, gone) is None, f"{candidate} does not do"
+        assert rejection_at(case, by, candidate.node, gone) is None, f"{candidate} does not do"
 
 
 def searched(case: Case, by: Program) -> tuple[CandidateSearchResult, Callable[[Pod], bool]]:
@@ -167,7 +169,7 @@ def test_preemption_picks_nodes_where_the_pod_fits_beside_nominated_pods(by: Pro
 
 
 @pytest.mark.parametrize("check", [check_filters, check_preemption])
-def test_ignored_nominations_are_noticed(
+def test_ignored_nominations_are_detected(
     check: Callable[[Program, Case], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Nothing:
@@ -178,11 +180,11 @@ def test_ignored_nominations_are_noticed(
     monkeypatch.setattr("policysched.evaluate.dry_run.pods_added", lambda *_: Nothing())
 
     @given(case=cases())
-    @settings(Scenes, derandomize=True, database=None, max_examples=2500)
+    @HUNT
     def search(case: Case) -> None:
         check(DEFAULT, case)
 
-    with pytest.raises((AssertionError, ExceptionGroup)):
+    with pytest.raises(AssertionError):
         search()
 
 

@@ -532,7 +532,7 @@ def test_an_assumed_pod_without_a_bind_is_found_by_the_invariants(monkeypatch: p
 
     del rig.scheduler._core.binds.in_flight[web.uid]
 
-    assert any("no bind is in flight" in one for one in rig.scheduler.check())
+    assert any("no bind is in flight" in problem for problem in rig.scheduler.check())
 
 
 def test_pods_share_no_verdict_if_a_rule_reads_their_queue_state() -> None:

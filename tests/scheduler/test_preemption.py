@@ -225,8 +225,8 @@ def test_nominated_capacity_is_reserved_against_lower_but_not_higher_priority(
 
 
 def test_capacity_nominated_by_another_scheduler_is_reserved_against_lower_priority() -> None:
-    theirs = pending(pod("theirs", cpu="3", priority=50, scheduler="somebody-else"))
-    rig = Rig(ANY, node("a"), replace(theirs, nominated_node=node("a").name))
+    foreign = pending(pod("theirs", cpu="3", priority=50, scheduler="somebody-else"))
+    rig = Rig(ANY, node("a"), replace(foreign, nominated_node=node("a").name))
 
     rig.observe(pod("lower", cpu="2", priority=49), pod("equal", cpu="2", priority=50))
     rig.pass_time(30)
@@ -234,7 +234,7 @@ def test_capacity_nominated_by_another_scheduler_is_reserved_against_lower_prior
     rig.observe(pod("higher", cpu="2", priority=51))
     rig.pass_time(1)
     with_the_higher_one = rig.placements()
-    rig.handle(e.PodDeleted(theirs.pod.uid))
+    rig.handle(e.PodDeleted(foreign.pod.uid))
     rig.pass_time(30)
 
     assert before == {}

@@ -16,20 +16,20 @@ def unit(number: int) -> QueueEntry:
 
 
 class Waiting:
-    """Five of one kin, all parked with the words "first"."""
+    """Five entries of one equivalence class, all parked with the message "first"."""
 
     def __init__(self) -> None:
         self.queue = SchedulingQueue(SchedulerLimits(backoff_initial_s=0, backoff_max_s=10))
         self.units = [unit(number) for number in range(5)]
         self.told: dict[QueueEntry, str] = dict.fromkeys(self.units, "first")
-        for one in self.units:
-            self.park(one, "first", 0)
+        for entry in self.units:
+            self.park(entry, "first", 0)
 
-    def park(self, one: QueueEntry, words: str, now_s: float) -> None:
-        self.told[one] = words
-        one.state = QueueState.DETACHED
+    def park(self, entry: QueueEntry, words: str, now_s: float) -> None:
+        self.told[entry] = words
+        entry.state = QueueState.DETACHED
         self.queue.park(
-            one,
+            entry,
             "kin",
             now_ns=round(now_s * SECOND_NS),
             requeue_events=WAKES,
@@ -45,8 +45,8 @@ class Waiting:
         return out
 
     def tell(self, now_s: float, most: int = 100) -> None:
-        for one, room in self.queue.due_messages(round(now_s * SECOND_NS), most):
-            self.told[one] = room.message
+        for entry, room in self.queue.due_messages(round(now_s * SECOND_NS), most):
+            self.told[entry] = room.message
 
     def tell_for(self, from_s: int, until_s: int) -> None:
         for now_s in range(from_s, until_s):

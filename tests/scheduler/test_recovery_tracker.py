@@ -69,7 +69,7 @@ def test_a_node_that_crossed_the_limit_is_rejected_until_it_has_recovered() -> N
     rig.pass_time(15)
 
     assert over == "0/1 nodes are available: 1 node(s) didn't satisfy rule link."
-    assert between == "0/1 nodes are available: 1 node(s) had not recovered since rx crossed its limit."
+    assert between == "0/1 nodes are available: 1 node(s) crossed the limit of rx and had not recovered."
     assert recovering == {}
     assert rig.placements() == {"web": "a"}
 
@@ -134,11 +134,11 @@ STALE_S, FOR_S = 20.25, 30
 def history(seed: int) -> list[tuple[int, int]]:
     """(second, Mbit/s): mostly every five seconds, now and then with a gap."""
     dice = Random(seed)
-    at_s, found = 0, []
+    at_s, values = 0, []
     for _ in range(60):
         at_s += dice.choice((5, 5, 5, 5, 10, 20, 21, 45))
-        found.append((at_s, dice.choice((500, 550, 599, 600, 601, 700, 799, 800, 900))))
-    return found
+        values.append((at_s, dice.choice((500, 550, 599, 600, 601, 700, 799, 800, 900))))
+    return values
 
 
 def ticked(past: list[tuple[int, int]]) -> dict[float, bool]:
@@ -186,7 +186,7 @@ def test_recovery_from_samples_equals_a_ticking_clock(seed: int) -> None:
     assert followed(past) == ticked(past)
 
 
-def test_a_crossing_that_is_forgotten_between_mark_and_limit_is_noticed(
+def test_a_crossing_that_is_forgotten_between_mark_and_limit_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The planted bug: whatever is within the limit counts as calm."""

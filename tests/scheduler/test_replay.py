@@ -42,7 +42,7 @@ def trace(hash_seed: str) -> str:
 
 
 def test_the_hash_seed_changes_no_command() -> None:
-    one, other = trace("1"), trace("4711")
+    first, other = trace("1"), trace("4711")
 
-    assert one == other
-    assert one.count("Bind(") > 10
+    assert first == other
+    assert first.count("Bind(") > 10

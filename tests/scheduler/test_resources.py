@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.evaluate.columns.column_kinds import PolicyResourceRequested
+from policysched.evaluate.columns.column_kinds import PolicyResourceRequestedColumn
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e
 from tests.builders import node, placed, pod
@@ -111,8 +111,8 @@ def test_a_node_with_overflowing_requests_is_full(policy: str, capacity: str, ea
     assert rig.placements() == {}
 
 
-def test_a_sum_that_ignores_placements_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PolicyResourceRequested, "reads_usage", False)
+def test_a_sum_that_ignores_placements_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PolicyResourceRequestedColumn, "reads_usage", False)
 
     with pytest.raises(AssertionError):
         test_a_burst_shares_the_capacity_of_the_links()

@@ -31,8 +31,8 @@ OUTAGE = COOL.format(missing="reject", more="outage { above = 50% then = disable
 
 
 def samples(rig: Rig, **values: float) -> e.SamplesArrived:
-    found = {NodeName(name): Sample(value, rig.now_ns) for name, value in values.items()}
-    return e.SamplesArrived("test", "cpu_util", MetricSamples(found, rig.now_ns))
+    by_node = {NodeName(name): Sample(value, rig.now_ns) for name, value in values.items()}
+    return e.SamplesArrived("test", "cpu_util", MetricSamples(by_node, rig.now_ns))
 
 
 def test_a_new_sample_requeues_a_pod_that_it_helps() -> None:
@@ -243,11 +243,11 @@ def test_an_outage_event_says_what_happens_to_pods() -> None:
     (report,) = rig.of(c.ReportPolicyEvent)
     assert report.message == (
         "policy `test`: 1 of 1 nodes have no fresh sample of `cpu_util`; "
-        "pods to which such a rule applies wait until samples return"
+        "pods with a rule that reads this metric stay pending until samples return"
     )
 
 
-def test_placing_pods_that_should_wait_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_placing_pods_that_should_wait_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: the plan overlooks that a metric is out."""
     monkeypatch.setattr(Evaluation, "_detect_outages", lambda *_: None)
 

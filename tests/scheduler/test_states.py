@@ -91,7 +91,7 @@ def test_a_pod_is_placed_by_the_policy_state_and_waits_if_it_is_bad_everywhere()
     rig.observe(shown("p", "a", ended("run-1")))
     rig.observe(pod("next", labels={"app": "web"}))
     rig.settle()
-    rig.observe(*(shown(f"p-{one}", one, ended("run-1"), ended("run-2", at_s=3)) for one in "ab"))
+    rig.observe(*(shown(f"p-{name}", name, ended("run-1"), ended("run-2", at_s=3)) for name in "ab"))
     rig.observe(pod("refused", labels={"app": "web"}), pod("stranger", labels={"app": "db"}))
     rig.settle()
 
@@ -310,7 +310,7 @@ def test_saved_values_are_cut_to_the_size_of_a_config_map() -> None:
     assert keys[-1] == "799"
 
 
-def test_forgetting_the_events_of_a_pod_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgetting_the_events_of_a_pod_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     right = policy_states.PolicyStates.pod_updated
 
     def forgetful(self: policy_states.PolicyStates, observed: ObservedPod, now_ns: int) -> str | None:

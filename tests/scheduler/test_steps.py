@@ -13,7 +13,7 @@ from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
-from policysched.scheduler.preemption import candidates, lazy_candidates
+from policysched.scheduler.preemption import best_first_search, candidates
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import Dice
@@ -73,14 +73,14 @@ def world(number: int) -> tuple[list[object], list[ObservedPod | Pod]]:
         spec = _demands(dice)
         for index in range(least + dice.randrange(2)):
             labels = {"group": f"g{gang}", "least": str(least)}
-            one = pod(
+            web = pod(
                 f"g{gang}-{index}",
                 cpu=cpu if alike else dice.choice(("1", "3")),
                 priority=priority,
                 labels=labels,
                 spec=spec,
             )
-            came.append(one)
+            came.append(web)
     came += [
         pod(
             f"single{index}",
@@ -241,8 +241,8 @@ def _forgets_the_last(nodes: list[str]) -> list[list[str]]:
 def _begins_anew(self: Scheduler, thought: object, most: int | None) -> None:
     """What was found so far is forgotten with each step."""
     cost = 0
-    for one in thought.steps:  # type: ignore[attr-defined]
-        cost += one
+    for step in thought.steps:  # type: ignore[attr-defined]
+        cost += step
         if most is not None and cost >= most:
             return
 
@@ -250,7 +250,7 @@ def _begins_anew(self: Scheduler, thought: object, most: int | None) -> None:
 @pytest.mark.parametrize(
     ("holder", "part", "planted", "policy", "check"),
     [
-        (lazy_candidates, "node_batches", _forgets_the_last, FIT, check_nodes_by_themselves),
+        (best_first_search, "node_batches", _forgets_the_last, FIT, check_nodes_by_themselves),
         (candidates, "node_batches", _forgets_the_last, ACROSS, check_nodes_by_themselves),
         (Scheduler, "_run_attempt", _begins_anew, FIT, check_steps),
     ],
@@ -271,7 +271,7 @@ def test_a_planted_mistake_is_found(
             check(policy, number)
 
 
-def test_an_event_between_two_steps_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_between_two_steps_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """That the first event has the decision finished is what keeps it on one state of the cluster."""
     handle = Scheduler.handle
 

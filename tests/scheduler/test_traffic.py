@@ -48,11 +48,11 @@ def member(name: str, only: str = "", cpu: str = "1", group: str = "g") -> Pod:
 
 
 def flows(rig: Rig, *pairs: tuple[str, str, float]) -> e.SamplesArrived:
-    found: dict[PairEndpoint, dict[PairEndpoint, float | None]] = {}
-    for one, two, rate in pairs:
-        a, b = ("default", one), ("default", two)
-        found.setdefault(a, {})[b] = found.setdefault(b, {})[a] = rate
-    return e.SamplesArrived("test", "talk", MetricSamples({}, rig.now_ns, pairs=found))
+    by_pair: dict[PairEndpoint, dict[PairEndpoint, float | None]] = {}
+    for first, two, rate in pairs:
+        a, b = ("default", first), ("default", two)
+        by_pair.setdefault(a, {})[b] = by_pair.setdefault(b, {})[a] = rate
+    return e.SamplesArrived("test", "talk", MetricSamples({}, rig.now_ns, pairs=by_pair))
 
 
 def nodes(**zones: str) -> list[Node]:
@@ -74,7 +74,7 @@ def test_members_of_one_attempt_see_each_other() -> None:
     assert rig.placements() == {"w0": "a", "w1": "d", "w2": "d"}
 
 
-def test_overlooked_members_of_the_same_attempt_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlooked_members_of_the_same_attempt_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HypotheticalGangMembers, "catch_up", lambda *_: None)
     monkeypatch.setattr(HypotheticalGangMembers, "rows_of", lambda self, gang: self._members.rows_of(gang))
 

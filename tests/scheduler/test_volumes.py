@@ -337,11 +337,11 @@ def test_a_reservation_equals_the_written_volume() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
     rig.observe(pod("web", spec=using("data")))
     rig.settle()
-    stock, seen = AvailableVolumes(rig.scheduler.cache.volumes), volume("on-b", node="b")
+    stock, available = AvailableVolumes(rig.scheduler.cache.volumes), volume("on-b", node="b")
 
-    promised = stock.claim_ref_of(seen)
+    promised = stock.claim_ref_of(available)
     written(rig, on_b=2)
-    rig.handle(e.StorageObjectUpdated(replace(seen, claim_ref=ClaimRef(DATA, "uid-data"), version=2)))
+    rig.handle(e.StorageObjectUpdated(replace(available, claim_ref=ClaimRef(DATA, "uid-data"), version=2)))
 
     assert promised == ClaimRef(DATA, "uid-data")
     assert rig.scheduler.cache.volumes.reservations.by_key == {}

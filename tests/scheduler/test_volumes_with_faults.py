@@ -35,7 +35,7 @@ def test_volumes_are_bound_once_and_before_their_pods(seed: int) -> None:
         "events do not recheck prebinding pods",
     ],
 )
-def test_planted_bug_is_found(
+def test_planted_bug_is_detected(
     owner: Any, name: str, bug: Callable[..., Any], complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the complaint that the bug deserves: any other failure of the run is an error of the test."""

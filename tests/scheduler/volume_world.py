@@ -62,7 +62,7 @@ class World:
         self.scheduler = Scheduler(SchedulerLimits())
         self.watch.clear()
         self.in_flight = [
-            one for one in self.in_flight if isinstance(one, c.Bind) and self.dice.random() < 0.5
+            command for command in self.in_flight if isinstance(command, c.Bind) and self.dice.random() < 0.5
         ]
         for late in self.in_flight:
             self._bind(late)
@@ -82,9 +82,9 @@ class World:
         self.pods_created += 1
         name = f"p{self.pods_created}"
         wanted = self.dice.sample(sorted(key.name for key in self.claims), self.dice.choice((1, 1, 2)))
-        seen = pending(pod(name, spec=using(*wanted)))
-        self.pods[seen.pod.uid] = seen
-        self.watch.append(e.PodUpdated(seen))
+        observed = pending(pod(name, spec=using(*wanted)))
+        self.pods[observed.pod.uid] = observed
+        self.watch.append(e.PodUpdated(observed))
 
     def delete_pod(self) -> None:
         if self.pods:
@@ -114,15 +114,15 @@ class World:
 
     def run_controllers(self) -> None:
         """The PV controller or the provisioner advances one claim."""
-        for one in self.dice.sample(sorted(self.claims.values(), key=lambda one: one.key), len(self.claims)):
-            if one.fully_bound:
+        for pvc in self.dice.sample(sorted(self.claims.values(), key=lambda pvc: pvc.key), len(self.claims)):
+            if pvc.fully_bound:
                 continue
             for held in self.volumes.values():
-                if held.belongs_to(one, held.claim_ref):
-                    self._write_claim(replace(one, volume_name=held.name, bind_completed=True, phase="Bound"))
+                if held.belongs_to(pvc, held.claim_ref):
+                    self._write_claim(replace(pvc, volume_name=held.name, bind_completed=True, phase="Bound"))
                     return
-            if one.selected_node is not None and one.class_name == "made":
-                self._provision_or_give_up(one, one.selected_node)
+            if pvc.selected_node is not None and pvc.class_name == "made":
+                self._provision_or_give_up(pvc, pvc.selected_node)
                 return
 
     def take_volume(self) -> None:
@@ -160,20 +160,20 @@ class World:
 
     def final_violations(self) -> list[str]:
         """All violations, including pods that are pending although they fit."""
-        found = list(self.violations)
+        violations = list(self.violations)
         if self.scheduler.prebinding_count or self.scheduler.cache.ledger.unconfirmed:
-            found.append("a pod is prebinding or assumed forever")
-        waiting = [seen.pod for seen in self.pods.values() if seen.node is None]
-        found += [
+            violations.append("a pod is prebinding or assumed forever")
+        waiting = [pod.pod for pod in self.pods.values() if pod.node is None]
+        violations += [
             f"{pod.name} is pending although it fits"
             for pod in waiting
             if any(self._fits(pod, name) for name in NODES)
         ]
-        return found
+        return violations
 
-    def _fits(self, one: Pod, name: str) -> bool:
+    def _fits(self, pod: Pod, name: str) -> bool:
         """Whether each claim is bound for this node or has a free volume there. Exact only for pods with one claim."""
-        for use in one.claims:
+        for use in pod.claims:
             wanted = self.claims[use.claim]
             if wanted.fully_bound:
                 if not _reaches(self.volumes[wanted.volume_name], name):
@@ -181,7 +181,7 @@ class World:
             elif wanted.class_name == "made":
                 if wanted.selected_node not in (None, name):
                     return False
-            elif len(one.claims) > 1 or not any(
+            elif len(pod.claims) > 1 or not any(
                 held.claim_ref is None and held.class_name == "local" and _reaches(held, name)
                 for held in self.volumes.values()
             ):
@@ -201,7 +201,7 @@ class World:
                 self.latest[command.uid] = command
                 for uid in self.scheduler._core.binds.prebinding:
                     other = self.latest.get(uid)
-                    if other is not None and any(one is other for one in self.in_flight):
+                    if other is not None and any(other_command is other for other_command in self.in_flight):
                         self.violations += _conflicts(command, other)
             if isinstance(command, c.Prebind | c.Bind):
                 self.in_flight.append(command)
@@ -210,11 +210,11 @@ class World:
         self.violations += self.scheduler.check()
 
     def _bind(self, bind: c.Bind) -> e.Event:
-        seen = self.pods.get(bind.uid)
-        if seen is None:
+        observed = self.pods.get(bind.uid)
+        if observed is None:
             return e.BindLost(bind.uid, "gone")
-        if seen.node is None:
-            for use in seen.pod.claims:
+        if observed.node is None:
+            for use in observed.pod.claims:
                 held = self.claims[use.claim]
                 if not held.fully_bound:
                     self.violations.append(f"{bind.name} is bound before its claim {held.key.name}")
@@ -222,7 +222,7 @@ class World:
                     self.violations.append(
                         f"{bind.name} is on {bind.node}, out of reach of {held.volume_name}"
                     )
-            self.pods[bind.uid] = replace(seen, node=bind.node)
+            self.pods[bind.uid] = replace(observed, node=bind.node)
             self.watch.append(e.PodUpdated(self.pods[bind.uid]))
         node_now = self.pods[bind.uid].node
         if node_now != bind.node:
@@ -232,12 +232,12 @@ class World:
     def _write(self, command: c.Prebind, kind: str) -> None:
         versions: dict[str | VolumeClaimKey, int] = {}
         refusal = "the object has been modified" if kind == "refused" else None
-        for one in command.volumes_to_bind:
-            held = self.volumes.get(one.volume)
-            if refusal is None and (held is None or held.version != one.version):
+        for binding in command.volumes_to_bind:
+            held = self.volumes.get(binding.volume)
+            if refusal is None and (held is None or held.version != binding.version):
                 refusal = "the object has been modified"
             if refusal is None and held is not None:
-                ref = ClaimRef(one.claim, one.claim_uid)
+                ref = ClaimRef(binding.claim, binding.claim_uid)
                 versions[held.name] = self._write_volume(replace(held, claim_ref=ref, phase="Bound"))
         for made in command.volumes_to_provision:
             wanted = self.claims.get(made.claim)
@@ -253,42 +253,42 @@ class World:
         else:
             self._handle(e.PrebindWritten(command.uid, versions))
 
-    def _write_volume(self, one: PersistentVolume) -> int:
+    def _write_volume(self, volume: PersistentVolume) -> int:
         self.version += 1
-        self.volumes[one.name] = replace(one, version=self.version)
-        self.watch.append(e.StorageObjectUpdated(self.volumes[one.name]))
+        self.volumes[volume.name] = replace(volume, version=self.version)
+        self.watch.append(e.StorageObjectUpdated(self.volumes[volume.name]))
         return self.version
 
-    def _write_claim(self, one: PersistentVolumeClaim) -> int:
+    def _write_claim(self, claim: PersistentVolumeClaim) -> int:
         self.version += 1
-        self.claims[one.key] = replace(one, version=self.version)
-        self.watch.append(e.StorageObjectUpdated(self.claims[one.key]))
+        self.claims[claim.key] = replace(claim, version=self.version)
+        self.watch.append(e.StorageObjectUpdated(self.claims[claim.key]))
         return self.version
 
-    def _provision_or_give_up(self, one: PersistentVolumeClaim, selected: NodeName) -> None:
+    def _provision_or_give_up(self, claim: PersistentVolumeClaim, selected: NodeName) -> None:
         if self.dice.random() < 0.3:
-            self._write_claim(replace(one, selected_node=None))
+            self._write_claim(replace(claim, selected_node=None))
             return
         self.made += 1
         made = volume(
-            f"made-{self.made}", node=selected, of_class="made", claim=one.key.name, claim_uid=one.uid
+            f"made-{self.made}", node=selected, of_class="made", claim=claim.key.name, claim_uid=claim.uid
         )
         self._write_volume(made)
 
 
-def _reaches(one: PersistentVolume, name: str) -> bool:
-    terms = one.node_affinity_terms or ()
+def _reaches(volume: PersistentVolume, name: str) -> bool:
+    terms = volume.node_affinity_terms or ()
     return any(
         name in wanted.values for term in terms for wanted in term.expressions if wanted.key == HOSTNAME
     )
 
 
-def _conflicts(one: c.Prebind, other: c.Prebind) -> list[str]:
-    theirs = {given.volume: given.claim for given in other.volumes_to_bind}
+def _conflicts(first: c.Prebind, other: c.Prebind) -> list[str]:
+    other_claims = {given.volume: given.claim for given in other.volumes_to_bind}
     return [
-        f"{given.volume} is given to {given.claim.name} and to {theirs[given.volume].name}"
-        for given in one.volumes_to_bind
-        if theirs.get(given.volume, given.claim) != given.claim
+        f"{given.volume} is given to {given.claim.name} and to {other_claims[given.volume].name}"
+        for given in first.volumes_to_bind
+        if other_claims.get(given.volume, given.claim) != given.claim
     ]
 
 

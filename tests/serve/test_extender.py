@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import resource
 import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from policysched.serve.access import AccessDecision, OpenReviewer, User
 from policysched.serve.extender_routes import (
     ExtenderHttpCall,
     ExtenderResponse,
@@ -35,6 +38,8 @@ class Desk:
 
     budget_s = PATIENCE_S
     requests_max = 8
+    body_bytes_max = 2**20
+    values_max = 1000
 
     def __init__(self) -> None:
         self.noted: list[tuple[str, str]] = []
@@ -57,12 +62,15 @@ class Desk:
     def timeout_response(self, call: ExtenderHttpCall) -> ExtenderResponse:
         return ExtenderResponse(503, f"{call.verb} is late\n", "late")
 
+    def too_large_response(self, call: ExtenderHttpCall, limit: str) -> ExtenderResponse:
+        return ExtenderResponse(413, f"{limit}\n", "bad")
+
     def record(self, call: ExtenderHttpCall, reply: ExtenderResponse, seconds: float) -> None:
         assert seconds >= 0
         self.noted.append((call.verb, reply.outcome))
 
 
-def post(url: str, body: bytes, context: ssl.SSLContext | None = None) -> tuple[int, str]:
+def post(url: str, body: bytes | Iterator[bytes], context: ssl.SSLContext | None = None) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(url, data=body, timeout=PATIENCE_S, context=context) as answer:
             return answer.status, answer.read().decode()
@@ -73,14 +81,12 @@ def post(url: str, body: bytes, context: ssl.SSLContext | None = None) -> tuple[
 def served(
     scenario: Callable[[int, Desk], Awaitable[None]],
     *,
-    tls: ssl.SSLContext | None = None,
-    certificates: bool = False,
-    body_bytes_max: int = 2**20,
+    tls: ServerTls | None = None,
+    open_reviewer: OpenReviewer | None = None,
 ) -> None:
     async def main() -> None:
         desk, loop = Desk(), asyncio.get_running_loop()
-        routes = extender_routes(desk, loop, require_client_certificate=certificates)
-        extras = HttpServerOptions(routes=routes, tls=tls, body_bytes_max=body_bytes_max)
+        extras = HttpServerOptions(routes=extender_routes(desk, loop), tls=tls, open_reviewer=open_reviewer)
         server = HttpThread(ListenAddress("127.0.0.1", 0), WELL, PAGES, loop, extras)
         port = server.start()
         try:
@@ -144,13 +150,50 @@ def test_an_internal_error_is_status_500_and_the_next_request_succeeds() -> None
     served(scenario)
 
 
-def test_a_request_beyond_the_size_limit_is_rejected() -> None:
+@pytest.mark.parametrize("length", [True, False])
+def test_a_body_beyond_the_size_limit_is_rejected(*, length: bool) -> None:
     async def scenario(port: int, desk: Desk) -> None:
-        base = f"http://127.0.0.1:{port}/p/filter"
-        assert (await asyncio.to_thread(post, base, b"x" * 70_000))[0] == 413
+        desk.body_bytes_max = 65_536
+        base, body = f"http://127.0.0.1:{port}/p/filter", b"x" * 70_000
+        answer = await asyncio.to_thread(post, base, body if length else iter([body[:40_000], body[40_000:]]))
+        assert answer == (413, "the body has more than 65536 bytes\n")
         assert desk.worked_on == 0
 
-    served(scenario, body_bytes_max=65_536)
+    served(scenario)
+
+
+def test_a_body_of_many_small_values_is_rejected_while_it_arrives() -> None:
+    """57 MiB of nested lists became 1.9 GB."""
+
+    async def scenario(port: int, desk: Desk) -> None:
+        lists = b"[" + b"[[]]," * 10_000_000 + b"[]]"
+        desk.body_bytes_max = len(lists)
+        resource_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        answer = await asyncio.to_thread(post, f"http://127.0.0.1:{port}/p/filter", lists)
+        assert answer == (413, "the body has more than 1000 values\n")
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resource_before < 20 * 1024
+        assert desk.worked_on == 0
+
+    served(scenario)
+
+
+def test_the_bodies_of_all_requests_have_a_limit_together() -> None:
+    async def scenario(port: int, desk: Desk) -> None:
+        desk.body_bytes_max, base = 10_000, f"http://127.0.0.1:{port}/p"
+        held = [
+            asyncio.create_task(asyncio.to_thread(post, f"{base}/preempt", b"x" * 9_000)) for _ in range(2)
+        ]
+        while desk.worked_on < 2:
+            await asyncio.sleep(0.01)
+
+        refused = await asyncio.to_thread(post, f"{base}/filter", b"x" * 9_000)
+        desk.held.set()
+        await asyncio.gather(*held)
+
+        assert refused == (503, "policysched extender: the requests in flight are too large; retry later\n")
+        assert (await asyncio.to_thread(post, f"{base}/filter", b"x" * 9_000))[0] == 200
+
+    served(scenario)
 
 
 def test_a_request_beyond_the_limit_gets_retry_after_and_the_next_succeeds() -> None:
@@ -224,8 +267,30 @@ def trusting(authority: Authority, client: KeyPair | None = None) -> ssl.SSLCont
     return context
 
 
-def test_a_client_without_a_required_certificate_is_rejected(authority: Authority) -> None:
+class NobodyMay:
+    """Reviews of a cluster that knows no token."""
+
+    async def review_token(self, token: str) -> User | None:
+        return None
+
+    async def review_access(self, user: User, verb: str, path: str) -> AccessDecision:
+        return AccessDecision(False, f"not {user.name}")
+
+    async def client_ca(self) -> str | None:
+        return ""
+
+
+@asynccontextmanager
+async def nobody_may() -> AsyncIterator[NobodyMay]:
+    yield NobodyMay()
+
+
+def test_a_client_with_a_certificate_of_the_settings_authority_may_call_the_extender(
+    authority: Authority, tmp_path: Path
+) -> None:
     serving, client = authority.serving(), authority.client("kube-scheduler")
+    (tmp_path / "other").mkdir()
+    foreign = Authority(tmp_path / "other").client("kube-scheduler")
     tls = ServerTls(ServerTlsFiles(serving.certificate, serving.key, authority.certificate))
 
     async def scenario(port: int, desk: Desk) -> None:
@@ -233,13 +298,31 @@ def test_a_client_without_a_required_certificate_is_rejected(authority: Authorit
         with_one = await asyncio.to_thread(post, f"{url}/p/filter", b"{}", trusting(authority, client))
         without = await asyncio.to_thread(post, f"{url}/p/filter", b"{}", trusting(authority))
         assert with_one[0] == 200
-        assert without == (403, "a client certificate is required\n")
+        assert without == (
+            403,
+            'user "system:anonymous" cannot post path "/p/filter": not system:anonymous\n',
+        )
+        with pytest.raises(OSError):
+            await asyncio.to_thread(post, f"{url}/p/filter", b"{}", trusting(authority, foreign))
         assert desk.worked_on == 1
+        status = urllib.request.Request(f"{url}/metrics")
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(status, timeout=PATIENCE_S, context=trusting(authority, client))
         probe = urllib.request.Request(f"{url}/livez")
         with urllib.request.urlopen(probe, timeout=PATIENCE_S, context=trusting(authority)) as answer:
             assert answer.status == 200
 
-    served(scenario, tls=tls.context, certificates=True)
+    served(scenario, tls=tls, open_reviewer=nobody_may)
+
+
+def test_without_files_the_certificate_is_self_signed() -> None:
+    async def scenario(port: int, desk: Desk) -> None:
+        pem = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+        trusting_it = ssl.create_default_context(cadata=pem)
+        status, _ = await asyncio.to_thread(post, f"https://127.0.0.1:{port}/p/filter", b"{}", trusting_it)
+        assert (status, desk.worked_on) == (200, 1)
+
+    served(scenario, tls=ServerTls(ServerTlsFiles()))
 
 
 def test_a_renewed_certificate_is_reloaded_and_an_incomplete_one_is_not(
@@ -265,7 +348,7 @@ def test_a_renewed_certificate_is_reloaded_and_an_incomplete_one_is_not(
         after = await asyncio.to_thread(shown)
         assert before == halfway != after
 
-    served(scenario, tls=tls.context)
+    served(scenario, tls=tls)
 
 
 def test_invalid_certificate_files_are_rejected_at_startup(authority: Authority, tmp_path: Path) -> None:

@@ -3,46 +3,13 @@
 import asyncio
 import json
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from policysched.serve.health import Health, Heartbeat
-from policysched.serve.server import HttpThread, ListenAddress, ListenFailed, StatusEndpoints
-
-PATIENCE_S = 120.0
-
-
-def get(port: int, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
-def served(health: Health, scenario: Callable[[int], Awaitable[None]]) -> None:
-    async def main() -> None:
-        pages = StatusEndpoints(
-            metrics=lambda: "m 1\n",
-            policy=lambda: {"policies": []},
-            decisions=lambda limit, pod: {"decisions": [limit, pod]},
-            configz=dict,
-        )
-        server = HttpThread(ListenAddress("127.0.0.1", 0), health, pages, asyncio.get_running_loop())
-        port = server.start()
-        try:
-            await scenario(port)
-        finally:
-            await asyncio.to_thread(server.stop)
-
-    asyncio.run(main())
-
-
-WELL = Health(live={"loop": lambda: ""}, ready={"sync": lambda: "", "policies": lambda: ""})
+from policysched.serve.server import HttpThread, ListenAddress, ListenFailed
+from tests.serve.served import PAGES, PATIENCE_S, WELL, get, served
 
 
 def test_a_long_decision_does_not_delay_probes() -> None:
@@ -56,7 +23,7 @@ def test_a_long_decision_does_not_delay_probes() -> None:
             assert probe.done(), "it waits for the main loop"
             assert probe.result() == (200, "ok")
 
-    served(WELL, scenario)
+    served(scenario)
 
 
 def test_pages_are_rendered_on_the_main_loop() -> None:
@@ -68,7 +35,7 @@ def test_pages_are_rendered_on_the_main_loop() -> None:
             assert (await asyncio.to_thread(get, port, f"/decisions?limit={no_limit}"))[0] == 400
         assert (await asyncio.to_thread(get, port, "/nothing"))[0] == 404
 
-    served(WELL, scenario)
+    served(scenario)
 
 
 def test_a_failed_check_is_named() -> None:
@@ -82,10 +49,10 @@ def test_a_failed_check_is_named() -> None:
             "[+]sync ok\n[-]policies failed: none is active\nreadyz check failed\n",
         )
 
-    served(
-        Health(live={"loop": lambda: ""}, ready={"sync": lambda: "", "policies": lambda: "none is active"}),
-        scenario,
+    failing = Health(
+        live={"loop": lambda: ""}, ready={"sync": lambda: "", "policies": lambda: "none is active"}
     )
+    served(scenario, health=failing)
 
 
 def test_a_stalled_main_loop_fails_livez() -> None:
@@ -102,12 +69,11 @@ def test_a_stalled_main_loop_fails_livez() -> None:
 
 def test_an_address_in_use_is_reported_at_startup() -> None:
     async def scenario(port: int) -> None:
-        pages = StatusEndpoints(str, dict, lambda _limit, _pod: {}, dict)
-        second = HttpThread(ListenAddress("127.0.0.1", port), WELL, pages, asyncio.get_running_loop())
+        second = HttpThread(ListenAddress("127.0.0.1", port), WELL, PAGES, asyncio.get_running_loop())
         with pytest.raises(ListenFailed, match=f"--http 127.0.0.1:{port}: "):
             second.start()
 
-    served(WELL, scenario)
+    served(scenario)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ from policysched.scheduler.commands import Bind, ReportPodEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import BindConfirmed, BindRefused, PodUpdated
 from policysched.scheduler.extenders import calls
-from policysched.scheduler.gangs import placement as gang_room
+from policysched.scheduler.gangs import gang_preemption as gang_room
 from policysched.scheduler.kubelet_rejections import KubeletRejections
 from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.policies.assumed_load import AssumedLoadTracker
@@ -57,7 +57,11 @@ from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption import candidates
 from policysched.scheduler.preemption.candidates import Candidate
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
-from policysched.scheduler.preemption.gang_placement import GangPlacement, MemberPlacement, NoGangPlacement
+from policysched.scheduler.preemption.gang_candidates import (
+    GangPlacement,
+    MemberPlacement,
+    NoGangPlacement,
+)
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.queue.ordered_queue import FairShareQueue
 from policysched.scheduler.queue.queue import SchedulingQueue
@@ -74,8 +78,8 @@ Plant = Callable[[], AbstractContextManager[Any]]
 @contextmanager
 def all_patches(*patches: AbstractContextManager[Any]) -> Iterator[None]:
     with ExitStack() as stack:
-        for one in patches:
-            stack.enter_context(one)
+        for patch in patches:
+            stack.enter_context(patch)
         yield
 
 
@@ -197,7 +201,9 @@ def a_deleted_pod_requeues_nothing() -> AbstractContextManager[Any]:
     wake = SchedulingQueue.requeue
 
     def deaf(self: SchedulingQueue, events: Any, now_ns: int, **more: Any) -> None:
-        wake(self, [one for one in events if one is not ClusterEvent.ASSIGNED_POD_DELETE], now_ns, **more)
+        wake(
+            self, [event for event in events if event is not ClusterEvent.ASSIGNED_POD_DELETE], now_ns, **more
+        )
 
     return patch.object(SchedulingQueue, "requeue", deaf)
 
@@ -219,9 +225,9 @@ def a_condition_patch_omits_the_resource_version() -> AbstractContextManager[Any
     honest = Reporter._condition_body
 
     def body(self: Reporter, *what: Any, **more: Any) -> Any:
-        said = honest(self, *what, **more)
-        del said["metadata"]["resourceVersion"]
-        return said
+        written = honest(self, *what, **more)
+        del written["metadata"]["resourceVersion"]
+        return written
 
     return patch.object(Reporter, "_condition_body", body)
 
@@ -309,9 +315,11 @@ def devices_are_released_before_their_writes_are_answered() -> AbstractContextMa
 
 def pods_of_unknown_schedulers_are_scheduled() -> AbstractContextManager[Any]:
     def decode(obj: Any) -> PodUpdated:
-        found = wire.decode_pod(obj)
-        ours = found.pod.scheduler == UNKNOWN_SCHEDULER
-        return PodUpdated(replace(found, pod=replace(found.pod, scheduler="beta")) if ours else found)
+        observed = wire.decode_pod(obj)
+        is_unknown = observed.pod.scheduler == UNKNOWN_SCHEDULER
+        return PodUpdated(
+            replace(observed, pod=replace(observed.pod, scheduler="beta")) if is_unknown else observed
+        )
 
     return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=decode))
 
@@ -440,15 +448,15 @@ def a_preemptor_is_not_requeued_after_its_evictions() -> AbstractContextManager[
         if eviction is not None:
             self._record_deletions(eviction, victims)
 
-    return patch.object(DefaultPreemption, "evicted", evicted)
+    return patch.object(DefaultPreemption, "on_evicted", evicted)
 
 
 def preemption_places_a_gang_partially() -> AbstractContextManager[Any]:
     run = gang_room._GangSearch.run
 
     def content(self: gang_room._GangSearch) -> Steps[GangPlacement | NoGangPlacement]:
-        found = yield from run(self)
-        return GangPlacement(tuple(self.placements)) if self.placements else found
+        outcome = yield from run(self)
+        return GangPlacement(tuple(self.placements)) if self.placements else outcome
 
     return patch.object(gang_room._GangSearch, "run", content)
 
@@ -465,6 +473,10 @@ def gang_preemption_ignores_earlier_members() -> AbstractContextManager[Any]:
 
 def a_fair_share_queue_is_not_reordered() -> AbstractContextManager[Any]:
     return patch.object(FairShareQueue, "_reposition_changed", lambda _: None)
+
+
+def a_pod_overtakes_others_in_backoff() -> AbstractContextManager[Any]:
+    return patch.object(SchedulingQueue, "yield_to_earlier", lambda *_: False)
 
 
 def assumed_load_is_not_counted() -> AbstractContextManager[Any]:

@@ -17,18 +17,18 @@ _REPORTING_CALLS = ("fail", "_fail", "Broken")
 
 
 def messages_of(paths: Iterable[Path]) -> set[str]:
-    return {one for path in paths for one in messages_in(ast.parse(path.read_text(encoding="utf-8")))}
+    return {message for path in paths for message in messages_in(ast.parse(path.read_text(encoding="utf-8")))}
 
 
 def matched_messages(messages: Iterable[str], patterns: Iterable[str]) -> set[str]:
     """The messages that are the only match of some pattern."""
-    found = set()
+    matched = set()
     messages = list(messages)
     for pattern in patterns:
-        matching = [one for one in messages if _matches(pattern, one)]
+        matching = [message for message in messages if _matches(pattern, message)]
         if len(matching) == 1:
-            found.add(matching[0])
-    return found
+            matched.add(matching[0])
+    return matched
 
 
 def _matches(pattern: str, message: str) -> bool:
@@ -72,7 +72,7 @@ def _elements(value: ast.expr) -> Iterator[str]:
 def _texts(values: Iterable[ast.expr]) -> Iterator[str]:
     for value in values:
         if isinstance(value, ast.JoinedStr):
-            yield "".join(str(one.value) if isinstance(one, ast.Constant) else GAP for one in value.values)
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else GAP for part in value.values)
         elif isinstance(value, ast.Constant) and isinstance(value.value, str):
             yield value.value
 

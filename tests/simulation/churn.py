@@ -145,7 +145,7 @@ class Churn:
         self._make_pod(f"pod-{self._next_number()}", random.choice(NAMESPACES), scheduler, {})
 
     def create_urgent_pod(self) -> None:
-        pod = self._random_object("pods", lambda one: one["spec"]["schedulerName"] in self._schedulers)
+        pod = self._random_object("pods", lambda pod: pod["spec"]["schedulerName"] in self._schedulers)
         if pod is not None:
             self.create_competing_pod(pod)
 
@@ -191,7 +191,7 @@ class Churn:
     def create_urgent_gang(self) -> None:
         """A whole gang whose members request what a running pod requests."""
         random = self._random
-        pod = self._random_object("pods", lambda one: bool(one["spec"].get("nodeName")))
+        pod = self._random_object("pods", lambda pod: bool(pod["spec"].get("nodeName")))
         if pod is None:
             return
         members, group = random.randint(2, 3), f"rivals-{self._next_number()}"
@@ -241,7 +241,7 @@ class Churn:
         if devices := self._devices.claims_for_pod(namespace, 0.1 if "group" in labels else 0.3):
             spec["resourceClaims"] = devices
         metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
-        claims = "".join(f" with {_claim_of(one)}" for one in (*spec.get("volumes", ()), *devices))
+        claims = "".join(f" with {_claim_of(source)}" for source in (*spec.get("volumes", ()), *devices))
         self._log(f"pod {namespace}/{name} of {scheduler}{claims}")
         self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})
 
@@ -272,29 +272,29 @@ class Churn:
         )
 
     def ungate_pod(self) -> None:
-        pod = self._random_object("pods", lambda one: bool(one["spec"].get("schedulingGates")))
+        pod = self._random_object("pods", lambda pod: bool(pod["spec"].get("schedulingGates")))
         if pod is not None:
             self._log(f"pod {_name(pod)} is let through its gates")
             self._local.update(
-                "pods", pod, lambda one: {**one, "spec": {**one["spec"], "schedulingGates": []}}
+                "pods", pod, lambda pod: {**pod, "spec": {**pod["spec"], "schedulingGates": []}}
             )
 
     def edit_pod(self) -> None:
         """Change a label that its policy orders by, or add a toleration."""
-        pod = self._random_object("pods", lambda one: not one["spec"].get("nodeName"))
+        pod = self._random_object("pods", lambda pod: not pod["spec"].get("nodeName"))
         if pod is None:
             return
         self._log(f"pod {_name(pod)} is edited")
         if self._random.random() < 0.5:
             labels = {**_labels(pod), "rank": self._random.choice(("0", "1", "7", "many"))}
             self._local.update(
-                "pods", pod, lambda one: {**one, "metadata": {**one["metadata"], "labels": labels}}
+                "pods", pod, lambda pod: {**pod, "metadata": {**pod["metadata"], "labels": labels}}
             )
         else:
             more = {"key": f"key-{self._next_number()}", "operator": "Exists"}
             if self._random.random() < 0.5:
                 more = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
-            self._local.update("pods", pod, lambda one: _with_toleration(one, more))
+            self._local.update("pods", pod, lambda pod: _with_toleration(pod, more))
 
     def create_budget(self) -> None:
         """A budget for the pods of one rank. `disruptionsAllowed` is set here because no controller runs."""
@@ -365,7 +365,7 @@ class Churn:
             cordoned = not node["spec"].get("unschedulable")
             self._log(f"node {node['metadata']['name']} {'is' if cordoned else 'is not'} cordoned")
             spec = {**node["spec"], "unschedulable": cordoned}
-            self._local.update("nodes", node, lambda one: {**one, "spec": spec})
+            self._local.update("nodes", node, lambda node: {**node, "spec": spec})
 
     def taint_node(self) -> None:
         node = self._random_object("nodes")
@@ -377,7 +377,7 @@ class Churn:
             kept.append({"key": "dedicated", "value": "x", "effect": effect})
         self._log(f"node {node['metadata']['name']} has taints {[taint['effect'] for taint in kept]}")
         spec = {**node["spec"], "taints": kept}
-        self._local.update("nodes", node, lambda one: {**one, "spec": spec})
+        self._local.update("nodes", node, lambda node: {**node, "spec": spec})
 
     def relabel_node(self) -> None:
         node = self._random_object("nodes")
@@ -385,7 +385,7 @@ class Churn:
             labels = {**_labels(node), "zone": self._random.choice(ZONES)}
             self._log(f"node {node['metadata']['name']} is in {labels['zone']}")
             self._local.update(
-                "nodes", node, lambda one: {**one, "metadata": {**one["metadata"], "labels": labels}}
+                "nodes", node, lambda node: {**node, "metadata": {**node["metadata"], "labels": labels}}
             )
 
     def resize_node(self) -> None:
@@ -403,7 +403,9 @@ class Churn:
         labels = {**_labels(space), "tier": self._random.choice(("gold", "standard"))}
         self._log(f"namespace team-a is {labels['tier']}")
         self._local.update(
-            "namespaces", space, lambda one: {**one, "metadata": {**one["metadata"], "labels": labels}}
+            "namespaces",
+            space,
+            lambda namespace: {**namespace, "metadata": {**namespace["metadata"], "labels": labels}},
         )
 
     def edit_policy(self) -> None:
@@ -422,10 +424,10 @@ class Churn:
         self._write_policies({name: text for name, text in self._policies().items() if name != key})
 
     def delete_config_map(self) -> None:
-        found = self._local.get("configmaps", *self._config_map)
-        if found is not None:
+        config_map = self._local.get("configmaps", *self._config_map)
+        if config_map is not None:
             self._log("the policies' ConfigMap is deleted")
-            self._local.delete("configmaps", found)
+            self._local.delete("configmaps", config_map)
 
     def compact_history(self) -> None:
         self._log("the server forgets its history and ends all watches")
@@ -433,16 +435,18 @@ class Churn:
         self._server.cut_watches()
 
     def _policies(self) -> dict[str, str]:
-        found = self._local.get("configmaps", *self._config_map)
-        return dict((found or {}).get("data") or {})
+        config_map = self._local.get("configmaps", *self._config_map)
+        return dict((config_map or {}).get("data") or {})
 
     def _write_policies(self, data: Mapping[str, str]) -> None:
         namespace, name = self._config_map
-        found = self._local.get("configmaps", namespace, name)
-        if found is None:
+        config_map = self._local.get("configmaps", namespace, name)
+        if config_map is None:
             self._local.create("configmaps", namespace, {"metadata": {"name": name}, "data": dict(data)})
         else:
-            self._local.update("configmaps", found, lambda one: {**one, "data": dict(data)})
+            self._local.update(
+                "configmaps", config_map, lambda config_map: {**config_map, "data": dict(data)}
+            )
 
     def start_static_pod(self) -> None:
         """Only the kubelet of its node knows the pod at first."""
@@ -469,10 +473,10 @@ class Churn:
         """Another scheduler binds one of its pods to a random node."""
         pod = self._random_object(
             "pods",
-            lambda one: (
-                one["spec"]["schedulerName"] == OTHER_SCHEDULER
-                and not one["spec"].get("nodeName")
-                and not one["spec"].get("schedulingGates")
+            lambda pod: (
+                pod["spec"]["schedulerName"] == OTHER_SCHEDULER
+                and not pod["spec"].get("nodeName")
+                and not pod["spec"].get("schedulingGates")
             ),
         )
         node = self._random_object("nodes")
@@ -488,12 +492,12 @@ class Churn:
     # ── random choices ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _random_object(self, plural: str, wanted: Callable[[Json], bool] = lambda _: True) -> Json | None:
-        found = [
-            one
-            for one in self._local.list(plural)
-            if not one["metadata"].get("deletionTimestamp") and wanted(one)
+        candidates = [
+            obj
+            for obj in self._local.list(plural)
+            if not obj["metadata"].get("deletionTimestamp") and wanted(obj)
         ]
-        return self._random.choice(found) if found else None
+        return self._random.choice(candidates) if candidates else None
 
     def _next_number(self) -> int:
         self._count += 1

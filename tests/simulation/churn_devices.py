@@ -64,9 +64,9 @@ class DeviceChurn:
         if random.random() >= share or not any(self._local.list(SLICES)):
             return []
         named = [
-            one["metadata"]["name"]
-            for one in self._local.list(DEVICE_CLAIMS, namespace)
-            if not one["metadata"].get("ownerReferences")
+            claim["metadata"]["name"]
+            for claim in self._local.list(DEVICE_CLAIMS, namespace)
+            if not claim["metadata"].get("ownerReferences")
         ]
         if named and random.random() < 0.4:
             return [{"name": "d", "resourceClaimName": random.choice(named)}]
@@ -82,16 +82,16 @@ class DeviceChurn:
     def delete_claim(self) -> None:
         """Delete a claim that no pod uses; others are protected or deleted with their pods."""
         used = {
-            (pod["metadata"]["namespace"], one.get("resourceClaimName"))
+            (pod["metadata"]["namespace"], claim.get("resourceClaimName"))
             for pod in self._local.list("pods")
-            for one in pod["spec"].get("resourceClaims") or ()
+            for claim in pod["spec"].get("resourceClaims") or ()
         }
         free = [
-            one
-            for one in self._local.list(DEVICE_CLAIMS)
-            if (one["metadata"]["namespace"], one["metadata"]["name"]) not in used
-            and not one["metadata"].get("ownerReferences")
-            and not one["metadata"].get("deletionTimestamp")
+            claim
+            for claim in self._local.list(DEVICE_CLAIMS)
+            if (claim["metadata"]["namespace"], claim["metadata"]["name"]) not in used
+            and not claim["metadata"].get("ownerReferences")
+            and not claim["metadata"].get("deletionTimestamp")
         ]
         if free:
             claim = self._random.choice(free)
@@ -105,9 +105,9 @@ class DeviceChurn:
 
     def on_node_deleted(self, name: str) -> None:
         """Delete the slices that the node owned."""
-        for one in self._local.list(SLICES):
-            if one["spec"].get("nodeName") == name:
-                self._local.delete(SLICES, one)
+        for slice_ in self._local.list(SLICES):
+            if slice_["spec"].get("nodeName") == name:
+                self._local.delete(SLICES, slice_)
 
     def _publish_slices(self, pool: str) -> None:
         random = self._random
@@ -120,11 +120,11 @@ class DeviceChurn:
             **({"allNodes": True} if pool == RACK else {"nodeName": pool}),
             "devices": devices,
         }
-        self._log(f"{pool} offers {[one['name'] for one in devices]}")
+        self._log(f"{pool} offers {[device['name'] for device in devices]}")
         if known is None:
             self._local.create(SLICES, "", {"metadata": {"name": f"{pool}-gpus"}, "spec": spec})
         else:
-            self._local.update(SLICES, known, lambda one: {**one, "spec": spec})
+            self._local.update(SLICES, known, lambda slice_: {**slice_, "spec": spec})
 
     def _device(self, name: str) -> Json:
         random = self._random
@@ -139,5 +139,5 @@ class DeviceChurn:
 def _spec(count: int, *selectors: str) -> Json:
     exactly: Json = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
     if selectors:
-        exactly["selectors"] = [{"cel": {"expression": one}} for one in selectors]
+        exactly["selectors"] = [{"cel": {"expression": selector}} for selector in selectors]
     return {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}

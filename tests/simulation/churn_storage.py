@@ -49,8 +49,8 @@ class StorageChurn:
         }
 
     def create_classes(self) -> None:
-        for one in _CLASSES:
-            self._local.create(STORAGE_CLASSES, "", {**one, "metadata": dict(one["metadata"])})
+        for class_ in _CLASSES:
+            self._local.create(STORAGE_CLASSES, "", {**class_, "metadata": dict(class_["metadata"])})
 
     def populate(self) -> None:
         """Half of all clusters start with volumes."""
@@ -61,7 +61,7 @@ class StorageChurn:
 
     def volumes_for_pod(self, namespace: str) -> list[Json]:
         """The `volumes` of a new pod, mostly empty."""
-        claims = [one["metadata"]["name"] for one in self._local.list(CLAIMS, namespace)]
+        claims = [claim["metadata"]["name"] for claim in self._local.list(CLAIMS, namespace)]
         if not claims or self._random.random() >= 0.4:
             return []
         chosen = self._random.sample(claims, min(len(claims), self._random.choice((1, 1, 2))))
@@ -91,9 +91,9 @@ class StorageChurn:
             for volume in pod["spec"].get("volumes") or ()
         }
         free = [
-            one
-            for one in self._local.list(CLAIMS)
-            if (one["metadata"]["namespace"], one["metadata"]["name"]) not in used
+            claim
+            for claim in self._local.list(CLAIMS)
+            if (claim["metadata"]["namespace"], claim["metadata"]["name"]) not in used
         ]
         if free:
             claim = self._random.choice(free)
@@ -101,7 +101,7 @@ class StorageChurn:
             self._local.delete(CLAIMS, claim)
 
     def add_local_volume(self) -> None:
-        nodes = [one["metadata"] for one in self._local.list("nodes")]
+        nodes = [node["metadata"] for node in self._local.list("nodes")]
         if not nodes:
             return
         name, node = f"disk-{self._next_number()}", self._random.choice(nodes)["name"]

@@ -97,4 +97,4 @@ class DelayedControllers:
 
 
 def _owner(claim: Json) -> str | None:
-    return next((one["uid"] for one in claim["metadata"].get("ownerReferences") or ()), None)
+    return next((reference["uid"] for reference in claim["metadata"].get("ownerReferences") or ()), None)

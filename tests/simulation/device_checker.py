@@ -20,11 +20,13 @@ Device = tuple[str, str, str]
 
 
 class DeviceChecker:
-    """`ours` are the schedulerNames of our policies. `fail` gets a message for each violation."""
+    """`own_schedulers` are the schedulerNames of our policies. `fail` gets a message for each violation."""
 
-    def __init__(self, server: ApiServer, ours: Collection[str], fail: Callable[[str], None]) -> None:
+    def __init__(
+        self, server: ApiServer, own_schedulers: Collection[str], fail: Callable[[str], None]
+    ) -> None:
         self._local = LocalClient(server)
-        self._own_schedulers = ours
+        self._own_schedulers = own_schedulers
         self._fail = fail
         self._local.listen(DEVICE_CLAIMS, self._claim_changed)
         self._local.listen("pods", self._pod_changed)
@@ -52,31 +54,31 @@ class DeviceChecker:
     def _check_device_claim(self, pod: Json, wanted: Json, node: str) -> None:
         metadata = pod["metadata"]
         name = claim_name(pod, wanted)
-        who = f"{_name(pod)} is on {node}, and its claim {name or wanted['name']}"
-        found = self._local.get(DEVICE_CLAIMS, metadata["namespace"], name) if name else None
-        devices = [] if found is None else devices_of(found)
-        if found is None or not devices:
-            self._fail(f"{who} has no devices")
+        prefix = f"{_name(pod)} is on {node}, and its claim {name or wanted['name']}"
+        claim = self._local.get(DEVICE_CLAIMS, metadata["namespace"], name) if name else None
+        devices = [] if claim is None else devices_of(claim)
+        if claim is None or not devices:
+            self._fail(f"{prefix} has no devices")
             return
-        if metadata["uid"] not in [one["uid"] for one in found["status"].get("reservedFor") or ()]:
-            self._fail(f"{who} is not reserved for it")
+        if metadata["uid"] not in [consumer["uid"] for consumer in claim["status"].get("reservedFor") or ()]:
+            self._fail(f"{prefix} is not reserved for it")
         for _, pool, device in devices:
             if pool not in (node, RACK):
-                self._fail(f"{who} has device {device}, which is in {pool}")
+                self._fail(f"{prefix} has device {device}, which is in {pool}")
 
 
 def devices_of(claim: Json) -> list[Device]:
     """The devices in the claim's status."""
     given = (claim.get("status") or {}).get("allocation") or {}
     results = (given.get("devices") or {}).get("results") or ()
-    return sorted((one["driver"], one["pool"], one["device"]) for one in results)
+    return sorted((result["driver"], result["pool"], result["device"]) for result in results)
 
 
 def claim_name(pod: Json, wanted: Json) -> str | None:
     """The name of the claim for an entry of the pod's spec; None until it is created."""
     made = {
-        one["name"]: one.get("resourceClaimName")
-        for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+        status["name"]: status.get("resourceClaimName")
+        for status in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
     }
     return wanted.get("resourceClaimName") or made.get(wanted["name"])
 

@@ -46,8 +46,8 @@ class FakeExtender(ExtenderClient):
             if self._random.random() < 0.5:
                 raise self._call_failed(f"{verb}: the connection was refused")
             return self._random.choice(_INVALID_RESPONSES)
-        asked = orjson.loads(body)
-        uid, nodes = asked["Pod"]["metadata"]["uid"], asked["NodeNames"]
+        args = orjson.loads(body)
+        uid, nodes = args["Pod"]["metadata"]["uid"], args["NodeNames"]
         if verb == "prioritize":
             return [{"Host": node, "Score": crc32(f"{node}/{uid}".encode()) % 11} for node in nodes]
         return {

@@ -66,7 +66,7 @@ class FakePrometheus:
     # ── loads of nodes ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _loads(self) -> Series:
-        series = [one for node in LocalClient(self.server).list("nodes") for one in self._load(node)]
+        series = [sample for node in LocalClient(self.server).list("nodes") for sample in self._load(node)]
         return [*series, {"metric": {"node": "of-another-cluster"}, "value": [0, "0.1"]}]
 
     def _load(self, node: dict[str, Any]) -> Series:
@@ -79,7 +79,9 @@ class FakePrometheus:
     def _flows(self) -> Series:
         """Most pairs of a gang have a flow, in one direction or both; their names decide the amount."""
         pairs = (pair for gang in self._gangs() for pair in permutations(gang, 2))
-        return [one for pair in pairs if crc32("/".join(pair).encode()) % 3 for one in self._flow(*pair)]
+        return [
+            sample for pair in pairs if crc32("/".join(pair).encode()) % 3 for sample in self._flow(*pair)
+        ]
 
     def _gangs(self) -> Iterator[list[str]]:
         """The `namespace/name` of the members, for each gang."""
@@ -93,20 +95,20 @@ class FakePrometheus:
                 )
         yield from gangs.values()
 
-    def _flow(self, one: str, two: str) -> Series:
-        (space, pod), (peer_space, peer) = one.split("/"), two.split("/")
+    def _flow(self, first: str, two: str) -> Series:
+        (space, pod), (peer_space, peer) = first.split("/"), two.split("/")
         metric = {"namespace": space, "pod": pod, "peer_namespace": peer_space, "peer_pod": peer}
-        drawn = crc32(f"{one} {two}".encode()) if self.recovering else self.random.getrandbits(16)
+        drawn = crc32(f"{first} {two}".encode()) if self.recovering else self.random.getrandbits(16)
         return self._told(metric, _FLOWS[drawn % len(_FLOWS)])
 
     def _told(self, metric: dict[str, str], value: str) -> Series:
         """One series as a rule; sometimes none, a duplicate or NaN, until the faults are over."""
-        one, drawn = {"metric": metric, "value": [0, value]}, self.random.random()
+        sample, drawn = {"metric": metric, "value": [0, value]}, self.random.random()
         if self.recovering or drawn < 0.85:
-            return [one]
+            return [sample]
         if drawn < 0.90:
-            return [one, {**one, "value": [0, "0.1"]}]
-        return [{**one, "value": [0, "NaN"]}] if drawn < 0.93 else []
+            return [sample, {**sample, "value": [0, "0.1"]}]
+        return [{**sample, "value": [0, "NaN"]}] if drawn < 0.93 else []
 
 
 def sources(road: FakePrometheus, now_ns: Any, random: Random) -> SampleSourceRouter:

@@ -90,28 +90,31 @@ class LivenessChecker:
 
     def _scheduler_problems(self) -> list[str]:
         core = self._core
-        found = self._scheduler.check()
-        found += [
-            f"{one.pod.full_name} is still assumed on {one.node}" for one in core.cache.ledger.unconfirmed
+        problems = self._scheduler.check()
+        problems += [
+            f"{placement.pod.full_name} is still assumed on {placement.node}"
+            for placement in core.cache.ledger.unconfirmed
         ]
-        found += [f"capacity of {name} is still held" for name in self._scheduler.nodes_with_capacity_holds]
-        found += [f"{key} is still reserved for a pod" for key in core.cache.volumes.reservations.by_key]
-        found += [
+        problems += [
+            f"capacity of {name} is still held" for name in self._scheduler.nodes_with_capacity_holds
+        ]
+        problems += [f"{key} is still reserved for a pod" for key in core.cache.volumes.reservations.by_key]
+        problems += [
             f"devices of {key} are still reserved for {pod}"
             for key, pod in core.cache.devices.unwritten_reservations()
         ]
-        found += self._cache_problems()
+        problems += self._cache_problems()
         counts = self._scheduler.pending_counts()
-        found += [f"{counts[queue]} pods are {queue}" for queue in ("active", "backoff") if counts[queue]]
+        problems += [f"{counts[queue]} pods are {queue}" for queue in ("active", "backoff") if counts[queue]]
         nodes = [core_objects.decode_node(obj) for obj in self._local.list("nodes")]
-        found += find_cache_differences(core.cache, pods=self._pods, nodes=nodes)
+        problems += find_cache_differences(core.cache, pods=self._pods, nodes=nodes)
         spaces = {
             obj["metadata"]["name"]: core_objects.decode_namespace(obj)
             for obj in self._local.list("namespaces")
         }
         if core.cache.namespaces != spaces:
-            found.append(f"namespaces are {core.cache.namespaces}, should be {spaces}")
-        return found
+            problems.append(f"namespaces are {core.cache.namespaces}, should be {spaces}")
+        return problems
 
     def _cache_problems(self) -> list[str]:
         known, fresh = self._core.cache, self._cache_from_server()
@@ -122,10 +125,10 @@ class LivenessChecker:
             ("slice", known.devices.slices, fresh.devices.slices),
         ]
         return [
-            f"{what} {key} is {ours.get(key)} in the cache and on the server {its.get(key)}"
-            for what, ours, its in pairs
-            for key in sorted(ours.keys() | its.keys(), key=str)
-            if ours.get(key) != its.get(key)
+            f"{what} {key} is {cached.get(key)} in the cache and on the server {its.get(key)}"
+            for what, cached, its in pairs
+            for key in sorted(cached.keys() | its.keys(), key=str)
+            if cached.get(key) != its.get(key)
         ]
 
     def _policy_problems(self) -> list[str]:
@@ -137,7 +140,7 @@ class LivenessChecker:
     # ── pending pods ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _pending_problems(self) -> list[str]:
-        found = []
+        problems = []
         gangs: dict[tuple[str, str, str], list[tuple[ObservedPod, GangTerms]]] = {}
         cache = self._cache_from_server()
         for observed in self._pods:
@@ -154,17 +157,17 @@ class LivenessChecker:
             if terms is not None:
                 gangs.setdefault((pod.scheduler, *terms.key), []).append((observed, terms))
             elif observed.node is None and (node := self._feasible_node(program, observed, cache)):
-                found.append(f"{pod.full_name} is pending and the reference finds {node}")
+                problems.append(f"{pod.full_name} is pending and the reference finds {node}")
         for (policy, space, key), members in gangs.items():
-            found += self._gang_problems(self._programs[policy], (policy, space, key), members)
-        return found
+            problems += self._gang_problems(self._programs[policy], (policy, space, key), members)
+        return problems
 
     def _feasible_node(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> str | None:
         """A node that is feasible for the pod."""
-        said = self._explain(program, observed, cache)
+        explanation = self._explain(program, observed, cache)
         if not program.extenders:
-            return said.selected
-        return next((node for node in said.feasible if not self._vetoes(observed.pod.uid, node)), None)
+            return explanation.selected
+        return next((node for node in explanation.feasible if not self._vetoes(observed.pod.uid, node)), None)
 
     def _gang_problems(
         self, program: Program, gang: GangKey, members: list[tuple[ObservedPod, GangTerms]]
@@ -174,7 +177,7 @@ class LivenessChecker:
         due = [
             (observed, terms)
             for observed, terms in members
-            if observed.node is None and self._explain(program, observed, cache).pod_refusal is None
+            if observed.node is None and self._explain(program, observed, cache).pod_rejection is None
             if observed.pod.uid not in self._failed_gang_pods
         ]
         counted = [terms for _, terms in (*placed, *due)]
@@ -287,21 +290,23 @@ class LivenessChecker:
 
     def _report_problems(self) -> list[str]:
         """Each pending pod has a condition with its current reason; pods of unknown schedulers have none."""
-        found = []
+        problems = []
         about: dict[str, list[str]] = {}
         for event in self._local.list("events"):
             about.setdefault(event["involvedObject"].get("uid", ""), []).append(event["reason"])
         for obj, observed in zip(self._objects, self._pods, strict=True):
             reasons = about.get(observed.pod.uid, [])
             if observed.pod.scheduler == UNKNOWN_SCHEDULER and reasons:
-                found.append(f"{observed.pod.full_name} has an unknown scheduler and has events: {reasons}")
+                problems.append(
+                    f"{observed.pod.full_name} has an unknown scheduler and has events: {reasons}"
+                )
             if observed.pod.scheduler not in self._programs:
                 continue
             if reasons.count("Scheduled") > (1 if observed.node is not None or observed.finished else 0):
-                found.append(f"{observed.pod.full_name} is on {observed.node} and has events: {reasons}")
+                problems.append(f"{observed.pod.full_name} is on {observed.node} and has events: {reasons}")
             if observed.node is None and not observed.deleting and not observed.finished:
-                found += self._condition_problems(obj, observed)
-        return found
+                problems += self._condition_problems(obj, observed)
+        return problems
 
     def _condition_problems(self, obj: Json, observed: ObservedPod) -> list[str]:
         condition, uid = scheduled_condition(obj), observed.pod.uid

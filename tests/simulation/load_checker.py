@@ -77,10 +77,10 @@ class LoadChecker:
         if samples is None or true_ns is None:
             return
         load = samples.values[bind.node].value + sum(
-            assumed_load(program, metric, one.pod, one.namespace)
-            for one in self._sent.values()
-            if one.node == bind.node and one.at_ns >= max(true_ns, running.since_ns)
-            if self._is_in_flight(one) or self._is_on_node(one)
+            assumed_load(program, metric, earlier.pod, earlier.namespace)
+            for earlier in self._sent.values()
+            if earlier.node == bind.node and earlier.at_ns >= max(true_ns, running.since_ns)
+            if self._is_in_flight(earlier) or self._is_on_node(earlier)
         )
         if load >= LOAD_LIMIT + 1e-9:
             self._fail(f"{bind.name} goes to {bind.node}, whose load is {load:.2f} with the assumed load")
@@ -107,13 +107,13 @@ class LoadChecker:
         return sent.pod.uid in self._core.binds.in_flight and observed is not None and not observed.deleting
 
     def _is_on_node(self, sent: _Sent) -> bool:
-        found = self._local.get("pods", sent.pod.namespace, sent.pod.name)
+        pod = self._local.get("pods", sent.pod.namespace, sent.pod.name)
         return (
-            found is not None
-            and found["metadata"]["uid"] == sent.pod.uid
-            and not found["metadata"].get("deletionTimestamp")
-            and found["spec"].get("nodeName") == sent.node
-            and found["status"].get("phase") not in ("Succeeded", "Failed")
+            pod is not None
+            and pod["metadata"]["uid"] == sent.pod.uid
+            and not pod["metadata"].get("deletionTimestamp")
+            and pod["spec"].get("nodeName") == sent.node
+            and pod["status"].get("phase") not in ("Succeeded", "Failed")
         )
 
 

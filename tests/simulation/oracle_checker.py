@@ -23,7 +23,7 @@ from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Placement, Pod
 from policysched.scheduler.commands import Evict
-from policysched.scheduler.preemption.gang_placement import GangPlacement
+from policysched.scheduler.preemption.gang_candidates import GangPlacement
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gangs import QueuedGang
@@ -55,49 +55,53 @@ class OracleChecker:
         self.comparisons = 0
 
     def _check_evaluate(
-        self, plan: Plan, pod: Pod, *, overlay: Overlay | None = None, **asked: Any
+        self, plan: Plan, pod: Pod, *, overlay: Overlay | None = None, **inputs: Any
     ) -> Verdict:
-        verdict = self._evaluate(plan, pod, overlay=overlay, **asked)
-        self._now_ns = asked["now_ns"]
+        verdict = self._evaluate(plan, pod, overlay=overlay, **inputs)
+        self._now_ns = inputs["now_ns"]
         nominated = {*self._core.cache.nominated, *self._capacity_holds()}
         self._nominated_placements[pod.uid] = [
             (other, node) for other, node in (overlay.placements if overlay else ()) if other.uid in nominated
         ]
         if overlay is None:
             self.comparisons += 1
-            asked.pop("nominated_node")
-            assert asked.pop("domain") is None, f"{pod.full_name} is attempted alone, within a domain"
-            said = self._prefer_nominated_node(pod, evaluate(plan.program, pod, self._core.cache, **asked))
-            self._compare(pod, verdict, said)
-            if said.selected is not None:
-                self._last_agreed = (pod.uid, said.selected)
+            inputs.pop("nominated_node")
+            assert inputs.pop("domain") is None, f"{pod.full_name} is attempted alone, within a domain"
+            explanation = self._prefer_nominated_node(
+                pod, evaluate(plan.program, pod, self._core.cache, **inputs)
+            )
+            self._compare(pod, verdict, explanation)
+            if explanation.selected is not None:
+                self._last_agreed = (pod.uid, explanation.selected)
         return verdict
 
     def _capacity_holds(self) -> set[PodUid]:
         return {hold.uid for holds in self._core.capacity_holds.values() for hold in holds}
 
-    def _compare(self, pod: Pod, verdict: Verdict, said: PlacementExplanation) -> None:
-        if (verdict.pod_refusal is None) != (said.pod_refusal is None):
+    def _compare(self, pod: Pod, verdict: Verdict, explanation: PlacementExplanation) -> None:
+        if (verdict.pod_rejection is None) != (explanation.pod_rejection is None):
             self._fail(
-                f"{pod.full_name}: the plan refuses it with {verdict.pod_refusal!r}, the reference {said.pod_refusal!r}"
+                f"{pod.full_name}: the plan refuses it with {verdict.pod_rejection!r}, the reference {explanation.pod_rejection!r}"
             )
-        elif verdict.selected != said.selected:
-            self._fail(f"{pod.full_name}: the plan selects {verdict.selected}, the reference {said.selected}")
-        elif said.selected is not None and verdict.score != said.totals[said.selected]:
+        elif verdict.selected != explanation.selected:
             self._fail(
-                f"{pod.full_name}: the plan's score is {verdict.score}, the reference's {said.totals[said.selected]}"
+                f"{pod.full_name}: the plan selects {verdict.selected}, the reference {explanation.selected}"
             )
-        elif said.pod_refusal is None and verdict.feasible_count != len(said.feasible):
+        elif explanation.selected is not None and verdict.score != explanation.totals[explanation.selected]:
             self._fail(
-                f"{pod.full_name}: the plan finds {verdict.feasible_count} nodes, the reference {said.feasible}"
+                f"{pod.full_name}: the plan's score is {verdict.score}, the reference's {explanation.totals[explanation.selected]}"
+            )
+        elif explanation.pod_rejection is None and verdict.feasible_count != len(explanation.feasible):
+            self._fail(
+                f"{pod.full_name}: the plan finds {verdict.feasible_count} nodes, the reference {explanation.feasible}"
             )
         elif (
-            said.pod_refusal is None
-            and said.selected is None
-            and dict(verdict.reason_counts()) != rejection_counts(said)
+            explanation.pod_rejection is None
+            and explanation.selected is None
+            and dict(verdict.reason_counts()) != rejection_counts(explanation)
         ):
             self._fail(
-                f"{pod.full_name}: the plan counts {dict(verdict.reason_counts())}, the reference {rejection_counts(said)}"
+                f"{pod.full_name}: the plan counts {dict(verdict.reason_counts())}, the reference {rejection_counts(explanation)}"
             )
 
     def _check_assume(self, pod: Pod, node: NodeName) -> Any:
@@ -106,14 +110,14 @@ class OracleChecker:
         self._last_agreed = None
         return self._assume(pod, node)
 
-    def _prefer_nominated_node(self, pod: Pod, said: PlacementExplanation) -> PlacementExplanation:
+    def _prefer_nominated_node(self, pod: Pod, explanation: PlacementExplanation) -> PlacementExplanation:
         """The nominated node of a pod precedes all others."""
         nominated = self._core.cache.nominated.get(pod.uid)
         node = None if nominated is None else nominated.nominated_node
-        return replace(said, selected=node) if node in said.feasible else said
+        return replace(explanation, selected=node) if node in explanation.feasible else explanation
 
     def _restrict_to_domain(
-        self, pod: Pod, node: NodeName, said: PlacementExplanation
+        self, pod: Pod, node: NodeName, explanation: PlacementExplanation
     ) -> PlacementExplanation:
         """A gang with a topology selects among the nodes of one domain, even for a member nominated
         elsewhere.
@@ -121,15 +125,15 @@ class OracleChecker:
         core = self._core
         gang = core.policies.running[pod.scheduler].program.gang
         if gang is None or gang.topology_key is None:
-            return said
+            return explanation
         nodes, key = core.cache.nodes, gang.topology_key
         inside = {
             NodeName(name): total
-            for name, total in said.totals.items()
+            for name, total in explanation.totals.items()
             if nodes[NodeName(name)].labels.get(key) == nodes[node].labels[key]
         }
-        feasible = tuple(name for name in said.feasible if NodeName(name) in inside)
-        return replace(said, feasible=feasible, selected=select_node(inside, pod))
+        feasible = tuple(name for name in explanation.feasible if NodeName(name) in inside)
+        return replace(explanation, feasible=feasible, selected=select_node(inside, pod))
 
     def _check_gang_member(self, pod: Pod, node: NodeName) -> None:
         """Capacity reserved for other nominated pods counts as used."""
@@ -143,7 +147,7 @@ class OracleChecker:
         for other, place in kept:
             core.cache.ledger.assume(other, place)
             core.samples.assumed_load.pod_placed(other, core.namespace_of(other), place, self._now_ns)
-        said = evaluate(
+        explanation = evaluate(
             core.policies.running[pod.scheduler].program,
             pod,
             core.cache,
@@ -155,33 +159,38 @@ class OracleChecker:
             core.cache.ledger.withdraw(other.uid)
             core.samples.assumed_load.pod_removed(other.uid)
         self.comparisons += 1
-        if core.policies.running[pod.scheduler].program.extenders and node in said.feasible:
+        if core.policies.running[pod.scheduler].program.extenders and node in explanation.feasible:
             return  # extenders take part in the selection
-        said = self._prefer_nominated_node(pod, self._restrict_to_domain(pod, node, said))
-        if said.selected != node:
-            why = said.pod_refusal or said.refusals.get(node) or f"its total is {said.totals.get(node)}"
+        explanation = self._prefer_nominated_node(pod, self._restrict_to_domain(pod, node, explanation))
+        if explanation.selected != node:
+            why = (
+                explanation.pod_rejection
+                or explanation.rejections.get(node)
+                or f"its total is {explanation.totals.get(node)}"
+            )
             self._fail(
-                f"{pod.full_name} is assumed on {node}, the reference selects {said.selected} ({node}: {why})"
+                f"{pod.full_name} is assumed on {node}, the reference selects {explanation.selected} ({node}: {why})"
             )
 
     # ── preemption for gangs ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _check_gang_preemption(self, gang: QueuedGang, found: GangPlacement, now_ns: int) -> None:
+    def _check_gang_preemption(self, gang: QueuedGang, placement: GangPlacement, now_ns: int) -> None:
         self._now_ns = now_ns
         self.comparisons += 1
-        if len(found.members) < gang.needed_count:
+        if len(placement.members) < gang.needed_count:
             self._fail(
-                f"gang {gang.name} needs {gang.needed_count} members placed, and preemption places {len(found.members)}"
+                f"gang {gang.name} needs {gang.needed_count} members placed, and preemption places {len(placement.members)}"
             )
         domains = {
-            self._core.cache.nodes[member.node].labels.get(gang.topology or "") for member in found.members
+            self._core.cache.nodes[member.node].labels.get(gang.topology or "")
+            for member in placement.members
         }
         if gang.topology is not None and len(domains) > 1:
             self._fail(f"gang {gang.name} has topology {gang.topology} and gets {domains}")
-        self._check_gang_placements(gang, found)
-        self._evict_for_gang(gang, found, now_ns)
+        self._check_gang_placements(gang, placement)
+        self._evict_for_gang(gang, placement, now_ns)
 
-    def _check_gang_placements(self, gang: QueuedGang, found: GangPlacement) -> None:
+    def _check_gang_placements(self, gang: QueuedGang, gang_placement: GangPlacement) -> None:
         """Place the members in order without their victims, evaluate each, and restore the ledger."""
         ledger = self._core.cache.ledger
         assumed: list[PodUid] = []
@@ -191,7 +200,7 @@ class OracleChecker:
         ):
             ledger.assume(other, node)
             assumed.append(other.uid)
-        for member in found.members:
+        for member in gang_placement.members:
             pod = member.pod.pod
             for victim in member.candidate.victims:
                 placement = ledger.placement(victim.uid)
@@ -200,7 +209,7 @@ class OracleChecker:
                     continue
                 removed.append((placement, ledger.state(victim.uid)))
                 ledger.remove(victim.uid)
-            said = evaluate(
+            explanation = evaluate(
                 self._core.policies.running[gang.policy].program,
                 pod,
                 self._core.cache,
@@ -208,8 +217,8 @@ class OracleChecker:
                 facts=member.pod.facts,
                 samples=self._core.samples.of_policy(gang.policy),
             )
-            if member.node not in said.feasible:
-                why = said.pod_refusal or said.refusals.get(member.node)
+            if member.node not in explanation.feasible:
+                why = explanation.pod_rejection or explanation.rejections.get(member.node)
                 self._fail(
                     f"preemption places {pod.full_name} on {member.node}, the reference rejects it: {why}"
                 )
@@ -252,7 +261,7 @@ class OracleChecker:
     def check_eviction(self, evict: Evict) -> None:
         """Called right after the decision."""
         core, pod = self._core, self._core.pods[evict.uid].pod
-        victims = {one.uid for one in evict.victims}
+        victims = {victim.uid for victim in evict.victims}
         gang = core.gangs.gang_of(pod.uid)
         if not victims or (gang is not None and gang.mode is GangMode.WHOLE):
             self._victims |= victims
@@ -260,18 +269,18 @@ class OracleChecker:
         ending = {observed.pod.uid for observed in core.cache.pods.values() if observed.deleting}
         ending |= self._victims & core.cache.pods.keys()
         self._victims |= victims
-        who = f"{pod.full_name} evicts {sorted(one.name for one in evict.victims)} on {evict.node}"
+        prefix = f"{pod.full_name} evicts {sorted(victim.name for victim in evict.victims)} on {evict.node}"
         if evict.node not in self._feasible(pod, self._cache_without(victims | ending)):
-            self._fail(f"{who}, and does not fit there without its victims")
+            self._fail(f"{prefix}, and does not fit there without its victims")
         if ending or any(uid != pod.uid for uid in core.cache.nominated):
             return  # overlapping preemptions are not judged
         for victim in sorted(victims):
             if evict.node in self._feasible(pod, self._cache_without(victims - {victim})):
-                self._fail(f"{who}, of which {core.cache.pods[victim].pod.full_name} is not needed")
+                self._fail(f"{prefix}, of which {core.cache.pods[victim].pod.full_name} is not needed")
         if any(self._is_counted_by_budget(core.cache.pods[uid].pod, allowed=0) for uid in victims):
             harmless = [node for node in core.cache.nodes if self._is_feasible_within_budgets(pod, node)]
             if harmless:
-                self._fail(f"{who}, which violates a budget, and {harmless} would violate none")
+                self._fail(f"{prefix}, which violates a budget, and {harmless} would violate none")
 
     def _is_feasible_within_budgets(self, pod: Pod, node: NodeName) -> bool:
         """Whether the pod fits without the possible victims that no budget covers."""
@@ -287,11 +296,11 @@ class OracleChecker:
     def _is_counted_by_budget(self, pod: Pod, *, allowed: int = 2**31) -> bool:
         """Whether a budget that allows at most `allowed` disruptions covers the pod."""
         return any(
-            one.namespace == pod.namespace
-            and one.selector is not None
-            and one.selector.selects(pod.labels)
-            and one.disruptions_allowed <= allowed
-            for one in self._core.cache.budgets.values()
+            budget.namespace == pod.namespace
+            and budget.selector is not None
+            and budget.selector.selects(pod.labels)
+            and budget.disruptions_allowed <= allowed
+            for budget in self._core.cache.budgets.values()
         )
 
     def _cache_without(self, uids: set[PodUid]) -> ClusterCache:
@@ -306,7 +315,7 @@ class OracleChecker:
 
     def _feasible(self, pod: Pod, cache: ClusterCache) -> list[NodeName]:
         core = self._core
-        said = evaluate(
+        explanation = evaluate(
             core.policies.running[pod.scheduler].program,
             pod,
             cache,
@@ -314,13 +323,13 @@ class OracleChecker:
             facts=core.pods[pod.uid].facts,
             samples=core.samples.of_policy(pod.scheduler),
         )
-        return [NodeName(node) for node in said.feasible]
+        return [NodeName(node) for node in explanation.feasible]
 
 
-def rejection_counts(said: PlacementExplanation) -> dict[str, int]:
+def rejection_counts(explanation: PlacementExplanation) -> dict[str, int]:
     """The number of nodes for each reason; a node counts under the first rule that rejects it."""
-    found: dict[str, int] = {}
-    for refusals in said.refusals.values():
+    counts: dict[str, int] = {}
+    for refusals in explanation.rejections.values():
         for group in refusals[0].event_reasons:
-            found[group] = found.get(group, 0) + 1
-    return found
+            counts[group] = counts.get(group, 0) + 1
+    return counts

@@ -15,8 +15,8 @@ from random import Random
 from typing import Any, Protocol
 
 from policysched.config.settings import NamespacedName, Settings
-from policysched.daemon.clock import SteadyClock, wait_until_stepped
-from policysched.daemon.compiling import POLICY_SUFFIX
+from policysched.daemon.clock import NonDecreasingClock, wait_until_stepped
+from policysched.daemon.policy_compiler import POLICY_SUFFIX
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import (
     ApiRequest,
@@ -30,7 +30,7 @@ from policysched.kube.leader_election import LeaderElector, LeadershipStatus, Le
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.lang.check.bundle import PolicyBundle
-from policysched.runtime.leadership import InLoopLeaderElection
+from policysched.runtime.leadership import EventLoopLeaderElection
 from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.faults import FaultInjector
@@ -283,7 +283,7 @@ class Replica:
 
     def _app(self, identity: str) -> SchedulerApp:
         world, loop = self._world, asyncio.get_running_loop()
-        self._clock = SteadyClock(self.wall_ns, lambda: round(loop.time() * 1e9))
+        self._clock = NonDecreasingClock(self.wall_ns, lambda: round(loop.time() * 1e9))
         duration_s = world.profile.lease_duration_s
         lease = LeaseSettings(
             duration_s=duration_s,
@@ -309,7 +309,7 @@ class Replica:
         )
         runtime = Runtime(
             transport=self._road,
-            leadership=InLoopLeaderElection(elector),
+            leadership=EventLoopLeaderElection(elector),
             compile_texts=world.compile_texts,
             now_ns=self._clock.now_ns,
             monotonic_s=loop.time,
@@ -323,10 +323,10 @@ class Replica:
     def _kept_policies(self) -> list[str]:
         """The names of the saved policies that are still valid."""
         store = self._world.server.store
-        found = store.get(
+        saved = store.get(
             self._world.server.kind("configmaps").stored_as, (LAST_GOOD.namespace, LAST_GOOD.name)
         )
-        keys = [] if found is None else sorted(found.obj.get("data") or {})
+        keys = [] if saved is None else sorted(saved.obj.get("data") or {})
         return [key.removesuffix(POLICY_SUFFIX) for key in keys if key.endswith(POLICY_SUFFIX)]
 
     def _mark_gangs_disturbed(self, app: SchedulerApp) -> None:

@@ -29,5 +29,5 @@ def _reservations(scheduler: Scheduler) -> Iterator[tuple[str, str]]:
             for claim, volume in needs.volumes.choice.static_bindings:
                 yield f"volume {volume.name}", f"{claim.key} {claim.uid}"
         for asking, given in needs.devices.allocated:
-            for one in given.devices:
-                yield f"device {one.device}", f"{asking.key} {asking.uid}"
+            for device in given.devices:
+                yield f"device {device.device}", f"{asking.key} {asking.uid}"

@@ -12,7 +12,7 @@ been in flight.
 from collections.abc import Callable, Collection
 from typing import Any
 
-from policysched.cluster.usage import NodeUsage
+from policysched.cluster.node_usage import NodeUsage
 from policysched.kube.decode import core_objects as wire
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
@@ -31,7 +31,7 @@ GangKey = tuple[str, str, str]
 
 
 class SafetyChecker:
-    """`ours` are the schedulerNames of our policies. `fail` gets a message for each violation. No
+    """`own_schedulers` are the schedulerNames of our policies. `fail` gets a message for each violation. No
     gang fails within `gang_timeout_s`. No policy evicts pods with the label `keep`; only those in
     `evicts_anybody` evict pods of other schedulers.
     """
@@ -39,7 +39,7 @@ class SafetyChecker:
     def __init__(
         self,
         server: ApiServer,
-        ours: Collection[str],
+        own_schedulers: Collection[str],
         fail: Callable[[str], None],
         *,
         gang_timeout_s: float = 0.0,
@@ -48,7 +48,7 @@ class SafetyChecker:
         self._local = LocalClient(server)
         self._gang_timeout_s = gang_timeout_s
         self._cross_scheduler_preemptors = evicts_anybody
-        self._own_schedulers = ours
+        self._own_schedulers = own_schedulers
         self._fail = fail
         self._allocatable_max: dict[str, dict[str, int]] = {}
         self._pods: dict[str, Pod] = {}
@@ -74,17 +74,17 @@ class SafetyChecker:
             obj = pods.get(victim.uid)
             if obj is None or preemptor is None:
                 continue
-            who = f"{_name(obj)} is a victim of {_name(preemptor)}"
+            prefix = f"{_name(obj)} is a victim of {_name(preemptor)}"
             if obj["spec"]["priority"] >= preemptor["spec"]["priority"]:
-                self._fail(f"{who}, whose priority is not higher")
+                self._fail(f"{prefix}, whose priority is not higher")
             scheduler = preemptor["spec"]["schedulerName"]
             if (
                 scheduler not in self._cross_scheduler_preemptors
                 and obj["spec"]["schedulerName"] != scheduler
             ):
-                self._fail(f"{who} and has scheduler {obj['spec']['schedulerName']}")
+                self._fail(f"{prefix} and has scheduler {obj['spec']['schedulerName']}")
             if PROTECTED_LABEL in (obj["metadata"].get("labels") or {}):
-                self._fail(f"{who}, and its label {PROTECTED_LABEL} protects it")
+                self._fail(f"{prefix}, and its label {PROTECTED_LABEL} protects it")
 
     def mark_disturbed(self, pod: Pod) -> None:
         """Exempt the pod's gang: a deletion or a failed process can leave it incomplete."""
@@ -147,8 +147,8 @@ class SafetyChecker:
         usage = NodeUsage()
         for other in self._local.list("pods"):
             finished = other["status"].get("phase") in ("Succeeded", "Failed")
-            ours = other["spec"]["schedulerName"] in self._own_schedulers
-            if ours and not finished and other["spec"].get("nodeName") == node:
+            is_own = other["spec"]["schedulerName"] in self._own_schedulers
+            if is_own and not finished and other["spec"].get("nodeName") == node:
                 usage.add(self._pod(other))
         self._check_capacity(NodeName(node), usage)
 
@@ -175,22 +175,22 @@ class SafetyChecker:
 
     def _pod(self, obj: Json) -> Pod:
         uid = obj["metadata"]["uid"]
-        found = self._pods.get(uid)
-        if found is None:
-            found = self._pods[uid] = wire.decode_pod(obj).pod
-        return found
+        pod = self._pods.get(uid)
+        if pod is None:
+            pod = self._pods[uid] = wire.decode_pod(obj).pod
+        return pod
 
 
 def scheduled_condition(obj: Json) -> Json:
     """The PodScheduled condition of a pod; empty if it has none."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((one for one in conditions if one["type"] == "PodScheduled"), {})
+    return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
 
 
 def is_preempted(obj: Json) -> bool:
     """Whether a scheduler marked the pod as a preemption victim."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    return any(one.get("reason") == "PreemptionByScheduler" for one in conditions)
+    return any(condition.get("reason") == "PreemptionByScheduler" for condition in conditions)
 
 
 def _name(obj: Json) -> str:

@@ -1,5 +1,6 @@
-"""Small worlds in which only what a story tells happens, played by the simulation's own machinery: one replica or several, network without
-faults, no random."""
+"""Scripted scenarios on the simulation's own machinery: one or several replicas, a network without
+faults, and no random actions.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -68,8 +69,8 @@ def quiet_profile() -> FaultProfile:
 
 
 class DelayedBindTransport:
-    """A transport on which the first bind of each pod in `late` arrives after its timeout, and binds
-    of pods in `lost` never do.
+    """A transport on which the first bind of each pod in `late` arrives after its timeout, and
+    binds of pods in `lost` never arrive.
     """
 
     def __init__(self, inner: Transport) -> None:
@@ -102,14 +103,14 @@ class Scenario(World):
 
     def policies(self, **texts: str) -> None:
         data = {f"{name}.policy": text for name, text in texts.items()}
-        programs = (one.program for one in compiled(data).sources.values())
+        programs = (source.program for source in compiled(data).sources.values())
         self._good_hashes |= {program.sha256 for program in programs if program is not None}
-        found = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
-        if found is None:
+        config_map = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
+        if config_map is None:
             body = {"metadata": {"name": POLICIES.name}, "data": data}
             self.local.create("configmaps", POLICIES.namespace, body)
         else:
-            self.local.update("configmaps", found, lambda one: {**one, "data": data})
+            self.local.update("configmaps", config_map, lambda config_map: {**config_map, "data": data})
 
     def node(self, name: str, **more: Any) -> None:
         manifest = node_manifest(name, **more)
@@ -133,7 +134,7 @@ class Scenario(World):
         return replica
 
     def fail_metrics(self) -> None:
-        """For replicas started from now on, until `restore_metrics`."""
+        """Remove all samples, for replicas started from now on, until `restore_metrics`."""
         self.profile = replace(self.profile, metric_outage_share=1.0)
 
     def restore_metrics(self) -> None:
@@ -145,7 +146,7 @@ class Scenario(World):
     async def until(self, condition: Callable[[], object], what: str, *, within_s: float = 60.0) -> None:
         ends_s = self.loop.time() + within_s
         while not condition():
-            assert self.loop.time() < ends_s, f"waited {within_s:g} s in vain for {what}\n" + "\n".join(
+            assert self.loop.time() < ends_s, f"no {what} within {within_s:g} s\n" + "\n".join(
                 self.trace[-30:]
             )
             await asyncio.sleep(0.02)
@@ -164,9 +165,9 @@ class Scenario(World):
             self.fail(f"at rest: {words}")
 
     def _state_problems(self, scheduler: Scheduler) -> list[str]:
-        found = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
-        assert found is not None, "a scenario without policies"
-        return super()._state_problems(scheduler) if "epsilon.policy" in found["data"] else []
+        config_map = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
+        assert config_map is not None, "a scenario without policies"
+        return super()._state_problems(scheduler) if "epsilon.policy" in config_map["data"] else []
 
     async def end(self) -> None:
         await self._end([*self._replica_tasks, self._kubelet])

@@ -16,7 +16,7 @@ from policysched.kube.write import bind as binding
 from policysched.kube.write.evict import Evictor
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import Bind, Victim
-from policysched.scheduler.gangs import placement
+from policysched.scheduler.gangs import gang_preemption
 from policysched.scheduler.preemption import candidates
 from policysched.scheduler.preemption.candidates import Candidate
 from tests.simulation.bugs import the_victims_condition_of_a_policy_is_ignored
@@ -94,7 +94,7 @@ def _each_verdict(change: Callable[[Verdict], None]) -> AbstractContextManager[A
 
 def the_plan_refuses_every_pod() -> AbstractContextManager[Any]:
     def refuse(verdict: Verdict) -> None:
-        verdict.pod_refusal, verdict.selected = "nobody comes in", None
+        verdict.pod_rejection, verdict.selected = "nobody comes in", None
 
     return _each_verdict(refuse)
 
@@ -144,7 +144,7 @@ def any_pod_can_be_a_victim() -> AbstractContextManager[Any]:
 
 
 def gang_preemption_ignores_topology() -> AbstractContextManager[Any]:
-    return patch.object(placement, "preemption_domains", lambda *_: [None])
+    return patch.object(gang_preemption, "preemption_domains", lambda *_: [None])
 
 
 def the_preemptor_is_marked_as_a_victim() -> AbstractContextManager[Any]:

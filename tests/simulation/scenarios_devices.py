@@ -62,9 +62,9 @@ def a_claim_allocation_is_overwritten() -> AbstractContextManager[Any]:
     honest = resource_claims._metadata_patch
 
     def body(claim: ClaimToReserve, **metadata: object) -> Json:
-        said = honest(claim, **metadata)
-        del said["metadata"]["resourceVersion"]
-        return said
+        written = honest(claim, **metadata)
+        del written["metadata"]["resourceVersion"]
+        return written
 
     stack = ExitStack()
     stack.enter_context(patch.object(DeviceCache, "reserve", lambda *_: None))
@@ -88,7 +88,9 @@ def a_claim_allocation_is_not_written() -> AbstractContextManager[Any]:
 
 def a_claim_is_allocated_and_not_reserved() -> AbstractContextManager[Any]:
     return patch.object(
-        resource_claims, "_consumers", lambda known, _: [resource_claims._consumer_json(one) for one in known]
+        resource_claims,
+        "_consumers",
+        lambda known, _: [resource_claims._consumer_json(consumer) for consumer in known],
     )
 
 

@@ -67,7 +67,7 @@ async def a_namespace_is_relabelled(world: Scenario) -> None:
     space = world.local.get("namespaces", "", "default")
     assert space is not None, "a cluster has that one from the start"
     metadata = {**space["metadata"], "labels": {"tier": "gold"}}
-    world.local.update("namespaces", space, lambda one: {**one, "metadata": metadata})
+    world.local.update("namespaces", space, lambda namespace: {**namespace, "metadata": metadata})
     await world.check_at_rest()
 
 
@@ -200,8 +200,8 @@ def only_the_first_condition_of_a_pod_is_written() -> AbstractContextManager[Any
 
 def scheduling_gates_are_not_decoded() -> AbstractContextManager[Any]:
     def decode(obj: Any) -> PodUpdated:
-        found = core_objects.decode_pod(obj)
-        return PodUpdated(replace(found, pod=replace(found.pod, gates=())))
+        observed = core_objects.decode_pod(obj)
+        return PodUpdated(replace(observed, pod=replace(observed.pod, gates=())))
 
     return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=decode))
 
@@ -231,8 +231,8 @@ def samples_requeue_no_waiting_pod() -> AbstractContextManager[Any]:
 def a_failed_metric_poll_is_not_retried() -> AbstractContextManager[Any]:
     wait_s = PollingSource._wait_s
 
-    def wait(self: PollingSource[Any], asked: Any) -> float:
-        return 1e6 if asked.failures else wait_s(self, asked)
+    def wait(self: PollingSource[Any], query: Any) -> float:
+        return 1e6 if query.failures else wait_s(self, query)
 
     return patch.object(PollingSource, "_wait_s", wait)
 

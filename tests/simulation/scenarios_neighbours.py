@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from policysched.daemon.clock import SteadyClock
+from policysched.daemon.clock import NonDecreasingClock
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.transport import Transport
@@ -214,8 +214,8 @@ def retry_after_is_obeyed_without_limit() -> AbstractContextManager[Any]:
 
 def the_clock_follows_every_step_of_the_wall_clock() -> AbstractContextManager[Any]:
     return all_patches(
-        patch.object(SteadyClock, "now_ns", lambda self: self._wall_ns()),
-        patch.object(SteadyClock, "offset_s", lambda _: 0.0),
+        patch.object(NonDecreasingClock, "now_ns", lambda self: self._wall_ns()),
+        patch.object(NonDecreasingClock, "offset_s", lambda _: 0.0),
     )
 
 

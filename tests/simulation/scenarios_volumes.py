@@ -88,10 +88,10 @@ def a_volume_claim_is_overwritten() -> AbstractContextManager[Any]:
     """The volume is reserved again, and the patch has no resource version."""
     honest = prebind.claim_ref_patch
 
-    def body(one: VolumeToBind) -> Json:
-        said = honest(one)
-        del said["metadata"]["resourceVersion"]
-        return said
+    def body(volume: VolumeToBind) -> Json:
+        written = honest(volume)
+        del written["metadata"]["resourceVersion"]
+        return written
 
     stack = ExitStack()
     stack.enter_context(patch.object(VolumeCache, "reserve", lambda *_: None))
@@ -120,10 +120,10 @@ def a_bound_claim_gets_another_volume() -> AbstractContextManager[Any]:
 
     def bind(self: VolumeController, claim: Json, volume: Json) -> None:
         honest(self, claim, volume)
-        others = [one["metadata"]["name"] for one in self._local.list(VOLUMES)]
+        others = [volume["metadata"]["name"] for volume in self._local.list(VOLUMES)]
         others.remove(volume["metadata"]["name"])
         self._local.update(
-            CLAIMS, claim, lambda one: {**one, "spec": {**one["spec"], "volumeName": others[0]}}
+            CLAIMS, claim, lambda stored: {**stored, "spec": {**stored["spec"], "volumeName": others[0]}}
         )
 
     return patch.object(VolumeController, "_bind", bind)

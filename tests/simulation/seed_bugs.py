@@ -20,6 +20,7 @@ from tests.simulation.bugs import (
     a_gang_times_out_too_early,
     a_leader_that_lost_the_lease_keeps_deciding,
     a_pod_is_bound_before_its_claims,
+    a_pod_overtakes_others_in_backoff,
     a_preemptor_is_not_requeued_after_its_evictions,
     a_reserved_device_is_reserved_again,
     a_reserved_volume_is_reserved_again,
@@ -230,11 +231,11 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(gangs_are_placed_partially, r"partial gang", seed=3),
     PlantedBug(columns_miss_a_cordon, r"the plan (finds|selects|counts)", seed=2),
     PlantedBug(a_deleted_node_stays_in_the_cache, r"in the cache, but not on the API server", seed=2),
-    PlantedBug(nominations_are_never_cleared, r"is nominated to .*, where no pod terminates", seed=54),
+    PlantedBug(nominations_are_never_cleared, r"is nominated to .*, where no pod terminates", seed=19),
     PlantedBug(capacity_holds_never_expire, r"is still held$", seed=9, profile=_kubelets_reject_pods),
-    PlantedBug(a_deleted_pod_requeues_nothing, r"(is|are) pending and the reference finds", seed=3),
+    PlantedBug(a_deleted_pod_requeues_nothing, r"(is|are) pending and the reference finds", seed=9),
     PlantedBug(a_watch_skips_changes_after_410_gone, r"missing from the cache", seed=2),
-    PlantedBug(a_condition_patch_omits_the_resource_version, r"is on .* and its PodScheduled is", seed=21),
+    PlantedBug(a_condition_patch_omits_the_resource_version, r"is on .* and its PodScheduled is", seed=33),
     PlantedBug(a_broken_policy_is_activated, r"by an invalid text of", seed=8),
     PlantedBug(policy_updates_are_ignored, r"the ConfigMap has", seed=0),
     PlantedBug(host_ports_are_not_checked, r"has a host port twice", seed=6),
@@ -282,10 +283,10 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         each_pod_update_counts_the_run_again, r"counts .* runs, and", seed=1, profile=_many_pods_finish
     ),
-    PlantedBug(the_victims_condition_of_a_policy_is_ignored, r"its label .* protects it", seed=8),
+    PlantedBug(the_victims_condition_of_a_policy_is_ignored, r"its label .* protects it", seed=3),
     PlantedBug(pods_of_equal_priority_are_evicted, r"whose priority is not higher", seed=0),
     PlantedBug(
-        disruption_budgets_are_ignored, r"which violates a budget", seed=2, profile=_preemptions_with_budgets
+        disruption_budgets_are_ignored, r"which violates a budget", seed=13, profile=_preemptions_with_budgets
     ),
     PlantedBug(more_pods_are_evicted_than_needed, r"of which .* is not needed", seed=12),
     PlantedBug(
@@ -294,12 +295,13 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(preemption_places_a_gang_partially, r"members placed, and preemption places", seed=3),
     PlantedBug(gang_preemption_ignores_earlier_members, r"preemption places .* on", seed=3),
     PlantedBug(a_fair_share_queue_is_not_reordered, r"goes before", seed=4),
+    PlantedBug(a_pod_overtakes_others_in_backoff, r"stands ahead of it and fits too", seed=3),
     PlantedBug(assumed_load_is_not_counted, r"with the assumed load", seed=16),
     PlantedBug(placed_gang_members_are_overlooked, r"of traffic to its peers", seed=1),
     PlantedBug(recovery_conditions_are_ignored, r"was over the limit", seed=47),
-    PlantedBug(missing_metrics_are_not_awaited, r"whose load is unknown", seed=31),
+    PlantedBug(missing_metrics_are_not_awaited, r"whose load is unknown", seed=32),
     PlantedBug(the_pod_index_keeps_deleted_pods, r"(active|ended) pods: index has", seed=2),
-    PlantedBug(extender_rejections_are_ignored, r"which an extender rejects", seed=21),
+    PlantedBug(extender_rejections_are_ignored, r"which an extender rejects", seed=31),
     PlantedBug(gang_topology_is_ignored, r"has a topology and goes to domains", seed=10),
     PlantedBug(a_gang_times_out_too_early, r"reports its gang as failed after", seed=23),
 )

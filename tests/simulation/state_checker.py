@@ -52,10 +52,10 @@ class StateChecker:
         if obj["spec"]["schedulerName"] != self._policy or not node:
             return
         key = (obj["metadata"].get("labels") or {}).get(self._key, "none")
-        for one in obj["status"].get("containerStatuses") or ():
-            ended = (one.get("state") or {}).get("terminated")
+        for status in obj["status"].get("containerStatuses") or ():
+            ended = (status.get("state") or {}).get("terminated")
             if ended is not None:
-                run = (obj["metadata"]["uid"], f"{one['name']} {ended['finishedAt']}")
+                run = (obj["metadata"]["uid"], f"{status['name']} {ended['finishedAt']}")
                 self._finished_pods.setdefault((key, node), set()).add(run)
 
     def _stored_state_changed(self, change: StoreChange) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from policysched.kube.leader_election import LeaseSettings
 from policysched.lang.ir.program import GangMode, OnTimeout
 from policysched.model.identifiers import PodUid
-from policysched.runtime.leadership import InLoopLeaderElection
+from policysched.runtime.leadership import EventLoopLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
@@ -18,6 +18,7 @@ from tests.reference import gang_terms
 from tests.simulation.fake_extender import vetoes
 from tests.simulation.load_checker import LoadChecker
 from tests.simulation.oracle_checker import OracleChecker
+from tests.simulation.order_checker import OrderChecker
 from tests.simulation.reservation_checker import duplicate_reservations
 from tests.simulation.safety_checker import SafetyChecker
 from tests.simulation.traffic_checker import TrafficChecker
@@ -71,6 +72,7 @@ class StepChecker:
         scheduler.handle = self._checked(checked_handle)  # type: ignore[method-assign]
         scheduler.decide = self._checked(scheduler.decide)  # type: ignore[method-assign]
         self.oracle_checker = OracleChecker(scheduler, world.fail)
+        self.order_checker = OrderChecker(scheduler, world.fail)
 
     def _checked(self, step: Callable[..., list[Command]]) -> Callable[..., list[Command]]:
         def checked_step(*what: Any) -> list[Command]:
@@ -94,7 +96,7 @@ class StepChecker:
         return checked_step
 
     def _record_eviction(self, evict: Evict) -> None:
-        victims = ", ".join(f"{one.namespace}/{one.name}" for one in evict.victims)
+        victims = ", ".join(f"{victim.namespace}/{victim.name}" for victim in evict.victims)
         self._world.log(f"{self._name} evicts {victims} on {evict.node} for {evict.namespace}/{evict.name}")
         self._world.safety_checker.record_eviction(evict)
         self.oracle_checker.check_eviction(evict)
@@ -121,7 +123,7 @@ class StepChecker:
         world, core = self._world, self._scheduler._core
         if not self._leadership.may_decide():
             world.fail(f"{self._name} decides without permission: {binds}")
-        if isinstance(self._leadership, InLoopLeaderElection):
+        if isinstance(self._leadership, EventLoopLeaderElection):
             self._check_lease()
         lacking = sorted(set(self._kept) - set(core.policies.running))
         if lacking:
@@ -153,8 +155,8 @@ class StepChecker:
     def _check_lease(self) -> None:
         """The deciding process holds a Lease that has not expired, by the server's object."""
         lease = LeaseSettings()
-        found = self._local.get("leases", lease.namespace, lease.name)
-        spec = {} if found is None else found["spec"]
+        stored = self._local.get("leases", lease.namespace, lease.name)
+        spec = {} if stored is None else stored["spec"]
         if spec.get("holderIdentity") != self._identity:
             self._world.fail(
                 f"{self._identity} decides, and the holder of the Lease is {spec.get('holderIdentity')!r}"
@@ -169,9 +171,9 @@ def partial_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> li
     """Whole gangs of which these decisions place some members, but fewer than the minimum. A best-
     effort gang is exempt.
     """
-    core, found = scheduler._core, []
-    for one in decided:
-        pod = core.cache.pods[one.uid].pod
+    core, problems = scheduler._core, []
+    for command in decided:
+        pod = core.cache.pods[command.uid].pod
         program = core.policies.running[pod.scheduler].program
         terms = gang_terms(program, pod, core.cache.namespaces.get(pod.namespace))
         if terms is None or terms.mode is not GangMode.WHOLE or terms.on_timeout is OnTimeout.BEST_EFFORT:
@@ -186,22 +188,22 @@ def partial_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> li
             and its.key == terms.key
         ]
         if len(members) < terms.minimum:
-            found.append(
+            problems.append(
                 f"partial gang: {terms.key} has {len(members)} of {terms.minimum} placed after {decided}"
             )
-    return found
+    return problems
 
 
 def scattered_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> list[str]:
     """Gangs with a topology whose members, decided together, go to several domains."""
     core = scheduler._core
     homes: dict[tuple[str, str, str], set[str]] = {}
-    for one in decided:
-        pod = core.cache.pods[one.uid].pod
+    for command in decided:
+        pod = core.cache.pods[command.uid].pod
         program = core.policies.running[pod.scheduler].program
         terms = gang_terms(program, pod, core.cache.namespaces.get(pod.namespace))
         if terms is not None and terms.topology is not None:
-            home = core.cache.nodes[one.node].labels.get(terms.topology, "")
+            home = core.cache.nodes[command.node].labels.get(terms.topology, "")
             homes.setdefault((pod.scheduler, *terms.key), set()).add(home)
     return [
         f"gang {gang} has a topology and goes to domains {sorted(values)}"

@@ -46,7 +46,7 @@ async def _a_pod_is_recreated_during_its_bind(world: Scenario) -> None:
     pod = world.local.get("pods", "default", "web")
     assert pod is not None
     await asyncio.sleep(3.0)
-    world.local.update("pods", pod, lambda one: {**one, "spec": {**one["spec"], "schedulingGates": []}})
+    world.local.update("pods", pod, lambda pod: {**pod, "spec": {**pod["spec"], "schedulingGates": []}})
     world.local.set_status("nodes", next(iter(world.local.list("nodes"))), allocatable={"cpu": "0"})
     await asyncio.sleep(20.0)
 
@@ -115,7 +115,7 @@ def _failed(world: Scenario, number: int) -> bool:
 
 
 def rejection_count(world: Scenario) -> int:
-    return sum(one["status"].get("reason") == "OutOfcpu" for one in world.local.list("pods"))
+    return sum(pod["status"].get("reason") == "OutOfcpu" for pod in world.local.list("pods"))
 
 
 def test_a_node_with_a_hidden_pod_gets_few_pods_until_the_pod_is_visible() -> None:

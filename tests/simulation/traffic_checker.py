@@ -44,7 +44,7 @@ class TrafficChecker:
         if metric is None or samples is None or self._now_ns() - samples.polled_ns > metric.stale_after_ns:
             return
         flows = [_flow(samples, observed, peer) for peer in self._peers(observed, bind.node)]
-        known = [one for one in flows if one is not None]
+        known = [flow for flow in flows if flow is not None]
         if len(known) == len(flows) and sum(known) >= TRAFFIC_LIMIT + 1.0:
             self._fail(
                 f"{bind.name} goes to {bind.node}, with {sum(known) / 1e6:.0f} Mbps of traffic to its peers"
@@ -65,19 +65,19 @@ class TrafficChecker:
         return uid in self._core.binds.in_flight and self._sent.get(uid) == node
 
     def _is_on_node(self, observed: ObservedPod, node: NodeName) -> bool:
-        found = self._local.get("pods", observed.pod.namespace, observed.pod.name)
+        pod = self._local.get("pods", observed.pod.namespace, observed.pod.name)
         return (
-            found is not None
-            and found["metadata"]["uid"] == observed.pod.uid
-            and not found["metadata"].get("deletionTimestamp")
-            and found["spec"].get("nodeName") == node == observed.node
-            and found["status"].get("phase") not in ("Succeeded", "Failed")
+            pod is not None
+            and pod["metadata"]["uid"] == observed.pod.uid
+            and not pod["metadata"].get("deletionTimestamp")
+            and pod["spec"].get("nodeName") == node == observed.node
+            and pod["status"].get("phase") not in ("Succeeded", "Failed")
         )
 
 
 def _flow(samples: MetricSamples, observed: ObservedPod, peer: ObservedPod) -> float | None:
     """None when the pair has no usable samples."""
-    one, two = (observed.pod.namespace, observed.pod.name), (peer.pod.namespace, peer.pod.name)
-    if two in samples.pairs.get(one, {}):
-        return samples.pairs[one][two]
-    return 0.0 if one in samples.pairs and two in samples.pairs else TRAFFIC_ASSUMED
+    first, two = (observed.pod.namespace, observed.pod.name), (peer.pod.namespace, peer.pod.name)
+    if two in samples.pairs.get(first, {}):
+        return samples.pairs[first][two]
+    return 0.0 if first in samples.pairs and two in samples.pairs else TRAFFIC_ASSUMED

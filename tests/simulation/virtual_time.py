@@ -1,9 +1,9 @@
-"""An asyncio event loop on which time is a number: nothing waits, the clock jumps to the next timer.
+"""An asyncio event loop on virtual time: nothing waits, the clock jumps to the next timer.
 
-The selector never selects. Where the loop would sleep until its next timer, it moves the clock there; where it would
-sleep for ever, since nothing is scheduled and something is still awaited, it raises `Deadlock` instead of hanging.
-Executors run their function at once, on the spot, and timers of one moment fire in the order in which they were set, so
-that a run is the same each time.
+The selector never selects. Where the loop would sleep until its next timer, the selector moves the
+clock there; where it would sleep forever, because no timer is set and a task is still waiting, it
+raises `Deadlock`. Executors run their function at once, in the same thread, and timers of the same
+moment fire in the order in which they were set, so that every run is the same.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ Args = TypeVarTuple("Args")
 
 
 class Deadlock(Exception):
-    """Everything waits, and no timer will ever wake it."""
+    """A task waits, and no timer is set that could resume it."""
 
 
 class Process:
@@ -64,7 +64,7 @@ class _Handle(asyncio.Handle):
 
 
 class _VirtualClockSelector(selectors.BaseSelector):
-    """A selector without files, whose waiting is time passing."""
+    """A selector without files. Waiting advances the clock."""
 
     def __init__(self, start_s: float):
         self.time_s = start_s
@@ -86,7 +86,9 @@ class _VirtualClockSelector(selectors.BaseSelector):
 
 
 class _Timer(asyncio.TimerHandle):
-    """asyncio compares timers by time alone: of two that are due together, its heap gives any."""
+    """A timer with a sequence number: asyncio compares timers by time alone, and its heap does not
+    keep the order of equal ones.
+    """
 
     __slots__ = ("_sequence",)
     _scheduled: bool
@@ -114,7 +116,7 @@ class _Timer(asyncio.TimerHandle):
 
 
 class VirtualTimeLoop(asyncio.BaseEventLoop):
-    """`loop.time()` is virtual seconds, from `start_s` on."""
+    """`loop.time()` is virtual seconds, starting at `start_s`."""
 
     _scheduled: list[asyncio.TimerHandle]
     _ready: deque[asyncio.Handle]
@@ -123,7 +125,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._selector = _VirtualClockSelector(start_s)
         self._timers = 0
-        # What is due is due: no rounding of timers to a clock's steps beyond what floats need.
+        # No rounding to the resolution of a real clock, except for floating point.
         self._clock_resolution = 1e-9
 
     def time(self) -> float:
@@ -143,7 +145,8 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         self._timers += 1
         timer = _Timer(self._timers, when, callback, args, self, context)
         heapq.heappush(self._scheduled, timer)
-        # As BaseEventLoop.call_at does: by this it counts the cancelled ones that still stand in the heap.
+        # As in BaseEventLoop.call_at: cancelled timers that are still in the heap are counted by
+        # this flag.
         timer._scheduled = True
         return timer
 
@@ -159,7 +162,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         assert not event_list, f"events without input or output: {event_list!r}"
 
     def _write_to_self(self) -> None:
-        """Nothing to wake: there is no other thread, and the loop never sleeps."""
+        """Does nothing: there is no other thread, and the loop never sleeps."""
 
     def run_in_executor(
         self, executor: object, func: Callable[[*Args], Result], *args: *Args
@@ -174,6 +177,6 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
 
 def run_virtual(main: Coroutine[Any, Any, Result], *, start_s: float = 0.0) -> Result:
-    """Run a coroutine to its end on virtual time. Raises `Deadlock` where it would wait for ever."""
+    """Run a coroutine to its end on virtual time. Raises `Deadlock` if it would wait forever."""
     with asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(start_s)) as runner:
         return runner.run(main)

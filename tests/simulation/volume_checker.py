@@ -17,11 +17,13 @@ Json = dict[str, Any]
 
 
 class VolumeChecker:
-    """`ours` are the schedulerNames of our policies. `fail` gets a message for each violation."""
+    """`own_schedulers` are the schedulerNames of our policies. `fail` gets a message for each violation."""
 
-    def __init__(self, server: ApiServer, ours: Collection[str], fail: Callable[[str], None]) -> None:
+    def __init__(
+        self, server: ApiServer, own_schedulers: Collection[str], fail: Callable[[str], None]
+    ) -> None:
         self._local = LocalClient(server)
-        self._own_schedulers = ours
+        self._own_schedulers = own_schedulers
         self._fail = fail
         self._local.listen(VOLUMES, self._volume_changed)
         self._local.listen(CLAIMS, self._claim_changed)
@@ -42,9 +44,9 @@ class VolumeChecker:
         if before and before != volume:
             self._fail(f"claim {change.entry.key} had volume {before} and has {volume}")
         sharing = [
-            one["metadata"]["name"]
-            for one in self._local.list(CLAIMS)
-            if one["spec"].get("volumeName") == volume
+            claim["metadata"]["name"]
+            for claim in self._local.list(CLAIMS)
+            if claim["spec"].get("volumeName") == volume
         ]
         if len(sharing) > 1:
             self._fail(f"claims {sharing} have one volume: {volume}")
@@ -59,33 +61,35 @@ class VolumeChecker:
 
     def _check_volume(self, pod: Json, claim: str, node: str) -> None:
         space = pod["metadata"]["namespace"]
-        who = f"{space}/{pod['metadata']['name']} is on {node}, and its claim {claim}"
-        found = self._local.get(CLAIMS, space, claim)
-        volume = None if found is None else self._local.get(VOLUMES, "", found["spec"].get("volumeName", ""))
-        if found is None or volume is None:
-            self._fail(f"{who} is not bound")
+        prefix = f"{space}/{pod['metadata']['name']} is on {node}, and its claim {claim}"
+        stored = self._local.get(CLAIMS, space, claim)
+        volume = (
+            None if stored is None else self._local.get(VOLUMES, "", stored["spec"].get("volumeName", ""))
+        )
+        if stored is None or volume is None:
+            self._fail(f"{prefix} is not bound")
             return
-        if _claim_of_volume(volume) != found["metadata"]["uid"]:
-            self._fail(f"{who} has {volume['metadata']['name']}, which is {_claim_of_volume(volume)}'s")
+        if _claim_of_volume(volume) != stored["metadata"]["uid"]:
+            self._fail(f"{prefix} has {volume['metadata']['name']}, which is {_claim_of_volume(volume)}'s")
         if node not in _reachable_nodes(volume, node):
             self._fail(
-                f"{who} has {volume['metadata']['name']}, which is on {_reachable_nodes(volume, node)}"
+                f"{prefix} has {volume['metadata']['name']}, which is on {_reachable_nodes(volume, node)}"
             )
-        if "ReadWriteOncePod" in found["spec"]["accessModes"]:
+        if "ReadWriteOncePod" in stored["spec"]["accessModes"]:
             users = [
-                one["metadata"]["name"]
-                for one in self._local.list("pods", space)
-                if claim in claim_names(one) and one["spec"].get("nodeName")
-                if one["status"].get("phase") not in ("Succeeded", "Failed")
-                if one["spec"]["schedulerName"] in self._own_schedulers
+                pod["metadata"]["name"]
+                for pod in self._local.list("pods", space)
+                if claim in claim_names(pod) and pod["spec"].get("nodeName")
+                if pod["status"].get("phase") not in ("Succeeded", "Failed")
+                if pod["spec"]["schedulerName"] in self._own_schedulers
             ]
             if len(users) > 1:
-                self._fail(f"{who} is ReadWriteOncePod and is used by {users}")
+                self._fail(f"{prefix} is ReadWriteOncePod and is used by {users}")
 
 
 def claim_names(pod: Json) -> list[str]:
-    found = [one.get("persistentVolumeClaim") for one in pod["spec"].get("volumes") or ()]
-    return [one["claimName"] for one in found if one]
+    sources = [volume.get("persistentVolumeClaim") for volume in pod["spec"].get("volumes") or ()]
+    return [source["claimName"] for source in sources if source]
 
 
 def _claim_of_volume(volume: Json) -> str:
@@ -97,4 +101,6 @@ def _reachable_nodes(volume: Json, otherwise: str) -> list[str]:
     terms = volume["spec"].get("nodeAffinity", {}).get("required", {}).get("nodeSelectorTerms")
     if not terms:
         return [otherwise]
-    return [host for term in terms for one in term["matchExpressions"] for host in one["values"]]
+    return [
+        host for term in terms for expression in term["matchExpressions"] for host in expression["values"]
+    ]

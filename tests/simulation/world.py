@@ -9,7 +9,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from policysched.daemon.compiling import compile_sync
+from policysched.daemon.policy_compiler import compile_sync
 from policysched.kube.client.api import Json
 from policysched.kube.client.transport import ApiRequest
 from policysched.lang.check.bundle import PolicyBundle
@@ -139,7 +139,7 @@ class World:
         self.decisions = 0
         self._recovering: list[bool] = []
         self._fatal = self.random_stream("binds")
-        self._good_hashes = {one.sha256 for one in good_programs().values()}
+        self._good_hashes = {program.sha256 for program in good_programs().values()}
 
     # ── interface for replicas ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -289,8 +289,8 @@ class World:
                 case "restart the server":
                     self.log("the server restarts")
                     span_s = random.uniform(0.5, 5.0)
-                    for one in self.replicas:
-                        one.cut_off(span_s)
+                    for replica in self.replicas:
+                        replica.cut_off(span_s)
                 case _:
                     self.churn.perform(deed)
 
@@ -387,26 +387,28 @@ class World:
         return self._state_checker.problems(kept.tables["ended"].values)
 
     def _expected(self) -> dict[str, str]:
-        found = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
-        assert found is not None, "the ConfigMap was restored"
-        checked = compiled(found["data"]).sources.values()
-        return {one.program.name: one.program.sha256 for one in checked if one.program is not None}
+        config_map = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
+        assert config_map is not None, "the ConfigMap was restored"
+        checked = compiled(config_map["data"]).sources.values()
+        return {
+            source.program.name: source.program.sha256 for source in checked if source.program is not None
+        }
 
     def _scheduled_event_problems(self) -> list[str]:
         """Each bind that cannot have lost its event has exactly one."""
-        said: dict[str, int] = {}
+        events_by_pod: dict[str, int] = {}
         for event in self.local.list("events"):
             if event["reason"] == "Scheduled":
                 uid = event["involvedObject"]["uid"]
-                said[uid] = said.get(uid, 0) + 1
-        nothing_lost = not any(one.may_have_lost_reports for one in self.replicas)
+                events_by_pod[uid] = events_by_pod.get(uid, 0) + 1
+        nothing_lost = not any(replica.may_have_lost_reports for replica in self.replicas)
         there = {pod["metadata"]["uid"] for pod in self.local.list("pods")}
-        found = []
+        problems = []
         for uid, landed_s in self.safety_checker.bound_at_s.items():
             in_calm = landed_s - EPOCH_S > self.recovering_since_s + 15.0
-            if (nothing_lost or in_calm) and uid in there and said.get(uid, 0) != 1:
-                found.append(f"{uid} was bound and has {said.get(uid, 0)} Scheduled events")
-        return found
+            if (nothing_lost or in_calm) and uid in there and events_by_pod.get(uid, 0) != 1:
+                problems.append(f"{uid} was bound and has {events_by_pod.get(uid, 0)} Scheduled events")
+        return problems
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:
@@ -430,15 +432,18 @@ def _summary(plural: str, obj: Json) -> str:
     match plural:
         case "pods":
             going = " terminating" if metadata.get("deletionTimestamp") else ""
-            told = {one["type"]: one.get("message", "") for one in obj["status"].get("conditions") or ()}
+            messages = {
+                condition["type"]: condition.get("message", "")
+                for condition in obj["status"].get("conditions") or ()
+            }
             why = f" {obj['status']['reason']}" if obj["status"].get("reason") else ""
-            return f"{name} {metadata['uid']} on {obj['spec'].get('nodeName')} {obj['status'].get('phase')}{why}{going} {told.get('PodScheduled')}"
+            return f"{name} {metadata['uid']} on {obj['spec'].get('nodeName')} {obj['status'].get('phase')}{why}{going} {messages.get('PodScheduled')}"
         case "persistentvolumes" | "persistentvolumeclaims":
             ref = (obj["spec"].get("claimRef") or {}).get("name")
             phase = (obj.get("status") or {}).get("phase")
             return f"{name} {metadata['uid']} {phase} of {ref or obj['spec'].get('volumeName')}"
         case "resourceclaims":
-            users = [one["name"] for one in (obj.get("status") or {}).get("reservedFor") or ()]
+            users = [consumer["name"] for consumer in (obj.get("status") or {}).get("reservedFor") or ()]
             going = " terminating" if metadata.get("deletionTimestamp") else ""
             return f"{name} {metadata['uid']} has {devices_of(obj)} for {users}{going}"
         case "leases":
@@ -452,22 +457,22 @@ def _summary(plural: str, obj: Json) -> str:
 def compiled(texts: Mapping[str, str]) -> PolicyBundle:
     """Compile a ConfigMap's texts, once for all seeds."""
     key = tuple(sorted(texts.items()))
-    found = _bundles.get(key)
-    if found is None:
-        found = _bundles[key] = compile_sync(dict(key), "ConfigMap of the simulation")
-    return found
+    bundle = _bundles.get(key)
+    if bundle is None:
+        bundle = _bundles[key] = compile_sync(dict(key), "ConfigMap of the simulation")
+    return bundle
 
 
 def good_programs() -> dict[str, Any]:
     """Every program of the valid texts by its hash, each policy with each library."""
-    found = {}
+    programs = {}
     for base in GOOD["base.policy"]:
         for key, texts in GOOD.items():
             for text in texts:
-                for one in compiled({"base.policy": base, key: text}).sources.values():
-                    if one.program is not None:
-                        found[one.program.sha256] = one.program
-    return found
+                for source in compiled({"base.policy": base, key: text}).sources.values():
+                    if source.program is not None:
+                        programs[source.program.sha256] = source.program
+    return programs
 
 
 def run_seed(seed: int, profile: FaultProfile | None = None) -> Report:

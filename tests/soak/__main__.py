@@ -28,16 +28,16 @@ def main(minutes: float, action_interval_s: float, seed: int) -> None:
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task("time", total=soak.span_s, passed="")
         soak.run(lambda at_s: progress.update(bar, completed=at_s, passed=f"{at_s / 60:.0f} min"))
-    found = judge(soak.readings)
+    verdict = judge(soak.readings)
     console.print(table(soak.readings))
-    console.print(f"held by policysched: {line([one.held_bytes for one in soak.readings])}")
+    console.print(f"held by policysched: {line([reading.held_bytes for reading in soak.readings])}")
     console.print(
-        f"{'flat' if found.flat else 'GROWS'}: {found.growth_bytes / 1024:+,.0f} KiB over the readings after the warm-up, "
-        f"usually {found.usual_bytes / 1024:,.0f} KiB ({found.growth_bytes / found.usual_bytes:+.1%})"
+        f"{'flat' if verdict.flat else 'GROWS'}: {verdict.growth_bytes / 1024:+,.0f} KiB over the readings after the warm-up, "
+        f"usually {verdict.usual_bytes / 1024:,.0f} KiB ({verdict.growth_bytes / verdict.usual_bytes:+.1%})"
     )
-    if not found.flat:
+    if not verdict.flat:
         console.print("grown since the first quarter:", *soak.grown, sep="\n  ")
-    raise SystemExit(0 if found.flat else 1)
+    raise SystemExit(0 if verdict.flat else 1)
 
 
 def table(readings: list[Reading]) -> Table:
@@ -45,17 +45,17 @@ def table(readings: list[Reading]) -> Table:
         *("minute", "pods", "waiting", "bound", "attempts", "policies offered", "KiB held", "MiB in all")
     )
     step = max(1, len(readings) // ROWS)
-    for one in readings[step - 1 :: step]:
+    for reading in readings[step - 1 :: step]:
         cells = (
-            one.pods,
-            one.waiting,
-            one.bound,
-            one.decisions,
-            one.replaced,
-            one.held_bytes // 1024,
-            one.rss_bytes >> 20,
+            reading.pods,
+            reading.waiting,
+            reading.bound,
+            reading.decisions,
+            reading.replaced,
+            reading.held_bytes // 1024,
+            reading.rss_bytes >> 20,
         )
-        made.add_row(f"{one.at_s / 60:.0f}", *(f"{cell:,}" for cell in cells))
+        made.add_row(f"{reading.at_s / 60:.0f}", *(f"{cell:,}" for cell in cells))
     for column in made.columns:
         column.justify = "right"
     return made

@@ -20,67 +20,67 @@ _OUTSIDE = ("policysched.sandbox", "tests.")
 
 def held_bytes(roots: Mapping[str, object]) -> Counter[str]:
     """Bytes by path. An object reachable by several paths counts once."""
-    found: Counter[str] = Counter()
-    seen: set[int] = set()
+    sizes: Counter[str] = Counter()
+    visited: set[int] = set()
     # Breadth first: an object counts under its shortest path, which is stable between readings.
-    queue = deque((name, one) for name, one in roots.items())
+    queue = deque((name, root) for name, root in roots.items())
     while queue:
-        path, one = queue.popleft()
-        if id(one) in seen or isinstance(one, _SHARED) or _is_outside(one):
+        path, obj = queue.popleft()
+        if id(obj) in visited or isinstance(obj, _SHARED) or _is_outside(obj):
             continue
-        seen.add(id(one))
-        if not isinstance(one, type | ModuleType | FunctionType | BuiltinFunctionType):
-            found[path] += sys.getsizeof(one)
-        if not isinstance(one, _LEAVES):
-            queue.extend(_parts(path, one))
-    return found
+        visited.add(id(obj))
+        if not isinstance(obj, type | ModuleType | FunctionType | BuiltinFunctionType):
+            sizes[path] += sys.getsizeof(obj)
+        if not isinstance(obj, _LEAVES):
+            queue.extend(_parts(path, obj))
+    return sizes
 
 
 def roots_of(app: object) -> dict[str, object]:
     """The app, and the module-level containers of policysched."""
-    found: dict[str, object] = {"app": app}
+    roots: dict[str, object] = {"app": app}
     for name, module in sorted(sys.modules.items()):
         if name.startswith("policysched.") and not name.startswith(_OUTSIDE[0]):
-            for key, one in vars(module).items():
-                if isinstance(one, dict | list | set) and not key.startswith("__"):
-                    found[f"{name}.{key}"] = one
-    return found
+            for key, value in vars(module).items():
+                if isinstance(value, dict | list | set) and not key.startswith("__"):
+                    roots[f"{name}.{key}"] = value
+    return roots
 
 
-def _is_outside(one: object) -> bool:
-    owner = one.__self__ if isinstance(one, MethodType) else one
+def _is_outside(obj: object) -> bool:
+    owner = obj.__self__ if isinstance(obj, MethodType) else obj
     module = getattr(type(owner), "__module__", None)
     return isinstance(module, str) and module.startswith(_OUTSIDE)
 
 
-def _parts(path: str, one: Any) -> Iterator[tuple[str, object]]:
-    if isinstance(one, FunctionType):
-        for cell in one.__closure__ or ():
+def _parts(path: str, obj: Any) -> Iterator[tuple[str, object]]:
+    if isinstance(obj, FunctionType):
+        for cell in obj.__closure__ or ():
             try:
                 yield f"{path}()", cell.cell_contents
             except ValueError:  # an empty cell
                 continue
-    elif isinstance(one, MethodType):
-        yield path, one.__self__
-    elif isinstance(one, functools.partial):
-        yield from ((f"{path}()", part) for part in (one.func, *one.args, *one.keywords.values()))
-    elif isinstance(one, Mapping) and type(one).__module__ in ("builtins", "collections", "mappingproxy"):
-        for key, value in list(one.items()):
+    elif isinstance(obj, MethodType):
+        yield path, obj.__self__
+    elif isinstance(obj, functools.partial):
+        yield from ((f"{path}()", part) for part in (obj.func, *obj.args, *obj.keywords.values()))
+    elif isinstance(obj, Mapping) and type(obj).__module__ in ("builtins", "collections", "mappingproxy"):
+        for key, value in list(obj.items()):
             yield f"{path}{{}}", key
             yield f"{path}{{}}", value
-    elif isinstance(one, list | tuple | set | frozenset | deque):
-        yield from ((f"{path}[]", part) for part in list(one))
+    elif isinstance(obj, list | tuple | set | frozenset | deque):
+        yield from ((f"{path}[]", part) for part in list(obj))
     else:
-        for name in _attributes(one):
+        for name in _attributes(obj):
             try:
-                yield f"{path}.{name}", getattr(one, name)
+                yield f"{path}.{name}", getattr(obj, name)
             except AttributeError:  # an unset slot
                 continue
 
 
-def _attributes(one: object) -> Iterator[str]:
-    yield from list(getattr(one, "__dict__", ()))
-    for above in type(one).__mro__:
+def _attributes(obj: object) -> Iterator[str]:
+    yield from list(getattr(obj, "__dict__", ()))
+    for above in type(obj).__mro__:
         slots = above.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else tuple(slots):
             yield f"_{above.__name__.lstrip('_')}{name}" if name.startswith("__") else name

@@ -15,13 +15,13 @@ SHORT_S = 1680.0
 
 
 def run_soak(planted: AbstractContextManager[Any] | None = None) -> Soak:
-    found = Soak(SHORT_S)
+    soak = Soak(SHORT_S)
     if planted is None:
-        found.run()
+        soak.run()
     else:
         with planted:
-            found.run()
-    return found
+            soak.run()
+    return soak
 
 
 def deleted_pods_are_kept() -> AbstractContextManager[Any]:
@@ -69,6 +69,6 @@ def test_an_object_counts_once_under_its_shortest_path_through_closures_and_meth
     holder = Holder(things)
     Holder.__module__ = "policysched.somewhere"  # objects of tests are skipped
 
-    found = held_bytes({"app": holder, "twice": things})
+    sizes = held_bytes({"app": holder, "twice": things})
 
-    assert found["app.things[]"] + found["twice[]"] == sum(one.__sizeof__() for one in things)
+    assert sizes["app.things[]"] + sizes["twice[]"] == sum(thing.__sizeof__() for thing in things)

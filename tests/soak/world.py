@@ -20,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 from policysched.config.settings import Settings
-from policysched.daemon.compiling import compile_inline
+from policysched.daemon.policy_compiler import compile_inline
 from policysched.evaluate import evaluation, evaluation_cache
 from policysched.evaluate.columns import columns, placed_pods, pod_counter
 from policysched.kube.watch import reflector
@@ -128,7 +128,7 @@ class Reading:
 
 
 def judge(readings: Sequence[Reading]) -> Flatness:
-    return flatness([(one.at_s, one.held_bytes) for one in readings])
+    return flatness([(reading.at_s, reading.held_bytes) for reading in readings])
 
 
 @dataclass(slots=True)
@@ -171,8 +171,8 @@ class Soak:
         churn.populate(nodes=12, pods=self.pods_max // 2)
         app, telemetry = self._app(server)
         work = [
-            asyncio.create_task(one, name=name)
-            for name, one in {
+            asyncio.create_task(task, name=name)
+            for name, task in {
                 "kubelet": kubelet.run(),
                 "app": app.run(),
                 "deeds": self._run_actions(server, churn),
@@ -269,14 +269,14 @@ class Soak:
     def _add_declarations(self, server: ApiServer, random: Random) -> None:
         """Add an input, a metric and a label key that no text had before."""
         self.added_declarations += 1
-        found = LocalClient(server).get("configmaps", POLICIES.namespace, POLICIES.name)
+        config_map = LocalClient(server).get("configmaps", POLICIES.namespace, POLICIES.name)
         key = random.choice(("alpha.policy", "beta.policy"))
-        if found is not None and key in found["data"]:
+        if config_map is not None and key in config_map["data"]:
             _write_policies(
                 server,
                 {
-                    **found["data"],
-                    key: found["data"][key] + NEW_DECLARATIONS.format(n=self.added_declarations),
+                    **config_map["data"],
+                    key: config_map["data"][key] + NEW_DECLARATIONS.format(n=self.added_declarations),
                 },
             )
 
@@ -292,12 +292,12 @@ class Soak:
 
 async def _expire_events(server: ApiServer) -> None:
     """Delete old events, as the real server does after an hour."""
-    local, seen = LocalClient(server), dict[str, float]()
+    local, since = LocalClient(server), dict[str, float]()
     while True:
         await asyncio.sleep(10.0)
-        there = {one["metadata"]["uid"]: one for one in local.list("events")}
-        seen = {uid: seen.get(uid, local.now()) for uid in there}
-        for uid, since_s in seen.items():
+        there = {event["metadata"]["uid"]: event for event in local.list("events")}
+        since = {uid: since.get(uid, local.now()) for uid in there}
+        for uid, since_s in since.items():
             if local.now() - since_s > EVENT_TTL_S:
                 local.delete("events", there[uid])
 
@@ -310,9 +310,9 @@ def _delete_pods(server: ApiServer) -> None:
 
 def _write_policies(server: ApiServer, texts: Mapping[str, str]) -> None:
     local = LocalClient(server)
-    found = local.get("configmaps", POLICIES.namespace, POLICIES.name)
-    assert found is not None, "whatever deletes the ConfigMap restores it"
-    local.update("configmaps", found, lambda one: {**one, "data": texts})
+    config_map = local.get("configmaps", POLICIES.namespace, POLICIES.name)
+    assert config_map is not None, "whatever deletes the ConfigMap restores it"
+    local.update("configmaps", config_map, lambda config_map: {**config_map, "data": texts})
 
 
 def _read(app: SchedulerApp, at_s: float, held_bytes: int, *, pods: int, waiting: int) -> Reading:

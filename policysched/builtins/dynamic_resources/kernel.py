@@ -19,7 +19,7 @@ from policysched.cluster.devices.pod_claims import (
     evaluate_node,
     fill_claim_name,
     node_independent_key,
-    node_refusal,
+    node_rejection,
     pod_resource_claims,
     score_on,
     unbindable_claims,
@@ -27,7 +27,7 @@ from policysched.cluster.devices.pod_claims import (
 )
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.device_refusals import DeviceRefusal, DeviceRefusalCodes
+from policysched.evaluate.columns.device_rejections import DeviceRejection, DeviceRejectionCodes
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     ClusterContext,
@@ -106,16 +106,16 @@ class DynamicResourcesFilter(FilterKernelBase):
         self._claims = _CachedPodDevices(pod, cluster_context, timeout_s)
         self.timeout_s = timeout_s
 
-    def refused(self, view: View) -> Array:
-        refusal_codes = self._refusal_codes(view)
-        if refusal_codes is not None:
-            return np.asarray(refusal_codes[1].codes != 0)
+    def rejected(self, view: View) -> Array:
+        rejection_codes = self._rejection_codes(view)
+        if rejection_codes is not None:
+            return np.asarray(rejection_codes[1].codes != 0)
         return np.array([message is not None for message in self._messages(view)], np.bool_)
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        refusal_codes = self._refusal_codes(view)
-        if refusal_codes is not None:
-            return _masks_by_message(*refusal_codes)
+        rejection_codes = self._rejection_codes(view)
+        if rejection_codes is not None:
+            return _masks_by_message(*rejection_codes)
         message = self._messages(view)
         return [
             (text, np.array([row_message == text for row_message in message], np.bool_))
@@ -142,8 +142,8 @@ class DynamicResourcesFilter(FilterKernelBase):
         assert isinstance(choice, DeviceChoice), f"{pod.full_name} passed on {node.name}, but now: {choice}"
         return choice
 
-    def _refusal_codes(self, view: View) -> tuple[PodResourceClaims, DeviceRefusalCodes] | None:
-        """Refusals by row, where they are shared with claims that request the same."""
+    def _rejection_codes(self, view: View) -> tuple[PodResourceClaims, DeviceRejectionCodes] | None:
+        """Rejections by row, where they are shared with claims that request the same."""
         available, devices = view.available_devices, self._claims.resolve_at(view)
         if isinstance(devices, str) or not devices.is_needed:
             return None
@@ -152,16 +152,16 @@ class DynamicResourcesFilter(FilterKernelBase):
             return None
         of_pod = devices
 
-        def refusal_of(node: Node, available: AvailableDevices) -> DeviceRefusal | None:
-            refusal = node_refusal(of_pod, node, available)
-            if refusal is None:
+        def rejection_of(node: Node, available: AvailableDevices) -> DeviceRejection | None:
+            rejection = node_rejection(of_pod, node, available)
+            if rejection is None:
                 return None
-            return refusal[0], None if refusal[1] is None else claim_index(of_pod, refusal[1])
+            return rejection[0], None if rejection[1] is None else claim_index(of_pod, rejection[1])
 
-        return devices, view.device_refusals(text, available.shared_stamp, refusal_of)
+        return devices, view.device_rejections(text, available.shared_stamp, rejection_of)
 
     def _messages(self, view: View) -> list[str | None]:
-        """The message for each row; None where it is not refused, or holds no node."""
+        """The message for each row; None where it is not rejected, or holds no node."""
         available = view.available_devices
         devices = self._claims.resolve_at(view)
         if isinstance(devices, str):
@@ -180,16 +180,16 @@ class DynamicResourcesFilter(FilterKernelBase):
 
 
 def _masks_by_message(
-    devices: PodResourceClaims, refusal_codes: DeviceRefusalCodes
+    devices: PodResourceClaims, rejection_codes: DeviceRejectionCodes
 ) -> list[tuple[str, Array]]:
     masks: dict[str, Array] = {}
-    for code in np.unique(refusal_codes.codes).tolist():
-        refusal = refusal_codes.refusals[code]
-        if refusal is not None:
+    for code in np.unique(rejection_codes.codes).tolist():
+        rejection = rejection_codes.rejections[code]
+        if rejection is not None:
             message = fill_claim_name(
-                refusal[0], None if refusal[1] is None else claim_key_at(devices, refusal[1])
+                rejection[0], None if rejection[1] is None else claim_key_at(devices, rejection[1])
             )
-            mask = refusal_codes.codes == code
+            mask = rejection_codes.codes == code
             masks[message] = masks[message] | mask if message in masks else mask
     return list(masks.items())
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from policysched.evaluate.columns.column_kinds import ImageSize
+from policysched.evaluate.columns.column_kinds import ImageSizeColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
@@ -60,7 +60,7 @@ class _Score(ScoreKernelBase):
         for image in self._images:
             having = view.nodes_with_image(image)
             if having:
-                size = view.column(ImageSize(image))
+                size = view.column(ImageSizeColumn(image))
                 total += np.where(size > 0, size * (having / view.node_count), 0.0).astype(np.int64)
         return total
 

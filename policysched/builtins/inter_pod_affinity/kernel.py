@@ -1,17 +1,19 @@
 """Inter-pod affinity and anti-affinity, over counts by row that are summed by topology domain.
 
 Terms of placed pods that select this one come from `PlacedPods.terms_selecting`. Replicas share
-terms, so the pod is matched with few terms and never with single pods. Source of the formula:
-kubernetes v1.36 `pkg/scheduler/framework/plugins/interpodaffinity`.
+terms, so the pod is matched with few terms and never with single pods. Terms with a topology key that
+no node has are left out before anything is counted. Source of the formula: kubernetes v1.36
+`pkg/scheduler/framework/plugins/interpodaffinity`.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.domains import domain_codes, sum_by_domain
-from policysched.evaluate.columns.placed_pods import ExistingPodTerm, PodTally
+from policysched.evaluate.columns.existing_terms import TermGroup, Weight
+from policysched.evaluate.columns.pod_classes import MatchedPodCounts, PodCount
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     MAX_SCORE,
@@ -24,12 +26,11 @@ from policysched.evaluate.kernel import (
     ScoreKernel,
     ScoreKernelBase,
 )
-from policysched.model.affinity import PodAffinity, PodAffinityTerm
+from policysched.model.affinity import PodAffinity, PodAffinityTerm, PodSelector
 from policysched.model.pods import Pod
 
-PodCounter = PodTally | ExistingPodTerm
-
 _RAW_SCORE_LIMIT = 2**62
+_TALLIES_PER_POD_MAX = 32  # with more terms, their pods are not counted for each
 _NO_TERMS = PodAffinity((), (), (), selects_itself=True)
 
 
@@ -52,8 +53,9 @@ class _Filter(FilterKernelBase):
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
         self._affinity = pod.pod_affinity or _NO_TERMS
+        self._own_anti = _OwnTerms([(term, 1) for term in self._affinity.required_anti])
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         masks = (
             self._violates_affinity(view),
             self._violates_anti_affinity(view),
@@ -67,10 +69,10 @@ class _Filter(FilterKernelBase):
         )
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        """A node is refused for the first that applies."""
+        """A node is rejected for the first that applies."""
         unexplained = np.ones(view.count, np.bool_)
         reasons = []
-        for reason, refused in (
+        for reason, rejected in (
             ("node(s) didn't match pod affinity rules", self._violates_affinity(view)),
             ("node(s) didn't match pod anti-affinity rules", self._violates_anti_affinity(view)),
             (
@@ -78,8 +80,8 @@ class _Filter(FilterKernelBase):
                 self._violates_existing_anti_affinity(view),
             ),
         ):
-            if refused is not None:
-                violated = refused[view.rows]
+            if rejected is not None:
+                violated = rejected[view.rows]
                 reasons.append((reason, violated & unexplained))
                 unexplained &= ~violated
         return reasons
@@ -90,18 +92,24 @@ class _Filter(FilterKernelBase):
 
     def fingerprint(self, view: View) -> Hashable:
         own = self._affinity
-        tallies = [_tally(view, terms) for terms in (own.required, *[[term] for term in own.required_anti])]
-        counted: list[PodCounter] = [
-            *_existing_anti_affinity_terms(view, self._pod),
-            *[tally for tally in tallies if tally is not None],
-        ]
-        return _fingerprint(view, counted, has_own=bool(own.required or own.required_anti))
+        counted: list[PodCount] = [*_existing_anti_affinity_groups(view, self._pod)]
+        if own.required and not self._lacks_topology_key(view):
+            tally = _tally(view, own.required)
+            counted += [] if tally is None else [tally]
+        has_own = bool(own.required or own.required_anti)
+        return _fingerprint(view, counted, self._own_anti, has_own=has_own)
+
+    def _lacks_topology_key(self, view: View) -> bool:
+        """Whether required affinity names a topology key that no node has."""
+        return any(not view.has_label_key(term.topology_key) for term in self._affinity.required)
 
     def _violates_affinity(self, view: View) -> Array | None:
         """The rows where required affinity does not hold; for all rows."""
         terms = self._affinity.required
         if not terms:
             return None
+        if self._lacks_topology_key(view):
+            return np.ones(view.all_rows().count, np.bool_)
         tally, count = _tally(view, terms), view.all_rows().count
         matching_pods = np.zeros(count) if tally is None else _counts_by_row(view, tally)
         unlabelled = np.zeros(count, np.bool_)
@@ -122,26 +130,64 @@ class _Filter(FilterKernelBase):
         return all(scope is None or self._pod.namespace in scope for scope in scopes)
 
     def _violates_anti_affinity(self, view: View) -> Array | None:
-        violated: Array | None = None
-        for term in self._affinity.required_anti:
-            tally = _tally(view, [term])
-            if tally is not None and view.row_counts(tally).rows:
-                codes = domain_codes(view, term.topology_key)
-                in_domain = (sum_by_domain(codes, _counts_by_row(view, tally)) > 0)[codes]
-                violated = in_domain if violated is None else violated | in_domain
-        return violated
+        return _any_in_domain(view, self._own_anti.counts_by_key(view))
 
     def _violates_existing_anti_affinity(self, view: View) -> Array | None:
-        holders = _weighted_counts_by_key(
-            view,
-            ((term.term.topology_key, term, 1) for term in _existing_anti_affinity_terms(view, self._pod)),
-        )
-        violated: Array | None = None
-        for key, amounts in holders.items():
-            codes = domain_codes(view, key)
-            in_domain = (sum_by_domain(codes, amounts) > 0)[codes]
-            violated = in_domain if violated is None else violated | in_domain
-        return violated
+        groups = _existing_anti_affinity_groups(view, self._pod)
+        counts_by_key: dict[str, Array] = {}
+        _add_counts(view, ((group.topology_key, group, 1) for group in groups), counts_by_key)
+        return _any_in_domain(view, counts_by_key)
+
+
+class _OwnTerms:
+    """Terms of the pod, each with a weight. The pods that a term selects are counted in a tally, which other pods with
+    the term share and placements keep up to date. Of many terms all are counted at once, again after each change:
+    thousands of tallies would make every placement of any pod expensive."""
+
+    def __init__(self, weighted: Sequence[tuple[PodAffinityTerm, int]]) -> None:
+        self._weighted = weighted
+        self._many = len(weighted) > _TALLIES_PER_POD_MAX
+
+    def counts_by_key(self, view: View, *, magnitudes: bool = False) -> dict[str, Array]:
+        """float64 for all rows, by topology key: the pods that each term selects, times its weight (or its absolute
+        value). Without the topology keys that no node has."""
+        counts_by_key: dict[str, Array] = {}
+        if not self._many:
+            tallies = self._tallies(view)
+            _add_counts(
+                view,
+                ((key, tally, abs(weight) if magnitudes else weight) for key, tally, weight in tallies),
+                counts_by_key,
+            )
+            return counts_by_key
+        selectors: dict[str, list[tuple[PodSelector, int]]] = {}
+        for term, weight in self._weighted:
+            if view.has_label_key(term.topology_key):
+                of_key = selectors.setdefault(term.topology_key, [])
+                of_key.append((term.pods, abs(weight) if magnitudes else weight))
+        return {key: view.selected_weights(of_key) for key, of_key in selectors.items()}
+
+    def versions(self, view: View) -> tuple[Hashable, ...]:
+        """What changes with the counts."""
+        if self._many:
+            return (view.pods_version(),)
+        return tuple([view.row_counts(tally).version for _, tally, _ in self._tallies(view)])
+
+    def _tallies(self, view: View) -> Iterator[tuple[str, MatchedPodCounts, int]]:
+        for term, weight in self._weighted:
+            tally = _tally(view, [term]) if view.has_label_key(term.topology_key) else None
+            if tally is not None:
+                yield term.topology_key, tally, weight
+
+
+def _any_in_domain(view: View, counts_by_key: Mapping[str, Array]) -> Array | None:
+    """The rows with a counted pod in their domain; for all rows. None: nothing is counted."""
+    violated: Array | None = None
+    for key, amounts in counts_by_key.items():
+        codes = domain_codes(view, key)
+        in_domain = (sum_by_domain(codes, amounts) > 0)[codes]
+        violated = in_domain if violated is None else violated | in_domain
+    return violated
 
 
 class _MinMaxNormalizer:
@@ -172,74 +218,76 @@ class _Score(ScoreKernelBase):
     def __init__(self, pod: Pod, hard_weight: int) -> None:
         self._pod = pod
         self._hard_weight = hard_weight
-        self._affinity = pod.pod_affinity or _NO_TERMS
+        preferred = (pod.pod_affinity or _NO_TERMS).preferred
+        self._own = _OwnTerms([(preference.term, preference.weight) for preference in preferred])
+        self._has_own = bool(preferred)
 
     def raw(self, view: View) -> Array:
         total = np.zeros(view.count)
-        for key, amounts in _weighted_counts_by_key(view, self._weighted_terms(view)).items():
+        counts_by_key = self._own.counts_by_key(view)
+        existing = ((key, group, weight.total) for key, group, weight in self._existing_terms(view))
+        _add_counts(view, existing, counts_by_key)
+        for key, amounts in counts_by_key.items():
             codes = domain_codes(view, key)
             total += sum_by_domain(codes, amounts)[codes[view.rows]]
         return total.astype(np.int64)
 
     def skip(self, view: View) -> bool:
         """Whether no term matches in any domain. Weights that cancel each other are still scored."""
-        weights_by_key = _weighted_counts_by_key(
-            view, ((key, counted, abs(weight)) for key, counted, weight in self._weighted_terms(view))
-        )
-        return not any(domain_codes(view, key)[amounts > 0].any() for key, amounts in weights_by_key.items())
+        counts_by_key = self._own.counts_by_key(view, magnitudes=True)
+        existing = ((key, group, weight.magnitude) for key, group, weight in self._existing_terms(view))
+        _add_counts(view, existing, counts_by_key)
+        return not any(domain_codes(view, key)[amounts > 0].any() for key, amounts in counts_by_key.items())
 
     def fingerprint(self, view: View) -> Hashable:
-        counted = [counter for _, counter, _ in self._weighted_terms(view)]
-        return _fingerprint(view, counted, has_own=bool(self._affinity.preferred))
+        counted = [group for _, group, _ in self._existing_terms(view)]
+        return _fingerprint(view, counted, self._own, has_own=self._has_own)
 
-    def _weighted_terms(self, view: View) -> Iterator[tuple[str, PodCounter, int]]:
-        """Each term as topology key, the counter of the pods that match or hold it, and weight."""
-        for preferred in self._affinity.preferred:
-            tally = _tally(view, [preferred.term])
-            if tally is not None:
-                yield preferred.term.topology_key, tally, preferred.weight
-        for term in view.placed_pods.terms_selecting(self._pod.namespace, self._pod.labels):
-            if term.use == "prefers":
-                yield term.term.topology_key, term, term.weight
-            elif term.use == "requires" and self._hard_weight:
-                yield term.term.topology_key, term, self._hard_weight
+    def _existing_terms(self, view: View) -> Iterator[tuple[str, TermGroup, Weight]]:
+        """The groups of placed pods' terms that select the pod, with the weight of each."""
+        for group, weight in view.placed_pods.terms_selecting(self._pod.namespace, self._pod.labels):
+            if group.use == "prefers":
+                yield group.topology_key, group, weight
+            elif group.use == "requires" and self._hard_weight:
+                hard_weight = self._hard_weight * weight.total
+                yield group.topology_key, group, Weight(hard_weight, hard_weight)
 
 
-def _counts_by_row(view: View, counted: PodCounter) -> Array:
+def _counts_by_row(view: View, counted: PodCount) -> Array:
     """float64, for all rows."""
     array: Array = view.row_counts(counted).array(view.placed_pods.capacity)
     return array[: view.all_rows().count]
 
 
-def _tally(view: View, terms: Iterable[PodAffinityTerm]) -> PodTally | None:
+def _tally(view: View, terms: Iterable[PodAffinityTerm]) -> MatchedPodCounts | None:
     """Of the pods that all the terms select; None without terms, and where no pod can match."""
     placed = view.placed_pods
     matcher = placed.matcher(term.pods for term in terms)
     return None if matcher is None or not matcher.selectors else placed.tally(matcher)
 
 
-def _existing_anti_affinity_terms(view: View, pod: Pod) -> list[ExistingPodTerm]:
-    """The required anti-affinity terms of placed pods that select this one."""
-    terms = view.placed_pods.terms_selecting(pod.namespace, pod.labels)
-    return [term for term in terms if term.use == "refuses"]
+def _existing_anti_affinity_groups(view: View, pod: Pod) -> list[TermGroup]:
+    """Those with required anti-affinity terms of placed pods that select this one."""
+    groups = view.placed_pods.terms_selecting(pod.namespace, pod.labels)
+    return [group for group, _ in groups if group.use == "rejects"]
 
 
-def _weighted_counts_by_key(view: View, weighted: Iterable[tuple[str, PodCounter, int]]) -> dict[str, Array]:
-    """The counts times their weights, for all rows, by topology key."""
-    counts_by_key: dict[str, Array] = {}
+def _add_counts(
+    view: View, weighted: Iterable[tuple[str, PodCount, int]], counts_by_key: dict[str, Array]
+) -> None:
+    """Add the counts times their weights, for all rows, by topology key."""
     for key, counted, weight in weighted:
         cells = view.row_counts(counted)
         if cells.rows:
             if key not in counts_by_key:
                 counts_by_key[key] = np.zeros(view.all_rows().count)
             cells.add_to(counts_by_key[key], weight, view.placed_pods.capacity)
-    return counts_by_key
 
 
-def _fingerprint(view: View, counted: Iterable[PodCounter], *, has_own: bool) -> Hashable:
+def _fingerprint(view: View, counted: Iterable[PodCount], own: _OwnTerms, *, has_own: bool) -> Hashable:
     """Empty where no term concerns the pod: no change of the cluster matters then."""
-    versions = tuple([view.row_counts(counter).version for counter in counted])
+    versions = (*[view.row_counts(counter).version for counter in counted], *own.versions(view))
     if not versions and not has_own:
         return ()
     placed = view.placed_pods
-    return view.topology_version, placed.namespaces_version, placed.terms_version, versions
+    return view.topology_version, placed.namespaces_version, placed.terms.version, versions

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from policysched.evaluate.columns.column_kinds import NODE_NAME, ColumnKind, NodeMapEntry
+from policysched.evaluate.columns.column_kinds import NODE_NAME, ColumnKind, NodeMapEntryColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.interner import ABSENT
 from policysched.evaluate.columns.view import View
@@ -53,7 +53,7 @@ class _Filter(FilterKernelBase):
         self._required = required
         self._named_nodes = named_nodes(required or ())
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         early = self.early_reject(view)
         unmatched = self._unmatched(view)
         return unmatched if early is None else unmatched | early
@@ -76,7 +76,7 @@ class _Filter(FilterKernelBase):
     def _unmatched(self, view: View) -> Array:
         matched = np.ones(view.count, np.bool_)
         for key, value in self._selector.items():
-            matched &= view.column(NodeMapEntry("labels", key)) == view.codes.strings.find(value)
+            matched &= view.column(NodeMapEntryColumn("labels", key)) == view.codes.strings.find(value)
         if self._required is not None:
             any_term = np.zeros(view.count, np.bool_)
             for term in self._required:
@@ -121,7 +121,7 @@ def term_matches(term: NodeSelectorTerm, view: View) -> Array:
     """bool[view.count]; a term without requirements matches nothing."""
     matched = np.full(view.count, bool(term.expressions or term.fields))
     for requirement in term.expressions:
-        matched &= requirement_matches(requirement, NodeMapEntry("labels", requirement.key), view)
+        matched &= requirement_matches(requirement, NodeMapEntryColumn("labels", requirement.key), view)
     for requirement in term.fields:
         if requirement.key == "metadata.name":
             matched &= requirement_matches(requirement, NODE_NAME, view)

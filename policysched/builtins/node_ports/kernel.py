@@ -1,8 +1,11 @@
 """Host ports: conflicts are computed once for each distinct set of used ports."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from policysched.evaluate.columns.column_kinds import PortSet
+from policysched.cluster.node_usage import UsedPort
+from policysched.evaluate.columns.column_kinds import PortSetColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View, map_codes
 from policysched.evaluate.kernel import (
@@ -14,7 +17,7 @@ from policysched.evaluate.kernel import (
 )
 from policysched.model.pods import HostPort, Pod
 
-COLUMNS = (PortSet(),)
+COLUMNS = (PortSetColumn(),)
 _ANY_ADDRESS = "0.0.0.0"
 
 
@@ -28,16 +31,19 @@ class _Filter(FilterKernelBase):
     resolvable = True
 
     def __init__(self, wanted: tuple[HostPort, ...]) -> None:
-        self._wanted = wanted
+        self._conflicting = frozenset(port for own in wanted for port in _conflicting_ports(own))
 
-    def refused(self, view: View) -> Array:
-        return map_codes(view.column(PortSet()), view.codes.ports.values, self._conflicts_with_any, np.bool_)
+    def rejected(self, view: View) -> Array:
+        return map_codes(
+            view.column(PortSetColumn()), view.codes.ports.values, self._conflicts_with_any, np.bool_
+        )
 
-    def _conflicts_with_any(self, used_ports: frozenset[HostPort]) -> bool:
-        return any(_conflicts(wanted, used) for wanted in self._wanted for used in used_ports)
+    def _conflicts_with_any(self, used_ports: frozenset[UsedPort]) -> bool:
+        return not self._conflicting.isdisjoint(used_ports)
 
 
-def _conflicts(wanted: HostPort, used: HostPort) -> bool:
-    if (wanted.protocol, wanted.port) != (used.protocol, used.port):
-        return False
-    return wanted.ip == used.ip or _ANY_ADDRESS in (wanted.ip, used.ip)
+def _conflicting_ports(wanted: HostPort) -> tuple[UsedPort, ...]:
+    """With which used ports it conflicts: the same on its own address or on all; on all addresses the same on any."""
+    if wanted.ip == _ANY_ADDRESS:
+        return ((wanted.protocol, wanted.port),)
+    return (wanted, replace(wanted, ip=_ANY_ADDRESS))

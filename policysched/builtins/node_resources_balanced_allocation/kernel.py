@@ -15,7 +15,7 @@ from policysched.builtins.device_amounts import (
     device_backed_resources,
     device_change_stamps,
 )
-from policysched.evaluate.columns.column_kinds import Allocatable, Requested
+from policysched.evaluate.columns.column_kinds import AllocatableColumn, RequestedColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.saturating_arithmetic import all_true
 from policysched.evaluate.columns.view import View
@@ -30,8 +30,8 @@ from policysched.evaluate.kernel import (
 from policysched.model.pods import Pod
 
 COLUMNS = (
-    *(Allocatable(resource) for resource in ("cpu", "memory")),
-    *(Requested(resource) for resource in ("cpu", "memory")),
+    *(AllocatableColumn(resource) for resource in ("cpu", "memory")),
+    *(RequestedColumn(resource) for resource in ("cpu", "memory")),
 )
 _ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
 _HALF = MAX_SCORE // 2
@@ -62,7 +62,12 @@ class _BalanceScore(ScoreKernelBase):
 
     def __init__(self, wanted: Sequence[tuple[str, int]], devices: Sequence[str]) -> None:
         self._requests = [
-            (Allocatable(resource), Requested(resource), amount, resource if resource in devices else "")
+            (
+                AllocatableColumn(resource),
+                RequestedColumn(resource),
+                amount,
+                resource if resource in devices else "",
+            )
             for resource, amount in wanted
         ]
         self._device_resources = [resource for *_, resource in self._requests if resource]

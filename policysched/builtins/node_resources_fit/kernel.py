@@ -16,11 +16,11 @@ from policysched.builtins.device_amounts import (
     device_change_stamps,
 )
 from policysched.evaluate.columns.column_kinds import (
-    Allocatable,
+    AllocatableColumn,
     ColumnKind,
-    PodCount,
-    Requested,
-    ScoringRequested,
+    PodCountColumn,
+    RequestedColumn,
+    ScoringRequestedColumn,
 )
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.saturating_arithmetic import all_true, percent
@@ -38,10 +38,10 @@ from policysched.evaluate.kernel import (
 from policysched.model.pods import Pod
 
 COLUMNS = (
-    PodCount(),
-    *(Allocatable(resource) for resource in ("cpu", "memory", "pods")),
-    *(Requested(resource) for resource in ("cpu", "memory")),
-    *(ScoringRequested(resource) for resource in ("cpu", "memory")),
+    PodCountColumn(),
+    *(AllocatableColumn(resource) for resource in ("cpu", "memory", "pods")),
+    *(RequestedColumn(resource) for resource in ("cpu", "memory")),
+    *(ScoringRequestedColumn(resource) for resource in ("cpu", "memory")),
 )
 _STANDARD_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _SHAPE_SCALE = 10  # points of a shape have scores from 0 to 10
@@ -69,15 +69,15 @@ class NodeResourcesFitFilter(FilterKernelBase):
             resources.difference(_STANDARD_RESOURCES)
         )
         self._requests = [
-            (resource, Allocatable(resource), Requested(resource), pod.requests[resource])
+            (resource, AllocatableColumn(resource), RequestedColumn(resource), pod.requests[resource])
             for resource in order
         ]
 
-    def refused(self, view: View) -> Array:
-        refused = self._too_many_pods(view)
+    def rejected(self, view: View) -> Array:
+        rejected = self._too_many_pods(view)
         for request in self._requests:
-            refused |= self._insufficient(*request, view)
-        return refused
+            rejected |= self._insufficient(*request, view)
+        return rejected
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
         full = ("Too many pods", self._too_many_pods(view))
@@ -117,21 +117,24 @@ class NodeResourcesFitFilter(FilterKernelBase):
     def _insufficient(
         self, resource: str, allocatable: ColumnKind, requested: ColumnKind, amount: int, view: View
     ) -> Array:
-        refused = view.column(allocatable) - view.column(requested) < amount
-        return self._except_device_backed(resource, refused, allocatable, view)
+        if view.has_resource(resource):
+            rejected = view.column(allocatable) - view.column(requested) < amount
+        else:  # not even a column: a pod can request any number of resources that no node has
+            rejected = np.ones(view.count, np.bool_)
+        return self._except_device_backed(resource, rejected, allocatable, view)
 
     def _except_device_backed(
-        self, resource: str, refused: Array, allocatable: ColumnKind, view: View
+        self, resource: str, rejected: Array, allocatable: ColumnKind, view: View
     ) -> Array:
-        """Where a DeviceClass maps the resource, only nodes that offer it themselves can be refused
+        """Where a DeviceClass maps the resource, only nodes that offer it themselves can be rejected
         for it.
         """
         if (
             resource in self._device_resources
             and view.available_devices.class_of_resource(resource) is not None
         ):
-            return refused & (view.column(allocatable) > 0)
-        return np.asarray(refused)
+            return rejected & (view.column(allocatable) > 0)
+        return np.asarray(rejected)
 
     def _too_many_pods(self, view: View) -> Array:
         return np.asarray(view.column(_POD_COUNT) >= view.column(_PODS_MAX))
@@ -150,7 +153,7 @@ def _is_ignored(resource: str, params: KernelParams) -> bool:
     return resource in named or resource.split("/")[0] in groups
 
 
-_POD_COUNT, _PODS_MAX = PodCount(), Allocatable("pods")
+_POD_COUNT, _PODS_MAX = PodCountColumn(), AllocatableColumn("pods")
 
 
 class _Score(ScoreKernelBase):
@@ -164,14 +167,16 @@ class _Score(ScoreKernelBase):
         # allocatable, requested, the pod's request, weight, and the resource if devices may back it
         self._scored_resources: list[tuple[ColumnKind, ColumnKind, int, int, str]] = []
         for resource, weight in _resource_weights(params["resources"]):
-            capacity, amount = Allocatable(resource), pod.requests.get(resource, 0)
+            capacity, amount = AllocatableColumn(resource), pod.requests.get(resource, 0)
             if resource in ("cpu", "memory"):
                 amount = pod.scoring_requests[resource == "memory"]
-                self._scored_resources.append((capacity, ScoringRequested(resource), amount, weight, ""))
+                self._scored_resources.append(
+                    (capacity, ScoringRequestedColumn(resource), amount, weight, "")
+                )
             elif amount or resource == "ephemeral-storage":
                 device_resource = resource if resource in devices else ""
                 self._scored_resources.append(
-                    (capacity, Requested(resource), amount, weight, device_resource)
+                    (capacity, RequestedColumn(resource), amount, weight, device_resource)
                 )
                 if device_resource:
                     self._device_resources.append(device_resource)

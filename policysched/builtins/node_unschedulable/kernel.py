@@ -1,23 +1,23 @@
-"""Nodes with `spec.unschedulable` refuse pods that do not tolerate the corresponding taint."""
+"""Nodes with `spec.unschedulable` reject pods that do not tolerate the corresponding taint."""
 
-from policysched.builtins.tolerations import tolerated
-from policysched.evaluate.columns.column_kinds import NodeUnschedulable
+from policysched.builtins.tolerations import TolerationIndex
+from policysched.evaluate.columns.column_kinds import NodeUnschedulableColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import ClusterContext, FilterKernel, FilterKernelBase, KernelParams
 from policysched.model.nodes import Taint
 from policysched.model.pods import Pod
 
-COLUMNS = (NodeUnschedulable(),)
+COLUMNS = (NodeUnschedulableColumn(),)
 _TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
-    return None if tolerated(pod.tolerations, _TAINT) else _Filter()
+    return None if TolerationIndex(pod.tolerations).tolerates(_TAINT) else _Filter()
 
 
 class _Filter(FilterKernelBase):
     reason = "node(s) were unschedulable"
 
-    def refused(self, view: View) -> Array:
-        return view.column(NodeUnschedulable())
+    def rejected(self, view: View) -> Array:
+        return view.column(NodeUnschedulableColumn())

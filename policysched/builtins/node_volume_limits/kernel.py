@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from policysched.cluster.volumes.binder import not_found_message
-from policysched.evaluate.columns.column_kinds import VolumeLimit
+from policysched.evaluate.columns.column_kinds import VolumeLimitColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
@@ -33,7 +33,7 @@ class _Filter(FilterKernelBase):
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         if self._missing_claim_message(view) is not None:
             return np.ones(view.count, np.bool_)
         exceeded = np.zeros(view.count, np.bool_)
@@ -41,14 +41,14 @@ class _Filter(FilterKernelBase):
         for mount in view.available_volumes.csi_volumes_of(self._pod):
             own.setdefault(mount.driver, []).append(mount)
         for driver, mounts in own.items():
-            limit = view.column(VolumeLimit(driver))
+            limit = view.column(VolumeLimitColumn(driver))
             if limit.any():
                 counts, new = view.attached_volume_counts(driver, mounts)
                 exceeded |= (limit > 0) & (new > 0) & (counts + new >= limit)
         return exceeded
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        return ((self._missing_claim_message(view) or _MAX_VOLUME_COUNT_EXCEEDED, self.refused(view)),)
+        return ((self._missing_claim_message(view) or _MAX_VOLUME_COUNT_EXCEEDED, self.rejected(view)),)
 
     def unresolvable(self, view: View) -> Array:
         return np.full(view.count, self._missing_claim_message(view) is not None)

@@ -16,7 +16,7 @@ from policysched.builtins.taint_toleration import kernel as taint_toleration
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.domains import domain_codes, sum_by_domain
 from policysched.evaluate.columns.interner import Interner
-from policysched.evaluate.columns.placed_pods import PodMatcher, PodTally
+from policysched.evaluate.columns.pod_classes import MatchedPodCounts, PodMatcher
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     EMPTY_CLUSTER_CONTEXT,
@@ -112,6 +112,16 @@ class _ConstraintSet:
         self._affinity = node_affinity.specialize_filter(pod, {}, EMPTY_CLUSTER_CONTEXT)
         self._taints = taint_toleration.specialize_filter(pod, {}, EMPTY_CLUSTER_CONTEXT)
         self._domains: tuple[int, list[_ConstraintDomains]] | None = None
+        self._lacks_key: tuple[int, bool] | None = None
+
+    def lacks_topology_key(self, view: View) -> bool:
+        """Whether all topology keys are required and one of them is on no node: then no row counts."""
+        version = view.topology_version
+        if self._lacks_key is None or self._lacks_key[0] != version:
+            keys = (constraint.topology_key for constraint in self.all)
+            lacks = self._require_all_topologies and not all(map(view.has_label_key, keys))
+            self._lacks_key = version, lacks
+        return self._lacks_key[1]
 
     def domains(self, view: View) -> list[_ConstraintDomains]:
         version = view.topology_version
@@ -135,12 +145,14 @@ class _ConstraintSet:
         )
 
     def fingerprint(self, view: View) -> Hashable:
+        if self.lacks_topology_key(view):
+            return view.topology_version, None
         tallies = [self._tally(view, index) for index in range(len(self.all))]
         return view.topology_version, tuple(
             [view.row_counts(tally).version for tally in tallies if tally is not None]
         )
 
-    def _tally(self, view: View, index: int) -> PodTally | None:
+    def _tally(self, view: View, index: int) -> MatchedPodCounts | None:
         matcher = self._pod_selectors[index]
         return None if matcher is None else view.placed_pods.tally(matcher)
 
@@ -155,13 +167,15 @@ class _ConstraintSet:
                 np.where(codes_by_row > 0, codes_by_row, other)
                 for codes_by_row, other in zip(codes, nameless, strict=True)
             ]
+        affinity_rejects = None if self._affinity is None else self._affinity.rejected(view)
+        taints_reject = None if self._taints is None else self._taints.rejected(view)
         constraint_domains = []
         for constraint, of_rows, labelled_rows in zip(self.all, codes, labelled, strict=True):
             counted = whole
-            if constraint.honors_affinity and self._affinity is not None:
-                counted = counted & ~self._affinity.refused(view)
-            if constraint.honors_taints and self._taints is not None:
-                counted = counted & ~self._taints.refused(view)
+            if constraint.honors_affinity and affinity_rejects is not None:
+                counted = counted & ~affinity_rejects
+            if constraint.honors_taints and taints_reject is not None:
+                counted = counted & ~taints_reject
             has_counted_rows = np.bincount(of_rows, weights=counted) > 0
             everywhere = np.array_equal(counted, of_rows > 0)
             constraint_domains.append(
@@ -194,7 +208,7 @@ class _Filter(FilterKernelBase):
     def __init__(self, pod: Pod, hard: Sequence[TopologySpreadConstraint]) -> None:
         self._constraints = _ConstraintSet(pod, hard)
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         unlabelled, crowded = self._violations(view)
         return np.asarray((unlabelled | crowded)[view.rows])
 
@@ -214,10 +228,12 @@ class _Filter(FilterKernelBase):
 
     def _violations(self, view: View) -> tuple[Array, Array]:
         """For all rows: which lack a label, and which have too many pods. The first constraint that
-        refuses decides.
+        rejects decides.
         """
         count = view.all_rows().count
         unlabelled, crowded = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        if self._constraints.lacks_topology_key(view):
+            return ~unlabelled, crowded
         domains_of_constraints = self._constraints.domains(view)
         for index, (constraint, constraint_domains) in enumerate(
             zip(self._constraints.all, domains_of_constraints, strict=True)
@@ -252,6 +268,8 @@ class _SpreadNormalizer:
 
     def candidate_stats(self, raw: Array, scored: Array) -> Hashable:
         scored = scored & np.asarray(raw[:, -1], np.bool_)
+        if not scored.any():
+            return (), _RAW_SCORE_LIMIT, 0
         weights = []
         for constraint in self._soft:
             if constraint.topology_key == _HOSTNAME:
@@ -299,6 +317,8 @@ class _Score(ScoreKernelBase):
         self.normalizer: Normalizer = self._spread_normalizer
 
     def raw(self, view: View) -> Array:
+        if self._constraints.lacks_topology_key(view):
+            return np.zeros((view.count, 2), np.int64)  # no node is scored
         constraints, domains_of_constraints = self._constraints, self._constraints.domains(view)
         raw = np.empty((view.count, self._column_count()), np.int64, order="F")
         raw[:, len(domains_of_constraints) :] = self._node_columns(view, domains_of_constraints)[view.rows]

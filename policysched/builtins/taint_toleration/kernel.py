@@ -5,8 +5,8 @@ Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/taintto
 
 import numpy as np
 
-from policysched.builtins.tolerations import tolerated
-from policysched.evaluate.columns.column_kinds import TaintSet
+from policysched.builtins.tolerations import TolerationIndex
+from policysched.evaluate.columns.column_kinds import TaintSetColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View, map_codes
 from policysched.evaluate.kernel import (
@@ -22,7 +22,7 @@ from policysched.evaluate.kernel import (
 from policysched.model.nodes import Taint
 from policysched.model.pods import Pod, Toleration
 
-COLUMNS = (TaintSet(),)
+COLUMNS = (TaintSetColumn(),)
 
 
 def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
@@ -39,14 +39,16 @@ class _Filter(FilterKernelBase):
     reason = "node(s) had untolerated taint(s)"
 
     def __init__(self, tolerations: tuple[Toleration, ...]) -> None:
-        self._tolerations = tolerations
+        self._tolerations = TolerationIndex(tolerations)
 
-    def refused(self, view: View) -> Array:
-        return map_codes(view.column(TaintSet()), view.codes.taints.values, self._has_untolerated, np.bool_)
+    def rejected(self, view: View) -> Array:
+        return map_codes(
+            view.column(TaintSetColumn()), view.codes.taints.values, self._has_untolerated, np.bool_
+        )
 
     def _has_untolerated(self, taints: tuple[Taint, ...]) -> bool:
         return any(
-            taint.effect != "PreferNoSchedule" and not tolerated(self._tolerations, taint) for taint in taints
+            taint.effect != "PreferNoSchedule" and not self._tolerations.tolerates(taint) for taint in taints
         )
 
 
@@ -56,12 +58,14 @@ class _Score(ScoreKernelBase):
     normalizer: Normalizer = DefaultNormalizer(reverse=True)
 
     def __init__(self, tolerations: tuple[Toleration, ...]) -> None:
-        self._tolerations = tolerations
+        self._tolerations = TolerationIndex(tolerations)
 
     def raw(self, view: View) -> Array:
-        return map_codes(view.column(TaintSet()), view.codes.taints.values, self._count_untolerated, np.int64)
+        return map_codes(
+            view.column(TaintSetColumn()), view.codes.taints.values, self._count_untolerated, np.int64
+        )
 
     def _count_untolerated(self, taints: tuple[Taint, ...]) -> int:
         return sum(
-            taint.effect == "PreferNoSchedule" and not tolerated(self._tolerations, taint) for taint in taints
+            taint.effect == "PreferNoSchedule" and not self._tolerations.tolerates(taint) for taint in taints
         )

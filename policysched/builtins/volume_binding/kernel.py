@@ -4,17 +4,12 @@ Free volumes are indexed by what a claim requires. The choice for a claim on eac
 smallest position in the index, so that a pod costs vector operations over nodes.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from policysched.builtins.volume_terms import (
-    requirements_match,
-    selector_matches,
-    terms_match,
-    volume_fits,
-)
+from policysched.builtins.node_affinity.kernel import requirement_matches
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.binder import (
@@ -28,7 +23,7 @@ from policysched.cluster.volumes.binder import (
     pod_volume_claims,
 )
 from policysched.cluster.volumes.reservations import VolumeChoice
-from policysched.evaluate.columns.column_kinds import NODE_NAME, NodeMapEntry
+from policysched.evaluate.columns.column_kinds import NODE_NAME, NodeMapEntryColumn, PluginMigratedColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.free_volume_index import NO_FREE_VOLUME, FreeVolumeIndex
 from policysched.evaluate.columns.interner import Interner
@@ -44,6 +39,7 @@ from policysched.evaluate.kernel import (
 from policysched.evaluate.verdict import PrebindRequirements, VolumesToBind
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.storage import (
     NO_PROVISIONER,
     NodeSelectorTerms,
@@ -67,7 +63,7 @@ class VolumeBindingFilter(FilterKernelBase):
         self._pod = pod
         self.timeout_s = timeout_s
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         masks = [mask for _, mask in self.reasons(view)]
         return np.asarray(np.logical_or.reduce(masks))
 
@@ -124,7 +120,7 @@ def _check_bound_claims(claims: PodVolumeClaims, view: View) -> tuple[Array, Arr
         if volume is None:
             missing = ~conflict
             break
-        conflict |= ~volume_fits(volume, view)
+        conflict |= ~_volume_fits(volume, view)
     return conflict, missing
 
 
@@ -169,10 +165,10 @@ class _FreeVolumeRows:
         return self._view.codes.strings
 
     def label_codes(self, label: str) -> NDArray[np.int32]:
-        return self._view.column(NodeMapEntry("labels", label))
+        return self._view.column(NodeMapEntryColumn("labels", label))
 
     def matching_rows(self, terms: NodeSelectorTerms | None) -> NDArray[np.bool_]:
-        return terms_match(terms, self._view)
+        return _terms_match(terms, self._view)
 
 
 def _find_matching_volumes(
@@ -190,7 +186,7 @@ def _find_matching_volumes(
                 for name, where in matched_volumes:
                     if name == volume.name:
                         candidates &= ~where
-                matching = candidates & terms_match(volume.node_affinity_terms, view)
+                matching = candidates & _terms_match(volume.node_affinity_terms, view)
                 matched_volumes.append((volume.name, matching))
                 matched |= matching
                 looking &= ~candidates
@@ -230,7 +226,7 @@ def _cannot_provision(
         allowed = np.zeros(view.count, np.bool_)
         for term in storage_class.allowed_topologies:
             if term:
-                allowed |= requirements_match(term, view)
+                allowed |= _requirements_match(term, view)
         unfit = ~allowed
     if claim.request_bytes is None or not volumes.tracks_capacity(storage_class.provisioner):
         return unfit, nowhere
@@ -242,7 +238,7 @@ def _provisionable_bytes_max(class_name: str, view: View) -> Array:
     NO_CAPACITY.
     """
     columns = {
-        label: view.column(NodeMapEntry("labels", label))
+        label: view.column(NodeMapEntryColumn("labels", label))
         for label in view.storage_capacity(class_name).by_label
     }
     capacities, bytes_max = (
@@ -254,5 +250,46 @@ def _provisionable_bytes_max(class_name: str, view: View) -> Array:
         last = len(table) - 1
         np.maximum(bytes_max, table[np.where((codes >= 0) & (codes < last), codes, last)], out=bytes_max)
     for selector, limit_bytes in capacities.by_selector.items():
-        np.maximum(bytes_max, limit_bytes, out=bytes_max, where=selector_matches(selector, view))
+        np.maximum(bytes_max, limit_bytes, out=bytes_max, where=_selector_matches(selector, view))
     return bytes_max
+
+
+# ── node affinity of volumes and node selectors, over label codes ───────────────────────────────────────────────
+#
+# kube-scheduler matches a volume's terms against node labels alone: matchFields are ignored, and a
+# term without requirements matches nothing. Source: `CheckNodeAffinity` in
+# k8s.io/component-helpers/storage/volume.
+
+
+def _volume_fits(volume: PersistentVolume, view: View) -> Array:
+    """bool[view.count]: by node affinity, with the migrated terms on nodes whose kubelet migrates
+    the plugin.
+    """
+    matches = _terms_match(volume.node_affinity_terms, view)
+    if volume.migration is None:
+        return matches
+    is_migrated = view.column(PluginMigratedColumn(volume.migration.plugin))
+    return np.where(is_migrated, _terms_match(volume.migration.node_affinity_terms, view), matches)
+
+
+def _terms_match(terms: NodeSelectorTerms | None, view: View) -> Array:
+    """bool[view.count]; None matches everywhere."""
+    if terms is None:
+        return np.ones(view.count, np.bool_)
+    matched = np.zeros(view.count, np.bool_)
+    for term in terms:
+        if term.expressions or term.fields:
+            matched |= _requirements_match(term.expressions, view)
+    return matched
+
+
+def _requirements_match(requirements: Iterable[SelectorRequirement], view: View) -> Array:
+    matched = np.ones(view.count, np.bool_)
+    for requirement in requirements:
+        matched &= requirement_matches(requirement, NodeMapEntryColumn("labels", requirement.key), view)
+    return matched
+
+
+def _selector_matches(selector: LabelSelector, view: View) -> Array:
+    """bool[view.count]"""
+    return _requirements_match(selector.requirements, view)

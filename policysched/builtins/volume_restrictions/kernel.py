@@ -1,11 +1,11 @@
 """Disk conflicts, computed once for each distinct set of disks in use, and ReadWriteOncePod claims."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
 from policysched.cluster.volumes.binder import not_found_message
-from policysched.evaluate.columns.column_kinds import DiskSet
+from policysched.evaluate.columns.column_kinds import DiskSetColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View, map_codes
 from policysched.evaluate.kernel import (
@@ -31,11 +31,15 @@ def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterCo
 class _Filter(FilterKernelBase):
     def __init__(self, claims: tuple[VolumeClaimKey, ...], disks: tuple[Disk, ...]) -> None:
         self._claims, self._disks = claims, disks
+        self._wanted: dict[tuple[str, ...], bool] = {}  # by identity: whether all uses are read-only
+        for disk in disks:
+            for key in _identities(disk):
+                self._wanted[key] = self._wanted.get(key, True) and disk.read_only
         self.depends_on = (
             Dependency.NODE | Dependency.USAGE | (Dependency.VOLUMES if claims else Dependency.NONE)
         )
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         if self.prefilter(view) is not None or self._read_write_once_pod_conflict(view):
             return np.ones(view.count, np.bool_)
         return self._disk_conflict(view)
@@ -83,16 +87,19 @@ class _Filter(FilterKernelBase):
     def _disk_conflict(self, view: View) -> Array:
         if not self._disks:
             return np.zeros(view.count, np.bool_)
-        codes = view.column(DiskSet())
+        codes = view.column(DiskSetColumn())
         return map_codes(codes, view.codes.disks.values, self._conflicts_with_any, np.bool_)
 
     def _conflicts_with_any(self, used_disks: frozenset[Disk]) -> bool:
-        return any(_conflicts(wanted, used) for wanted in self._disks for used in used_disks)
+        return any(
+            key in self._wanted and not (used.read_only and self._wanted[key])
+            for used in used_disks
+            for key in _identities(used)
+        )
 
 
-def _conflicts(wanted: Disk, used: Disk) -> bool:
-    if wanted.kind != used.kind or wanted.name != used.name:
-        return False
-    if wanted.kind == "rbd" and wanted.monitors.isdisjoint(used.monitors):
-        return False
-    return not (wanted.read_only and used.read_only)
+def _identities(disk: Disk) -> Iterable[tuple[str, ...]]:
+    """Two disks are the same where they share an identity: RBD images one for each monitor."""
+    if disk.kind == "rbd":
+        return [(disk.kind, disk.name, monitor) for monitor in disk.monitors]
+    return ((disk.kind, disk.name),)

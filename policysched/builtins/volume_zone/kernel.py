@@ -6,7 +6,7 @@ import numpy as np
 
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.binder import not_found_message
-from policysched.evaluate.columns.column_kinds import NodeMapEntry
+from policysched.evaluate.columns.column_kinds import NodeMapEntryColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.interner import ABSENT
 from policysched.evaluate.columns.view import View
@@ -34,20 +34,20 @@ class _Filter(FilterKernelBase):
     def __init__(self, pod: Pod, claims: tuple[VolumeClaimKey, ...]) -> None:
         self._pod, self._claims = pod, claims
 
-    def refused(self, view: View) -> Array:
+    def rejected(self, view: View) -> Array:
         if self.prefilter(view) is not None:
             return np.ones(view.count, np.bool_)
         elsewhere = np.zeros(view.count, np.bool_)
         for label, values in self._required_topologies(view.available_volumes):
-            codes = view.column(NodeMapEntry("labels", label))
+            codes = view.column(NodeMapEntryColumn("labels", label))
             newer = newer_label(label)
             if newer != label:
-                codes = np.where(codes == ABSENT, view.column(NodeMapEntry("labels", newer)), codes)
+                codes = np.where(codes == ABSENT, view.column(NodeMapEntryColumn("labels", newer)), codes)
             elsewhere |= ~np.isin(codes, [view.codes.strings.find(value) for value in values])
         return elsewhere & self._has_topology_label(view) if elsewhere.any() else elsewhere
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        return ((self.prefilter(view) or self.reason, self.refused(view)),)
+        return ((self.prefilter(view) or self.reason, self.rejected(view)),)
 
     def prefilter(self, view: View) -> str | None:
         volumes = view.available_volumes
@@ -84,5 +84,5 @@ class _Filter(FilterKernelBase):
 
     def _has_topology_label(self, view: View) -> Array:
         """The nodes that have any zone or region label."""
-        masks = [view.column(NodeMapEntry("labels", label)) != ABSENT for label in TOPOLOGY_LABELS]
+        masks = [view.column(NodeMapEntryColumn("labels", label)) != ABSENT for label in TOPOLOGY_LABELS]
         return np.asarray(np.logical_or.reduce(masks))

@@ -99,12 +99,12 @@ def _node_selector_terms(devices: tuple[ChosenDevice, ...], node: Node) -> NodeS
 def allocation_score(claim: ResourceClaim, given: DeviceAllocation) -> int:
     """The score is higher for alternatives earlier in their lists. Source: `computeScore` in
     kubernetes' `pkg/scheduler/framework/plugins/dynamicresources`."""
-    taken = {device.request for device in given.devices}
+    satisfied_requests = {device.request for device in given.devices}
     return sum(
         FIRST_AVAILABLE_MAX - place
         for request in claim.requests
         for place, ask in enumerate(request.first_available)
-        if f"{request.name}/{ask.name}" in taken
+        if f"{request.name}/{ask.name}" in satisfied_requests
     )
 
 

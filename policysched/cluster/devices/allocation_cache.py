@@ -13,9 +13,9 @@ from policysched.cluster.devices.allocator import STEPS_EXCEEDED, DeviceSearchRe
 from policysched.cluster.devices.cel_selectors import CelSelectorError, DeviceSelectors
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.device_requests import DeviceSearchFailed
+from policysched.cluster.devices.device_usage import AllocatedDevices, DeviceUsage
 from policysched.cluster.devices.pools import DevicePool, pools_for
 from policysched.cluster.devices.slices import ResourceSliceIndex
-from policysched.cluster.devices.usage import DeviceUsage, TakenDevices
 from policysched.model.devices import (
     DeviceAllocation,
     DeviceClass,
@@ -46,7 +46,7 @@ class _CachedOutcome:
 
 
 @dataclass(slots=True)
-class _OutcomesOfSpecs:
+class _SpecOutcomes:
     """`overruns`: searches that exceeded the step limit since `stamp`."""
 
     by_node: dict[NodeName, _CachedOutcome] = field(default_factory=dict)
@@ -58,13 +58,13 @@ class _OutcomeCache:
     """Search results by claim specs and by node."""
 
     def __init__(self) -> None:
-        self._by_specs: OrderedDict[tuple[str, ...], _OutcomesOfSpecs] = OrderedDict()
+        self._by_specs: OrderedDict[tuple[str, ...], _SpecOutcomes] = OrderedDict()
 
-    def of_claims(self, claims: Sequence[ResourceClaim]) -> _OutcomesOfSpecs:
+    def of_claims(self, claims: Sequence[ResourceClaim]) -> _SpecOutcomes:
         specs = tuple(claim.spec_text for claim in claims)
         outcomes = self._by_specs.get(specs)
         if outcomes is None:
-            outcomes = self._by_specs[specs] = _OutcomesOfSpecs()
+            outcomes = self._by_specs[specs] = _SpecOutcomes()
             if len(self._by_specs) > _SPECS_CACHED_MAX:
                 self._by_specs.popitem(last=False)
         else:
@@ -133,9 +133,11 @@ class AllocationCache:
         self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
     ) -> SearchOutcome:
         """As `find`, without the cache."""
-        taken = TakenDevices(self._usage) if overlay is None else TakenDevices(self._usage, overlay.usage)
+        allocated = (
+            AllocatedDevices(self._usage) if overlay is None else AllocatedDevices(self._usage, overlay.usage)
+        )
         try:
-            return search_devices(claims, node, self._pools_of(node), taken, self._classes, self._matches)
+            return search_devices(claims, node, self._pools_of(node), allocated, self._classes, self._matches)
         except DeviceSearchFailed as failed:
             return DeviceSearchFailed(
                 failed.message, failed.claim_index
@@ -150,7 +152,9 @@ class AllocationCache:
         fails. Source: `calculateDRAResourceTotals` in kubernetes'
         `pkg/scheduler/framework/plugins/noderesources/resource_allocation.go`.
         """
-        taken = TakenDevices(self._usage) if overlay is None else TakenDevices(self._usage, overlay.usage)
+        allocated = (
+            AllocatedDevices(self._usage) if overlay is None else AllocatedDevices(self._usage, overlay.usage)
+        )
         total, in_use = 0, 0
         for resource_slice in self._slices.candidates_for(node.name):
             for index, device in enumerate(resource_slice.devices):
@@ -166,7 +170,7 @@ class AllocationCache:
                 if chosen:
                     total += 1
                     device_id = DeviceId(*resource_slice.pool, device.name)
-                    in_use += taken.is_taken_whole(device_id) or taken.is_shared(device_id)
+                    in_use += allocated.is_wholly_allocated(device_id) or allocated.is_shared(device_id)
         return total, in_use
 
     def _pools_of(self, node: Node) -> tuple[DevicePool, ...]:

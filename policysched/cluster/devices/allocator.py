@@ -24,9 +24,9 @@ from policysched.cluster.devices.device_requests import (
     RequestOption,
     SelectorMatches,
 )
+from policysched.cluster.devices.device_usage import AllocatedDevices
 from policysched.cluster.devices.pools import DevicePool
 from policysched.cluster.devices.shared_counters import SharedCounters
-from policysched.cluster.devices.usage import TakenDevices
 from policysched.model.devices import (
     Device,
     DeviceClass,
@@ -55,7 +55,7 @@ class _TooManyDevices(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChosenDevice:
-    """`consumed_capacity` is the share taken of a device that allows several allocations; None: the
+    """`consumed_capacity` is the allocated share of a device that allows several allocations; None: the
     whole device."""
 
     option: RequestOption
@@ -79,12 +79,12 @@ def search_devices(
     claims: Sequence[ResourceClaim],
     node: Node,
     pools: Sequence[DevicePool],
-    taken: TakenDevices,
+    allocated: AllocatedDevices,
     classes: Mapping[str, DeviceClass],
     matches: SelectorMatches,
 ) -> DeviceSearchResult | None:
     """None if the node cannot satisfy all claims. Raises DeviceSearchFailed."""
-    return _DeviceSearch(claims, node, pools, taken, classes, matches).run()
+    return _DeviceSearch(claims, node, pools, allocated, classes, matches).run()
 
 
 @dataclass(slots=True)
@@ -104,17 +104,17 @@ class _DeviceSearch:
         claims: Sequence[ResourceClaim],
         node: Node,
         pools: Sequence[DevicePool],
-        taken: TakenDevices,
+        allocated: AllocatedDevices,
         classes: Mapping[str, DeviceClass],
         matches: SelectorMatches,
     ) -> None:
         self._claims = claims
         self._pools = pools
-        self._taken = taken
+        self._allocated = allocated
         self._matcher = DeviceMatcher(node, matches)
-        self._loader = RequestLoader(pools, taken, classes, self._matcher, self._count_step)
+        self._loader = RequestLoader(pools, allocated, classes, self._matcher, self._count_step)
         self._steps = 0
-        self._counters = SharedCounters(taken)
+        self._counters = SharedCounters(allocated)
         self._claims_of_device: dict[DeviceId, set[int]] = {}
         self._consumed: dict[DeviceId, Mapping[str, Fraction]] = {}
         self._share_counts: Counter[DeviceId] = Counter()
@@ -279,13 +279,13 @@ class _DeviceSearch:
         marked = self._claims_of_device.get(device_id, ())
         if request.admin_access:
             return device.shareable or claim not in marked
-        if self._taken.is_taken_whole(device_id) or marked:
+        if self._allocated.is_wholly_allocated(device_id) or marked:
             return False
-        return device.shareable or not self._taken.is_shared(device_id)
+        return device.shareable or not self._allocated.is_shared(device_id)
 
     def _has_capacity(self, option: RequestOption, pool: DevicePool, device: Device) -> bool:
         device_id = DeviceId(*pool.id, device.name)
-        consumed = self._taken.consumed_capacity(device_id)
+        consumed = self._allocated.consumed_capacity(device_id)
         if device_id in self._consumed:
             consumed = add_amounts(consumed, self._consumed[device_id])
         return has_capacity(device, option.request.capacity, consumed)
@@ -300,13 +300,13 @@ class _DeviceSearch:
         *,
         must: bool,
     ) -> _UndoRecord | None:
-        """None if the device cannot be taken. With `must`, a constraint that forbids the device is
+        """None if the device cannot be allocated. With `must`, a constraint that forbids the device is
         an error."""
         device_id = DeviceId(*pool.id, device.name)
         if not self._is_free(claim, option.request, device_id, device):
             return None
         step = _UndoRecord()
-        is_shared = self._share_counts[device_id] > 0 or self._taken.is_shared(device_id)
+        is_shared = self._share_counts[device_id] > 0 or self._allocated.is_shared(device_id)
         if device.consumes_counters and not (device.shareable and is_shared):
             if not self._counters.take(pool, device):
                 return None

@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from policysched.cluster.devices.allocation_cache import AllocationCache
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
+from policysched.cluster.devices.device_usage import DeviceUsage
 from policysched.cluster.devices.extended_resources import classes_by_resource
 from policysched.cluster.devices.reservations import DeviceChoice, DeviceReservation
 from policysched.cluster.devices.slices import ResourceSliceIndex
-from policysched.cluster.devices.usage import DeviceUsage
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import (
     DeviceAllocation,

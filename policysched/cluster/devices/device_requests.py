@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from policysched.cluster.devices.capacity import has_capacity
 from policysched.cluster.devices.cel_selectors import CelSelectorError
 from policysched.cluster.devices.constraints import ConstraintChecker
+from policysched.cluster.devices.device_usage import AllocatedDevices
 from policysched.cluster.devices.pools import DevicePool
-from policysched.cluster.devices.usage import TakenDevices
 from policysched.model.devices import (
     DeviceClass,
     DeviceId,
@@ -119,13 +119,13 @@ class RequestLoader:
     def __init__(
         self,
         pools: Sequence[DevicePool],
-        taken: TakenDevices,
+        allocated: AllocatedDevices,
         classes: Mapping[str, DeviceClass],
         matcher: DeviceMatcher,
         count_step: Callable[[], None],
     ) -> None:
         self._pools = pools
-        self._taken = taken
+        self._allocated = allocated
         self._classes = classes
         self._matcher = matcher
         self._count_step = count_step
@@ -197,7 +197,7 @@ class RequestLoader:
                     if self._matcher.is_selected(
                         claim, request_index, alternative, option, resource_slice, index
                     ):
-                        consumed = self._taken.consumed_capacity(DeviceId(*pool.id, device.name))
+                        consumed = self._allocated.consumed_capacity(DeviceId(*pool.id, device.name))
                         if has_capacity(device, request.capacity, consumed):
                             devices.append((pool, resource_slice, index))
         return RequestOption(request, parent, device_class, len(devices), tuple(devices))

@@ -39,7 +39,7 @@ def may_be_device_resource(resource: str) -> bool:
 def classes_by_resource(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass]:
     """If several classes name a resource, the newest wins, then the first by name."""
     by_resource: dict[str, DeviceClass] = {}
-    for device_class in sorted(classes, key=lambda one: (-one.created_ns, one.name)):
+    for device_class in sorted(classes, key=lambda item: (-item.created_ns, item.name)):
         if device_class.extended_resource_name:
             by_resource.setdefault(device_class.extended_resource_name, device_class)
         by_resource[f"{CLASS_RESOURCE_PREFIX}{device_class.name}"] = device_class

@@ -172,15 +172,15 @@ def pod_resource_claims(
             return f"ResourceClaim {use.claim} was not created for Pod {pod.full_name} (Pod is not owner)"
         claims[claim.key.name] = claim
     for claim in claims.values():
-        refusal = _claim_refusal(pod, claim, available)
-        if refusal is not None:
-            return refusal
+        rejection = _claim_rejection(pod, claim, available)
+        if rejection is not None:
+            return rejection
     return PodResourceClaims(
         tuple(claims.values()), _pod_extended_resources(pod, available, has_stale_claim=has_stale_claim)
     )
 
 
-def _claim_refusal(pod: Pod, claim: ResourceClaim, available: AvailableDevices) -> str | None:
+def _claim_rejection(pod: Pod, claim: ResourceClaim, available: AvailableDevices) -> str | None:
     if claim.allocation is not None:
         if not claim.is_reserved_for(pod.uid) and len(claim.reserved_for) >= RESERVED_FOR_MAX:
             return "resourceclaim in use"
@@ -251,7 +251,7 @@ def claim_key_at(devices: PodResourceClaims, index: int) -> ResourceClaimKey:
     return ResourceClaimKey(devices.extended.namespace, _PLACEHOLDER_NAME)
 
 
-def node_refusal(
+def node_rejection(
     devices: PodResourceClaims, node: Node, available: AvailableDevices
 ) -> tuple[str, ResourceClaimKey | None] | None:
     """Why the node is infeasible, and the claim that the message names; None if it is feasible."""

@@ -1,11 +1,11 @@
-"""Counters that the partitions of a device share: what a pool has, and what taken devices use of
+"""Counters that the partitions of a device share: what a pool has, and what allocated devices use of
 it."""
 
 from collections import defaultdict
 from fractions import Fraction
 
+from policysched.cluster.devices.device_usage import AllocatedDevices
 from policysched.cluster.devices.pools import DevicePool
-from policysched.cluster.devices.usage import TakenDevices
 from policysched.model.devices import Device, DeviceId, PoolId
 
 CounterKey = tuple[str, str]
@@ -13,11 +13,11 @@ CounterKey = tuple[str, str]
 
 
 class SharedCounters:
-    """Counters of the pools of one search: those of `taken` devices, and those that the search
+    """Counters of the pools of one search: those of `allocated` devices, and those that the search
     takes."""
 
-    def __init__(self, taken: TakenDevices) -> None:
-        self._taken = taken
+    def __init__(self, allocated: AllocatedDevices) -> None:
+        self._allocated = allocated
         self._available: dict[PoolId, dict[CounterKey, Fraction]] = {}
         self._used: defaultdict[PoolId, defaultdict[CounterKey, Fraction]] = defaultdict(
             lambda: defaultdict(Fraction)
@@ -46,7 +46,7 @@ class SharedCounters:
                 used[consumption.counter_set, name] += times * amount
 
     def _available_in(self, pool: DevicePool) -> dict[CounterKey, Fraction]:
-        """What taken devices leave of each counter: negative if they exceed it."""
+        """What allocated devices leave of each counter: negative if they exceed it."""
         left = {
             (name, key): amount for name, amounts in pool.counters.items() for key, amount in amounts.items()
         }
@@ -54,7 +54,7 @@ class SharedCounters:
             for device in resource_slice.devices:
                 device_id = DeviceId(*pool.id, device.name)
                 if device.consumes_counters and (
-                    self._taken.is_taken_whole(device_id) or self._taken.is_shared(device_id)
+                    self._allocated.is_wholly_allocated(device_id) or self._allocated.is_shared(device_id)
                 ):
                     for consumption in device.consumes_counters:
                         for key, amount in consumption.counters.items():

@@ -44,9 +44,9 @@ class PodVolumeClaims:
 
 def pod_volume_claims(pod: Pod, available: AvailableVolumes) -> PodVolumeClaims | str:
     """The pod's claims, bound and delayed, or the reason why the pod fits no node."""
-    refusal = _claims_refusal(pod, available)
-    if refusal is not None:
-        return refusal
+    rejection = _claims_rejection(pod, available)
+    if rejection is not None:
+        return rejection
     bound, delayed = [], []
     for use in pod.claims:
         claim = available.claim(use.claim)
@@ -65,7 +65,7 @@ def not_found_message(kind: str, name: str) -> str:
     return f'{kind} "{name}" not found'
 
 
-def _claims_refusal(pod: Pod, available: AvailableVolumes) -> str | None:
+def _claims_rejection(pod: Pod, available: AvailableVolumes) -> str | None:
     for use in pod.claims:
         name, claim = use.claim.name, available.claim(use.claim)
         if claim is None:
@@ -95,7 +95,7 @@ def choose_volumes(
 ) -> VolumeChoice | tuple[str, ...]:
     """The volumes for the claims on the node, or the reasons why the node is infeasible. `free` is
     a faster equivalent of `find_free_volume`."""
-    reasons = _RefusalReasons()
+    reasons = _RejectionReasons()
     _check_bound(claims.bound, node, available, reasons)
     choice = _choose_delayed(
         claims.delayed, node, available, free or partial(find_free_volume, available=available), reasons
@@ -104,7 +104,7 @@ def choose_volumes(
 
 
 @dataclass(slots=True)
-class _RefusalReasons:
+class _RejectionReasons:
     texts: set[str] = field(default_factory=set)
 
     def in_order(self) -> tuple[str, ...]:
@@ -116,7 +116,10 @@ class _RefusalReasons:
 
 
 def _check_bound(
-    bound: Iterable[PersistentVolumeClaim], node: Node, available: AvailableVolumes, reasons: _RefusalReasons
+    bound: Iterable[PersistentVolumeClaim],
+    node: Node,
+    available: AvailableVolumes,
+    reasons: _RejectionReasons,
 ) -> None:
     """Stops at the first claim that does not fit."""
     for claim in bound:
@@ -142,7 +145,7 @@ def _choose_delayed(
     node: Node,
     available: AvailableVolumes,
     free: FindFreeVolume,
-    reasons: _RefusalReasons,
+    reasons: _RejectionReasons,
 ) -> VolumeChoice:
     to_match, to_provision = [], []
     for claim in delayed:
@@ -164,7 +167,7 @@ def _choose_delayed(
         else:
             static.append((claim, volume))
     for claim in to_provision:
-        reason = provisioning_refusal(claim, node, available)
+        reason = provisioning_rejection(claim, node, available)
         if reason is not None:
             reasons.texts.add(reason)
             break
@@ -219,7 +222,9 @@ def is_available(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool
     )
 
 
-def provisioning_refusal(claim: PersistentVolumeClaim, node: Node, available: AvailableVolumes) -> str | None:
+def provisioning_rejection(
+    claim: PersistentVolumeClaim, node: Node, available: AvailableVolumes
+) -> str | None:
     """Why no volume can be provisioned for the claim on the node; None if one can."""
     storage_class = available.storage_class(claim.class_name)
     assert storage_class is not None, f"{claim.key} is delayed without a class"

@@ -8,12 +8,13 @@ VolumeAttachment, which counts only where no pod of the row has the volume.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from operator import is_
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from policysched.cluster.usage import NodeUsage
+from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.model.identifiers import VolumeClaimKey
@@ -89,6 +90,9 @@ class AttachedVolumes:
         self._capacity = capacity
         self._counts: dict[str, Numbers] = {}
         self._rows: dict[int, NodeAttachedVolumes] = {}
+        self._counted: dict[
+            int, tuple[frozenset[CsiAttachment], list[Pod]]
+        ] = {}  # what a row was counted from
         self._rows_by_mount: dict[CsiVolume, set[int]] = {}
         self._rows_by_claim: dict[VolumeClaimKey, set[int]] = {}
         self._rows_by_volume: dict[str, set[int]] = {}
@@ -104,9 +108,27 @@ class AttachedVolumes:
         return self._rows_by_mount.get(mount, _NO_ROWS)
 
     def update_row(self, row: int) -> None:
+        """Recount the row if other pods with volumes are on it, or other volumes are attached to the node."""
         node, usage = self._node_and_pods(row)
+        pods = [pod for pod in usage.pods.values() if pod.claims or pod.mounts]
+        counted = self._counted.get(row)
+        if (
+            counted is not None
+            and node is not None
+            and counted[0] == node.attachments
+            and len(counted[1]) == len(pods)
+            and all(map(is_, counted[1], pods))
+        ):
+            return
+        if node is None or not (pods or node.attachments):
+            self._counted.pop(row, None)
+        else:
+            self._counted[row] = node.attachments, pods
+        self._recount(row, node, pods)
+
+    def _recount(self, row: int, node: Node | None, pods: Iterable[Pod]) -> None:
         available = AvailableVolumes(self._volumes)
-        after = NO_ATTACHED_VOLUMES if node is None else attached_to(node, usage.pods.values(), available)
+        after = NO_ATTACHED_VOLUMES if node is None else attached_to(node, pods, available)
         before = self._rows.get(row, NO_ATTACHED_VOLUMES)
         if after == before:
             return
@@ -139,7 +161,8 @@ class AttachedVolumes:
                 elif key is not None:
                     rows |= self._rows_by_volume.get(key, _NO_ROWS)
         for row in rows:
-            self.update_row(row)
+            node, usage = self._node_and_pods(row)
+            self._recount(row, node, usage.pods.values())
 
     def grow(self, capacity: int) -> None:
         more = capacity - self._capacity

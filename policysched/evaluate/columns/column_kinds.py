@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from policysched.cluster.usage import REQUESTED_MAX, NodeUsage
+from policysched.cluster.node_usage import REQUESTED_MAX, NodeUsage
 from policysched.evaluate.columns.dtypes import dtype_of
 from policysched.evaluate.columns.interner import ABSENT, Interner
 from policysched.evaluate.columns.shared_interners import Interners
@@ -22,7 +22,7 @@ from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, InputDeclarations, ScalarFunction
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.evaluate.scalar.operations import requested_amount
-from policysched.lang.ir.arithmetic import whole_total
+from policysched.lang.ir.arithmetic import integer_sum
 from policysched.lang.ir.attributes import find_attribute
 from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr import Expr
@@ -48,7 +48,7 @@ class ColumnKind(Protocol):
     def __hash__(self) -> int: ...
 
 
-class _InstancePerArguments(type):
+class _InternedMeta(type):
     """Equal arguments give the same object, so that columns are looked up by identity, which is hot."""
 
     _instances: ClassVar["WeakValueDictionary[Hashable, Any]"] = WeakValueDictionary()
@@ -61,7 +61,7 @@ class _InstancePerArguments(type):
         return instance
 
 
-class _CodeColumn(metaclass=_InstancePerArguments):
+class _CodeColumn(metaclass=_InternedMeta):
     """A column of interned values."""
 
     __slots__ = ()
@@ -73,7 +73,7 @@ class _CodeColumn(metaclass=_InstancePerArguments):
         return np.int32
 
 
-class _AmountColumn(metaclass=_InstancePerArguments):
+class _AmountColumn(metaclass=_InternedMeta):
     __slots__ = ()
     reads_usage: ClassVar[bool] = False
 
@@ -87,7 +87,7 @@ class _UsageAmountColumn(_AmountColumn):
     reads_usage: ClassVar[bool] = True
 
 
-class _FlagColumn(metaclass=_InstancePerArguments):
+class _FlagColumn(metaclass=_InternedMeta):
     __slots__ = ()
     reads_usage: ClassVar[bool] = False
 
@@ -100,7 +100,7 @@ class _FlagColumn(metaclass=_InstancePerArguments):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class NodeMapEntry(_CodeColumn):
+class NodeMapEntryColumn(_CodeColumn):
     """An entry of one of the node's maps of strings (`labels`, `annotations`, `conditions`, `objects`), or ABSENT."""
 
     map_name: str
@@ -113,7 +113,7 @@ class NodeMapEntry(_CodeColumn):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class DomainCode(_CodeColumn):
+class DomainColumn(_CodeColumn):
     """The node's domain under a topology key, from 1, each key with codes of its own. 0: the label is
     absent, or the row is free."""
 
@@ -130,7 +130,7 @@ class DomainCode(_CodeColumn):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class NodeField(metaclass=_InstancePerArguments):
+class NodeFieldColumn(metaclass=_InternedMeta):
     """An attribute of the node that is one of its fields; strings and lists of strings as codes.
 
     `field` as in `lang.ir.attributes`: `FIELD`, or `FIELD[].ITEM` for that field of each item.
@@ -159,11 +159,11 @@ class NodeField(metaclass=_InstancePerArguments):
                 return scalar
 
 
-NODE_NAME = NodeField("name", TypeKind.STRING)
+NODE_NAME = NodeFieldColumn("name", TypeKind.STRING)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class TaintSet(_CodeColumn):
+class TaintSetColumn(_CodeColumn):
     """The node's taints as one value, which the nodes of a pool mostly share."""
 
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
@@ -171,27 +171,31 @@ class TaintSet(_CodeColumn):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class PortSet(_CodeColumn):
-    """The host ports in use on the node, as one value."""
+class PortSetColumn(_CodeColumn):
+    """`NodeUsage.used_ports` as one value."""
 
     reads_usage: ClassVar[bool] = True
 
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        return codes.ports.code(frozenset(usage.ports))
+        code = codes.ports.code(usage.used_ports)
+        usage.share(used_ports=codes.ports.values[code])
+        return code
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class DiskSet(_CodeColumn):
-    """The disks that the node's pods mount without a claim, as one value."""
+class DiskSetColumn(_CodeColumn):
+    """`NodeUsage.disks` as one value."""
 
     reads_usage: ClassVar[bool] = True
 
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        return codes.disks.code(frozenset(disk for pod in usage.pods.values() for disk in pod.disks))
+        code = codes.disks.code(usage.disks)
+        usage.share(disks=codes.disks.values[code])
+        return code
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class PodClassCounts(_CodeColumn):
+class PodClassCountsColumn(_CodeColumn):
     """The pods of the node by class: pods that agree on the attributes `attribute_paths` are one class."""
 
     reads_usage: ClassVar[bool] = True
@@ -219,7 +223,7 @@ def _pod_attribute(path: tuple[str, ...]) -> ScalarFunction:
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class Allocatable(_AmountColumn):
+class AllocatableColumn(_AmountColumn):
     resource: str
 
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
@@ -227,7 +231,7 @@ class Allocatable(_AmountColumn):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class VolumeLimit(_AmountColumn):
+class VolumeLimitColumn(_AmountColumn):
     """One more than the limit of attached volumes of a CSI driver; 0: no limit."""
 
     driver: str
@@ -237,7 +241,7 @@ class VolumeLimit(_AmountColumn):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class Requested(_UsageAmountColumn):
+class RequestedColumn(_UsageAmountColumn):
     """The sum of what the node's pods request of a resource."""
 
     resource: str
@@ -247,7 +251,7 @@ class Requested(_UsageAmountColumn):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class PolicyResourceRequested(_UsageAmountColumn):
+class PolicyResourceRequestedColumn(_UsageAmountColumn):
     """What the node's pods request of a resource that the policy declares: the sum of `amount`, an
     expression of the counted pod that reads `inputs`, in whole units. Saturates, so that a full node
     stays full."""
@@ -263,7 +267,7 @@ class PolicyResourceRequested(_UsageAmountColumn):
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> Scalar:
         amount = _amount_function(self.amount, self.inputs)
         pods = usage.pods.values()
-        return whole_total(
+        return integer_sum(
             (requested_amount(amount, EvalContext(pod, _NO_NAMESPACE, other=pod)) for pod in pods),
             floating=self.floating,
         )
@@ -275,7 +279,7 @@ def _amount_function(amount: Expr, inputs: tuple[Input, ...]) -> ScalarFunction:
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class ScoringRequested(_UsageAmountColumn):
+class ScoringRequestedColumn(_UsageAmountColumn):
     """Requests, with kube-scheduler's defaults for containers without any; `resource` is cpu or memory."""
 
     resource: str
@@ -286,13 +290,13 @@ class ScoringRequested(_UsageAmountColumn):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class PodCount(_UsageAmountColumn):
+class PodCountColumn(_UsageAmountColumn):
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
         return len(usage.pods)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class ImageSize(_AmountColumn):
+class ImageSizeColumn(_AmountColumn):
     """Size of an image on the node in bytes; -1: absent."""
 
     image: str
@@ -302,7 +306,7 @@ class ImageSize(_AmountColumn):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class DeclaresFeatures(_FlagColumn):
+class DeclaredFeaturesColumn(_FlagColumn):
     """Whether the node's kubelet declares all of the features."""
 
     features: tuple[str, ...]
@@ -312,13 +316,13 @@ class DeclaresFeatures(_FlagColumn):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class NodeUnschedulable(_FlagColumn):
+class NodeUnschedulableColumn(_FlagColumn):
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> bool:
         return node.unschedulable
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class PluginMigrated(_FlagColumn):
+class PluginMigratedColumn(_FlagColumn):
     """Whether the node's kubelet has migrated an in-tree plugin to its CSI driver."""
 
     plugin: str
@@ -336,15 +340,15 @@ def node_attribute_column(path: tuple[str, ...]) -> ColumnKind:
     row, key = find_attribute("node", path), path[-1]
     match row.field, row.key_kind:
         case "usage.pods", None:
-            return PodCount()
+            return PodCountColumn()
         case "usage.requested", _:
-            return PodCount() if key == "pods" else Requested(key)
+            return PodCountColumn() if key == "pods" else RequestedColumn(key)
         case "allocatable", _:
-            return Allocatable(key)
+            return AllocatableColumn(key)
         case map_name, "texts":
-            return NodeMapEntry(map_name, key)
+            return NodeMapEntryColumn(map_name, key)
         case field_name, None if "." not in field_name.replace("[].", "") and not row.type.optional:
-            return NodeField(field_name, row.type.kind)
+            return NodeFieldColumn(field_name, row.type.kind)
         case _:
             raise AssertionError(f"{row.qualified_name} has no column")
 
@@ -377,7 +381,7 @@ def read_node_input(declaration: Input, node: Node) -> tuple[int, TypedValue]:
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class InputState(metaclass=_InstancePerArguments):
+class InputStateColumn(metaclass=_InternedMeta):
     """One of the INPUT_ states."""
 
     reads_usage: ClassVar[bool] = False
@@ -392,7 +396,7 @@ class InputState(metaclass=_InstancePerArguments):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class InputValue(metaclass=_InstancePerArguments):
+class InputValueColumn(metaclass=_InternedMeta):
     """The value in the dtype of its type (strings and lists as codes), 0 where it has none."""
 
     reads_usage: ClassVar[bool] = False

@@ -15,13 +15,19 @@ from numpy.typing import NDArray
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.availability import AvailableDevices
-from policysched.cluster.usage import NodeUsage
+from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.evaluate.columns.attached_volumes import AttachedVolumes
-from policysched.evaluate.columns.column_kinds import ColumnKind
-from policysched.evaluate.columns.device_refusals import DeviceRefusalCache
+from policysched.evaluate.columns.column_kinds import (
+    AllocatableColumn,
+    ColumnKind,
+    DomainColumn,
+    NodeMapEntryColumn,
+)
+from policysched.evaluate.columns.device_rejections import DeviceRejectionCache
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec
+from policysched.evaluate.columns.interner import ABSENT
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityCache
@@ -62,13 +68,16 @@ class Columns:
         self.codes = Interners()
         self.codes_version = 0  # counts the times that codes were reassigned
         self.nodes_with_image: Counter[str] = Counter()
+        self.nodes_with_label: Counter[str] = Counter()
+        self.nodes_with_resource: Counter[str] = Counter()
+        """What no node has needs no column of its own: pods can name any number of labels and resources."""
         self.topology_version = 0
         """Changes when a node is added or deleted, or changes its labels or taints."""
         self._placed_pods: PlacedPods | None = None
         self._attached_volumes: AttachedVolumes | None = None
         self.free_volumes = FreeVolumeIndexCache(cache.volumes)
         self.storage_capacity = StorageCapacityCache()
-        self.device_refusals = DeviceRefusalCache()
+        self.device_rejections = DeviceRejectionCache()
         self._gang_members: OrderedDict[GangMemberSpec, GangMembers] = OrderedDict()
         self._counted_pods: dict[int, Mapping[PodUid, Pod]] | None = None  # by row, as last counted
         self._namespaces_version = cache.namespaces_version
@@ -79,6 +88,7 @@ class Columns:
             None  # those to read again after a placement
         )
         self._pod_columns: OrderedDict[ColumnKind, Array] = OrderedDict()
+        self._constant_columns: dict[tuple[np.dtype[Any], int], Array] = {}
         self._log: list[int] = []
         self._log_start = 0
         self._updates = 0
@@ -104,6 +114,9 @@ class Columns:
             return array
         array = self._pod_columns.get(kind)
         if array is None:
+            absent = self._absent_value(kind)
+            if absent is not None:
+                return self._constant_column(kind, absent)
             array = self._pod_columns[kind] = self._build_column(kind)
             self._usage_columns = None
             if len(self._pod_columns) > _POD_COLUMNS_MAX:
@@ -143,7 +156,7 @@ class Columns:
     def placed_pods(self) -> PlacedPods:
         """Counts of placed pods by row, kept from the first use on."""
         if self._placed_pods is None:
-            self._placed_pods = PlacedPods(self._cache.namespaces, self.capacity)
+            self._placed_pods = PlacedPods(self._cache.namespaces, self.capacity, self.nodes_with_label)
             self._count_placed(self._placed_pods)
         return self._placed_pods
 
@@ -264,6 +277,8 @@ class Columns:
         self.nodes[row] = node
         if before is None or (before.labels, before.taints) != (node.labels, node.taints):
             self.topology_version += 1
+        if before is None or (before.labels, before.allocatable) != (node.labels, node.allocatable):
+            self._count_keys(before, node)
         usage = self.usage(row)
         for kind, array in self._all_columns():
             array[row] = kind.read(node, usage, self.codes)
@@ -304,6 +319,7 @@ class Columns:
 
     def _drop_row(self, row: int, name: NodeName) -> None:
         self._count_images(self.nodes[row], None)
+        self._count_keys(self.nodes[row], None)
         self.nodes[row] = None
         self.valid[row] = False
         del self._row_by_name[name]
@@ -370,6 +386,42 @@ class Columns:
         self._usage_columns = None
         for kind in self._plan_columns:
             self._plan_columns[kind] = self._build_column(kind)
+
+    def _absent_value(self, kind: ColumnKind) -> int | None:
+        """The value of all rows where the column reads a label or resource that no node has."""
+        match kind:
+            case DomainColumn(key) if key not in self.nodes_with_label:
+                return 0
+            case NodeMapEntryColumn("labels", key) if key not in self.nodes_with_label:
+                return ABSENT
+            case AllocatableColumn(resource) if resource not in self.nodes_with_resource:
+                return 0
+            case _:
+                return None
+
+    def _constant_column(self, kind: ColumnKind, value: int) -> Array:
+        """One array for all columns that have this value everywhere. Read-only."""
+        key = np.dtype(kind.dtype), value
+        column = self._constant_columns.get(key)
+        if column is None or len(column) != self.capacity:
+            column = self._constant_columns[key] = np.full(self.capacity, value, kind.dtype)
+            column.flags.writeable = False
+        return column
+
+    def _count_keys(self, old: Node | None, new: Node | None) -> None:
+        """Count the labels and resources of a node that changed."""
+        appeared = [] if new is None else [key for key in new.labels if key not in self.nodes_with_label]
+        for counter, of_old, of_new in (
+            (self.nodes_with_label, old and old.labels, new and new.labels),
+            (self.nodes_with_resource, old and old.allocatable, new and new.allocatable),
+        ):
+            counter.update((of_new or {}).keys())
+            counter.subtract((of_old or {}).keys())
+            for key in of_old or ():
+                if not counter[key]:
+                    del counter[key]
+        if appeared and self._placed_pods is not None:
+            self._placed_pods.topology_keys_appeared(appeared)
 
     def _count_images(self, old: Node | None, new: Node | None) -> None:
         if old is not None and new is not None and old.images == new.images:

@@ -1,157 +1,54 @@
 """`PlacedPods`: counts of placed pods by row, which topology spread and inter-pod affinity read.
 
-There are two kinds of counts. A `PodTally` counts the pods that some selectors select. An
-`ExistingPodTerm` counts the pods that have a certain affinity term themselves. Pods that agree on
+There are two kinds of counts. A `MatchedPodCounts` counts the pods that some selectors select. A
+`TermGroup` counts the pods that have certain affinity terms themselves. Pods that agree on
 namespace, labels and terms are one class, and a class knows the counts that it adds to, so that a
 placement costs a few additions. An overlay counts on copies of the few arrays that it changes.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from policysched.evaluate.columns.existing_terms import ExistingTerms, TermGroup, Weight
 from policysched.evaluate.columns.gang_members import GangMembers, HypotheticalGangMembers
-from policysched.model.affinity import PodAffinity, PodAffinityTerm, PodSelector
+from policysched.evaluate.columns.pod_classes import (
+    MatchedPodCounts,
+    NamespaceScope,
+    PodClass,
+    PodClassTable,
+    PodCount,
+    PodMatcher,
+)
+from policysched.evaluate.columns.row_counts import CountArray, RowCounts
+from policysched.model.affinity import PodSelector
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
-from policysched.model.selectors import LabelSelector
 
-CountArray = NDArray[np.float64]
-"""Counts as float64, in which `numpy.bincount` adds; whole numbers stay exact."""
-
-NamespaceScope = frozenset[str] | None
-"""Names of namespaces; None: all."""
-
-_SPARSE_ROWS_MAX = 32  # up to here rows are added one by one
 _TALLIES_MAX = 512
-_EMPTY_CLASSES_MAX = 256
+_EMPTY_SIZE_MAX = 256  # of classes without pods, in classes and terms
 _CACHE_ENTRIES_MAX = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class PodMatcher:
-    """Matches the pods that every one of `selectors` selects, each in its scope."""
-
-    selectors: tuple[tuple[NamespaceScope, LabelSelector], ...]
-    exclude_terminating: bool = False
-
-    def matches(self, pod_class: "_PodClass") -> bool:
-        if self.exclude_terminating and pod_class.terminating:
-            return False
-        return all(
-            (scope is None or pod_class.namespace in scope) and selector.selects(pod_class.labels)
-            for scope, selector in self.selectors
-        )
-
-
-class RowCounts:
-    """A count per row: sparse, and from the first use on also an array."""
-
-    __slots__ = ("_array", "rows", "version")
-
-    def __init__(self) -> None:
-        self.rows: dict[int, int] = {}
-        self.version = 0
-        self._array: CountArray | None = None
-
-    def adjust(self, row: int, by: int) -> None:
-        self.version += 1
-        count = self.rows.get(row, 0) + by
-        assert count >= 0, f"row {row} has {count} pods"
-        if count:
-            self.rows[row] = count
-        else:
-            del self.rows[row]
-        if self._array is not None:
-            self._array[row] = count
-
-    def array(self, capacity: int) -> CountArray:
-        """float64[capacity]. Read-only."""
-        if self._array is None or len(self._array) != capacity:
-            self._array = np.zeros(capacity)
-            self._add_rows(self._array, 1)
-        return self._array
-
-    def add_to(self, amounts: CountArray, times: int, capacity: int) -> None:
-        """Add the counts to `amounts`, which may be shorter than the capacity, not than the rows in use."""
-        if len(self.rows) <= _SPARSE_ROWS_MAX:
-            self._add_rows(amounts, times)
-        else:
-            amounts += self.array(capacity)[: len(amounts)] * times
-
-    def copy(self) -> "RowCounts":
-        copied = RowCounts()
-        copied.rows = dict(self.rows)
-        copied.version = self.version
-        copied._array = None if self._array is None else self._array.copy()
-        return copied
-
-    def _add_rows(self, amounts: CountArray, times: int) -> None:
-        for row, count in self.rows.items():
-            amounts[row] += count * times
-
-
-class PodTally:
-    """How many of the matched pods are on each row."""
-
-    __slots__ = ("matcher", "row_counts")
-
-    def __init__(self, matcher: PodMatcher) -> None:
-        self.matcher = matcher
-        self.row_counts = RowCounts()
-
-
-TermUse = Literal["refuses", "requires", "prefers"]
-
-
-class ExistingPodTerm:
-    """A term of placed pods, which refuse (required anti-affinity), require or prefer (`weight`,
-    negative for anti-affinity) the pods that it selects. `row_counts` counts the pods that have it."""
-
-    __slots__ = ("row_counts", "term", "use", "weight")
-
-    def __init__(self, use: TermUse, weight: int, term: PodAffinityTerm) -> None:
-        self.use = use
-        self.weight = weight
-        self.term = term
-        self.row_counts = RowCounts()
-
-
-class _PodClass:
-    """Placed pods that agree on everything counts depend on. `counted_in` repeats a term that the pods repeat."""
-
-    __slots__ = ("affinity", "counted_in", "labels", "namespace", "rows", "terminating")
-
-    def __init__(self, pod: Pod) -> None:
-        self.namespace = pod.namespace
-        self.labels = pod.labels
-        self.terminating = pod.terminating
-        self.affinity = pod.pod_affinity
-        self.rows: dict[int, int] = {}
-        self.counted_in: list[PodTally | ExistingPodTerm] = []
-
-
 class PlacedPods:
-    """Counts over the rows of the columns. `terms_version` changes when an existing term appears or
-    disappears. `selected_keys` are the label keys that existing terms select by (and some that former
-    terms did): pods that agree on them are selected by the same terms."""
+    """Counts over the rows of the columns, and the `terms` of the pods."""
 
-    def __init__(self, namespaces: Mapping[str, Namespace], capacity: int) -> None:
+    def __init__(
+        self, namespaces: Mapping[str, Namespace], capacity: int, topology_keys: Collection[str]
+    ) -> None:
+        """`topology_keys`: the label keys that some node has; the caller reports those that appear."""
         self.capacity = capacity
         self.namespaces_version = 0
-        self.terms_version = 0
-        self.selected_keys: tuple[str, ...] = ()
+        self.terms = ExistingTerms(topology_keys, self._selects)
+        self.pods_version = 0
+        """Changes with every pod that is added or removed."""
         self._namespaces = namespaces
-        self._pod_classes: dict[Hashable, _PodClass] = {}
-        self._empty_classes = 0
-        self._tallies: dict[PodMatcher, PodTally] = {}
-        self._terms: dict[tuple[TermUse, int, PodAffinityTerm], ExistingPodTerm] = {}
+        self._pod_classes: dict[Hashable, PodClass] = {}
+        self._table = PodClassTable()
+        self._size = self._empty_size = 0  # of all classes, and of those without pods
+        self._tallies: dict[PodMatcher, MatchedPodCounts] = {}
         self._resolved_scopes: dict[PodSelector, NamespaceScope] = {}
-        self._selecting_terms: dict[Hashable, tuple[ExistingPodTerm, ...]] = {}
 
     # ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -183,35 +80,41 @@ class PlacedPods:
             scope = self._resolved_scopes[selector] = frozenset((*selector.namespaces, *matching))
         return scope
 
-    def tally(self, matcher: PodMatcher) -> PodTally:
+    def tally(self, matcher: PodMatcher) -> MatchedPodCounts:
         tally = self._tallies.get(matcher)
         if tally is None:
-            tally = self._tallies[matcher] = PodTally(matcher)
-            for pod_class in self._pod_classes.values():
-                if matcher.matches(pod_class):
-                    pod_class.counted_in.append(tally)
-                    for row, count in pod_class.rows.items():
-                        tally.row_counts.adjust(row, count)
+            tally = self._tallies[matcher] = MatchedPodCounts(matcher)
+            for pod_class in self._table.matching(matcher):
+                pod_class.count_in(tally)
         return tally
 
-    def terms_selecting(self, namespace: str, labels: Mapping[str, str]) -> tuple[ExistingPodTerm, ...]:
-        """The existing terms that select a pod of this namespace with these labels."""
-        cache_key = namespace, *[labels.get(key) for key in self.selected_keys]
-        terms = self._selecting_terms.get(cache_key)
-        if terms is None:
-            if len(self._selecting_terms) > _CACHE_ENTRIES_MAX:
-                self._selecting_terms.clear()
-            terms = self._selecting_terms[cache_key] = tuple(
-                existing
-                for existing in self._terms.values()
-                if self._selects(existing.term.pods, namespace, labels)
-            )
-        return terms
+    def weights_by_class(self, weighted: Iterable[tuple[PodSelector, int]]) -> CountArray:
+        """float64 by index of the class: the sum of the weights of the selectors that select its pods."""
+        weights = np.zeros(len(self._table.classes))
+        for selector, weight in weighted:
+            if selector.label_selector is not None:
+                scope = self.resolve_scope(selector)
+                weights[self._table.selected(scope, selector.label_selector)] += weight
+        return weights
+
+    def weights_by_row(self, weights_by_class: CountArray) -> CountArray:
+        """float64[capacity]: the sum over the pods of each row of the weights of their classes."""
+        by_row = np.zeros(self.capacity)
+        for index in np.flatnonzero(weights_by_class).tolist():
+            weight = weights_by_class[index]
+            for row, count in self._table.classes[index].rows.items():
+                by_row[row] += weight * count
+        return by_row
+
+    def terms_selecting(
+        self, namespace: str, labels: Mapping[str, str]
+    ) -> tuple[tuple[TermGroup, Weight], ...]:
+        """The groups of existing terms that select a pod of this namespace with these labels."""
+        return self.terms.selecting(namespace, labels)
 
     def selected_label_values(self, pod: Pod) -> tuple[object, ...]:
-        """Pods of one namespace with equal values are selected by the same terms, until a term selects
-        by another key."""
-        return self.selected_keys, *[pod.labels.get(key) for key in self.selected_keys]
+        """See `ExistingTerms`."""
+        return self.terms.selected_label_values(pod.labels)
 
     def _selects(self, selector: PodSelector, namespace: str, labels: Mapping[str, str]) -> bool:
         if selector.label_selector is None:
@@ -223,36 +126,52 @@ class PlacedPods:
 
     def adjust(self, row: int, pod: Pod, by: int) -> None:
         """Add (1) or remove (-1) a pod on a row."""
+        self.pods_version += 1
         pod_class = self.pod_class(pod)
         count = pod_class.rows.get(row, 0) + by
         assert count >= 0, f"row {row} has {count} pods like {pod.full_name}"
-        self._empty_classes -= not pod_class.rows
+        if not pod_class.rows:
+            self._empty_size -= pod_class.size
         if count:
             pod_class.rows[row] = count
         else:
             del pod_class.rows[row]
-        self._empty_classes += not pod_class.rows
+        if not pod_class.rows:
+            self._empty_size += pod_class.size
         for counted in pod_class.counted_in:
             counted.row_counts.adjust(row, by)
 
-    def pod_class(self, pod: Pod) -> _PodClass:
+    def pod_class(self, pod: Pod) -> PodClass:
         key = pod.namespace, tuple(sorted(pod.labels.items())), pod.terminating, pod.pod_affinity
         pod_class = self._pod_classes.get(key)
         if pod_class is None:
-            pod_class = self._pod_classes[key] = _PodClass(pod)
-            self._empty_classes += 1
+            pod_class = self._pod_classes[key] = PodClass(pod)
+            self._table.add(pod_class)
+            self._size += pod_class.size
+            self._empty_size += pod_class.size
             pod_class.counted_in += [
                 tally for matcher, tally in self._tallies.items() if matcher.matches(pod_class)
             ]
-            if pod.pod_affinity is not None:
-                pod_class.counted_in += self._terms_of(pod.pod_affinity)
+            if pod_class.affinity is not None:
+                pod_class.counted_in += self.terms.groups_of(pod_class.affinity)
         return pod_class
+
+    def topology_keys_appeared(self, keys: Collection[str]) -> None:
+        """The first nodes with these labels came. Their terms count from now on."""
+        for pod_class in self._pod_classes.values():
+            if pod_class.affinity is not None:
+                counted_keys = {
+                    counted.topology_key for counted in pod_class.counted_in if isinstance(counted, TermGroup)
+                }
+                new = [key for key in keys if key not in counted_keys]
+                for group in self.terms.groups_of(pod_class.affinity, new):
+                    pod_class.count_in(group)
 
     def namespaces_changed(self) -> None:
         """Resolve namespace selectors again."""
         self.namespaces_version += 1
         self._resolved_scopes.clear()
-        self._selecting_terms.clear()
+        self.terms.namespaces_changed()
 
     def evict_unused(self) -> None:
         """Evict the oldest tallies beyond a limit, empty classes and the terms that only those had. Not
@@ -265,45 +184,21 @@ class PlacedPods:
                 pod_class.counted_in = [
                     counted
                     for counted in pod_class.counted_in
-                    if isinstance(counted, ExistingPodTerm) or counted in kept
+                    if isinstance(counted, TermGroup) or counted in kept
                 ]
-        if self._empty_classes > _EMPTY_CLASSES_MAX + len(self._pod_classes) // 2:
+        if self._empty_size > _EMPTY_SIZE_MAX + self._size // 2:
             self._pod_classes = {
                 key: pod_class for key, pod_class in self._pod_classes.items() if pod_class.rows
             }
-            self._empty_classes = 0
-            in_use = {counted for pod_class in self._pod_classes.values() for counted in pod_class.counted_in}
-            self._terms = {key: existing for key, existing in self._terms.items() if existing in in_use}
-            self.selected_keys = tuple(
-                sorted({key for existing in self._terms.values() for key in _selected_keys(existing.term)})
-            )
-            self._terms_changed()
-
-    def _terms_of(self, affinity: PodAffinity) -> Iterable[ExistingPodTerm]:
-        for term in affinity.required_anti:
-            yield self._existing_pod_term("refuses", 1, term)
-        for term in affinity.required:
-            yield self._existing_pod_term("requires", 1, term)
-        for preference in affinity.preferred:
-            yield self._existing_pod_term("prefers", preference.weight, preference.term)
-
-    def _existing_pod_term(self, use: TermUse, weight: int, term: PodAffinityTerm) -> ExistingPodTerm:
-        existing = self._terms.get((use, weight, term))
-        if existing is None:
-            existing = self._terms[use, weight, term] = ExistingPodTerm(use, weight, term)
-            self.selected_keys = tuple(sorted(_selected_keys(term).union(self.selected_keys)))
-            self._terms_changed()
-        return existing
-
-    def _terms_changed(self) -> None:
-        self.terms_version += 1
-        self._selecting_terms.clear()
-
-
-def _selected_keys(term: PodAffinityTerm) -> set[str]:
-    """The label keys that the term selects by."""
-    selector = term.pods.label_selector
-    return {requirement.key for requirement in selector.requirements} if selector else set()
+            self._size -= self._empty_size
+            self._empty_size = 0
+            self._table = PodClassTable()
+            for pod_class in self._pod_classes.values():
+                self._table.add(pod_class)
+            counted = {
+                counted for pod_class in self._pod_classes.values() for counted in pod_class.counted_in
+            }
+            self.terms.keep_only({group for group in counted if isinstance(group, TermGroup)})
 
 
 class HypotheticalPlacedPods:
@@ -312,11 +207,16 @@ class HypotheticalPlacedPods:
     def __init__(self, placed: Callable[[], PlacedPods]) -> None:
         self._placed = placed
         self._pending_changes: dict[tuple[int, PodUid], tuple[Pod, int]] = {}  # net changes not applied yet
-        self._applied_changes: list[tuple[int, _PodClass, int]] = []
-        self._copies: dict[PodTally | ExistingPodTerm, RowCounts] = {}
-        self._unchanged: set[PodTally | ExistingPodTerm] = set()
+        self._applied_changes: list[tuple[int, PodClass, int]] = []
+        self._copies: dict[PodCount, RowCounts] = {}
+        self._unchanged: set[PodCount] = set()
         self._all_changes: list[tuple[int, Pod, int]] = []
         self._members: dict[GangMembers, HypotheticalGangMembers] = {}
+
+    @property
+    def version(self) -> int:
+        """Changes with every pod that is added to the overlay or removed."""
+        return len(self._all_changes)
 
     def adjust(self, row: int, pod: Pod, by: int) -> None:
         _, before = self._pending_changes.get((row, pod.uid), (pod, 0))
@@ -334,7 +234,7 @@ class HypotheticalPlacedPods:
         hypothetical.catch_up(self._all_changes)
         return hypothetical
 
-    def row_counts(self, counted: PodTally | ExistingPodTerm) -> RowCounts:
+    def row_counts(self, counted: PodCount) -> RowCounts:
         self.apply_pending_changes()
         if counted not in self._copies and counted not in self._unchanged:
             changes = [
@@ -350,6 +250,11 @@ class HypotheticalPlacedPods:
             else:
                 self._unchanged.add(counted)
         return self._copies.get(counted, counted.row_counts)
+
+    def add_weights(self, by_row: CountArray, weights_by_class: CountArray) -> None:
+        """Change the result of `PlacedPods.weights_by_row` to that of the overlay."""
+        for row, pod_class, by in self._applied_changes:
+            by_row[row] += weights_by_class[pod_class.index] * by
 
     def apply_pending_changes(self) -> None:
         """Apply pending changes, which also registers the terms of added pods."""

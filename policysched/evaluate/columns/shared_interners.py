@@ -3,12 +3,13 @@
 from collections.abc import Hashable, Sized
 from dataclasses import dataclass, field
 
-from policysched.evaluate.columns.flat_lists import FlatLists
+from policysched.cluster.node_usage import UsedPort
 from policysched.evaluate.columns.interner import Interner
+from policysched.evaluate.columns.packed_lists import PackedLists
 from policysched.lang.types.kinds import RecordType, Type
 from policysched.lang.types.records import TypedValue
 from policysched.model.nodes import Taint
-from policysched.model.pods import HostPort, Pod
+from policysched.model.pods import Pod
 from policysched.model.storage import Disk
 
 ClassCounts = tuple[tuple[int, int], ...]
@@ -21,10 +22,10 @@ class Interners:
 
     strings: Interner[str] = field(default_factory=Interner)
     taints: Interner[tuple[Taint, ...]] = field(default_factory=Interner)
-    ports: Interner[frozenset[HostPort]] = field(default_factory=Interner)
+    ports: Interner[frozenset[UsedPort]] = field(default_factory=Interner)
     lists: Interner[tuple[str, ...]] = field(default_factory=Interner)
     record_lists: Interner[tuple[Type, TypedValue]] = field(default_factory=Interner)
-    flat_lists_by_record: dict[RecordType, FlatLists] = field(default_factory=dict)
+    packed_lists_by_record: dict[RecordType, PackedLists] = field(default_factory=dict)
     disks: Interner[frozenset[Disk]] = field(default_factory=Interner)
     pod_classes: Interner[Hashable] = field(default_factory=Interner)
     class_representatives: list[Pod] = field(default_factory=list)  # by code of the pod class
@@ -45,12 +46,12 @@ class Interners:
         )
         return sum(map(len, interners))
 
-    def flat_lists(self, record: RecordType) -> FlatLists:
+    def packed_lists(self, record: RecordType) -> PackedLists:
         """All lists of these records, as flat arrays."""
-        flat = self.flat_lists_by_record.get(record)
+        flat = self.packed_lists_by_record.get(record)
         if flat is None:
-            flat = FlatLists(record, self.record_lists.values, self.strings)
-            self.flat_lists_by_record[record] = flat
+            flat = PackedLists(record, self.record_lists.values, self.strings)
+            self.packed_lists_by_record[record] = flat
         return flat
 
     def pod_class_code(self, key: Hashable, pod: Pod) -> int:

@@ -14,28 +14,28 @@ from numpy.typing import DTypeLike
 
 from policysched.cluster.devices.allocation_cache import DeviceOverlay
 from policysched.cluster.devices.availability import AvailableDevices
+from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.samples import PairSamples
-from policysched.cluster.usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeReservations
 from policysched.evaluate.columns.attached_volumes import attached_to
 from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array, Columns
-from policysched.evaluate.columns.device_refusals import DeviceRefusal, DeviceRefusalCodes
+from policysched.evaluate.columns.device_rejections import DeviceRejection, DeviceRejectionCodes
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndex
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec, HypotheticalGangMembers
 from policysched.evaluate.columns.metric_column import MetricColumn
 from policysched.evaluate.columns.placed_pods import (
-    ExistingPodTerm,
     HypotheticalPlacedPods,
     PlacedPods,
-    PodTally,
-    RowCounts,
 )
+from policysched.evaluate.columns.pod_classes import PodCount
+from policysched.evaluate.columns.row_counts import RowCounts
 from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityTable
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.expr import RecoveryCondition
+from policysched.model.affinity import PodSelector
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.nodes import Node
 from policysched.model.storage import CsiVolume, PersistentVolumeClaim
@@ -188,23 +188,23 @@ class View:
             return available
         return available.with_overlay(self._device_reservations)
 
-    def device_refusals(
+    def device_rejections(
         self,
         spec: Hashable,
         revision: Hashable,
-        check: Callable[[Node, AvailableDevices], DeviceRefusal | None],
-    ) -> DeviceRefusalCodes:
+        check: Callable[[Node, AvailableDevices], DeviceRejection | None],
+    ) -> DeviceRejectionCodes:
         """The results of `check` by row of the view, including the overlay's reservations. Cached by
         the claims' `spec` until `revision` changes."""
         self.reads_only_columns = False
         columns, overlay = self._columns, self._device_reservations
         available = columns.available_devices
-        refusals = columns.device_refusals.column_for(
+        rejections = columns.device_rejections.column_for(
             columns, spec, revision, lambda node: check(node, available)
         )
         if overlay is None or not (overlay.node_changes or overlay.shared_changes):
-            return replace(refusals, codes=refusals.codes[self.rows])
-        refusals, available = deepcopy(refusals), available.with_overlay(overlay)
+            return replace(rejections, codes=rejections.codes[self.rows])
+        rejections, available = deepcopy(rejections), available.with_overlay(overlay)
         rows = (
             [columns.row(name) for name in overlay.node_changes]
             if not overlay.shared_changes
@@ -213,16 +213,30 @@ class View:
         for row in rows:
             node = None if row is None else columns.nodes[row]
             if row is not None and node is not None:
-                refusals.codes[row] = refusals.code(check(node, available))
-        return replace(refusals, codes=refusals.codes[self.rows])
+                rejections.codes[row] = rejections.code(check(node, available))
+        return replace(rejections, codes=rejections.codes[self.rows])
 
     def claim_uses(self, claim: VolumeClaimKey) -> int:
         """How many volumes of placed pods use the claim, including the overlay."""
         self.reads_only_columns = False
         return self._columns.claim_uses(claim) + self._claim_use_deltas.get(claim, 0)
 
-    def row_counts(self, counted: PodTally | ExistingPodTerm) -> RowCounts:
+    def row_counts(self, counted: PodCount) -> RowCounts:
         return counted.row_counts if self._overlay_pods is None else self._overlay_pods.row_counts(counted)
+
+    def pods_version(self) -> Hashable:
+        """Changes with every pod that is added or removed, including the overlay's."""
+        self.reads_only_columns = False
+        return self.placed_pods.pods_version, 0 if self._overlay_pods is None else self._overlay_pods.version
+
+    def selected_weights(self, weighted: Iterable[tuple[PodSelector, int]]) -> Array:
+        """float64 for all rows: the sum over a row's pods of the weights of the selectors that select them."""
+        placed = self.placed_pods
+        by_class = placed.weights_by_class(weighted)
+        by_row = placed.weights_by_row(by_class)
+        if self._overlay_pods is not None:
+            self._overlay_pods.add_weights(by_row, by_class)
+        return by_row[: self._columns.size]
 
     def all_rows(self) -> "View":
         """The view of all rows at the same moment."""
@@ -241,6 +255,18 @@ class View:
                 device_reservations=self._device_reservations,
             )
         return self._all_rows
+
+    def has_label_key(self, key: str) -> bool:
+        """Whether any node of the cluster has such a label. Changes with `topology_version` alone."""
+        self.reads_only_columns = False
+        return key in self._columns.nodes_with_label
+
+    def has_resource(self, resource: str) -> bool:
+        """Whether any node of the cluster has some of the resource."""
+        if resource in self._columns.nodes_with_resource:
+            return True
+        self.reads_only_columns = False
+        return False
 
     def nodes_with_image(self, image: str) -> int:
         return self._columns.nodes_with_image.get(image, 0)

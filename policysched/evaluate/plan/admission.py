@@ -32,12 +32,12 @@ class CompiledAdmission:
             if declared.required_text is not None or declared.invalid_text is not None
         ]
 
-    def refusal(self, context: EvalContext) -> str | None:
+    def rejection(self, context: EvalContext) -> str | None:
         """The message for which the pod stays pending; None: admitted."""
         for declared, text_of in self._required_inputs:
-            refusal = _refusal(declared, text_of(context))
-            if refusal is not None:
-                return refusal
+            rejection = _rejection(declared, text_of(context))
+            if rejection is not None:
+                return rejection
         if context.pod.uncovered:
             return unsupported_message(context.pod.uncovered)
         if context.pod.claims and not self._covers_claims:
@@ -55,7 +55,7 @@ class CompiledAdmission:
         )
 
 
-def _refusal(declared: Input, text: str | None) -> str | None:
+def _rejection(declared: Input, text: str | None) -> str | None:
     if text is not None:
         value = parse_typed_value(text, declared.type, declared.unit, declared.json_path)
         if not isinstance(value, NoValueReason):

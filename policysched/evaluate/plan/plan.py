@@ -100,7 +100,7 @@ class Plan:
 
     def admission(self, pod: Pod, namespace: Namespace | None) -> str | None:
         """The message for which the pod stays pending on any nodes; None: admitted."""
-        return self._admission.refusal(EvalContext(pod, namespace or unknown_namespace(pod)))
+        return self._admission.rejection(EvalContext(pod, namespace or unknown_namespace(pod)))
 
     def warnings(self, pod: Pod, namespace: Namespace | None) -> tuple[str, ...]:
         """Invalid inputs that count as absent, to be reported once per pod."""

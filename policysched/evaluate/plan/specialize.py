@@ -44,9 +44,9 @@ from policysched.model.messages import (
 
 @dataclass(frozen=True, slots=True)
 class SpecializedRules:
-    """Filters in the order in which they refuse (inputs of the node first), and scores.
+    """Filters in the order in which they reject (inputs of the node first), and scores.
     `filter_indexes`: the indexes in the variant of the filters that are not inputs.
-    `prefilters`: the filters that may refuse the pod on every node.
+    `prefilters`: the filters that may reject the pod on every node.
     """
 
     variant: Variant

@@ -1,6 +1,6 @@
 """A policy's rules specialized for one pod, evaluated on single rows or on all.
 
-Built-ins and rules written in the policy take the same two forms: a `SpecializedFilter` refuses
+Built-ins and rules written in the policy take the same two forms: a `SpecializedFilter` rejects
 rows and gives reasons, a `SpecializedScore` computes raw values and scores.
 """
 
@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from policysched.evaluate.columns.column_kinds import INPUT_INVALID, INPUT_REQUIRED, InputState
+from policysched.evaluate.columns.column_kinds import INPUT_INVALID, INPUT_REQUIRED, InputStateColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import Dependency, FilterKernel, FilterKernelBase, Normalizer, ScoreKernel
@@ -69,7 +69,7 @@ def broadcast_to_rows(mask: KnownMask, count: int) -> Array:
 @dataclass(frozen=True, slots=True)
 class SpecializedFilter:
     """`metrics` are those that its result depends on. `message_at` gives the message for one node
-    where it differs from the reason under which an event counts the refusal (`reason_group`).
+    where it differs from the reason under which an event counts the rejection (`reason_group`).
     """
 
     name: str
@@ -88,8 +88,8 @@ class ConditionalFilter:
         self.kernel, self._when, self._activation = kernel, when, activation
         self.depends_on = kernel.depends_on | activation.machine.depends_on(when)
 
-    def refused(self, view: View) -> Array:
-        return self.kernel.refused(view) & self.applies(view)
+    def rejected(self, view: View) -> Array:
+        return self.kernel.rejected(view) & self.applies(view)
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
         applies = self.applies(view)
@@ -103,7 +103,7 @@ class ConditionalFilter:
         return None if ahead is None else ahead & self.applies(view)
 
     def prefilter(self, view: View) -> str | None:
-        """None: the rule applies to some nodes only, so it refuses no pod on every node."""
+        """None: the rule applies to some nodes only, so it rejects no pod on every node."""
         return None
 
     def fingerprint(self, view: View) -> Hashable:
@@ -129,12 +129,12 @@ class NodeInputFilter(FilterKernelBase):
     def __init__(self, declared: Input) -> None:
         self._declared = declared
 
-    def refused(self, view: View) -> Array:
-        states = view.column(InputState(self._declared))
+    def rejected(self, view: View) -> Array:
+        states = view.column(InputStateColumn(self._declared))
         return np.asarray((states == INPUT_REQUIRED) | (states == INPUT_INVALID))
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        states = view.column(InputState(self._declared))
+        states = view.column(InputStateColumn(self._declared))
         return [
             (text, np.asarray(states == evaluation))
             for text, evaluation in (
@@ -183,12 +183,12 @@ class ExpressionFilter(FilterKernelBase):
             Dependency.NONE if when is None else machine.depends_on(when)
         )
 
-    def refused(self, view: View) -> Array:
-        return self._refused(view)[0]
+    def rejected(self, view: View) -> Array:
+        return self._rejected(view)[0]
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        refused, answer = self._refused(view)
-        reasons, unexplained = [], refused
+        rejected, answer = self._rejected(view)
+        reasons, unexplained = [], rejected
         for metric, text in self._messages.no_sample:
             lacking = unexplained & answer.missing & ~view.metric(metric)[1]
             reasons.append((text, lacking))
@@ -211,15 +211,15 @@ class ExpressionFilter(FilterKernelBase):
     def is_node_local(self, view: View) -> bool:
         return self._fingerprint is None
 
-    def _refused(self, view: View) -> tuple[Array, ThreeValuedMask]:
+    def _rejected(self, view: View) -> tuple[Array, ThreeValuedMask]:
         frame = self._activation.frame(view)
         answer = evaluate_condition(self._activation.machine, self._condition, frame)
-        refused = answer.true if self._rejects else answer.known & ~answer.true
+        rejected = answer.true if self._rejects else answer.known & ~answer.true
         if not self._missing_passes:
-            refused = refused | answer.missing
+            rejected = rejected | answer.missing
         if self._when is not None:
-            refused = refused & evaluate_condition(self._activation.machine, self._when, frame).true
-        return refused, answer
+            rejected = rejected & evaluate_condition(self._activation.machine, self._when, frame).true
+        return rejected, answer
 
 
 # ── scores ─────────────────────────────────────────────────────────────────────────────────────────────────────────

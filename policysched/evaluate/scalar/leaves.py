@@ -7,8 +7,8 @@ that is a field of its owner needs no code here.
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 
+from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.samples import ALL_NODES, StateRow
-from policysched.cluster.usage import NodeUsage
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, ScalarFunction, expect_number
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import arithmetic, saturate

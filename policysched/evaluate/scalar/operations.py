@@ -23,9 +23,9 @@ from policysched.lang.ir.arithmetic import (
     call,
     clamp_finite,
     compare,
+    integer_sum,
     negate,
     saturate,
-    whole_total,
 )
 from policysched.lang.ir.expr_analysis import is_floating, type_of
 
@@ -165,7 +165,7 @@ def pod_sum(expr: e.SumPodsOnNode, amount: ScalarFunction) -> ScalarFunction:
     def evaluate(context: EvalContext) -> EvalValue:
         assert context.usage is not None, "the context has no node to sum requests on"
         others = context.usage.pods.values()
-        return whole_total(
+        return integer_sum(
             (requested_amount(amount, context.with_other_pod(other)) for other in others), floating=floating
         )
 

@@ -1,6 +1,6 @@
 """Lists of records over all nodes at once: every element of every node's list is a row.
 
-The lists of the rows in view are gathered end to end (`flat_lists`), values of the node are repeated
+The lists of the rows in view are gathered end to end (`packed_lists`), values of the node are repeated
 for each of its elements, and the results are reduced by node. A condition on elements then costs
 the same as a condition on that many nodes.
 """
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from policysched.cluster.usage import NodeUsage
+from policysched.cluster.node_usage import NodeUsage
 from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.dtypes import dtype_of
-from policysched.evaluate.columns.flat_lists import GatheredLists
+from policysched.evaluate.columns.packed_lists import GatheredElements
 from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.scalar.compiler import compile_scalar
@@ -44,7 +44,7 @@ class ElementsView(View):
 
     __slots__ = ("_base", "lists", "owners")
 
-    def __init__(self, base: View, lists: GatheredLists) -> None:
+    def __init__(self, base: View, lists: GatheredElements) -> None:
         # Without the parent's state: every read goes to the base view.
         self._base = base
         self.lists = lists
@@ -96,7 +96,7 @@ def fold_elements(machine: VectorMachine, expr: e.ListFold) -> VectorStep:
     def run(frame: EvalFrame) -> ValueVector:
         codes, count = items(frame), frame.view.count
         known = np.broadcast_to(codes.known, (count,))
-        flat = frame.view.codes.flat_lists(record)
+        flat = frame.view.codes.packed_lists(record)
         lists = flat.gather(expr.items.name, np.broadcast_to(codes.values, (count,)), known)
         elements = EvalFrame(ElementsView(frame.view, lists), frame.context, frame.leaf_values, outer=frame)
         chosen = None if where is None else _true_mask(where(elements), elements.view.count)
@@ -129,7 +129,7 @@ def _chosen_and_known(chosen: Array | None, known: KnownMask, count: int) -> Arr
     return present if chosen is None else chosen & present
 
 
-def _count_by_row(lists: GatheredLists, chosen: Array | None, count: int) -> Array:
+def _count_by_row(lists: GatheredElements, chosen: Array | None, count: int) -> Array:
     """The number of chosen elements by row."""
     counts = np.zeros(count, np.int64)
     if len(lists.nonempty):
@@ -142,7 +142,7 @@ def _count_by_row(lists: GatheredLists, chosen: Array | None, count: int) -> Arr
 
 
 def _sum_by_row(
-    lists: GatheredLists, values: Array, chosen: Array | None, count: int, *, floating: bool
+    lists: GatheredElements, values: Array, chosen: Array | None, count: int, *, floating: bool
 ) -> Array:
     """The sum of the chosen elements by row, in the order of the lists."""
     if floating:
@@ -163,7 +163,7 @@ def _sum_by_row(
     return sums
 
 
-def _segment_sums(lists: GatheredLists, amounts: Array) -> Array:
+def _segment_sums(lists: GatheredElements, amounts: Array) -> Array:
     """The sum of the elements of each nonempty row, as differences of a cumulative sum of integers,
     which stay right even if it wraps. Three times as fast as `reduceat` for short lists."""
     cumulative = np.cumsum(amounts, dtype=np.int64)
@@ -172,7 +172,7 @@ def _segment_sums(lists: GatheredLists, amounts: Array) -> Array:
 
 
 def _extremes_by_row(
-    expr: e.ListFold, lists: GatheredLists, values: Array, chosen: Array | None, nonempty: Array
+    expr: e.ListFold, lists: GatheredElements, values: Array, chosen: Array | None, nonempty: Array
 ) -> Array:
     """The minimum or maximum of the chosen elements by row; 0 where there is none."""
     dtype = np.float64 if expr.floating else np.int64

@@ -7,14 +7,14 @@ import numpy as np
 from policysched.cluster.samples import ALL_NODES, StateRow
 from policysched.evaluate.columns.column_kinds import (
     INPUT_PRESENT,
-    Allocatable,
+    AllocatableColumn,
     ColumnKind,
-    DomainCode,
-    InputState,
-    InputValue,
-    PodClassCounts,
-    PodCount,
-    PolicyResourceRequested,
+    DomainColumn,
+    InputStateColumn,
+    InputValueColumn,
+    PodClassCountsColumn,
+    PodCountColumn,
+    PolicyResourceRequestedColumn,
     node_attribute_column,
 )
 from policysched.evaluate.columns.interner import ABSENT
@@ -40,15 +40,17 @@ def columns_read_by(expr: e.Expr, program: Program) -> list[ColumnKind]:
             case e.Attr(owner="node", path=path):
                 columns.append(node_attribute_column(path))
             case e.InputRef(name=name) if program.inputs[name].owner == "node":
-                columns += [InputState(program.inputs[name]), InputValue(program.inputs[name])]
+                columns += [InputStateColumn(program.inputs[name]), InputValueColumn(program.inputs[name])]
             case e.SumPodsOnNode():
                 columns.append(_policy_resource_column(part, program))
             case e.GangTraffic(topology_key=str() as key):
-                columns.append(DomainCode(key))
+                columns.append(DomainColumn(key))
             case e.CountPodsOnNode(where=None):
-                columns.append(PodCount())
+                columns.append(PodCountColumn())
             case e.CountPodsOnNode(where=where):
-                columns.append(PodClassCounts(tuple(sorted(expr_reads(where, program.inputs).counted_pods))))
+                columns.append(
+                    PodClassCountsColumn(tuple(sorted(expr_reads(where, program.inputs).counted_pods)))
+                )
     return columns
 
 
@@ -74,12 +76,12 @@ def _free_amount(resource: str) -> VectorStep:
 
 
 def _free_amount_columns(resource: str) -> tuple[ColumnKind, ColumnKind]:
-    return Allocatable(resource), node_attribute_column(("requested", resource))
+    return AllocatableColumn(resource), node_attribute_column(("requested", resource))
 
 
 def node_input(machine: VectorMachine, expr: e.InputRef) -> VectorStep:
     declaration = machine.program.inputs[expr.name]
-    state, value = InputState(declaration), InputValue(declaration)
+    state, value = InputStateColumn(declaration), InputValueColumn(declaration)
     return lambda frame: ValueVector(frame.view.column(value), frame.view.column(state) == INPUT_PRESENT)
 
 
@@ -110,12 +112,12 @@ def policy_state(machine: VectorMachine, expr: e.StateRef) -> VectorStep:
 
 def pod_count(machine: VectorMachine, expr: e.CountPodsOnNode) -> VectorStep:
     if expr.where is None:
-        return lambda frame: ValueVector(frame.view.column(PodCount()), True)
+        return lambda frame: ValueVector(frame.view.column(PodCountColumn()), True)
     matches = compile_scalar(expr.where, machine.program)
     reads = expr_reads(expr.where, machine.program.inputs)
     if reads.node or reads.metrics or reads.placed_pods:
         return _count_pods_per_node(matches)
-    class_counts = PodClassCounts(tuple(sorted(reads.counted_pods)))
+    class_counts = PodClassCountsColumn(tuple(sorted(reads.counted_pods)))
 
     def run(frame: EvalFrame) -> ValueVector:
         codes, representatives = frame.view.column(class_counts), frame.view.codes.class_representatives
@@ -140,8 +142,8 @@ def pod_sum(machine: VectorMachine, expr: e.SumPodsOnNode) -> VectorStep:
     return lambda frame: ValueVector(frame.view.column(requested), True)
 
 
-def _policy_resource_column(expr: e.SumPodsOnNode, program: Program) -> PolicyResourceRequested:
-    return PolicyResourceRequested(expr.value, inputs_read(program, expr.value), expr.type.is_float64)
+def _policy_resource_column(expr: e.SumPodsOnNode, program: Program) -> PolicyResourceRequestedColumn:
+    return PolicyResourceRequestedColumn(expr.value, inputs_read(program, expr.value), expr.type.is_float64)
 
 
 def _count_pods_per_node(matches: ScalarFunction) -> VectorStep:

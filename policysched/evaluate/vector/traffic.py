@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator
 import numpy as np
 
 from policysched.cluster.samples import PairSamples
-from policysched.evaluate.columns.column_kinds import DomainCode
+from policysched.evaluate.columns.column_kinds import DomainColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.dtypes import dtype_of
 from policysched.evaluate.columns.gang_members import GangMemberSpec, MemberRows
@@ -27,7 +27,7 @@ def traffic_to(machine: VectorMachine, expr: e.GangTraffic) -> VectorStep:
     gang_leaf, name_leaf = machine.leaf_index(expr.gang_key), machine.leaf_index(expr.pod_key)
     assume_leaf = None if expr.assume is None else machine.leaf_index(expr.assume)
     floating, dtype = expr.type.is_float64, dtype_of(expr.type.kind)
-    domain = None if expr.topology_key is None else DomainCode(expr.topology_key)
+    domain = None if expr.topology_key is None else DomainColumn(expr.topology_key)
 
     def run(frame: EvalFrame) -> ValueVector:
         view, gang, name = frame.view, frame.leaf_values[gang_leaf], frame.leaf_values[name_leaf]

@@ -96,11 +96,10 @@ _ERROR_BY_STATUS: Mapping[int, type[ApiStatusError]] = {
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One page of a list: its items, the version of the whole list, and whether it is the last."""
+    """One page of a list: its items, and the version of the whole list."""
 
     items: list[Json]
     resource_version: str
-    is_last: bool
 
 
 class ApiClient:
@@ -181,7 +180,7 @@ class ApiClient:
             if not isinstance(meta, dict) or not isinstance(items, list | None):
                 raise InvalidResponse(f"GET {path}: the answer is not a list")
             token = meta.get("continue")
-            yield ListPage(items or [], str(meta.get("resourceVersion", "")), is_last=not token)
+            yield ListPage(items or [], str(meta.get("resourceVersion", "")))
             if not token:
                 return
             query["continue"] = str(token)

@@ -22,7 +22,7 @@ import yaml
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
-from policysched.files import UnreadableFile, is_file, parse_yaml, read_text
+from policysched.files import UnreadableFile, is_file, read_text
 from policysched.http_errors import describe_http_error
 from policysched.kube.client.transport import (
     ApiRequest,
@@ -31,6 +31,7 @@ from policysched.kube.client.transport import (
     RequestNotSent,
     TransportError,
 )
+from policysched.yaml_values import parse_yaml
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""Decodes the JSON of Kubernetes objects into typed values; a malformed field becomes `Malformed`."""
+"""Decodes the JSON of Kubernetes objects into typed values; a malformed field becomes `MalformedObject`."""

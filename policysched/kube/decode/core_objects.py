@@ -42,37 +42,37 @@ Json = Mapping[str, Any]
 
 
 def decode_pod(obj: Json) -> ObservedPod:
-    """A v1 Pod. Raises Malformed."""
+    """A v1 Pod. Raises MalformedObject."""
     return decode_object("Pod", obj, _pod)
 
 
 def decode_node(obj: Json) -> Node:
-    """A v1 Node. Raises Malformed."""
+    """A v1 Node. Raises MalformedObject."""
     return decode_object("Node", obj, _node)
 
 
 def decode_namespace(obj: Json) -> Namespace:
-    """A v1 Namespace. Raises Malformed."""
+    """A v1 Namespace. Raises MalformedObject."""
     return decode_object("Namespace", obj, _namespace)
 
 
 def decode_disruption_budget(obj: Json) -> DisruptionBudget:
-    """A policy/v1 PodDisruptionBudget. Raises Malformed."""
+    """A policy/v1 PodDisruptionBudget. Raises MalformedObject."""
     return decode_object("PodDisruptionBudget", obj, _disruption_budget)
 
 
 def decode_pod_set(obj: Json, kind: PodSetKind) -> PodSet:
-    """A v1 Service or ReplicationController, an apps/v1 ReplicaSet or StatefulSet. Raises Malformed."""
+    """A v1 Service or ReplicationController, an apps/v1 ReplicaSet or StatefulSet. Raises MalformedObject."""
     return decode_object(kind, obj, lambda read: _pod_set(read, kind))
 
 
 def required_name(obj: Json) -> str:
-    """`metadata.name` of an object of any kind. Raises Malformed."""
+    """`metadata.name` of an object of any kind. Raises MalformedObject."""
     return decode_object("object", obj, lambda read: str(read["metadata"]["name"]))
 
 
 def canonical_json(obj: Json) -> str:
-    """The object as JSON without `managedFields`. Raises Malformed: YAML has values that JSON lacks."""
+    """The object as JSON without `managedFields`. Raises MalformedObject: YAML has values that JSON lacks."""
 
     def encode(obj: Json) -> str:
         meta = {name: value for name, value in (obj.get("metadata") or {}).items() if name != "managedFields"}

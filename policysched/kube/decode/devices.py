@@ -77,17 +77,17 @@ def decode_extended_requests(spec: Json) -> tuple[ExtendedResourceRequest, ...]:
 
 
 def decode_resource_claim(obj: Json) -> d.ResourceClaim:
-    """A resource.k8s.io/v1 ResourceClaim. Raises Malformed."""
+    """A resource.k8s.io/v1 ResourceClaim. Raises MalformedObject."""
     return decode_object("ResourceClaim", obj, _claim)
 
 
 def decode_resource_slice(obj: Json) -> d.ResourceSlice:
-    """A resource.k8s.io/v1 ResourceSlice. Raises Malformed."""
+    """A resource.k8s.io/v1 ResourceSlice. Raises MalformedObject."""
     return decode_object("ResourceSlice", obj, _slice)
 
 
 def decode_device_class(obj: Json) -> d.DeviceClass:
-    """A resource.k8s.io/v1 DeviceClass. Raises Malformed."""
+    """A resource.k8s.io/v1 DeviceClass. Raises MalformedObject."""
     return decode_object("DeviceClass", obj, _class)
 
 

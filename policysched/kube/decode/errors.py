@@ -1,7 +1,7 @@
 """Errors of decoding: a malformed object, and the field at fault."""
 
 
-class Malformed(Exception):
+class MalformedObject(Exception):
     """`field` is the path inside the object, such as `spec.containers[0].resources.requests.cpu`."""
 
     def __init__(self, kind: str, name: str, field: str, why: str) -> None:

@@ -1,11 +1,11 @@
-"""Decoders of single fields, and `decode_object`, which turns their errors into `Malformed`."""
+"""Decoders of single fields, and `decode_object`, which turns their errors into `MalformedObject`."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from policysched.kube.decode.errors import InvalidField, Malformed
+from policysched.kube.decode.errors import InvalidField, MalformedObject
 from policysched.kube.decode.object_schemas import NAMED_OBJECT_SCHEMA, OBJECT_SCHEMAS
 from policysched.kube.decode.schema import first_violation
 from policysched.model.quantity import parse_whole_units
@@ -16,21 +16,21 @@ Value = TypeVar("Value")
 
 
 def decode_object(kind: str, obj: Json, read: Callable[[Json], Value]) -> Value:
-    """The decoded value. Raises Malformed with the object's name and the field at fault."""
+    """The decoded value. Raises MalformedObject with the object's name and the field at fault."""
     try:
         return read(obj)
     # RecursionError: a deeply nested list in place of a string cannot be printed.
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         require_schema(kind, obj)
         field = error.field if isinstance(error, InvalidField) else "(object)"
-        raise Malformed(kind, object_name(obj), field, str(error)) from error
+        raise MalformedObject(kind, object_name(obj), field, str(error)) from error
 
 
 def require_schema(kind: str, obj: Json) -> None:
-    """Check an object that no API server has validated against the schema of its kind. Raises Malformed."""
+    """Check an object that no API server has validated against the schema of its kind. Raises MalformedObject."""
     violation = first_violation(OBJECT_SCHEMAS.get(kind, NAMED_OBJECT_SCHEMA), obj)
     if violation is not None:
-        raise Malformed(kind, object_name(obj), violation.field, violation.why)
+        raise MalformedObject(kind, object_name(obj), violation.field, violation.why)
 
 
 def object_name(obj: Any) -> str:

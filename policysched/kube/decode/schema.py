@@ -68,8 +68,6 @@ def _integer(bits: int) -> ScalarSchema:
 
 
 def _is_time(value: Any) -> bool:
-    if isinstance(value, datetime):  # from unquoted YAML
-        return True
     if not isinstance(value, str):
         return False
     try:

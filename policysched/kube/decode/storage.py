@@ -27,37 +27,37 @@ _MIGRATED_PLUGINS_ANNOTATION = "storage.alpha.kubernetes.io/migrated-plugins"
 
 
 def decode_persistent_volume(obj: Json) -> s.PersistentVolume:
-    """A v1 PersistentVolume. Raises Malformed."""
+    """A v1 PersistentVolume. Raises MalformedObject."""
     return decode_object("PersistentVolume", obj, _volume)
 
 
 def decode_persistent_volume_claim(obj: Json) -> s.PersistentVolumeClaim:
-    """A v1 PersistentVolumeClaim. Raises Malformed."""
+    """A v1 PersistentVolumeClaim. Raises MalformedObject."""
     return decode_object("PersistentVolumeClaim", obj, _claim)
 
 
 def decode_storage_class(obj: Json) -> s.StorageClass:
-    """A storage.k8s.io/v1 StorageClass. Raises Malformed."""
+    """A storage.k8s.io/v1 StorageClass. Raises MalformedObject."""
     return decode_object("StorageClass", obj, _class)
 
 
 def decode_csi_node(obj: Json) -> CsiNode:
-    """A storage.k8s.io/v1 CSINode. Raises Malformed."""
+    """A storage.k8s.io/v1 CSINode. Raises MalformedObject."""
     return decode_object("CSINode", obj, _csi_node)
 
 
 def decode_csi_driver(obj: Json) -> s.CsiDriver:
-    """A storage.k8s.io/v1 CSIDriver. Raises Malformed."""
+    """A storage.k8s.io/v1 CSIDriver. Raises MalformedObject."""
     return decode_object("CSIDriver", obj, _csi_driver)
 
 
 def decode_storage_capacity(obj: Json) -> s.StorageCapacity:
-    """A storage.k8s.io/v1 CSIStorageCapacity. Raises Malformed."""
+    """A storage.k8s.io/v1 CSIStorageCapacity. Raises MalformedObject."""
     return decode_object("CSIStorageCapacity", obj, _capacity)
 
 
 def decode_volume_attachment(obj: Json) -> s.VolumeAttachment:
-    """A storage.k8s.io/v1 VolumeAttachment; without a PersistentVolume it is not counted. Raises Malformed."""
+    """A storage.k8s.io/v1 VolumeAttachment; without a PersistentVolume it is not counted. Raises MalformedObject."""
     return decode_object("VolumeAttachment", obj, _attachment)
 
 

@@ -21,7 +21,7 @@ import orjson
 
 from policysched.http_errors import describe_http_error
 from policysched.kube.extender.protocol import EXTENDER_SCORE_MAX, field_ignoring_case
-from policysched.lang.ir.extender_results import ExtenderRefusal
+from policysched.lang.ir.extender_results import ExtenderRejection
 from policysched.text.sanitize import sanitize_line
 
 Json = Mapping[str, Any]
@@ -74,7 +74,7 @@ class ExtenderEndpoint:
 @dataclass(frozen=True, slots=True)
 class ExtenderFilterResult:
     passed: tuple[str, ...]
-    refused: Mapping[str, ExtenderRefusal]
+    rejected: Mapping[str, ExtenderRejection]
 
 
 class ExtenderClient:
@@ -139,15 +139,15 @@ class ExtenderClient:
             raise self._call_failed(
                 f"{self.endpoint.filter}: the response names unknown node {sanitize_line(min(unknown))}"
             )
-        refused = {}
+        rejected = {}
         for node in nodes:
             if node in passed and node not in unresolvable and node not in failed:
                 continue
             message = (
                 unresolvable.get(node) or failed.get(node) or NO_REASON_MESSAGE.format(self.endpoint.name)
             )
-            refused[node] = ExtenderRefusal(message, resolvable=node not in unresolvable)
-        return ExtenderFilterResult(tuple(node for node in nodes if node not in refused), refused)
+            rejected[node] = ExtenderRejection(message, resolvable=node not in unresolvable)
+        return ExtenderFilterResult(tuple(node for node in nodes if node not in rejected), rejected)
 
     def _passed_names(self, node_list: Any, named: Any) -> set[str]:
         names: Any = named

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from policysched.kube.decode import core_objects
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
@@ -74,10 +74,10 @@ class NodeDecodeCache:
         self._decoded: dict[tuple[str, str], tuple[str, Node]] = {}
 
     def decode(self, obj: Any) -> Node:
-        """Raises Malformed."""
+        """Raises MalformedObject."""
         meta = obj.get("metadata") if isinstance(obj, Mapping) else None
         if not isinstance(meta, Mapping):
-            raise Malformed("Node", core_objects.object_name(obj), "metadata", "is missing")
+            raise MalformedObject("Node", core_objects.object_name(obj), "metadata", "is missing")
         uid, name, version = meta.get("uid"), meta.get("name"), meta.get("resourceVersion")
         if not (isinstance(uid, str) and isinstance(name, str) and isinstance(version, str) and version):
             return core_objects.decode_node(obj)
@@ -153,7 +153,7 @@ def _args_with_nodes(pod: Pod, node_list: Any, cache: NodeDecodeCache) -> Extend
     for obj in field_ignoring_case(node_list, "Items") or []:
         try:
             node = cache.decode(obj)
-        except Malformed as error:
+        except MalformedObject as error:
             raise BadExtenderArgs(str(error)) from error
         nodes[node.name], node_json[node.name] = node, obj
     return ExtenderArgs(pod, tuple(nodes), tuple(nodes.values()), node_json)
@@ -164,7 +164,7 @@ def _whole_victims(node: str, victims: Any) -> ProtocolVictims:
     for obj in _victims(node, victims):
         try:
             pod = core_objects.decode_pod(obj).pod
-        except Malformed as error:
+        except MalformedObject as error:
             raise BadExtenderArgs(f"a victim on {node}: {error}") from error
         pods[pod.uid] = pod
     return ProtocolVictims(tuple(pods), pods, _violations(victims))
@@ -197,7 +197,7 @@ def _pod(args: Json) -> Pod:
         raise BadExtenderArgs("Pod is missing")
     try:
         return core_objects.decode_pod(obj).pod
-    except Malformed as error:
+    except MalformedObject as error:
         raise BadExtenderArgs(str(error)) from error
 
 

@@ -31,7 +31,7 @@ from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import TransportError
 from policysched.kube.client.watch_lines import WatchEvent
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.watch.resources import WatchedResource
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Reflector(Generic[Emitted]):
         connectivity: Connectivity,
         settings: ReflectorSettings = ReflectorSettings(),
         on_listed: Callable[[], None] = lambda: None,
-        on_malformed: Callable[[Malformed], None] | None = None,
+        on_malformed: Callable[[MalformedObject], None] | None = None,
     ) -> None:
         self._api = api
         self._resource = resource
@@ -275,7 +275,7 @@ class Reflector(Generic[Emitted]):
             return
         try:
             event = self._resource.updated_event(obj)
-        except Malformed as malformed:
+        except MalformedObject as malformed:
             self._skip_malformed(key, version, known, malformed)
             return
         self._malformed.pop(key, None)
@@ -286,7 +286,7 @@ class Reflector(Generic[Emitted]):
         self._emit(event)
 
     def _skip_malformed(
-        self, key: str, version: int, known: _ReflectedObject | None, malformed: Malformed
+        self, key: str, version: int, known: _ReflectedObject | None, malformed: MalformedObject
     ) -> None:
         """Objects that occupy resources are kept as last decoded: deleting them would release the resources."""
         if self._malformed.get(key) != version:
@@ -314,11 +314,11 @@ class Reflector(Generic[Emitted]):
         except KeyError as error:
             name = str(meta.get("name", "")) if isinstance(meta, Mapping) else ""
             self._on_malformed(
-                Malformed(self._resource.kind, name, f"metadata.{error.args[0]}", "is missing")
+                MalformedObject(self._resource.kind, name, f"metadata.{error.args[0]}", "is missing")
             )
             return None
 
-    def _log_malformed(self, malformed: Malformed) -> None:
+    def _log_malformed(self, malformed: MalformedObject) -> None:
         log.warning(
             "skipped a malformed object",
             extra={

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from policysched.kube.decode import core_objects, devices, storage
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.model.devices import DeviceKind, ResourceClaim
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.storage import StorageKind
@@ -37,7 +37,7 @@ Emitted = TypeVar("Emitted")
 
 @dataclass(frozen=True, slots=True)
 class WatchedResource(Generic[Emitted]):
-    """`key` identifies an object from creation to deletion. `updated_event` may raise Malformed. `keep_when_malformed`:
+    """`key` identifies an object from creation to deletion. `updated_event` may raise `MalformedObject`. `keep_when_malformed`:
     the object occupies resources and stays when a later version is malformed. `served_event` is emitted when the server
     turns out to serve the kind or not (404, 403); None for kinds that every server has."""
 
@@ -255,10 +255,10 @@ def config_map(namespace: str, name: str) -> WatchedResource[ConfigMapUpdated | 
 
 
 def decode_config_map(obj: Json) -> ConfigMapUpdated:
-    """Raises Malformed."""
+    """Raises MalformedObject."""
     meta, data = obj.get("metadata") or {}, obj.get("data") or {}
     if not isinstance(data, Mapping) or not all(isinstance(text, str) for text in data.values()):
-        raise Malformed("ConfigMap", core_objects.object_name(obj), "data", "is not a map of strings")
+        raise MalformedObject("ConfigMap", core_objects.object_name(obj), "data", "is not a map of strings")
     version, uid = str(meta.get("resourceVersion", "")), str(meta.get("uid", ""))
     return ConfigMapUpdated(data, version, uid, _binary(obj))
 
@@ -268,6 +268,6 @@ def _binary(obj: Json) -> dict[str, bytes]:
         encoded: Mapping[str, str] = obj.get("binaryData") or {}
         return {key: base64.b64decode(text, validate=True) for key, text in encoded.items()}
     except (AttributeError, TypeError, ValueError):
-        raise Malformed(
+        raise MalformedObject(
             "ConfigMap", core_objects.object_name(obj), "binaryData", "is not a map of base64 strings"
         ) from None

@@ -34,8 +34,12 @@ from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.transport import TransportError
 from policysched.kube.leader_election import micro_time
 from policysched.kube.write.rate_limit import RateLimiter
-from policysched.kube.write.report_content import EventContent, EventObject, PodScheduledCondition
-from policysched.model.messages import truncate_note
+from policysched.kube.write.report_content import (
+    EventContent,
+    EventObject,
+    PodScheduledCondition,
+    truncate_note,
+)
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]

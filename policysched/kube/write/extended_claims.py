@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from policysched.kube.client.api import Conflict, NotFound
 from policysched.kube.decode.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION, decode_resource_claim
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.write import resource_claims
 from policysched.model.devices import ClaimConsumer, DeviceRequest, ResourceClaim
 from policysched.model.identifiers import PodUid
@@ -121,7 +121,7 @@ def _claims_path(namespace: str) -> str:
 def _decode_claim(obj: Json) -> ResourceClaim:
     try:
         return decode_resource_claim(obj)
-    except Malformed as error:
+    except MalformedObject as error:
         raise resource_claims.ClaimNotReserved(str(error)) from error
 
 

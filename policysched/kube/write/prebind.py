@@ -150,7 +150,9 @@ class PrebindWriter:
                 for key, uid in command.claims:
                     await unreserve_claim(self, key, uid, command.uid)
         except (ApiStatusError, ClaimNotReserved, RequestAbandoned) as error:
-            log.info("cannot release a claim; it stays reserved", extra={"why": str(error)})
+            log.info(
+                "cannot release a resource claim; it stays reserved for the pod", extra={"why": str(error)}
+            )
 
     async def _delete_claim(self, command: DeleteExtendedClaim) -> None:
         """Retried without limit: its devices are unavailable until it is gone. If the pod was deleted meanwhile, the claim
@@ -165,12 +167,18 @@ class PrebindWriter:
             except Conflict:
                 continue  # changed by another writer
             except (ApiStatusError, ClaimNotReserved) as error:
-                log.info("cannot delete a claim; it stays reserved", extra={"why": str(error)})
+                log.info(
+                    "cannot delete a resource claim; its devices stay allocated",
+                    extra={"claim": str(command.claim), "why": str(error)},
+                )
                 return
             except RequestAbandoned as error:
                 if not self._may_send():
                     return
-                log.info("the claim is not deleted yet; retrying", extra={"why": str(error)})
+                log.info(
+                    "the resource claim is not deleted yet; retrying",
+                    extra={"claim": str(command.claim), "why": str(error)},
+                )
 
     async def _prebind(self, command: Prebind) -> PrebindWritten | PrebindRefused:
         versions: dict[PrebindTarget, int] = {}

@@ -37,3 +37,18 @@ class PodScheduledCondition:
     uid: str
     reason: str
     message: str
+
+
+EVENT_NOTE_BYTES_MAX = 1024
+_TRUNCATION_MARK = " ..."
+
+
+def truncate_note(message: str) -> str:
+    """The message cut to 1,024 bytes, the limit of an event's note; ` ...` marks the cut.
+
+    Source: `truncateMessage` in kubernetes' `pkg/scheduler/schedule_one.go`.
+    """
+    encoded = message.encode()
+    if len(encoded) <= EVENT_NOTE_BYTES_MAX:
+        return message
+    return encoded[: EVENT_NOTE_BYTES_MAX - len(_TRUNCATION_MARK)].decode(errors="ignore") + _TRUNCATION_MARK

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from policysched.kube.client.api import Conflict
 from policysched.kube.decode.devices import decode_resource_claim, encode_allocation
-from policysched.kube.decode.errors import Malformed
+from policysched.kube.decode.errors import MalformedObject
 from policysched.model.devices import ClaimConsumer, ResourceClaim
 from policysched.model.identifiers import PodUid, ResourceClaimKey
 from policysched.scheduler.commands import ClaimToReserve, Deallocate
@@ -95,7 +95,7 @@ async def _remaining_write(
 async def _read_claim(api: ResourceClaimApi, key: ResourceClaimKey) -> ResourceClaim:
     try:
         return decode_resource_claim(await api.get(resource_claim_path(key)))
-    except Malformed as error:
+    except MalformedObject as error:
         raise ClaimNotReserved(str(error)) from error
 
 

@@ -139,7 +139,7 @@ def build_program(work: CheckState) -> Program:
 
 
 def canonical_text(work: CheckState, header: s.HeaderDecl) -> str:
-    """The policy without includes, changes and comments: every declaration in its final form, formatted."""
+    """The policy without includes, changes, comments and empty lines: every declaration in its final form, formatted."""
     values = work.scope.parameters()
     declarations = [
         with_value_as_default(statement, values[statement.name.text])
@@ -169,7 +169,7 @@ def canonical_text(work: CheckState, header: s.HeaderDecl) -> str:
         *extenders,
         *layers,
     )
-    return print_tree(s.SyntaxTree(statements, (), work.document.span))
+    return print_tree(s.SyntaxTree(statements, (), work.document.span), keep_empty_lines=False)
 
 
 # ── passes ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,9 +8,8 @@ no diagnostic is reported, and so is one without a reason.
 import re
 from collections.abc import Sequence
 
-from policysched.lang.diagnostics.catalogue import find_diagnostic_doc, make_diagnostic
+from policysched.lang.diagnostics.catalogue import DiagnosticDoc, find_diagnostic_doc, make_diagnostic
 from policysched.lang.parse.scanner import scan
-from policysched.lang.syntax.tree import Comment
 from policysched.text import Diagnostic, Severity, Source, Span
 
 _IGNORE_COMMENT = re.compile(r"#\s*policysched:\s*ignore\[([^\]\n]*)\]\s*(.*)")
@@ -20,23 +19,26 @@ def apply_ignore_comments(source: Source, diagnostics: Sequence[Diagnostic]) -> 
     """The diagnostics of one source that are not silenced, and those about the ignore comments."""
     if "policysched:" not in source.text:
         return tuple(diagnostics)
-    kept = list(diagnostics)
+    sites = _DiagnosticSites(diagnostics)
+    about_comments: list[Diagnostic] = []
+    next_code_line = _next_code_lines(source)
     for comment in scan(source).comments:
         match = _IGNORE_COMMENT.match(comment.text)
         if match is None:
             continue
-        line = _ignored_line(source, comment)
+        line = source.position(comment.span.start).line
+        if comment.is_own_line:
+            line = next_code_line[line]
         used = False
         for code in filter(None, (code.strip() for code in match.group(1).split(","))):
             doc = find_diagnostic_doc(code)
-            remaining = [d for d in kept if not (doc is not None and _is_ignored(doc.code, line, d))]
-            used = used or len(remaining) < len(kept)
-            if len(remaining) == len(kept):
-                kept.append(_unused_ignore(comment.span, code, line, kept))
+            if doc is not None and sites.silence(doc.code, line):
+                used = True
             else:
-                kept = remaining
+                is_error = doc is not None and sites.has_error(doc.code, line)
+                about_comments.append(_unused_ignore(comment.span, code, line, doc, is_error=is_error))
         if used and not match.group(2).strip():
-            kept.append(
+            about_comments.append(
                 make_diagnostic(
                     "PS002",
                     "the ignore comment has no reason",
@@ -45,38 +47,57 @@ def apply_ignore_comments(source: Source, diagnostics: Sequence[Diagnostic]) -> 
                     help=f"write `# policysched: ignore[{match.group(1)}] REASON`",
                 )
             )
-    kept.sort(key=lambda d: -1 if d.span is None else d.span.start)
+    kept = [*sites.remaining(), *about_comments]
+    kept.sort(key=lambda diagnostic: -1 if diagnostic.span is None else diagnostic.span.start)
     return tuple(kept)
 
 
-def _ignored_line(source: Source, comment: Comment) -> int:
-    line = source.position(comment.span.start).line
-    if not comment.is_own_line:
-        return line
-    line += 1
-    while line < source.line_count and source.line_text(line).lstrip()[:1] in ("", "#"):
-        line += 1
-    return line
+class _DiagnosticSites:
+    """The diagnostics by code and line."""
+
+    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+        self._diagnostics = diagnostics
+        self._by_site: dict[tuple[str, int], list[int]] = {}
+        self._silenced: set[int] = set()
+        for index, diagnostic in enumerate(diagnostics):
+            if diagnostic.span is not None:
+                line = diagnostic.span.source.position(diagnostic.span.start).line
+                self._by_site.setdefault((diagnostic.code, line), []).append(index)
+
+    def silence(self, code: str, line: int) -> bool:
+        """Silence the warnings with this code on the line. False: there is none that is not silenced yet."""
+        warnings = {
+            index
+            for index in self._by_site.get((code, line), ())
+            if self._diagnostics[index].severity is not Severity.ERROR
+        }
+        silenced = warnings - self._silenced
+        self._silenced |= silenced
+        return bool(silenced)
+
+    def has_error(self, code: str, line: int) -> bool:
+        """Whether an error with this code is on the line."""
+        indices = self._by_site.get((code, line), ())
+        return any(self._diagnostics[index].severity is Severity.ERROR for index in indices)
+
+    def remaining(self) -> list[Diagnostic]:
+        return [
+            diagnostic for index, diagnostic in enumerate(self._diagnostics) if index not in self._silenced
+        ]
 
 
-def _is_ignored(code: str, line: int, diagnostic: Diagnostic) -> bool:
-    return (
-        diagnostic.code == code
-        and diagnostic.severity is not Severity.ERROR
-        and diagnostic.span is not None
-        and diagnostic.span.source.position(diagnostic.span.start).line == line
-    )
+def _next_code_lines(source: Source) -> list[int]:
+    """For each line, counted from 1, the number of the first line with code after it; otherwise of the last line."""
+    after = [source.line_count] * (source.line_count + 1)
+    for line in range(source.line_count - 1, 0, -1):
+        has_code = source.line_text(line + 1).lstrip()[:1] not in ("", "#")
+        after[line] = line + 1 if has_code else after[line + 1]
+    return after
 
 
-def _unused_ignore(span: Span, code: str, line: int, kept: Sequence[Diagnostic]) -> Diagnostic:
-    doc = find_diagnostic_doc(code)
-    is_error = any(
-        doc is not None
-        and d.code == doc.code
-        and d.span is not None
-        and d.span.source.position(d.span.start).line == line
-        for d in kept
-    )
+def _unused_ignore(
+    span: Span, code: str, line: int, doc: DiagnosticDoc | None, *, is_error: bool
+) -> Diagnostic:
     if doc is None:
         why = f"unknown diagnostic `{code}`"
     elif is_error:

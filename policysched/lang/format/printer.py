@@ -16,14 +16,15 @@ from policysched.lang.format.layout import INDENT, LINE_WIDTH, StatementLayout, 
 from policysched.lang.syntax import tree as s
 
 
-def print_tree(document: s.SyntaxTree) -> str:
+def print_tree(document: s.SyntaxTree, *, keep_empty_lines: bool = True) -> str:
     """The formatted text. Ends with a newline unless it is empty."""
-    return _Printer(document).run()
+    return _Printer(document, keep_empty_lines).run()
 
 
 class _Printer:
-    def __init__(self, document: s.SyntaxTree) -> None:
+    def __init__(self, document: s.SyntaxTree, keep_empty_lines: bool) -> None:
         self.tree = document
+        self.keep_empty_lines = keep_empty_lines
         self.text = document.span.source.text
         self.comments = sorted(document.comments, key=lambda comment: comment.span.start)
         self.comment_starts = [comment.span.start for comment in self.comments]
@@ -44,7 +45,7 @@ class _Printer:
             inner_end = statement.condition.span.end if isinstance(statement, s.LayerDecl) else span.end
             inner = self._take_comments_before(inner_end)
             hoisted = _attach_comments(shape, inner) if shape is not None else inner
-            self._keep_empty_line(last, hoisted[0].span.start if hoisted else span.start)
+            self._print_empty_line(last, hoisted[0].span.start if hoisted else span.start)
             self.lines.extend(indent + comment.text for comment in hoisted)
             if shape is None:
                 assert isinstance(statement, s.LayerDecl), statement
@@ -90,13 +91,13 @@ class _Printer:
         self, comments: Iterable[s.Comment], last: int | None, indent: str
     ) -> int | None:
         for comment in comments:
-            self._keep_empty_line(last, comment.span.start)
+            self._print_empty_line(last, comment.span.start)
             self.lines.append(indent + comment.text)
             last = comment.span.end
         return last
 
-    def _keep_empty_line(self, last: int | None, start: int) -> None:
-        if last is not None and self.text[last:start].count("\n") > 1:
+    def _print_empty_line(self, last: int | None, start: int) -> None:
+        if self.keep_empty_lines and last is not None and self.text[last:start].count("\n") > 1:
             self.lines.append("")
 
 

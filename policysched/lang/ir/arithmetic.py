@@ -35,7 +35,7 @@ def exact_total(numbers: Sequence[Number], *, floating: bool) -> Number:
         return clamp_finite(sum(sorted(map(float, numbers))))
 
 
-def whole_total(numbers: Iterable[int], *, floating: bool) -> Number:
+def integer_sum(numbers: Iterable[int], *, floating: bool) -> Number:
     """The exact sum of integers that are not negative, saturated to int64 or to the largest float64."""
     total = sum(numbers)
     return float(min(total, int(FLOAT64_MAX))) if floating else saturate(total)

@@ -256,6 +256,13 @@ _NODE_ROWS: tuple[BuiltinAttribute, ...] = (
     _node_attribute(
         "ready", BOOL, "ready", frozenset({_E.NODE_CONDITION}), "Whether its Ready condition is `True`."
     ),
+    _node_attribute(
+        "unschedulable",
+        BOOL,
+        "unschedulable",
+        frozenset({_E.NODE_TAINT}),
+        "Whether it is cordoned (spec.unschedulable).",
+    ),
 )
 
 

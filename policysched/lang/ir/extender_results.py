@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from policysched.lang.ir.program import Extender
-from policysched.lang.ir.verdict import NodeRefusal, NodeSubsetVerdict
+from policysched.lang.ir.verdict import NodeRejection, NodeSubsetVerdict
 
 EXTENDER_SCORE_MAX = 10
 EXTENDER_SCORE_SCALE = 10
@@ -17,7 +17,7 @@ NEUTRAL_SCORE_DEFAULT = 50
 
 
 @dataclass(frozen=True, slots=True)
-class ExtenderRefusal:
+class ExtenderRejection:
     """`resolvable`: preemption could help."""
 
     message: str
@@ -28,7 +28,7 @@ class ExtenderRefusal:
 class ExtenderResult:
     """By node. A node in neither mapping passes and gets the score of the `missing` clause. Scores are integers 0..10."""
 
-    refusals: Mapping[str, ExtenderRefusal]
+    rejections: Mapping[str, ExtenderRejection]
     scores: Mapping[str, int]
 
 
@@ -38,18 +38,20 @@ ExtenderResults = Mapping[str, ExtenderResult]
 
 def nodes_passing_extenders(nodes: Iterable[str], results: ExtenderResults) -> tuple[str, ...]:
     """The nodes that no extender rejects."""
-    return tuple([node for node in nodes if not any(node in result.refusals for result in results.values())])
+    return tuple(
+        [node for node in nodes if not any(node in result.rejections for result in results.values())]
+    )
 
 
-def extender_refusal(
+def extender_rejection(
     node: str, extenders: Iterable[Extender], results: ExtenderResults
-) -> NodeRefusal | None:
-    """The refusal by the first extender that rejects the node."""
+) -> NodeRejection | None:
+    """The rejection by the first extender that rejects the node."""
     for extender in extenders:
-        refusal = results[extender.name].refusals.get(node) if extender.name in results else None
-        if refusal is not None:
-            message = (refusal.message,)
-            return NodeRefusal(extender.name, message, message, refusal.resolvable, scaleup=True)
+        rejection = results[extender.name].rejections.get(node) if extender.name in results else None
+        if rejection is not None:
+            message = (rejection.message,)
+            return NodeRejection(extender.name, message, message, rejection.resolvable, scaleup=True)
     return None
 
 

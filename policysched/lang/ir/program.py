@@ -79,7 +79,7 @@ class Program:
 
     `name` is the schedulerName. `text` is the formatted text with includes expanded and with the values of the
     parameters as their defaults; the same Program can be rebuilt from it alone, and the last known good policy is stored
-    in this form. `sha256` (hex) is the hash of that text, so it changes with a parameter's value and not with a comment.
+    in this form. `sha256` (hex) is the hash of that text, so it changes with a parameter's value and not with a comment or the layout.
     `queue` omits the pod's UID, which is always the last key.
     """
 

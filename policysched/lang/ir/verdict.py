@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRefusal:
+class NodeRejection:
     """Why a rule rejects a node.
 
     `reasons` have their values filled in (a built-in may have several: `Insufficient cpu`, `Insufficient memory`). In
@@ -39,11 +39,11 @@ class NodeRuleScore:
 class PlacementExplanation:
     """The verdict of every rule on every node for one pod.
 
-    `pod_refusal` is set where the pod is rejected before any node is evaluated (an invalid or absent input, a field
-    that no built-in supports); everything else is empty then. `pod_refused_by` is the filter that rejected the pod on
+    `pod_rejection` is set where the pod is rejected before any node is evaluated (an invalid or absent input, a field
+    that no built-in supports); everything else is empty then. `pod_rejected_by` is the filter that rejected the pod on
     every node in PreFilter (such as a claim that does not exist), if one did.
 
-    `refusals` lists for each rejected node all rules that reject it, first the deciding one (the first in the policy).
+    `rejections` lists for each rejected node all rules that reject it, first the deciding one (the first in the policy).
     `scores` has the feasible nodes by rule; a rule that skipped the pod (a built-in with nothing to score, a `when` that
     is not True) is absent. `totals` has every feasible node. `selected` has the highest total, ties broken by the
     highest `node_hash XOR pod_hash`.
@@ -52,13 +52,13 @@ class PlacementExplanation:
     implementation leaves both empty.
     """
 
-    pod_refusal: str | None
+    pod_rejection: str | None
     feasible: tuple[str, ...]
-    refusals: Mapping[str, tuple[NodeRefusal, ...]]
+    rejections: Mapping[str, tuple[NodeRejection, ...]]
     scores: Mapping[str, Mapping[str, NodeRuleScore]]
     totals: Mapping[str, int]
     selected: str | None
-    pod_refused_by: str | None = None
+    pod_rejected_by: str | None = None
     metrics_in_outage: tuple[str, ...] = field(default=(), compare=False)
     disabled_rules: tuple[str, ...] = field(default=(), compare=False)
 
@@ -68,12 +68,12 @@ class NodeSubsetVerdict:
     """The verdict on some nodes only, as if every other node were rejected before all rules. Pods placed on other nodes
     still count (topology spread, affinity).
 
-    `pod_refusal` as in `PlacementExplanation`. Each requested node that exists is either in `totals` or in `refusals`
+    `pod_rejection` as in `PlacementExplanation`. Each requested node that exists is either in `totals` or in `rejections`
     (by the deciding rule); both are sorted by name. `total_max` is the highest possible total: 100 times the weights of
     all scores of the active layers.
     """
 
-    pod_refusal: str | None
+    pod_rejection: str | None
     totals: Mapping[str, int]
-    refusals: Mapping[str, NodeRefusal]
+    rejections: Mapping[str, NodeRejection]
     total_max: int

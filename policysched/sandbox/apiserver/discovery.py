@@ -167,13 +167,13 @@ def openapi(kinds: Sequence[ResourceKind], path: str) -> Json:
     roots = {_root(kind.group, kind.version).strip("/"): (kind.group, kind.version) for kind in kinds}
     if len(parts) == 2:
         return {"paths": {root: {"serverRelativeURL": f"/openapi/v3/{root}"} for root in roots}}
-    found = roots.get("/".join(parts[2:]))
-    if found is None:
+    group_version = roots.get("/".join(parts[2:]))
+    if group_version is None:
         raise StatusError(404, "NotFound", f"the sandbox does not serve {path}")
-    group, version = found
+    group, version = group_version
     paths = {}
     for kind in kinds:
-        if (kind.group, kind.version) == found:
+        if (kind.group, kind.version) == group_version:
             scope = "namespaces/{namespace}/" if kind.namespaced else ""
             paths[f"{_root(group, version)}/{scope}{kind.plural}/{{name}}"] = {
                 "patch": _patch_operation(kind)

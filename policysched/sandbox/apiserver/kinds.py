@@ -34,7 +34,7 @@ class ResourceKind:
 
     api_version: str = field(init=False)
     stored_as: str = field(init=False)
-    """The key of its objects in the store: one a resource, whatever the version."""
+    """The key of its objects in the store, the same for all versions of a resource."""
     prefix: bytes = field(init=False)
     """What is written in front of a stored object when it leaves alone."""
 

@@ -7,8 +7,9 @@ merge keys, from the `patchMergeKey` and `patchStrategy` tags of the API types.
 """
 
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
+
+from jsonpatch import InvalidJsonPatch, JsonPatchException, JsonPointerException, apply_patch
 
 from policysched.sandbox.apiserver.errors import StatusError, bad_request
 
@@ -189,95 +190,19 @@ def json_patch(document: Any, operations: Any) -> Any:
     if not isinstance(operations, list):
         raise bad_request("a JSON patch is a list of operations")
     for operation in operations:
-        if not isinstance(operation, dict) or "op" not in operation or "path" not in operation:
+        if (
+            not isinstance(operation, dict)
+            or "op" not in operation
+            or not isinstance(operation.get("path"), str)
+        ):
             raise bad_request(f"a JSON patch operation has an op and a path: {operation!r}")
-        document = _apply_operation(document, operation)
+        if operation["path"] and not operation["path"].startswith("/"):
+            raise bad_request(f"not a JSON pointer: {operation['path']!r}")
+        try:
+            document = apply_patch(document, [operation], in_place=True)
+        except InvalidJsonPatch as error:
+            raise bad_request(f"invalid JSON patch operation {operation!r}: {error}") from None
+        except (JsonPatchException, JsonPointerException) as error:
+            message = f"the server rejected our request due to an error in our request: {operation['op']} {operation['path']}: {error}"
+            raise StatusError(422, "Invalid", message) from None
     return document
-
-
-def _apply_operation(document: Any, operation: Json) -> Any:
-    path = _pointer(operation["path"])
-    match operation["op"]:
-        case "add":
-            return _add(document, path, operation.get("value"))
-        case "remove":
-            _remove(document, path, operation)
-            return document
-        case "replace":
-            _look_up(document, path, operation)
-            if not path:
-                return operation.get("value")
-            parent = _look_up(document, path[:-1], operation)
-            _set(parent, path[-1], operation.get("value"))
-            return document
-        case "move":
-            value = _remove(document, _pointer(operation["from"]), operation)
-            return _add(document, path, value)
-        case "copy":
-            return _add(document, path, deepcopy(_look_up(document, _pointer(operation["from"]), operation)))
-        case "test":
-            if _look_up(document, path, operation) != operation.get("value"):
-                raise _operation_error(operation, "test failed")
-            return document
-    raise bad_request(f"unknown JSON patch operation {operation['op']!r}")
-
-
-def _pointer(text: str) -> list[str]:
-    if text == "":
-        return []
-    if not text.startswith("/"):
-        raise bad_request(f"not a JSON pointer: {text!r}")
-    return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
-
-
-def _operation_error(operation: Json, why: str) -> StatusError:
-    message = f"the server rejected our request due to an error in our request: {operation['op']} {operation['path']}: {why}"
-    return StatusError(422, "Invalid", message)
-
-
-def _look_up(document: Any, path: list[str], operation: Json) -> Any:
-    for part in path:
-        if isinstance(document, dict) and part in document:
-            document = document[part]
-        elif isinstance(document, list) and part.isdigit() and int(part) < len(document):
-            document = document[int(part)]
-        else:
-            raise _operation_error(operation, f"there is no {part!r}")
-    return document
-
-
-def _set(parent: Any, part: str, value: Any) -> None:
-    if isinstance(parent, list):
-        parent[int(part)] = value
-    else:
-        parent[part] = value
-
-
-def _add(document: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    operation = {"op": "add", "path": "/" + "/".join(path)}
-    parent = _look_up(document, path[:-1], operation)
-    part = path[-1]
-    if isinstance(parent, list):
-        at = len(parent) if part == "-" else int(part) if part.isdigit() else len(parent) + 1
-        if at > len(parent):
-            raise _operation_error(operation, f"there is no place {part!r}")
-        parent.insert(at, value)
-    elif isinstance(parent, dict):
-        parent[part] = value
-    else:
-        raise _operation_error(operation, "its parent is neither an object nor a list")
-    return document
-
-
-def _remove(document: Any, path: list[str], operation: Json) -> Any:
-    if not path:
-        raise _operation_error(operation, "the whole document cannot be removed")
-    parent = _look_up(document, path[:-1], operation)
-    value = _look_up(parent, path[-1:], operation)
-    if isinstance(parent, list):
-        del parent[int(path[-1])]
-    else:
-        del parent[path[-1]]
-    return value

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import orjson
-import yaml
 
+from policysched.files import UnreadableFile
 from policysched.sandbox.apiserver.errors import (
     StatusError,
     bad_request,
@@ -16,6 +16,7 @@ from policysched.sandbox.apiserver.errors import (
 )
 from policysched.sandbox.apiserver.kinds import ResourceKind
 from policysched.sandbox.apiserver.protobuf import MEDIA_TYPE, read_protobuf
+from policysched.yaml_values import parse_yaml
 
 Form = Literal["json", "table"]
 
@@ -113,11 +114,11 @@ def read_body(call: ServerRequest) -> Any:
         return read_protobuf(call.body)
     try:
         if media_type in ("application/yaml", "application/apply-patch+yaml"):
-            return yaml.safe_load(call.body)
+            return parse_yaml(call.body.decode())
         if media_type == "application/json" or media_type.endswith("patch+json"):
             body = orjson.loads(call.body)
             return without_nulls(body) if media_type == "application/json" and b"null" in call.body else body
-    except (orjson.JSONDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
+    except (orjson.JSONDecodeError, UnreadableFile, ValueError, RecursionError) as error:
         raise bad_request(f"couldn't read the body as {media_type}: {error}") from None
     raise unsupported_media_type(
         f"the body of the request was in an unknown format - accepted media types include: application/json, "

@@ -125,9 +125,9 @@ class StoredCollection:
 
 
 class ObjectStore:
-    """All collections under one version counter. Listeners hear each change after it was made, in order.
+    """All collections under one version counter. Listeners get each change after it is made, in order.
 
-    The history begins behind `first_version`: whoever asks for an older one is told that it is gone."""
+    The history begins after `first_version`: a request for an older version fails with 410 Gone."""
 
     def __init__(self, *, history_changes_max: int, first_version: int = 1):
         assert history_changes_max > 0, f"history_changes_max={history_changes_max}"

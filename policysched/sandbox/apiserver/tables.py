@@ -401,7 +401,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 def table(
     kind: ResourceKind, entries: list[StoredObject], metadata: Json, now_s: float, include: str
 ) -> Json:
-    """Make a `Table`. `include` says what a row has besides cells: Metadata (the default), Object or None."""
+    """Make a `Table`. `include` is what a row has besides cells: Metadata (the default), Object or None."""
     columns = COLUMNS.get(kind.plural, (_NAME, _AGE))
     return {
         "kind": "Table",

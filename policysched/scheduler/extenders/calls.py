@@ -16,14 +16,13 @@ from policysched.evaluate import text_hash
 from policysched.lang.ir.extender_results import (
     ExtenderResults,
     add_extender_scores,
-    extender_refusal,
+    extender_rejection,
     nodes_passing_extenders,
 )
 from policysched.lang.ir.program import Extender
 from policysched.lang.ir.verdict import NodeSubsetVerdict
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.model.messages import pod_refused_message, unavailable_message
 from policysched.model.pods import Pod
 from policysched.scheduler.commands import CallExtenders, Log
 from policysched.scheduler.core import SchedulerCore
@@ -32,6 +31,7 @@ from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.policies.extender_capabilities import applicable_extenders
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueState
+from policysched.scheduler.unschedulable_message import pod_rejected_message, unavailable_message
 
 _ANY_EVENT = frozenset(ClusterEvent)
 """The inputs of an extender are unknown, so any event may change its verdict."""
@@ -93,8 +93,8 @@ class ExtenderCalls:
             return None
         nodes = nodes_passing_extenders(answered.call.nodes, answered.answers)
         verdict = self._judge(pod, [NodeName(node) for node in nodes], now_ns)
-        if verdict.pod_refusal is not None:  # too many of the remaining nodes lack a metric
-            return self._waiting_failure(verdict.pod_refusal, now_ns)
+        if verdict.pod_rejection is not None:  # too many of the remaining nodes lack a metric
+            return self._waiting_failure(verdict.pod_rejection, now_ns)
         totals = add_extender_scores(verdict, extenders, answered.answers)
         if totals:
             pod_hash = text_hash(pod.uid)
@@ -120,7 +120,7 @@ class ExtenderCalls:
         node_count = len(self._core.cache.nodes)
         until_ns = now_ns + round(self._core.limits.extender_retry_s * SECOND_NS)
         return AttemptFailure(
-            "PolicyPending", pod_refused_message(node_count, why), 0, {}, _ANY_EVENT, until_ns
+            "PolicyPending", pod_rejected_message(node_count, why), 0, {}, _ANY_EVENT, until_ns
         )
 
     def _rejected_failure(
@@ -131,13 +131,13 @@ class ExtenderCalls:
         now_ns: int,
     ) -> AttemptFailure:
         counts: Counter[str] = Counter()
-        for by_rule in full_verdict.refusals.values():
+        for by_rule in full_verdict.rejections.values():
             counts.update(by_rule.event_reasons)
         for node in full_verdict.totals:
-            by_extender = extender_refusal(node, extenders, answers)
+            by_extender = extender_rejection(node, extenders, answers)
             if by_extender is not None:  # else it was feasible only briefly, between the call and now
                 counts.update(by_extender.event_reasons)
-        node_count = len(full_verdict.refusals) + len(full_verdict.totals)
+        node_count = len(full_verdict.rejections) + len(full_verdict.totals)
         return AttemptFailure(
             "Unschedulable",
             unavailable_message(node_count, counts),
@@ -206,7 +206,7 @@ class ExtenderCalls:
 
     # ── answers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def answered(self, call_id: int, answers: ExtenderResults, failure: str | None, now_ns: int) -> None:
+    def on_answered(self, call_id: int, answers: ExtenderResults, failure: str | None, now_ns: int) -> None:
         """Record the answers. `failure`: the error of a failed extender that is not ignorable."""
         call = self._in_flight.pop(call_id)
         for extender in call.extenders:

@@ -4,14 +4,14 @@ It handles the same events as the scheduler, so policies reload and metrics age 
 it has no queue and schedules nothing itself. Each query is answered on the current cluster:
 
     ExtenderQuery ──► full node objects in the query replace the cached ones, for this query only
-                  ──► Evaluator.evaluate_nodes: refusals and totals of the queried nodes
+                  ──► Evaluator.evaluate_nodes: rejections and totals of the queried nodes
                   ──► FilterResponse, scores 0..10, or the nodes kept for preemption
 
 Placements come from the watch, so a pod that the other scheduler has just placed counts a moment
 late, unless it is bound through this server: then `assume` counts it at once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import attrgetter
@@ -43,6 +43,7 @@ from policysched.scheduler.policies.registry import PolicyStatus, ReloadResult
 from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult
+from policysched.scheduler.sample_events import SampleEvents
 
 EXTENDER_SCORE_MAX = 10
 UNKNOWN_NODE = "node(s) not yet in the extender's cache"
@@ -73,16 +74,21 @@ class ExtenderServer:
         *,
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
+        bindable_scheduler_names: Collection[str] = (),
     ) -> None:
-        """`first_samples_s` and `source_name_of`: as `Scheduler` has them."""
+        """`first_samples_s` and `source_name_of`: as `Scheduler` has them. Only pods with one of the
+        `bindable_scheduler_names` are bound.
+        """
         self._core = SchedulerCore(
             limits or SchedulerLimits(), first_samples_s=first_samples_s, source_name_of=source_name_of
         )
         self._outages = MetricOutages(self._core)
         self._reload = PolicyReload(self._core, _NoPendingPods())
+        self._sample_events = SampleEvents(self._core, self._reload, self._outages)
         self._synced = False
         self._has_answered = False
         self._in_flight_binds: dict[PodUid, NodeName] = {}
+        self._bindable_scheduler_names = frozenset(bindable_scheduler_names)
 
     # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -125,12 +131,9 @@ class ExtenderServer:
             case e.SavedPolicyStatesLoaded(texts):
                 core.restore_states(texts)
             case e.SamplesArrived(policy, metric, samples):
-                core.samples.put(policy, metric, samples)
-                self._reload.metric_polled(policy, metric)
-                self._outages.recount(policy, now_ns)
+                self._sample_events.arrived(policy, metric, samples, now_ns)
             case e.SamplesFailed(policy, metric):
-                self._reload.metric_polled(policy, metric)
-                self._outages.recount(policy, now_ns)
+                self._sample_events.failed(policy, metric, now_ns)
             case e.BindConfirmed(uid, node_name):
                 self._bind_confirmed(uid, node_name, now_ns)
             case e.BindRefused(uid) | e.BindLost(uid):
@@ -170,17 +173,17 @@ class ExtenderServer:
     def filter(self, query: ExtenderQuery, now_ns: int) -> FilterResponse:
         """Filter the nodes by the policy, with the reasons for those that fail."""
         verdict = self._judge(query, now_ns)
-        if verdict.pod_refusal is not None:
-            return FilterResponse((), {}, dict.fromkeys(query.node_names, verdict.pod_refusal))
+        if verdict.pod_rejection is not None:
+            return FilterResponse((), {}, dict.fromkeys(query.node_names, verdict.pod_rejection))
         passed, failed, unresolvable = [], dict[NodeName, str](), dict[NodeName, str]()
         for name in query.node_names:
-            refusal = verdict.refusals.get(name)
+            rejection = verdict.rejections.get(name)
             if name in verdict.totals:
                 passed.append(name)
-            elif refusal is None:
+            elif rejection is None:
                 failed[name] = UNKNOWN_NODE
             else:
-                (failed if refusal.resolvable else unresolvable)[name] = ", ".join(refusal.event_reasons)
+                (failed if rejection.resolvable else unresolvable)[name] = ", ".join(rejection.event_reasons)
         return FilterResponse(tuple(passed), failed, unresolvable)
 
     def scores(self, query: ExtenderQuery, scale: ScoreScale, now_ns: int) -> dict[NodeName, int]:
@@ -269,7 +272,7 @@ class ExtenderServer:
             placed_uids = [uid for uid in node_victims.uids if core.cache.ledger.placement(uid) is not None]
             for uid in placed_uids:
                 dry_run.overlay.remove_pod(uid)
-            if not dry_run.refusals([node])[0]:
+            if not dry_run.rejections([node])[0]:
                 accepted.append(node)
             for uid in placed_uids:
                 dry_run.overlay.restore_pod(uid)
@@ -287,9 +290,13 @@ class ExtenderServer:
     def assume(
         self, policy: str, uid: PodUid, namespace: str, name: str, node: NodeName, now_ns: int
     ) -> Bind:
-        """Assume the pod on the node; the caller executes the command and reports its result as an event."""
+        """Assume the pod on the node; the caller executes the command and reports its result as an event.
+
+        Only pods that the policy serves are bound. Our permissions allow any bind, and the caller's may not.
+        """
         core = self._core
         plan = self._plan(policy)
+        self._require_bindable(plan, uid, namespace, name)
         in_flight_node = self._in_flight_binds.get(uid)
         if in_flight_node is not None:
             raise ExtenderServerError(f"an earlier bind to {in_flight_node} is still in flight", ready=True)
@@ -299,6 +306,25 @@ class ExtenderServer:
             core.cache.assume(observed.pod, node)
             core.samples.update_assumed_load(uid, None, now_ns)
         return Bind(uid, namespace, name, node, policy, plan.program.sha256)
+
+    def _require_bindable(self, plan: Plan, uid: PodUid, namespace: str, name: str) -> None:
+        """Raises ExtenderServerError."""
+        core, observed = self._core, self._core.cache.pods.get(uid)
+        if observed is None or (observed.pod.namespace, observed.pod.name) != (namespace, name):
+            raise ExtenderServerError(f"no pod {namespace}/{name} with uid {uid} is known", ready=True)
+        if observed.pod.scheduler not in self._bindable_scheduler_names:
+            raise ExtenderServerError(
+                f"the pod's schedulerName is `{observed.pod.scheduler}`: it is not bound here"
+                f" (`scheduler_names` has {', '.join(sorted(self._bindable_scheduler_names))})",
+                ready=True,
+            )
+        pod = _without_delegated_features(observed.pod, plan, AvailableDevices(core.cache.devices))
+        refusal = plan.admission(pod, core.namespace_of(pod))
+        if refusal is not None:
+            raise ExtenderServerError(f"the policy rejects the pod: {refusal}", ready=True)
+
+    def knows_pod(self, uid: PodUid) -> bool:
+        return uid in self._core.cache.pods
 
     def _bind_confirmed(self, uid: PodUid, node: NodeName, now_ns: int) -> None:
         core = self._core

@@ -1,1 +1,3 @@
-"""Gangs: membership, placement of all members on one state of the cluster, and attempts."""
+"""Gangs: `gang_attempt` places all members on one state of the cluster, `gang_domains` finds topology domains for
+them, and `gang_preemption` searches with victims. Membership is in `scheduler.queue.gangs`.
+"""

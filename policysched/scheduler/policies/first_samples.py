@@ -90,7 +90,7 @@ class FirstSamples:
             commands.append(
                 Log(
                     "warning",
-                    "timed out waiting for the first samples; the policy runs without them",
+                    "timed out waiting for the first samples; the policy decides without them",
                     {"policy": policy, "metrics": ", ".join(sorted(late))},
                 )
             )

@@ -1,13 +1,13 @@
 """Recovery tracker: nodes that crossed a limit and have not recovered yet (`recover 600Mbps for 2m`).
 
-    within limit ──crosses it──► unrecovered ──at the mark or better──► recovering
-           ▲                       ▲  ▲  ◄──between mark and limit─────   │   │
-           │                       └────────────crosses it────────────────┘   │
-           └───────────────at the mark for the whole duration────────────────┘
+    within limit ──crosses it──► crossed ──at the mark or better──► recovering
+           ▲                       ▲  ▲  ◄──between mark and limit──   │   │
+           │                       └────────────crosses it─────────────┘   │
+           └──────────────at the mark for the whole duration───────────────┘
 
 The state is a function of the samples alone, so a replay ends in the same state. A sample is valid
-until the next one of its node, as long as it is fresh. Only unrecovered nodes are stored, and dropped
-once their samples have been stale for long. After a restart, or a change of the clause, tracking
+until the next one of its node, as long as it is fresh. Only nodes that await recovery are stored, and
+dropped once their samples have been stale for long. After a restart, or a change of the clause, tracking
 starts without earlier crossings.
 """
 
@@ -24,7 +24,7 @@ from policysched.model.quantity import INT64_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class _UnrecoveredNode:
+class _NodeAwaitingRecovery:
     """A node that crossed the limit. `recovering_since_ns` None: not at the mark. `sampled_ns`: last sample."""
 
     recovering_since_ns: int | None
@@ -37,48 +37,48 @@ class _ConditionTracker:
 
     condition: RecoveryCondition
     metric: Metric
-    unrecovered: dict[NodeName, _UnrecoveredNode] = field(default_factory=dict)
+    awaiting_recovery: dict[NodeName, _NodeAwaitingRecovery] = field(default_factory=dict)
 
     def apply_samples(self, samples: MetricSamples) -> None:
         for node, sample in samples.values.items():
             self._apply_sample(node, sample.value, min(sample.at_ns, samples.polled_ns))
         keep_ns = samples.polled_ns - self.metric.stale_after_ns - self.condition.recover_for_ns
-        self.unrecovered = {
-            node: state for node, state in self.unrecovered.items() if state.sampled_ns >= keep_ns
+        self.awaiting_recovery = {
+            node: state for node, state in self.awaiting_recovery.items() if state.sampled_ns >= keep_ns
         }
 
     def _apply_sample(self, node: NodeName, value: float, at_ns: int) -> None:
-        before = self.unrecovered.get(node)
+        before = self.awaiting_recovery.get(node)
         if before is not None:
             if at_ns <= before.sampled_ns:
                 return
             before = self._state_at(before, at_ns)
         if crosses_limit(self.condition, value):
-            self.unrecovered[node] = _UnrecoveredNode(None, at_ns)
+            self.awaiting_recovery[node] = _NodeAwaitingRecovery(None, at_ns)
         elif before is None:
-            self.unrecovered.pop(node, None)
+            self.awaiting_recovery.pop(node, None)
         elif not meets_recovery_mark(self.condition, value):
-            self.unrecovered[node] = _UnrecoveredNode(None, at_ns)
+            self.awaiting_recovery[node] = _NodeAwaitingRecovery(None, at_ns)
         elif before.recovering_since_ns is None:
-            self.unrecovered[node] = _UnrecoveredNode(at_ns, at_ns)
+            self.awaiting_recovery[node] = _NodeAwaitingRecovery(at_ns, at_ns)
         else:
-            self.unrecovered[node] = _UnrecoveredNode(before.recovering_since_ns, at_ns)
+            self.awaiting_recovery[node] = _NodeAwaitingRecovery(before.recovering_since_ns, at_ns)
 
-    def _state_at(self, before: _UnrecoveredNode, at_ns: int) -> _UnrecoveredNode | None:
+    def _state_at(self, before: _NodeAwaitingRecovery, at_ns: int) -> _NodeAwaitingRecovery | None:
         """State of a node just before its next sample; None if it had recovered by then."""
         fresh_until_ns = before.sampled_ns + self.metric.stale_after_ns
         if before.recovering_since_ns is None:
             return before
         if before.recovering_since_ns + self.condition.recover_for_ns <= min(at_ns, fresh_until_ns):
             return None
-        return before if at_ns <= fresh_until_ns else _UnrecoveredNode(None, before.sampled_ns)
+        return before if at_ns <= fresh_until_ns else _NodeAwaitingRecovery(None, before.sampled_ns)
 
-    def unrecovered_until_ns(self) -> dict[NodeName, int]:
+    def recovering_until_ns(self) -> dict[NodeName, int]:
         return {
             node: INT64_MAX
             if state.recovering_since_ns is None
             else state.recovering_since_ns + self.condition.recover_for_ns
-            for node, state in self.unrecovered.items()
+            for node, state in self.awaiting_recovery.items()
         }
 
 
@@ -109,7 +109,7 @@ class RecoveryTracker:
             return samples
         return replace(
             samples,
-            recovering_until_ns={tracker.condition: tracker.unrecovered_until_ns() for tracker in trackers},
+            recovering_until_ns={tracker.condition: tracker.recovering_until_ns() for tracker in trackers},
         )
 
     def _trackers_of(self, policy: str) -> Iterator[_ConditionTracker]:

@@ -269,7 +269,7 @@ class PolicyRegistry:
         elif runs_on is not None:
             outcome = f"running the last known good text, sha {short_sha(self._status[runs_on].sha256 or '')}"
         elif library:
-            outcome = "policies that include it keep their active version"
+            outcome = "policies that include this file keep their active version"
         else:
             outcome = "no version of this policy is active"
         return [ReportPolicyEvent("Warning", "PolicyRejected", f"{message}; {outcome}")]
@@ -282,15 +282,15 @@ class PolicyRegistry:
         running = self.running.get(name)
         program = starting_from if running is None else running.program
         assert program is not None, f"{name} is neither active nor starting"
-        cause = "no longer exists" if event.bundle is None else "no longer contains it"
+        cause = "no longer exists" if event.bundle is None else "no longer contains this policy"
         delete_saved = (
-            f"delete it from {event.last_good_source_name} as well and "
+            f"delete its key from {event.last_good_source_name} as well and "
             if event.last_good_source_name
             else ""
         )
         message = (
-            f"policy `{name}`: {event.source_name} {cause}; its last known good text, sha {short_sha(program.sha256)}, stays active. "
-            f"To remove it, {delete_saved}restart the scheduler"
+            f"policy `{name}`: {event.source_name} {cause}; the last known good text of the policy, "
+            f"sha {short_sha(program.sha256)}, stays active. To remove the policy, {delete_saved}restart the scheduler"
         )
         self._reported[_MISSING_KEY_PREFIX + name] = message
         return [ReportPolicyEvent("Warning", "PolicyMissing", message)]

@@ -214,9 +214,9 @@ def _node_local_rejections(
     """Nodes that a node-local rule rejects whatever is evicted, so no search on them is needed."""
     _remove_pods(dry_run, potential)
     nodes = list(potential)
-    rejections = zip(nodes, dry_run.refusals(nodes, node_local_only=True), strict=True)
+    rejections = zip(nodes, dry_run.rejections(nodes, node_local_only=True), strict=True)
     _restore_pods(dry_run, potential)
-    return {node: refused for node, refused in rejections if refused}
+    return {node: rejected for node, rejected in rejections if rejected}
 
 
 def select_victims_on_nodes(
@@ -226,9 +226,9 @@ def select_victims_on_nodes(
     _remove_pods(dry_run, potential)
     nodes = list(potential)
     possible: list[NodeName] = []
-    for node, refused in zip(nodes, dry_run.refusals(nodes), strict=True):
-        reasons.update(refused)
-        if not refused:
+    for node, rejected in zip(nodes, dry_run.rejections(nodes), strict=True):
+        reasons.update(rejected)
+        if not rejected:
             possible.append(node)
     reprieve_order: dict[NodeName, list[Pod]] = {}
     violating: dict[NodeName, int] = {}
@@ -241,8 +241,8 @@ def select_victims_on_nodes(
         nodes_left = [node for node in possible if index < len(reprieve_order[node])]
         for node in nodes_left:
             dry_run.overlay.restore_pod(reprieve_order[node][index].uid)
-        for node, refused in zip(nodes_left, dry_run.refusals(nodes_left), strict=True):
-            if refused:
+        for node, rejected in zip(nodes_left, dry_run.rejections(nodes_left), strict=True):
+            if rejected:
                 pod = reprieve_order[node][index]
                 dry_run.overlay.remove_pod(pod.uid)
                 victims[node].append(pod)

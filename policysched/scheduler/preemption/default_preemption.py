@@ -7,7 +7,7 @@
 The pod is nominated to the node from the decision on: the node's capacity is reserved against pods of
 lower or equal priority. The pod is not attempted while its eviction is in flight, and it evicts no
 further pods while victims are terminating on its node. For a gang the same is done for all members
-that are needed, or for none (`gangs.placement`); members keep or lose their nominations together.
+that are needed, or for none (`gangs.gang_preemption`); members keep or lose their nominations together.
 Source: DefaultPreemption of kube-scheduler 1.36.
 """
 
@@ -16,12 +16,15 @@ from dataclasses import dataclass, field
 
 from policysched.evaluate import DryRun, Overlay, TopologyDomain, VictimPredicate
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.model.messages import unavailable_message
 from policysched.model.pods import Pod
 from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, ReportPreempted, Victim
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
+from policysched.scheduler.preemption.best_first_search import (
+    find_best_candidate,
+    rejection_reasons,
+)
 from policysched.scheduler.preemption.candidates import (
     Candidate,
     PreemptionInputs,
@@ -30,19 +33,20 @@ from policysched.scheduler.preemption.candidates import (
     no_evictable_pods,
 )
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
-from policysched.scheduler.preemption.gang_placement import (
+from policysched.scheduler.preemption.gang_candidates import (
     PREEMPTION_NEVER,
+    PREEMPTION_TOO_EXPENSIVE,
     VICTIMS_TERMINATING,
     GangPlacement,
     GangSearchContext,
     NoGangPlacement,
 )
-from policysched.scheduler.preemption.lazy_candidates import find_best_candidate, rejection_reasons
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.preemption.post_filter_messages import ClaimPostFilterMessage, preemption_message
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps
+from policysched.scheduler.unschedulable_message import unavailable_message
 
 EvaluateMember = Callable[[PendingPod, Overlay, TopologyDomain | None], AttemptSuccess | AttemptFailure]
 AddToOverlay = Callable[[PendingPod, NodeName, Overlay], object]
@@ -120,6 +124,8 @@ class DefaultPreemption:
         core.records.counters.preemption_attempts += 1
         if value.preemption_policy == "Never":
             return self._no_preemption(pod.policy, PREEMPTION_NEVER, claims=claims)
+        if core.evaluator.long_decision_cost(value):
+            return self._no_preemption(pod.policy, PREEMPTION_TOO_EXPENSIVE, claims=claims)
         if now_ns < self._forbidden_until_ns:
             return self._no_preemption(pod.policy, self._forbidden_message, self._forbidden_until_ns, claims)
         dry_run = core.evaluator.dry_run(
@@ -307,7 +313,7 @@ class DefaultPreemption:
 
     # ── results of evictions ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def evicted(self, preemptor: PodUid, victims: tuple[PodUid, ...], now_ns: int) -> None:
+    def on_evicted(self, preemptor: PodUid, victims: tuple[PodUid, ...], now_ns: int) -> None:
         """All victims are terminating or gone."""
         eviction = self._evicting.pop(preemptor, None)
         if eviction is None:
@@ -330,7 +336,7 @@ class DefaultPreemption:
             (eviction for uid, eviction in self._evicting.items() if uid in gang.unqueued_members), None
         )
 
-    def refused(
+    def on_eviction_refused(
         self, preemptor: PodUid, reason: str, victims: tuple[PodUid, ...], now_ns: int, *, forbidden: bool
     ) -> None:
         """The eviction was refused: the pod stays pending and loses its nomination."""
@@ -370,9 +376,9 @@ class DefaultPreemption:
         self._forbidden_until_ns = now_ns + round(limits.eviction_forbidden_retry_s * SECOND_NS)
         if message != self._forbidden_message:
             self._forbidden_message = message
-            retry = f"retried every {limits.eviction_forbidden_retry_s:g} s"
+            effect = f"evictions are tried again every {limits.eviction_forbidden_retry_s:g} s"
             self._core.commands.append(
-                ReportPolicyEvent("Warning", "PreemptionForbidden", f"preemption is {message}; {retry}")
+                ReportPolicyEvent("Warning", "PreemptionForbidden", f"preemption is {message}; {effect}")
             )
 
     def _requeue(self, uid: PodUid, now_ns: int, *, failing: bool) -> None:

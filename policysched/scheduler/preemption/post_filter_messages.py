@@ -6,11 +6,11 @@ from policysched.builtins.registry import BUILTINS, KUBE_SCHEDULER_RELEASES
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import BuiltinFilter
-from policysched.model.messages import unavailable_message
 from policysched.model.pods import Pod
 from policysched.scheduler.preemption.candidates import (
     NOT_HELPFUL,
 )
+from policysched.scheduler.unschedulable_message import unavailable_message
 
 
 class ClaimPostFilterMessage(StrEnum):
@@ -45,13 +45,13 @@ def claim_message(pod: Pod, devices: AvailableDevices) -> ClaimPostFilterMessage
     )
 
 
-def message_after_rejection(program: Program, node_count: int, refused_by: str | None = None) -> str:
+def message_after_rejection(program: Program, node_count: int, rejected_by: str | None = None) -> str:
     """The message that follows a filter's reason for rejecting a pod on every node.
 
     With kube-scheduler's default profile preemption does not run then, except after a rejection by
     DynamicResources. With fewer filters it runs, and helps nowhere.
     """
-    if _has_default_filters(program) and refused_by != "dynamic_resources":
+    if _has_default_filters(program) and rejected_by != "dynamic_resources":
         return NO_CLAIM_STATE
     if program.preemption.mode == "never":
         return ""

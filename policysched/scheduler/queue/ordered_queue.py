@@ -15,7 +15,10 @@ from policysched.scheduler.queue.movable_heap import Key, MovableHeap
 
 
 class OrderedQueue(Protocol):
-    """What `SchedulingQueue` needs of a `MovableHeap` of entries."""
+    """What `SchedulingQueue` needs of the queue of one policy."""
+
+    order_changes: bool
+    """Whether entries can change places without `put`."""
 
     def __len__(self) -> int: ...
 
@@ -33,10 +36,25 @@ class OrderedQueue(Protocol):
 
     def pop(self) -> QueueEntry | None: ...
 
+    def precedes(self, entry: QueueEntry) -> bool:
+        """Whether the first entry is ahead of this one, which is not in this queue."""
+
+
+class SortKeyQueue(MovableHeap[QueueEntry]):
+    """Orders entries by `sort_key`, their key in every `put`."""
+
+    order_changes = False
+
+    def precedes(self, entry: QueueEntry) -> bool:
+        key = self.first_key()
+        return key is not None and bool(key < entry.sort_key)
+
 
 class FairShareQueue:
     """`current_key` is an entry's key among all namespaces, from what its namespace uses now. The keys that are put
     compare within a namespace only."""
+
+    order_changes = True
 
     def __init__(self, shares: NamespaceShares, current_key: Callable[[QueueEntry], Key]) -> None:
         self._shares = shares
@@ -92,6 +110,10 @@ class FairShareQueue:
         if item is not None:
             self.discard(item)
         return item
+
+    def precedes(self, entry: QueueEntry) -> bool:
+        first = self.first()
+        return first is not None and bool(self._current_key(first) < self._current_key(entry))
 
     def _reposition_changed(self) -> None:
         """Update the keys of the namespaces whose share has changed."""

@@ -16,13 +16,13 @@ from policysched.scheduler.queue.equivalence import compute_equivalence_key
 
 @dataclass(slots=True)
 class PreEnqueueResult:
-    """`pod`, `namespace` and `attempts` are what it was evaluated from. `refusal`: why the pod is rejected; the fields
+    """`pod`, `namespace` and `attempts` are what it was evaluated from. `rejection`: why the pod is rejected; the fields
     after it are then empty. `order_key_expires_ns`: when the key may change by time alone."""
 
     pod: Pod
     namespace: Namespace | None
     attempts: int
-    refusal: str | None
+    rejection: str | None
     warnings: tuple[str, ...]
     order_key: tuple[object, ...]
     order_key_expires_ns: int | None
@@ -40,9 +40,9 @@ NO_RESULTS: Mapping[PodUid, PreEnqueueResult] = MappingProxyType({})
 def evaluate_pre_enqueue(
     plan: Plan, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int, *, reads_queue: bool
 ) -> PreEnqueueResult:
-    refusal = plan.admission(pod, namespace)
-    if refusal is not None:
-        return PreEnqueueResult(pod, namespace, facts.attempts, refusal, (), (), None, None, None)
+    rejection = plan.admission(pod, namespace)
+    if rejection is not None:
+        return PreEnqueueResult(pod, namespace, facts.attempts, rejection, (), (), None, None, None)
     key, expires_ns = plan.order_key(pod, namespace, facts, now_ns)
     return PreEnqueueResult(
         pod,

@@ -7,24 +7,22 @@ requeues one member as a representative. If it is placed the next one follows, o
 50,000 parked pods therefore costs one evaluation for each class, not one for each pod.
 
 No event is lost between an attempt and its parking, because events are applied only between attempts.
+
+Backoff limits how often an entry is tried in vain, and never changes its place: before an entry is placed, those of its
+policy that back off ahead of it are attempted on the same state of the cluster (`yield_to_earlier`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import AnyClaim
 from policysched.scheduler.commands import PendingReason
-from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
+from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.queue.backoff import BackoffQueue
 from policysched.scheduler.queue.entries import QueueEntry, QueueState
-from policysched.scheduler.queue.movable_heap import MovableHeap
-from policysched.scheduler.queue.ordered_queue import OrderedQueue
-from policysched.scheduler.queue.parked_group import EquivalenceKey, ParkedGroup
-
-_EVENT_ORDER = {event: index for index, event in enumerate(ClusterEvent)}
-_RETRYING_STATES = (QueueState.ACTIVE, QueueState.BACKING_OFF, QueueState.ATTEMPTING)
-_REPORT_DELAY_MAX_NS = 300 * SECOND_NS
-_RECHECK_DELAY_MIN_NS = 100_000_000  # a verdict that expires at once is still kept this long
+from policysched.scheduler.queue.ordered_queue import OrderedQueue, SortKeyQueue
+from policysched.scheduler.queue.parked_groups import EquivalenceKey, ParkedGroup, ParkedGroups
 
 
 class SchedulingQueue:
@@ -42,17 +40,12 @@ class SchedulingQueue:
     ) -> None:
         self._limits = limits
         self._held_policies = held_policies
-        self._new_policy_queue: Callable[[str], OrderedQueue] = new_policy_queue or (lambda _: MovableHeap())
+        self._new_policy_queue: Callable[[str], OrderedQueue] = new_policy_queue or (lambda _: SortKeyQueue())
         self._active: dict[str, OrderedQueue] = {}
-        self._backoff: MovableHeap[QueueEntry] = MovableHeap()
-        self._error_backoff: MovableHeap[QueueEntry] = MovableHeap()
-        self._groups: dict[EquivalenceKey, ParkedGroup] = {}
+        self._backoff = BackoffQueue(self._new_policy_queue)
+        self._contested: QueueEntry | None = None
+        self._groups = ParkedGroups(limits, self._new_policy_queue)
         self._group_by_entry: dict[QueueEntry, ParkedGroup] = {}
-        self._groups_by_event: dict[ClusterEvent, dict[EquivalenceKey, ParkedGroup]] = {
-            event: {} for event in ClusterEvent
-        }
-        self._expiries: MovableHeap[EquivalenceKey] = MovableHeap()
-        self._message_report_times: MovableHeap[EquivalenceKey] = MovableHeap()
         self._gated: dict[QueueEntry, None] = {}
         self.incoming_counts: dict[tuple[str, str], int] = {}
 
@@ -61,56 +54,87 @@ class SchedulingQueue:
     @property
     def can_pop(self) -> bool:
         """Whether `pop` returns an entry."""
-        if not self._held_policies:
-            return any(self._active.values()) or len(self._backoff) > 0
-        return (
-            any(
-                policy_queue
-                for policy, policy_queue in self._active.items()
-                if policy not in self._held_policies
-            )
-            or self._can_pop_from_backoff()
+        return any(
+            policy_queue
+            for queues in (self._active, self._backoff.by_policy)
+            for policy, policy_queue in queues.items()
+            if policy not in self._held_policies
         )
 
-    def _can_pop_from_backoff(self) -> bool:
-        first = self._backoff.first()
-        return first is not None and first.policy not in self._held_policies
+    @property
+    def contested(self) -> QueueEntry | None:
+        """The active entry that fits and has yielded to earlier ones of its policy. Until it is popped again, only entries
+        of its policy are popped, and the cluster must not change."""
+        return self._contested
 
     def pop(self) -> QueueEntry | None:
         """The next entry to attempt. With no active entry, the first one in backoff is popped early (KEP-5142), unless it
         is in error backoff."""
-        heads = [
-            head
-            for policy, heap in self._active.items()
-            if policy not in self._held_policies and (head := heap.first()) is not None
-        ]
-        if heads:
-            head = min(heads, key=_cross_policy_key) if len(heads) > 1 else heads[0]
+        if self._contested is not None:
+            head = self._active[self._contested.policy].pop()
+            assert head is not None, f"{self._contested} is not active"
+        elif (first := self._first_of(self._active)) is not None:
+            head = first
             self._active[head.policy].pop()
-        elif self._can_pop_from_backoff() and (early := self._backoff.pop()) is not None:
-            head = early
+        elif (first := self._first_of(self._backoff.by_policy)) is not None:
+            head = first
+            self._backoff.discard(head)
         else:
             return None
+        if head is self._contested:
+            self._contested = None
         head.state = QueueState.DETACHED
         return head
 
+    def _first_of(self, queues: Mapping[str, OrderedQueue]) -> QueueEntry | None:
+        heads = [
+            head
+            for policy, policy_queue in queues.items()
+            if policy not in self._held_policies and (head := policy_queue.first()) is not None
+        ]
+        return min(heads, key=_cross_policy_key, default=None)
+
+    def yield_to_earlier(self, entry: QueueEntry, now_ns: int) -> bool:
+        """Whether entries of its policy stand ahead of a popped entry that fits, and could fit themselves.
+
+        They become active whatever their backoff is, and the entry is put back behind them. Entries in error backoff are
+        left out.
+        """
+        assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
+        self._send_overtaken_members(entry, now_ns)
+        while (earlier := self._backoff.pop_before(entry)) is not None:
+            self._activate(earlier, "QueueOrder")
+        active = self._active.get(entry.policy)
+        if active is None or not active.precedes(entry):
+            return False
+        entry.state, self._contested = QueueState.ACTIVE, entry
+        self._active_queue(entry.policy).put(entry, entry.sort_key)
+        return True
+
+    def end_contest(self) -> None:
+        """No entry is contested any more: the cluster may change."""
+        self._contested = None
+
+    def _send_overtaken_members(self, entry: QueueEntry, now_ns: int) -> None:
+        """Where the order changes by itself, members of an open group can get ahead of their representative."""
+        policy_queue = self._active.get(entry.policy)
+        if policy_queue is None or not policy_queue.order_changes:
+            return
+        for group in list(self._groups):
+            if group.policy == entry.policy and not group.blocked:
+                while group.members.precedes(entry):
+                    self._send_representative(group, now_ns, "QueueOrder")
+
     def advance(self, now_ns: int) -> None:
         """Activate entries whose backoff is over, and open parked groups whose verdict expired."""
-        for heap in (self._backoff, self._error_backoff):
-            while (key := heap.first_key()) is not None and key[0] <= now_ns:
-                entry = heap.pop()
-                assert entry is not None
-                self._activate(entry, "BackoffComplete")
-        while (expiry := self._expiries.first_key()) is not None and expiry <= now_ns:
-            equivalence_key = self._expiries.pop()
-            self._unblock(self._groups[equivalence_key], now_ns, ClusterEvent.TIME.value)
+        while (entry := self._backoff.pop_expired(now_ns)) is not None:
+            self._activate(entry, "BackoffComplete")
+        while (group := self._groups.pop_expired(now_ns)) is not None:
+            self._unblock(group, now_ns, ClusterEvent.TIME.value)
 
     def next_time_ns(self) -> int | None:
         """When `advance` has something to do next."""
-        times = [self._expiries.first_key(), self._message_report_times.first_key()]
-        times += [
-            key[0] for heap in (self._backoff, self._error_backoff) if (key := heap.first_key()) is not None
-        ]
+        times = (self._groups.next_time_ns(), self._backoff.next_time_ns())
         return min((time for time in times if time is not None), default=None)
 
     # ── adding ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -122,12 +146,7 @@ class SchedulingQueue:
             self._activate(entry, event)
             return
         entry.state = QueueState.BACKING_OFF
-        until_ns = entry.backoff_until_ns
-        if entry.in_error_backoff:
-            self._error_backoff.put(entry, (until_ns,))
-        else:
-            # As in kube-scheduler, entries of one second are in queue order, because the first may be popped early.
-            self._backoff.put(entry, (until_ns // SECOND_NS * SECOND_NS, *_cross_policy_key(entry)))
+        self._backoff.put(entry)
         self._count("backoff", event)
 
     def apply_backoff(self, entry: QueueEntry, now_ns: int) -> None:
@@ -153,23 +172,15 @@ class SchedulingQueue:
         message: str,
     ) -> None:
         """Park a failed entry, and block its equivalence class until one of the events or the expiry."""
-        group = self._groups.get(equivalence_key) or self._new_group(equivalence_key, entry.policy)
-        self._unindex(group)
-        group.claims = entry.claims
-        group.blocked, group.requeue_events, group.reason, group.message = (
-            True,
-            requeue_events,
-            reason,
-            message,
+        group = self._groups.block(
+            equivalence_key,
+            entry,
+            now_ns=now_ns,
+            requeue_events=requeue_events,
+            valid_until_ns=valid_until_ns,
+            reason=reason,
+            message=message,
         )
-        for event in requeue_events:
-            self._groups_by_event[event][equivalence_key] = group
-        if valid_until_ns is not None:
-            self._expiries.put(equivalence_key, max(valid_until_ns, now_ns + _RECHECK_DELAY_MIN_NS))
-        if not group.members:
-            group.reported_message = message
-        elif group.reported_message != message and equivalence_key not in self._message_report_times:
-            self._message_report_times.put(equivalence_key, now_ns + self._report_delay_ns(group))
         self._add_member(entry, group, now_ns)
 
     def join_group(self, entry: QueueEntry, group: ParkedGroup, now_ns: int) -> None:
@@ -187,46 +198,25 @@ class SchedulingQueue:
         self._return_representative(entry, now_ns)
 
     def due_messages(self, now_ns: int, messages_max: int) -> list[tuple[QueueEntry, ParkedGroup]]:
-        """Members whose class failed again with another message than was reported for them, at most `messages_max`.
-
-        An attempt of a representative counts for the whole class, so the other members are reported later: after 10 s,
-        20 s and so on, at most every five minutes.
-        """
-        found: list[tuple[QueueEntry, ParkedGroup]] = []
-        while (
-            (due := self._message_report_times.first_key()) is not None
-            and due <= now_ns
-            and len(found) < messages_max
-        ):
-            equivalence_key = self._message_report_times.first()
-            assert equivalence_key is not None
-            group = self._groups[equivalence_key]
-            if not group.blocked:
-                # A representative is requeued: the outcome of its attempt is reported instead.
-                self._message_report_times.discard(equivalence_key)
-                group.unreported = None
-                continue
-            if group.unreported is None or group.message_being_reported != group.message:
-                group.unreported, group.message_being_reported = list(group.members), group.message
-            while group.unreported and len(found) < messages_max:
-                entry = group.unreported.pop()
-                if self._group_by_entry.get(entry) is group:
-                    found.append((entry, group))
-            if not group.unreported:
-                self._message_report_times.discard(equivalence_key)
-                group.unreported, group.reported_message = None, group.message
-                group.report_count += 1
-        return found
+        """Members whose class failed again with another message than was reported for them, at most `messages_max`."""
+        return self._groups.due_messages(now_ns, messages_max)
 
     # ── moving and removing ────────────────────────────────────────────────────────────────────────────────────────
 
-    def reorder(self, entry: QueueEntry) -> None:
-        """The entry's key has changed."""
+    def reorder(self, entry: QueueEntry, now_ns: int) -> None:
+        """The entry's key has changed. A parked member that is now ahead of its class represents it too."""
         match entry.state:
             case QueueState.ACTIVE:
                 self._active[entry.policy].put(entry, entry.sort_key)
+            case QueueState.BACKING_OFF:
+                self._backoff.reorder(entry)
             case QueueState.UNSCHEDULABLE:
-                self._group_by_entry[entry].members.put(entry, entry.sort_key)
+                group = self._group_by_entry[entry]
+                group.members.put(entry, entry.sort_key)
+                if not group.blocked and all(
+                    group.members.precedes(other) for other in group.representatives
+                ):
+                    self._send_representative(group, now_ns, "QueueOrder")
             case _:
                 pass  # no other state is ordered
 
@@ -237,15 +227,16 @@ class SchedulingQueue:
                 self._active[entry.policy].discard(entry)
             case QueueState.BACKING_OFF:
                 self._backoff.discard(entry)
-                self._error_backoff.discard(entry)
             case QueueState.UNSCHEDULABLE:
                 group = self._group_by_entry.pop(entry)
                 group.members.discard(entry)
-                self._drop_if_empty(group)
+                self._groups.drop_if_empty(group)
             case QueueState.GATED:
                 del self._gated[entry]
             case _:
                 pass
+        if entry is self._contested:
+            self._contested = None
         entry.state = QueueState.DETACHED
         self._return_representative(entry, now_ns)
 
@@ -258,29 +249,23 @@ class SchedulingQueue:
         claim: AnyClaim | None = None,
     ) -> None:
         """Open the parked groups that one of the events can help; with `policy` or `claim`, only those of it."""
-        waited_for = [event for event in events if self._groups_by_event[event]]
-        # In the order of the enumeration: the order of a set differs between processes.
-        for event in sorted(waited_for, key=_EVENT_ORDER.__getitem__) if len(waited_for) > 1 else waited_for:
-            for group in list(self._groups_by_event[event].values()):
-                if policy in (None, group.policy) and (claim is None or claim in group.claims):
-                    self._unblock(group, now_ns, event.value)
+        for event, group in self._groups.waiting_for(events):
+            if policy in (None, group.policy) and (claim is None or claim in group.claims):
+                self._unblock(group, now_ns, event.value)
 
     def drop_policy(self, policy: str) -> None:
         """Detach all entries of the policy."""
         for entry in list(self._entries_of(policy)):
             entry.state, entry.represented_key = QueueState.DETACHED, None
+        if self._contested is not None and self._contested.policy == policy:
+            self._contested = None
         self._active.pop(policy, None)
-        for heap in (self._backoff, self._error_backoff):
-            for entry in [entry for entry in heap if entry.policy == policy]:
-                heap.discard(entry)
+        self._backoff.drop_policy(policy)
         for entry in [entry for entry in self._gated if entry.policy == policy]:
             del self._gated[entry]
-        for group in [group for group in self._groups.values() if group.policy == policy]:
+        for group in self._groups.drop_policy(policy):
             for entry in group.members:
                 del self._group_by_entry[entry]
-            self._unindex(group)
-            self._message_report_times.discard(group.equivalence_key)
-            del self._groups[group.equivalence_key]
 
     def enqueue_many(self, policy: str, entries: Sequence[QueueEntry], event: str) -> None:
         """Add many detached entries to the active queue in linear time."""
@@ -296,9 +281,7 @@ class SchedulingQueue:
         """Pods by the `queue` label of `scheduler_pending_pods`."""
         return {
             "active": sum(entry.pod_count for heap in self._active.values() for entry in heap),
-            "backoff": sum(
-                entry.pod_count for heap in (self._backoff, self._error_backoff) for entry in heap
-            ),
+            "backoff": sum(entry.pod_count for entry in self._backoff),
             "unschedulable": sum(entry.pod_count for entry in self._group_by_entry),
             "gated": sum(entry.pod_count for entry in self._gated),
         }
@@ -312,44 +295,22 @@ class SchedulingQueue:
 
     def check(self) -> list[str]:
         """One sentence for each violation of the states and of the parked groups' rules."""
-        found = []
+        problems = []
         states: dict[QueueEntry, list[QueueState]] = {}
         for entry in (entry for heap in self._active.values() for entry in heap):
             states.setdefault(entry, []).append(QueueState.ACTIVE)
-        for entry in (*self._backoff, *self._error_backoff):
+        for entry in self._backoff:
             states.setdefault(entry, []).append(QueueState.BACKING_OFF)
-        for entry in (entry for group in self._groups.values() for entry in group.members):
+        for entry in (entry for group in self._groups for entry in group.members):
             states.setdefault(entry, []).append(QueueState.UNSCHEDULABLE)
         for entry in self._gated:
             states.setdefault(entry, []).append(QueueState.GATED)
         for entry, places in states.items():
             if places != [entry.state]:
-                found.append(
+                problems.append(
                     f"{entry} is in {[place.value for place in places]}, its state is {entry.state.value}"
                 )
-        for group in self._groups.values():
-            requeued = [entry for entry in group.representatives if entry.state in _RETRYING_STATES]
-            if not group.blocked and group.members and not requeued:
-                found.append(
-                    f"parked group {group.equivalence_key!r} is open with {len(group.members)} members and no requeued one"
-                )
-            if (
-                group.blocked
-                and not group.requeue_events
-                and group.equivalence_key not in self._expiries
-                and not group.message
-            ):
-                found.append(f"parked group {group.equivalence_key!r} is blocked for ever without a message")
-            if not group.members and not group.representatives:
-                found.append(f"parked group {group.equivalence_key!r} is empty")
-            listed = [
-                event for event in ClusterEvent if group.equivalence_key in self._groups_by_event[event]
-            ]
-            if set(listed) != (group.requeue_events if group.blocked else set()):
-                found.append(
-                    f"parked group {group.equivalence_key!r} waits for {group.requeue_events}, is listed under {listed}"
-                )
-        return found
+        return [*problems, *self._groups.check()]
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -372,21 +333,15 @@ class SchedulingQueue:
         self._count("unschedulable", "ScheduleAttemptFailure")
         self._return_representative(entry, now_ns)
 
-    def _new_group(self, equivalence_key: EquivalenceKey, policy: str) -> ParkedGroup:
-        group = self._groups[equivalence_key] = ParkedGroup(
-            equivalence_key, policy, self._new_policy_queue(policy)
-        )
-        return group
-
     def _unblock(self, group: ParkedGroup, now_ns: int, event: str) -> None:
-        self._unindex(group)
+        self._groups.unindex(group)
         group.blocked = False
         self._send_representative(group, now_ns, event)
 
     def _send_representative(self, group: ParkedGroup, now_ns: int, event: str) -> None:
         entry = group.members.pop()
         if entry is None:
-            self._drop_if_empty(group)
+            self._groups.drop_if_empty(group)
             return
         del self._group_by_entry[entry]
         entry.state, entry.represented_key = QueueState.DETACHED, group.equivalence_key
@@ -403,30 +358,11 @@ class SchedulingQueue:
         if not group.blocked and not group.representatives:
             self._send_representative(group, now_ns, "KinScheduled")
         else:
-            self._drop_if_empty(group)
-
-    def _drop_if_empty(self, group: ParkedGroup) -> None:
-        if not group.members and not group.representatives:
-            self._unindex(group)
-            self._message_report_times.discard(group.equivalence_key)
-            del self._groups[group.equivalence_key]
-
-    def _report_delay_ns(self, group: ParkedGroup) -> int:
-        return min(
-            round(self._limits.backoff_max_s * SECOND_NS) << min(group.report_count, 10), _REPORT_DELAY_MAX_NS
-        )
-
-    def _unindex(self, group: ParkedGroup) -> None:
-        for event in group.requeue_events:
-            self._groups_by_event[event].pop(group.equivalence_key, None)
-        self._expiries.discard(group.equivalence_key)
-        group.requeue_events = frozenset()
+            self._groups.drop_if_empty(group)
 
     def _entries_of(self, policy: str) -> Iterator[QueueEntry]:
         yield from self._active.get(policy, ())
-        yield from (
-            entry for heap in (self._backoff, self._error_backoff) for entry in heap if entry.policy == policy
-        )
+        yield from (entry for entry in self._backoff if entry.policy == policy)
         yield from (entry for entry in self._group_by_entry if entry.policy == policy)
         yield from (entry for entry in self._gated if entry.policy == policy)
 

@@ -1,10 +1,11 @@
-"""A comparison of policysched with kube-scheduler: the same control plane, the same nodes and pods, one after the other in one run.
+"""Compare policysched with kube-scheduler: the same control plane, nodes and pods, one after the
+other in one run.
 
-    world.py    nodes and pending pods, quickly, and away again
-    watching.py when each pod was bound and its event there, as a third party sees it; what a process took for it
-    rounds.py   one scheduler's turn
-    report.py   table, page and plot
+    world.py     creates nodes and pending pods, and deletes them
+    watching.py  observes each bind and its event from outside, and the CPU and memory of a process
+    rounds.py    runs one scheduler's turn
+    report.py    table, page and plot
 
-`python -m tests.bench.beside --nodes 1000 --pods 2000`. Ratios are what counts: the machine is shared with etcd, the API
-server and the observer.
+`python -m tests.bench.beside --nodes 1000 --pods 2000`. Only ratios are meaningful: etcd, the API
+server and the observer share the machine.
 """

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tests.bench.beside.report import page, plot, ratios, rows, table
 from tests.bench.beside.rounds import SCHEDULERS, Turn, take_turn
-from tests.bench.beside.workloads import WORKLOADS
+from tests.bench.beside.workloads import PLACED_BEFORE, WORKLOADS
 from tests.bench.beside.world import world
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.programs import Programs, find_programs
@@ -26,8 +26,8 @@ from tests.e2e.deployed import PLAIN, Deployed
     "--workload",
     multiple=True,
     type=click.Choice(list(WORKLOADS)),
-    default=tuple(WORKLOADS),
-    help="All of them unless said.",
+    default=tuple(name for name in WORKLOADS if name not in PLACED_BEFORE),
+    help="All of them unless said, but those beside hostile pods.",
 )
 @click.option("--turns", type=int, default=3, show_default=True, help="Of each scheduler.")
 @click.option("--only", type=click.Choice(list(SCHEDULERS)), help="Just one of them.")
@@ -50,20 +50,24 @@ def main(
     docs: Path | None,
     note: str,
 ) -> None:
-    """Throughput beside kube-scheduler, on one control plane, alternating."""
+    """Compare the throughput of policysched and kube-scheduler on one control plane, in alternating
+    turns.
+    """
     console, programs = Console(), find_programs()
-    taken = [Turn(**one) for one in json.loads(raw.read_text())] if raw is not None and raw.exists() else []
+    taken = [Turn(**load) for load in json.loads(raw.read_text())] if raw is not None and raw.exists() else []
     for count in nodes:
         taken += asyncio.run(_measure(console, programs, count, pods, workload, turns, only, profile))
         if raw is not None:
             raw.write_text(json.dumps([asdict(turn) for turn in taken]))
-    found = rows(taken)
-    console.print(table(found))
-    for sentence in ratios(found):
+    table_rows = rows(taken)
+    console.print(table(table_rows))
+    for sentence in ratios(table_rows):
         console.print(sentence, soft_wrap=True)
     if docs is not None:
         version = programs["kube-apiserver"].kubernetes_version
-        (docs / "benchmarks.md").write_text(page(found, kubernetes=version, plot="benchmarks.svg", note=note))
+        (docs / "benchmarks.md").write_text(
+            page(table_rows, kubernetes=version, plot="benchmarks.svg", note=note)
+        )
         (docs / "benchmarks.svg").write_text(plot(taken))
 
 
@@ -81,11 +85,11 @@ async def _measure(
     with tempfile.TemporaryDirectory() as folder, ControlPlane(programs) as control_plane:
         deployed = Deployed(control_plane, Path(folder))
         deployed.put_policies(main=PLAIN)
-        async with world(control_plane) as one:
-            await one.add_nodes(nodes)
+        async with world(control_plane) as measured:
+            await measured.add_nodes(nodes)
             for workload, number, name in product(workloads, range(turns), (only,) if only else SCHEDULERS):
                 turn = await take_turn(
-                    name, deployed, one, workload=workload, nodes=nodes, pods=pods, profile=profile
+                    name, deployed, measured, workload=workload, nodes=nodes, pods=pods, profile=profile
                 )
                 console.print(
                     f"{nodes} nodes, {workload}, turn {number + 1}: {name} {turn.pods_per_s:.0f} pods/s, "

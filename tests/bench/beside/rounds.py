@@ -1,6 +1,9 @@
-"""One scheduler's turn: pods wait, it is started, all of them are bound and their events told, they are deleted.
+"""One scheduler's turn: pods are pending, the scheduler starts, binds all of them and records
+events, the pods are deleted.
 
-Timed from the first bind to the last: what a start costs (imports, the first lists) is left out of both."""
+The time is from the first bind to the last. The start (imports, the first lists) is left out for
+both.
+"""
 
 import asyncio
 import time
@@ -15,7 +18,7 @@ from tests.e2e.deployed import Deployed
 
 ALL_WITHIN_S = 300.0
 LAST_EVENT_WITHIN_S = 20.0
-"""Silence after which no more events are waited for: kube-scheduler may drop some."""
+"""If no event arrives for this long, no more are expected: kube-scheduler may drop some."""
 
 KUBE_SCHEDULER = """
 clientConnection: {qps: 5000, burst: 5000}
@@ -25,7 +28,7 @@ profiles: [{schedulerName: test}]
 
 @dataclass(frozen=True)
 class Turn:
-    """Seconds are counted from the first bind; `bound_s` has one for each pod."""
+    """Seconds since the first bind; `bound_s` has an entry for each pod."""
 
     scheduler: str
     workload: str
@@ -44,7 +47,7 @@ class Turn:
 
 @contextmanager
 def policysched(deployed: Deployed, profile: Path | None) -> Iterator[int]:
-    """Its process id. As `deploy/` ships it; where it is to be profiled, slower."""
+    """Start policysched as `deploy/` does, or under a profiler, and return its process ID."""
     program = (
         ("-m", "policysched")
         if profile is None
@@ -78,13 +81,13 @@ async def take_turn(
     profile: Path | None = None,
 ) -> Turn:
     await world.add_pods(pods, scheduler="test", workload=workload)
-    seen, effort = Seen(), Effort()
-    watching = asyncio.create_task(watch_all(world, await world.version(), seen))
+    observed, effort = Seen(), Effort()
+    watching = asyncio.create_task(watch_all(world, await world.version(), observed))
     with SCHEDULERS[name](deployed, profile) as pid:
         sampling = asyncio.create_task(sample(pid, effort))
-        await _until_done(seen, pods, watching)
-        begin_s, end_s = seen.bound_s[0], max(seen.bound_s[-1], seen.told_s[-1])
-        await asyncio.sleep(0.2)  # one more sample past the end
+        await _until_done(observed, pods, watching)
+        begin_s, end_s = observed.bound_s[0], max(observed.bound_s[-1], observed.told_s[-1])
+        await asyncio.sleep(0.2)  # one more sample after the end
         sampling.cancel()
     watching.cancel()
     await asyncio.gather(watching, sampling, return_exceptions=True)
@@ -94,21 +97,23 @@ async def take_turn(
         workload=workload,
         nodes=nodes,
         pods=pods,
-        bound_s=[at - begin_s for at in seen.bound_s],
-        last_event_s=seen.told_s[-1] - begin_s,
-        events=len(seen.told_s),
+        bound_s=[at - begin_s for at in observed.bound_s],
+        last_event_s=observed.told_s[-1] - begin_s,
+        events=len(observed.told_s),
         cpu_s=effort.cpu_s(begin_s, end_s),
         peak_mib=effort.peak_bytes / 2**20,
     )
 
 
-async def _until_done(seen: Seen, pods: int, watching: "asyncio.Task[None]") -> None:
+async def _until_done(observed: Seen, pods: int, watching: "asyncio.Task[None]") -> None:
     began_s = time.monotonic()
-    while len(seen.bound_s) < pods or len(seen.told_s) < pods:
+    while len(observed.bound_s) < pods or len(observed.told_s) < pods:
         await asyncio.sleep(0.05)
         now_s = time.monotonic()
         assert not watching.done(), f"the watch ended: {watching}"
-        assert now_s - began_s < ALL_WITHIN_S, f"{len(seen.bound_s)} of {pods} bound in {ALL_WITHIN_S:g} s"
-        last_s = max(seen.bound_s[-1:] + seen.told_s[-1:], default=now_s)
-        if len(seen.bound_s) == pods and now_s - last_s > LAST_EVENT_WITHIN_S:
+        assert now_s - began_s < ALL_WITHIN_S, (
+            f"{len(observed.bound_s)} of {pods} bound in {ALL_WITHIN_S:g} s"
+        )
+        last_s = max(observed.bound_s[-1:] + observed.told_s[-1:], default=now_s)
+        if len(observed.bound_s) == pods and now_s - last_s > LAST_EVENT_WITHIN_S:
             return

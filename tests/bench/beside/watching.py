@@ -16,7 +16,7 @@ SCHEDULED = "/apis/events.k8s.io/v1/namespaces/default/events"
 
 @dataclass
 class Seen:
-    """Monotonic seconds: of each bind as it came, and of each event Scheduled."""
+    """Monotonic seconds of each bind, and of each event Scheduled."""
 
     bound_s: list[float] = field(default_factory=list)
     told_s: list[float] = field(default_factory=list)
@@ -24,20 +24,21 @@ class Seen:
 
 @dataclass
 class Effort:
-    """CPU seconds of a process and its children at moments, and the most memory that they held."""
+    """Samples of the CPU seconds of a process and its children, and their highest memory."""
 
     samples: list[tuple[float, float]] = field(default_factory=list)
     peak_bytes: int = 0
 
     def cpu_s(self, begin_s: float, end_s: float) -> float:
-        """What it took between two moments, to the grain of the samples."""
+        """The CPU seconds between two times, as precise as the samples."""
         before = max((cpu for at, cpu in self.samples if at <= begin_s), default=0.0)
         return max(cpu for at, cpu in self.samples if at <= end_s + SAMPLE_EVERY_S) - before
 
 
 async def watch(world: World, path: str, selector: str, version: str, times_s: list[float]) -> None:
-    """Note when each new object shows that the selector lets through. Lines are counted, not parsed: every cycle that is
-    spent here is one that the scheduler lacks."""
+    """Record when each new object that the selector matches appears. Lines are counted, not parsed,
+    to take little CPU from the scheduler.
+    """
     query = f"watch=1&fieldSelector={selector}&resourceVersion={version}&timeoutSeconds=3600"
     async with world.session.get(f"{world.url}{path}?{query}") as answer:
         answer.raise_for_status()
@@ -48,23 +49,23 @@ async def watch(world: World, path: str, selector: str, version: str, times_s: l
             times_s.extend([time.monotonic()] * added)
 
 
-async def watch_all(world: World, version: str, seen: Seen) -> None:
-    """Until cancelled. A pod shows to a watch of bound pods when it is bound."""
+async def watch_all(world: World, version: str, observed: Seen) -> None:
+    """Runs until cancelled. A pod appears in a watch of bound pods when it is bound."""
     await asyncio.gather(
-        watch(world, PODS, "spec.nodeName%21%3D", version, seen.bound_s),
-        watch(world, SCHEDULED, "reason%3DScheduled", version, seen.told_s),
+        watch(world, PODS, "spec.nodeName%21%3D", version, observed.bound_s),
+        watch(world, SCHEDULED, "reason%3DScheduled", version, observed.told_s),
     )
 
 
 async def sample(pid: int, effort: Effort) -> None:
-    """Until cancelled."""
+    """Runs until cancelled."""
     while True:
         used_s, held_bytes = 0.0, 0
-        for one in _family(pid):
+        for process in _family(pid):
             try:
-                stat = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-                status = Path(f"/proc/{one}/statm").read_text().split()
-            except (FileNotFoundError, ProcessLookupError):  # ended between
+                stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+                status = Path(f"/proc/{process}/statm").read_text().split()
+            except (FileNotFoundError, ProcessLookupError):  # ended meanwhile
                 continue
             used_s += (int(stat[11]) + int(stat[12])) / TICKS_PER_S
             held_bytes += int(status[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -81,7 +82,7 @@ def _family(pid: int) -> Iterator[int]:
             for task in Path(f"/proc/{pid}/task").iterdir()
             for child in (task / "children").read_text().split()
         ]
-    except (FileNotFoundError, ProcessLookupError):  # ended between
+    except (FileNotFoundError, ProcessLookupError):  # ended meanwhile
         return
     for child in children:
         yield from _family(child)

@@ -1,11 +1,13 @@
-"""Kinds of pods to place, as kube-scheduler's own benchmarks have them: what each says beyond 100m and 64 MiB.
+"""Workloads as in kube-scheduler's own benchmarks: what pods have in addition to requests of 100m
+and 64 MiB.
 
-Pods of one number modulo `GROUPS` are a group: those that keep apart or together do so within it.
+Pods with the same number modulo `GROUPS` form a group for affinity, anti-affinity and spreading.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tests.controlplane.api import Json
+from tests.hostile import HOSTILE_SPECS, TERMS
 
 GROUPS = 10
 ZONE = "topology.kubernetes.io/zone"
@@ -46,11 +48,24 @@ def _affinity(kind: str, strength: str, term: Json) -> Json:
     return {"affinity": {kind: {strength: [term]}}}
 
 
+HOSTILE = "plain beside hostile pods"
+HOSTILE_PODS = 10
+
 WORKLOADS: dict[str, Callable[[int], Json]] = {
     "plain": lambda _: {},
     "zone spread": _spread,
     "required anti-affinity": _apart,
     "required affinity": _together,
     "preferred affinity": _rather_together,
+    HOSTILE: lambda _: {},
 }
-"""What the specification of the pod of a number says besides, by name."""
+"""Further fields of the spec of the pod with this number, by workload name."""
+
+
+def _hostile() -> Json:
+    spec: Json = HOSTILE_SPECS["anti-affinity on its own topology keys"](TERMS)
+    return {**spec, "schedulerName": "other"}
+
+
+PLACED_BEFORE: Mapping[str, Callable[[], Json]] = {HOSTILE: _hostile}
+"""By workload, the spec of ten pods that are on nodes before the others come. 100 pods of such a workload are many."""

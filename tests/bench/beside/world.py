@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import orjson
 
-from tests.bench.beside.workloads import WORKLOADS, label
+from tests.bench.beside.workloads import HOSTILE_PODS, PLACED_BEFORE, WORKLOADS, label
 from tests.controlplane.api import Json
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import pod, ready_node
@@ -26,21 +26,26 @@ class World:
         self.url = url
 
     async def add_nodes(self, count: int) -> None:
-        """32 cores, 64 GiB, 110 pods each, in three zones."""
+        """Create nodes with 32 cores, 64 GiB and 110 pods each, in three zones."""
 
         async def add(number: int) -> None:
             name = f"node-{number:05}"
             zone = {"topology.kubernetes.io/zone": f"zone-{number % ZONES}"}
             made = ready_node(name, cpu="32", memory="64Gi", labels=zone)
             await self._send("POST", "/api/v1/nodes", made)
-            # Admission taints each new node as not ready, and no node controller takes it back here.
+            # Admission taints each new node as not ready, and no node controller removes the taint
+            # here.
             await self._send("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": []}})
 
         await _each(range(count), add)
 
     async def add_pods(self, count: int, *, scheduler: str, workload: str) -> None:
-        """100m and 64 MiB each, and what the workload asks besides."""
+        """Create pods with 100m and 64 MiB each, and the fields of the workload."""
         besides = WORKLOADS[workload]
+        for number in range(HOSTILE_PODS if workload in PLACED_BEFORE else 0):
+            spec = PLACED_BEFORE[workload]()
+            hostile = pod(f"hostile-{number}", nodeName=f"node-{number:05}", **spec)
+            await self._send("POST", PODS, hostile)
 
         async def add(number: int) -> None:
             made = pod(f"bench-{number:05}", schedulerName=scheduler, **besides(number))
@@ -50,7 +55,7 @@ class World:
         await _each(range(count), add)
 
     async def delete_pods(self) -> None:
-        names = [one["metadata"]["name"] for one in (await self.get(PODS))["items"]]
+        names = [item["metadata"]["name"] for item in (await self.get(PODS))["items"]]
 
         async def delete(name: str) -> None:
             await self._send("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
@@ -60,8 +65,8 @@ class World:
     async def get(self, path: str) -> Json:
         async with self.session.get(f"{self.url}{path}") as answer:
             answer.raise_for_status()
-            found: Json = orjson.loads(await answer.read())
-            return found
+            answered: Json = orjson.loads(await answer.read())
+            return answered
 
     async def version(self) -> str:
         """The current resource version, to start a watch from."""
@@ -94,7 +99,7 @@ async def _each(things: Iterable[int] | Iterable[str], deed: Callable[..., Await
     left = iter(things)
 
     async def work() -> None:
-        for one in left:
-            await deed(one)
+        for name in left:
+            await deed(name)
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))

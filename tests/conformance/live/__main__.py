@@ -1,9 +1,11 @@
-"""Compare with a running kube-scheduler on random clusters.
+"""Compare policysched with a running kube-scheduler on random clusters.
 
-    python -m tests.conformance.live [--clusters 500] [--seed N] [--draw plain|rare|all] [--save FILE.jsonl]
+    python -m tests.conformance.live [--clusters 500] [--seed N] [--draw plain|rare|all] [--save
+FILE.jsonl]
 
-Cluster i has the seed N + i; without `--seed` N is drawn and printed. Of every pod that waits: feasible nodes, each
-plugin's score on them, totals, place, victims and message. Exits 1 where anything differs.
+Cluster i has the seed N + i; without `--seed`, N is random and printed. For every pending pod:
+feasible nodes, each plugin's score on them, totals, node, victims and message. Exits 1 if anything
+differs.
 """
 
 import argparse
@@ -21,7 +23,7 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.programs import find_programs
 
 EVERY = 25
-"""Clusters a line where nobody watches."""
+"""Clusters per line of progress when the output is not a terminal."""
 
 
 def main() -> int:
@@ -55,7 +57,7 @@ def main() -> int:
             if checked.at_first:
                 late += 1
                 print(f"\rseed {seed}: agrees only with a scheduler that starts on it; at first")
-                print("\n".join(f"  {one}" for one in checked.at_first), flush=True)
+                print("\n".join(f"  {disagreement}" for disagreement in checked.at_first), flush=True)
             if checked.differences:
                 differing += 1
                 print(f"\r{checked}", flush=True)
@@ -68,8 +70,8 @@ def main() -> int:
     return 1 if differing else 0
 
 
-def _show(count: int, clusters: int, said: str) -> None:
-    line = f"{count} of {clusters} clusters, {said}"
+def _show(count: int, clusters: int, outcome: str) -> None:
+    line = f"{count} of {clusters} clusters, {outcome}"
     if sys.stdout.isatty():
         print(f"\r{line}", end="\n" if count == clusters else "", flush=True)
     elif count % EVERY == 0 and count < clusters:

@@ -1,7 +1,7 @@
-"""What the PV controller and a provisioner do for a pod that kube-scheduler has chosen a node for, done at once.
+"""The work of the PV controller and a provisioner for a pod with a selected node, done at once.
 
-No controller runs beside the scheduler here: what it writes of volumes (a claimRef) and claims (a selected node) is carried out
-by hand, and it goes on to bind the pod.
+No controller runs together with the scheduler here: this module executes what it writes to volumes
+(a claimRef) and claims (a selected node), so that the scheduler continues to bind the pod.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ COMPLETED = "pv.kubernetes.io/bind-completed"
 
 
 def carry_out(api: Api, pod: Json) -> None:
-    """Bind the claims of the pod for which the scheduler has said how."""
+    """Bind the claims of the pod for which the scheduler has written its choice."""
     space = pod["metadata"]["namespace"]
     for volume in pod["spec"].get("volumes", ()):
         name = volume.get("persistentVolumeClaim", {}).get("claimName")
@@ -35,13 +35,15 @@ def carry_out(api: Api, pod: Json) -> None:
             if error.status not in (
                 _NOT_FOUND,
                 _CONFLICT,
-            ):  # it is not there; or the scheduler writes it: the next look finds it
+            ):  # It is gone, or the scheduler is writing it: retried at the next poll.
                 raise
 
 
 def _bind(api: Api, path: str, claim: Json) -> None:
     uid = claim["metadata"]["uid"]
-    meant = [one for one in api.items(VOLUMES) if (one["spec"].get("claimRef") or {}).get("uid") == uid]
+    meant = [
+        volume for volume in api.items(VOLUMES) if (volume["spec"].get("claimRef") or {}).get("uid") == uid
+    ]
     if meant:
         volume = meant[0]
     elif claim["metadata"].get("annotations", {}).get(SELECTED_NODE):
@@ -61,7 +63,9 @@ def _set_phase(api: Api, path: str, thing: Json) -> None:
 
 
 def _made_for(claim: Json, driver: str) -> Json:
-    """The driver is the class's provisioner, as CSI has it: the volume counts where the node limits that driver's."""
+    """The driver is the class's provisioner, as with CSI, so the volume counts towards the attach
+    limit of that driver on a node.
+    """
     meta = claim["metadata"]
     reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "uid": meta["uid"]}
     return {

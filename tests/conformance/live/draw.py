@@ -1,8 +1,10 @@
-"""Random clusters as manifests that a real API server takes: the same for the same seed, whatever it was run with.
+"""Random clusters as manifests that a real API server accepts. The same seed always gives the same
+cluster.
 
-Small alphabets, so that pods meet: on ports, labels, domains, images, room. In most clusters all pods have one
-priority; in some the nodes are full of unimportant pods with disruption budgets, and the last pod that waits outranks them.
-Volumes come from `draw_volumes`, what is rarer from `draw_rare`, devices from `draw_devices`.
+Names, ports, labels, domains and images are few, so that pods conflict. In most clusters all pods
+have one priority; in some, the nodes are full of unimportant pods with disruption budgets, and the
+last pending pod has a higher priority. Volumes come from `draw_volumes`, rare features from
+`draw_rare`, devices from `draw_devices`.
 """
 
 from collections.abc import Sequence
@@ -46,7 +48,9 @@ class Dice(Random):
 
 
 class Drawn(StrEnum):
-    """How much of what there is: nothing rare; what is rare (`draw_rare`); and devices (`draw_devices`)."""
+    """What is drawn: common features only, rare ones as well (`draw_rare`), or devices too
+    (`draw_devices`).
+    """
 
     PLAIN = "plain"
     RARE = "rare"
@@ -54,7 +58,7 @@ class Drawn(StrEnum):
 
 
 def draw(seed: int, drawn: Drawn = Drawn.ALL) -> Json:
-    """A case in the form of the recorded ones, without what is expected."""
+    """A case in the format of the recorded ones, without expectations."""
     dice = Dice(f"live {seed}")
     crowded = dice.one_in(6)
     nodes = [_node(dice, f"s{seed}-n{index}") for index in range(dice.randint(3, 9))]
@@ -103,8 +107,8 @@ def _services(dice: Dice, seed: int) -> list[Json]:
 
 
 def _owners(dice: Dice, seed: int) -> list[Json]:
-    """Controllers that nobody carries out: what counts is whom they select."""
-    found = []
+    """Workloads whose controllers do not run: only their selectors matter."""
+    owners = []
     for kind, api in (("ReplicaSet", "apps/v1"), ("StatefulSet", "apps/v1"), ("ReplicationController", "v1")):
         if dice.one_in(2):
             labels = _labels(dice, least=1)
@@ -115,8 +119,8 @@ def _owners(dice: Dice, seed: int) -> list[Json]:
             selector: Json = labels if kind == "ReplicationController" else {"matchLabels": labels}
             meta = {"name": f"s{seed}-{kind.lower()}", "namespace": dice.choice(tuple(NAMESPACES))}
             spec = {"selector": selector, "template": template, "replicas": 1}
-            found.append({"apiVersion": api, "kind": kind, "metadata": meta, "spec": spec})
-    return found
+            owners.append({"apiVersion": api, "kind": kind, "metadata": meta, "spec": spec})
+    return owners
 
 
 def _labels(dice: Dice, *, least: int = 0) -> dict[str, str]:
@@ -177,7 +181,7 @@ def _pod(dice: Dice, name: str, nodes: Sequence[str], owners: Sequence[Json], *,
     if owner is not None:
         labels |= owner["spec"]["template"]["metadata"]["labels"]
         namespace = owner["metadata"]["namespace"]
-    by_pod = dice.one_in(8)  # pod-level requests have to be at least what its containers ask for
+    by_pod = dice.one_in(8)  # Pod-level requests have to be at least the sum of the containers' requests.
     small = small or by_pod
     spec: Json = {"terminationGracePeriodSeconds": 0, "containers": _containers(dice, small=small)}
     if dice.one_in(4):
@@ -227,15 +231,15 @@ def _on(pod: Json, node: str) -> Json:
 
 
 def _containers(dice: Dice, *, small: bool) -> list[Json]:
-    found = [_container(dice, f"c{index}", small=small) for index in range(dice.choice((1, 1, 2)))]
+    containers = [_container(dice, f"c{index}", small=small) for index in range(dice.choice((1, 1, 2)))]
     if dice.one_in(5):
         port: Json = {
             "containerPort": 80,
             "hostPort": dice.choice((8080, 8081)),
             "protocol": dice.choice(("TCP", "UDP")),
         }
-        found[0]["ports"] = [port | dice.choice(({}, {"hostIP": "10.0.0.1"}, {"hostIP": "10.0.0.2"}))]
-    return found
+        containers[0]["ports"] = [port | dice.choice(({}, {"hostIP": "10.0.0.1"}, {"hostIP": "10.0.0.2"}))]
+    return containers
 
 
 def _container(dice: Dice, name: str, *, small: bool) -> Json:
@@ -286,29 +290,29 @@ def _node_term(dice: Dice, nodes: Sequence[str]) -> Json:
 def _node_requirement(dice: Dice) -> Json:
     key = dice.choice((*NODE_LABELS, ZONE))
     operator = dice.choice(("In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
-    found: Json = {"key": key, "operator": operator}
+    requirement: Json = {"key": key, "operator": operator}
     if operator in ("In", "NotIn"):
-        found["values"] = dice.some((*NODE_LABELS.get(key, ()), "z1", "z2"), 3, least=1)
+        requirement["values"] = dice.some((*NODE_LABELS.get(key, ()), "z1", "z2"), 3, least=1)
     elif operator in ("Gt", "Lt"):
-        found |= {"key": "gen", "values": [dice.choice(("1", "2", "9"))]}
-    return found
+        requirement |= {"key": "gen", "values": [dice.choice(("1", "2", "9"))]}
+    return requirement
 
 
-# ── what pods ask of other pods ────────────────────────────────────────────────────────────────────────────────────
+# ── pod affinity and spreading ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def _pod_affinity(dice: Dice, own: dict[str, str]) -> Json:
-    found: Json = {}
+    affinity: Json = {}
     for kind in dice.some(("podAffinity", "podAntiAffinity"), 2, least=1):
-        found[kind] = {}
+        affinity[kind] = {}
         if dice.one_in(3):
-            found[kind][_REQUIRED] = [_pod_term(dice, own) for _ in range(dice.choice((1, 1, 2)))]
-        if not found[kind] or dice.one_in(2):
-            found[kind][_PREFERRED] = [
+            affinity[kind][_REQUIRED] = [_pod_term(dice, own) for _ in range(dice.choice((1, 1, 2)))]
+        if not affinity[kind] or dice.one_in(2):
+            affinity[kind][_PREFERRED] = [
                 {"weight": dice.choice((1, 7, 50, 100)), "podAffinityTerm": _pod_term(dice, own)}
                 for _ in range(dice.randint(1, 2))
             ]
-    return found
+    return affinity
 
 
 def _pod_term(dice: Dice, own: dict[str, str]) -> Json:
@@ -319,7 +323,7 @@ def _pod_term(dice: Dice, own: dict[str, str]) -> Json:
         term["namespaceSelector"] = dice.choice(
             ({}, {"matchLabels": {"team": "x"}}, {"matchLabels": {"env": "dev"}})
         )
-    used = {one["key"] for one in term["labelSelector"].get("matchExpressions", ())}
+    used = {expression["key"] for expression in term["labelSelector"].get("matchExpressions", ())}
     free = [key for key in own if key not in used and key not in term["labelSelector"].get("matchLabels", {})]
     if free and dice.one_in(4):
         term[dice.choice(("matchLabelKeys", "mismatchLabelKeys"))] = [dice.choice(free)]
@@ -346,30 +350,35 @@ def _constraints(dice: Dice) -> list[Json]:
 
 def _constraint(dice: Dice, key: str) -> Json:
     hard = dice.one_in(2)
-    found: Json = {
+    constraint: Json = {
         "topologyKey": key,
         "maxSkew": dice.choice((1, 1, 2, 4)),
         "whenUnsatisfiable": "DoNotSchedule" if hard else "ScheduleAnyway",
         "labelSelector": _selector(dice),
     }
     if hard and dice.one_in(4):
-        found["minDomains"] = dice.choice((1, 2, 4))
+        constraint["minDomains"] = dice.choice((1, 2, 4))
     for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
         if dice.one_in(3):
-            found[policy] = dice.choice(("Honor", "Ignore"))
-    asked = found["labelSelector"]
-    used = {*asked.get("matchLabels", ()), *(one["key"] for one in asked.get("matchExpressions", ()))}
-    free = [one for one in LABELS if one not in used]
+            constraint[policy] = dice.choice(("Honor", "Ignore"))
+    selector = constraint["labelSelector"]
+    used = {
+        *selector.get("matchLabels", ()),
+        *(expression["key"] for expression in selector.get("matchExpressions", ())),
+    }
+    free = [label for label in LABELS if label not in used]
     if dice.one_in(5) and free:
-        found["matchLabelKeys"] = [dice.choice(free)]
-    return found
+        constraint["matchLabelKeys"] = [dice.choice(free)]
+    return constraint
 
 
-# ── making room ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── preemption ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _crowd(dice: Dice, seed: int, case: Json) -> None:
-    """Full nodes: pods of little importance, budgets for some, and last of all one pod that outranks them."""
+    """Full nodes: unimportant pods, budgets for some, and one pending pod with a higher priority at
+    the end.
+    """
     names = [node["metadata"]["name"] for node in case["nodes"]]
     for index in range(dice.randint(8, 20)):
         pod = _pod(dice, f"s{seed}-low{index}", names, (), small=True)

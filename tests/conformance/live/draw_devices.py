@@ -1,11 +1,14 @@
-"""Devices for random clusters: what drivers offer, which kinds of it there are, and pods that claim some, by claims of their own or as
-extended resources.
+"""Devices for random clusters: slices of drivers, device classes, and pods that claim devices, by
+their own claims or as extended resources.
 
-Few devices and few claims, so that pods compete for them and share them. Its own dice: the rest of the cluster is what it was. Left out is
-what ends in an error of kube-scheduler for all nodes (a selector that fails, all devices of a pool that is not whole, all devices against a
-constraint), what keeps a pod from being tried at all (a claim that is not there), and what the decisions on purpose of ADR 34 and ADR 39
-take otherwise: distinctAttribute for several devices of one request, and a pod with claims of its own that asks for an extended resource which
-some node offers itself. What a claim has is reserved for somebody else as well: nobody's devices would be taken back, by a throw of dice.
+Few devices and few claims, so that pods compete for them and share them. The random stream is
+separate, so the rest of the cluster does not change. Left out is what ends in an error of
+kube-scheduler for all nodes (a failing selector, all devices of an incomplete pool, all devices
+against a constraint), what keeps a pod from being tried at all (a missing claim), and the intended
+differences of ADR 34 and ADR 39: distinctAttribute for several devices of one request, and a pod
+with its own claims that requests an extended resource which some node offers itself. Every
+allocated claim is also reserved for another pod; otherwise kube-scheduler would deallocate a random
+one.
 """
 
 from collections.abc import Sequence
@@ -21,7 +24,9 @@ GPU = "example.com/gpu"
 ZONE = "topology.kubernetes.io/zone"
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 TEMPLATE_ENTRY = "resource.kubernetes.io/pod-claim-name"
-"""The annotation that says for which entry of its pod a claim was made; the claim controller writes it, too."""
+"""The annotation that names the entry of its pod for which a claim was created; the claim
+controller writes it, too.
+"""
 _TRUSTED = "green"
 _MADE = "made"
 
@@ -35,7 +40,7 @@ class DeviceDice(Random):
 
 
 def add_devices(seed: int, case: Json) -> None:
-    """To half of the clusters."""
+    """For half of the clusters."""
     dice = DeviceDice(f"live devices {seed}")
     if dice.one_in(2):
         _Devices(dice, seed, case).add()
@@ -43,7 +48,9 @@ def add_devices(seed: int, case: Json) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Offered:
-    """A device that a claim may have from the start; `term` selects its nodes, None: all."""
+    """A device that can be allocated to a claim from the start; `term` selects its nodes, None:
+    all.
+    """
 
     kind: str
     pool: str
@@ -52,7 +59,7 @@ class _Offered:
 
 
 class _Devices:
-    """`orderly`: all pools are whole, so that claims may ask for all devices."""
+    """`orderly`: all pools are complete, so that claims may request all devices."""
 
     def __init__(self, dice: DeviceDice, seed: int, case: Json) -> None:
         self._dice = dice
@@ -61,19 +68,19 @@ class _Devices:
         self._cards, self._parts = f"gpu{seed}.example.com", f"part{seed}.example.com"
         self._shares, self._net = f"share{seed}.example.com", f"net{seed}.example.com"
         self._orderly = dice.one_in(2)
-        self._nodes = [one["metadata"]["name"] for one in case["nodes"]]
+        self._nodes = [node["metadata"]["name"] for node in case["nodes"]]
         self._extended = not dice.one_in(3)
         self._free: list[_Offered] = []
 
     def add(self) -> None:
         dice, case = self._dice, self._case
-        for one in case["objects"]:
-            if one["kind"] == "Namespace" and one["metadata"]["name"] == _TRUSTED:
-                one["metadata"]["labels"] = {**one["metadata"]["labels"], ADMIN_ACCESS: "true"}
-        slices = [new(one) for one in self._slices()]
-        case["objects"] += [new(one) for one in self._classes()] + slices
+        for obj in case["objects"]:
+            if obj["kind"] == "Namespace" and obj["metadata"]["name"] == _TRUSTED:
+                obj["metadata"]["labels"] = {**obj["metadata"]["labels"], ADMIN_ACCESS: "true"}
+        slices = [new(slice_) for slice_ in self._slices()]
+        case["objects"] += [new(class_) for class_ in self._classes()] + slices
         claims: dict[str, list[str]] = {}
-        for space in sorted({one["metadata"]["namespace"] for one in (*case["bound"], *case["pending"])}):
+        for space in sorted({pod["metadata"]["namespace"] for pod in (*case["bound"], *case["pending"])}):
             for number in range(dice.randint(1, 4)):
                 name = f"s{self._seed}-{space}-d{number}"
                 case["objects"].append(self._claim(name, space, held=dice.one_in(4)))
@@ -85,25 +92,27 @@ class _Devices:
             elif self._extended and not is_bound:
                 self._ask_for_resources(pod)
 
-    # ── what drivers offer ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── slices ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _slices(self) -> list[Json]:
-        found = []
+        slices = []
         for node in self._nodes:
             if not self._dice.one_in(4):
-                found += self._pool_of_cards(node)
+                slices += self._pool_of_cards(node)
             if self._dice.one_in(2):
-                found += self._pool_of_parts(node)
+                slices += self._pool_of_parts(node)
             if self._dice.one_in(2):
-                found.append(self._shared_card(node))
+                slices.append(self._shared_card(node))
         if not self._dice.one_in(3):
-            found.append(self._near())
+            slices.append(self._near())
         if not self._orderly and self._dice.one_in(3):
-            found.append(self._contradictory(self._dice.choice(self._nodes)))
-        return found
+            slices.append(self._contradictory(self._dice.choice(self._nodes)))
+        return slices
 
     def _pool_of_cards(self, node: str) -> list[Json]:
-        """Of one or two slices, of which one may be missing, and perhaps with one left of an earlier generation."""
+        """A pool of one or two slices, of which one may be missing, perhaps with a slice of an
+        earlier generation.
+        """
         dice = self._dice
         cards = [self._card(f"g{place}") for place in range(dice.randint(1, 4))]
         parts = [cards] if dice.one_in(2) else [cards[: len(cards) // 2], cards[len(cards) // 2 :]]
@@ -111,16 +120,16 @@ class _Devices:
         if not self._orderly and dice.one_in(6):
             more["slices"] += 1
         names = dice.sample((f"{node}-a", f"{node}-b"), len(parts))
-        found = [
+        slices = [
             slice_manifest(node, *part, name=name, **more) for name, part in zip(names, parts, strict=True)
         ]
         if dice.one_in(6):
             old = {**more, "generation": 1, "slices": 1}
-            found.append(slice_manifest(node, self._card("old"), name=f"{node}-old", **old))
+            slices.append(slice_manifest(node, self._card("old"), name=f"{node}-old", **old))
         if more["slices"] == len(parts):
             fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
-            self._free += [_Offered("card", node, one["name"], {"matchFields": fields}) for one in cards]
-        return found
+            self._free += [_Offered("card", node, card["name"], {"matchFields": fields}) for card in cards]
+        return slices
 
     def _card(self, name: str) -> Json:
         dice = self._dice
@@ -140,7 +149,7 @@ class _Devices:
         return gpu(name, attributes=attributes, capacity={"memory": dice.choice(("40Gi", "80Gi"))}, **more)
 
     def _pool_of_parts(self, node: str) -> list[Json]:
-        """Partitions of one card that take of the same counters."""
+        """Partitions of one card that consume the same counters."""
         dice = self._dice
         room = {"memory": {"value": dice.choice(("20Gi", "40Gi"))}, "engines": {"value": "4"}}
         sizes = dice.sample(("40Gi", "20Gi", "20Gi", "10Gi"), dice.randint(2, 4))
@@ -193,7 +202,7 @@ class _Devices:
         cards, reach = [gpu("n0"), gpu("n1"), gpu("n2")], dice.choice((terms, {"allNodes": True}, None))
         if reach is None:
             own = [terms, {"nodeName": dice.choice(self._nodes)}, {"allNodes": True}]
-            cards = [gpu(f"n{place}", **one) for place, one in enumerate(own)]
+            cards = [gpu(f"n{place}", **attributes) for place, attributes in enumerate(own)]
             reach = {"perDeviceNodeSelection": True}
         name = f"s{self._seed}-near"
         if "perDeviceNodeSelection" not in reach:
@@ -201,7 +210,7 @@ class _Devices:
         return slice_manifest(None, *cards, name=name, driver=self._net, pool=name, **reach)
 
     def _contradictory(self, node: str) -> Json:
-        """A device that takes of a counter that its pool does not have."""
+        """A device that consumes a counter that its pool does not have."""
         use = {"counterSet": "none", "counters": {"memory": {"value": "1Gi"}}}
         return slice_manifest(
             node,
@@ -211,21 +220,21 @@ class _Devices:
             pool=f"{node}-wrong",
         )
 
-    # ── what kinds of it there are ─────────────────────────────────────────────────────────────────────────────────
+    # ── device classes ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _classes(self) -> list[Json]:
-        dice, found = self._dice, []
+        dice, classes = self._dice, []
         for kind, driver in self._drivers().items():
             more: Json = {}
             if kind == "card" and self._extended:
                 more["extendedResourceName"] = GPU
             if dice.one_in(4):
                 more["config"] = [{"opaque": {"driver": driver, "parameters": {"a": 1}}}]
-            found.append(class_manifest(self._class(kind), f'device.driver == "{driver}"', **more))
+            classes.append(class_manifest(self._class(kind), f'device.driver == "{driver}"', **more))
         big = f'device.capacity["{self._cards}"].memory.compareTo(quantity("80Gi")) >= 0'
-        found.append(class_manifest(self._class("big"), f'device.driver == "{self._cards}"', big))
-        found.append(class_manifest(self._class("any")))
-        return found
+        classes.append(class_manifest(self._class("big"), f'device.driver == "{self._cards}"', big))
+        classes.append(class_manifest(self._class("any")))
+        return classes
 
     def _drivers(self) -> dict[str, str]:
         return {"card": self._cards, "part": self._parts, "share": self._shares, "net": self._net}
@@ -233,7 +242,7 @@ class _Devices:
     def _class(self, kind: str) -> str:
         return f"s{self._seed}-{kind}"
 
-    # ── what is claimed ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _claim(self, name: str, space: str, *, held: bool = False) -> Json:
         if held and self._free:
@@ -242,24 +251,28 @@ class _Devices:
         return {**new(claim_manifest(name, namespace=space)), "spec": spec}
 
     def _held(self, name: str, space: str, device: _Offered) -> Json:
-        """A claim that has the device."""
+        """A claim to which the device is allocated."""
         plain = ask(of_class=self._class(device.kind))
         request = self._dice.choice(("r0", "r0/s0", "r0/s1"))
-        asked: Json = {"name": "r0", "exactly": plain}
+        claimed: Json = {"name": "r0", "exactly": plain}
         if request != "r0":
-            asked = {"name": "r0", "firstAvailable": [{"name": one, **plain} for one in ("s0", "s1")]}
+            claimed = {
+                "name": "r0",
+                "firstAvailable": [{"name": alternative, **plain} for alternative in ("s0", "s1")],
+            }
         driver = self._drivers()[device.kind]
         result = {"request": request, "driver": driver, "pool": device.pool, "device": device.name}
         status = {
             "allocation": {
                 "devices": {"results": [result]},
                 **({} if device.term is None else {"nodeSelector": {"nodeSelectorTerms": [device.term]}}),
-                # kube-scheduler cannot reserve a claim without: it adds the time, and the API server lets nobody.
+                # kube-scheduler cannot reserve a claim without it: it adds the time, which the API
+                # server forbids.
                 "allocationTimestamp": "2026-01-01T00:00:00Z",
             },
             "reservedFor": [{"resource": "pods", "name": "somebody", "uid": f"uid-of-user-of-{name}"}],
         }
-        return new(claim_manifest(name, asked, namespace=space, status=status))
+        return new(claim_manifest(name, claimed, namespace=space, status=status))
 
     def _spec(self, *, trusted: bool) -> Json:
         dice = self._dice
@@ -268,7 +281,7 @@ class _Devices:
         if kind == 0:
             asks = [{"count": dice.randint(2, 3)}, {}][: dice.randint(1, 2)]
             requests = [
-                {"name": f"r{place}", "exactly": self._plain() | one} for place, one in enumerate(asks)
+                {"name": f"r{place}", "exactly": self._plain() | ask} for place, ask in enumerate(asks)
             ]
             constraints = [{"matchAttribute": f"{self._cards}/{dice.choice(('rack', 'model'))}"}]
             if dice.one_in(2):
@@ -326,31 +339,31 @@ class _Devices:
         return ask(*selectors, of_class=self._class(kind), **more)
 
     def _selector(self) -> str:
-        """None of these fails on any device."""
-        ours = f'device.attributes["{self._cards}"]'
+        """A CEL expression that does not fail on any device."""
+        attributes = f'device.attributes["{self._cards}"]'
         room = f'device.capacity["{self._cards}"]'
-        said = self._dice.choice(
+        condition = self._dice.choice(
             (
-                f"{ours}.index >= 2",
-                f'has({ours}.rack) && {ours}.rack == "x"',
-                f"{ours}.?fast.orValue(false)",
-                f'{ours}.model in ["b", "c"]',
-                f'{ours}.model.startsWith("a")',
-                f'{ours}.model.matches("^[b-z]$")',
+                f"{attributes}.index >= 2",
+                f'has({attributes}.rack) && {attributes}.rack == "x"',
+                f"{attributes}.?fast.orValue(false)",
+                f'{attributes}.model in ["b", "c"]',
+                f'{attributes}.model.startsWith("a")',
+                f'{attributes}.model.matches("^[b-z]$")',
                 f'{room}.memory.compareTo(quantity("80Gi")) >= 0',
                 f'{room}.memory.isLessThan(quantity("50Gi"))',
-                f'{ours}.driverVersion.isGreaterThan(semver("1.0.5"))',
-                f'cel.bind(d, {ours}, d.model == "b" || d.index == 0)',
-                f"{ours}.all(name, name != 'fast')",
+                f'{attributes}.driverVersion.isGreaterThan(semver("1.0.5"))',
+                f'cel.bind(d, {attributes}, d.model == "b" || d.index == 0)',
+                f"{attributes}.all(name, name != 'fast')",
                 "!device.allowMultipleAllocations",
             )
         )
-        return f'device.driver == "{self._cards}" && {said}'
+        return f'device.driver == "{self._cards}" && {condition}'
 
-    # ── who claims it ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── pods with claims ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _use(self, pod: Json, claims: Sequence[str], *, template: bool) -> None:
-        """Claims that others may use as well, or one that is made for the pod."""
+        """Let the pod use shared claims, or one that is created for it."""
         dice, spec = self._dice, pod["spec"]
         meta = pod["metadata"]
         if template and not dice.one_in(3):
@@ -360,7 +373,7 @@ class _Devices:
             self._case.setdefault("owned", {}).setdefault(meta["name"], []).append(claim)
         else:
             chosen = dice.some(claims, 2, least=1)
-            spec["resourceClaims"] = [{"name": one, "resourceClaimName": one} for one in chosen]
+            spec["resourceClaims"] = [{"name": claim, "resourceClaimName": claim} for claim in chosen]
         spec["containers"][0]["resources"]["claims"] = [{"name": spec["resourceClaims"][0]["name"]}]
         for container in (*spec.get("initContainers", ()), *spec["containers"]):
             container["resources"].get("limits", {}).pop(GPU, None)
@@ -384,7 +397,7 @@ class _Devices:
 
 
 def _want_little_else(spec: Json) -> None:
-    """So that it is the devices that decide."""
+    """Enough room on every node, so that devices decide."""
     for field in ("affinity", "nodeSelector", "topologySpreadConstraints", "volumes", "hostNetwork"):
         spec.pop(field, None)
     spec["tolerations"] = [{"operator": "Exists"}]

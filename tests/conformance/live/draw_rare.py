@@ -1,9 +1,12 @@
-"""What few pods use and every scheduler has to know, laid over a drawn cluster: host networks, disks that pods name themselves, volumes
-that a kubelet leaves to a driver, generic ephemeral volumes, huge pages, pods that are ending, have finished or are being resized,
-budgets of odd shapes, and room that is kept for a pod whose victims take their time.
+"""Rare features added to a drawn cluster.
 
-Its own dice: the rest of the cluster is what it was. Left out is what the API server refuses while its feature gate is off, as it is by
-default in 1.36: tolerations with Gt and Lt (TaintTolerationComparisonOperators), pods of a host network with user namespaces of their own
+Host networks, inline disks, migrated volume plugins, generic ephemeral volumes, huge pages, pods
+that are terminating, finished or being resized, unusual disruption budgets, and pods that are
+nominated while their victims terminate slowly.
+
+The random stream is separate, so the rest of the cluster does not change. Left out is what the API
+server rejects while its feature gate is off, as it is by default in 1.36: tolerations with Gt and
+Lt (TaintTolerationComparisonOperators), and pods of a host network with their own user namespaces
 (UserNamespacesHostNetworkSupport). Claims for devices come from `draw_devices`.
 """
 
@@ -21,7 +24,7 @@ IN_TREE = {
     "kubernetes.io/azure-disk": "disk.csi.azure.com",
     "kubernetes.io/cinder": "cinder.csi.openstack.org",
 }
-"""Plugins that were in Kubernetes once, and the drivers that attach for them now."""
+"""In-tree volume plugins that were removed from Kubernetes, and the CSI drivers that replace them."""
 HUGE = "hugepages-2Mi"
 GRACE_S = 600
 RANKS = ("high", "high-never", "mid", "low")
@@ -64,7 +67,9 @@ def add_rarities(seed: int, case: Json) -> None:
 
 
 def _host_networks(dice: RareDice, pods: Iterable[Json]) -> None:
-    """Their containers' ports are the node's. Sidecars hold ports as well, other init containers do not."""
+    """Pods of the host network: their containers' ports are the node's. Sidecars hold ports as
+    well, other init containers do not.
+    """
     for pod in pods:
         spec = pod["spec"]
         first, early = spec["containers"][0], spec.get("initContainers")
@@ -82,7 +87,7 @@ def _host_networks(dice: RareDice, pods: Iterable[Json]) -> None:
 
 
 def _tolerances(dice: RareDice, pods: Iterable[Json]) -> None:
-    """Of nodes that are unschedulable, which DaemonSets' pods have."""
+    """Tolerations for unschedulable nodes, as DaemonSet pods have."""
     for pod in pods:
         if dice.one_in(10):
             toleration = {"key": UNSCHEDULABLE, "operator": "Exists", "effect": "NoSchedule"}
@@ -94,18 +99,19 @@ def _huge_pages(dice: RareDice, case: Json) -> None:
         if not dice.one_in(3):
             node["status"]["capacity"][HUGE] = dice.choice(
                 ("4Mi", "8Mi", "64Mi")
-            )  # the same object is allocatable
+            )  # the same object is the allocatable amounts
     for pod in (*case["bound"], *case["pending"]):
         requests = pod["spec"]["containers"][0]["resources"].get("requests", {})
-        if "memory" in requests and dice.one_in(3):  # the API server wants CPU or memory beside them
+        if "memory" in requests and dice.one_in(3):  # The API server requires CPU or memory in addition.
             size = dice.choice(("2Mi", "4Mi"))
             requests[HUGE] = size
             pod["spec"]["containers"][0]["resources"].setdefault("limits", {})[HUGE] = size
 
 
 def _lives_of_pods(dice: RareDice, case: Json) -> None:
-    """Some pods on nodes are ending, some have finished, and some are being given more or less than they asked for. Nobody is
-    ending for ever where the pod that evicts him is decided once he is gone."""
+    """Some pods on nodes are terminating, some have finished, and some are being resized. No pod
+    terminates forever in cases where the preemptor is decided once its victims are gone.
+    """
     case["leaving"] = []
     may_leave = "pdbs" not in case or case.get("lingers")
     for pod in case["bound"]:
@@ -121,12 +127,12 @@ def _lives_of_pods(dice: RareDice, case: Json) -> None:
 
 
 def _resized(dice: RareDice, pod: Json) -> list[Json]:
-    """What the kubelet has given a container counts while that is more than it asks for."""
-    found = []
+    """The allocated resources of a container count while they exceed its requests."""
+    changes = []
     for container in pod["spec"]["containers"]:
         requests = dict(container["resources"].get("requests", {}))
         given = {**requests, "cpu": dice.choice(("50m", "500m", "2"))}
-        found.append(
+        changes.append(
             {
                 "name": container["name"],
                 "image": container["image"],
@@ -139,18 +145,22 @@ def _resized(dice: RareDice, pod: Json) -> list[Json]:
                 "resources": {"requests": given},
             }
         )
-    return found
+    return changes
 
 
 # ── volumes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _inline_disks(dice: RareDice, pods: Iterable[Json]) -> None:
-    """Of few names, so that pods meet on them; and what is nobody's business but the kubelet's."""
+    """Inline disks with few names, so that pods conflict on them, and volume types that only the
+    kubelet reads.
+    """
     for pod in pods:
-        found = [{"name": f"d{place}", **_inline_disk(dice)} for place in range(dice.choice((0, 0, 1, 1, 2)))]
-        if found:
-            pod["spec"]["volumes"] = [*pod["spec"].get("volumes", ()), *found]
+        volumes = [
+            {"name": f"d{place}", **_inline_disk(dice)} for place in range(dice.choice((0, 0, 1, 1, 2)))
+        ]
+        if volumes:
+            pod["spec"]["volumes"] = [*pod["spec"].get("volumes", ()), *volumes]
 
 
 def _inline_disk(dice: RareDice) -> Json:
@@ -184,8 +194,8 @@ def _inline_disk(dice: RareDice) -> Json:
 
 
 def _limits_of_drivers(dice: RareDice, case: Json) -> None:
-    """Nodes whose kubelet leaves disks to drivers, and how many these attach."""
-    known = {one["metadata"]["name"]: one for one in case["objects"] if one["kind"] == "CSINode"}
+    """Nodes whose kubelet has migrated disks to drivers, with the attach limits of these."""
+    known = {obj["metadata"]["name"]: obj for obj in case["objects"] if obj["kind"] == "CSINode"}
     for node in case["nodes"]:
         name = node["metadata"]["name"]
         if dice.one_in(3):
@@ -203,44 +213,46 @@ def _limits_of_drivers(dice: RareDice, case: Json) -> None:
             known[name]["metadata"]["annotations"] = {MIGRATED: ",".join(plugins)}
         known[name]["spec"]["drivers"] += [
             {
-                "name": IN_TREE[one],
+                "name": IN_TREE[plugin],
                 "nodeID": name,
                 "topologyKeys": [],
                 "allocatable": {"count": dice.choice((0, 1, 2, 3))},
             }
-            for one in plugins
+            for plugin in plugins
         ]
 
 
 def _volumes_in_tree(dice: RareDice, case: Json) -> None:
-    """Bound volumes of the old plugins. No disk of GCE in two zones that have no names of its: kube-scheduler ends every attempt of a
-    pod that uses one in an error of its translation."""
-    for one in case["objects"]:
-        if one["kind"] != "PersistentVolume" or "csi" not in one["spec"] or not dice.one_in(2):
+    """Bound volumes of the removed plugins. No GCE disk has two zones without names of its own:
+    kube-scheduler would end every attempt of a pod that uses one with a translation error.
+    """
+    for obj in case["objects"]:
+        if obj["kind"] != "PersistentVolume" or "csi" not in obj["spec"] or not dice.one_in(2):
             continue
-        name = one["metadata"]["name"]
-        del one["spec"]["csi"]
-        between_zones = any("__" in value for value in one["metadata"].get("labels", {}).values())
+        name = obj["metadata"]["name"]
+        del obj["spec"]["csi"]
+        between_zones = any("__" in value for value in obj["metadata"].get("labels", {}).values())
         match dice.randrange(3):
             case 0:
-                one["spec"]["awsElasticBlockStore"] = {"volumeID": f"aws://z1/vol-{name[-3:]}"}
+                obj["spec"]["awsElasticBlockStore"] = {"volumeID": f"aws://z1/vol-{name[-3:]}"}
             case 1 if not between_zones:
-                one["spec"]["gcePersistentDisk"] = {"pdName": name}
+                obj["spec"]["gcePersistentDisk"] = {"pdName": name}
             case _:
-                one["spec"]["cinder"] = {"volumeID": name}
+                obj["spec"]["cinder"] = {"volumeID": name}
 
 
 def _attachments(dice: RareDice, seed: int, case: Json) -> None:
-    """Volumes that are attached to a node and used by no pod there: some that pods use elsewhere, and strangers that fill up what a
-    driver may attach."""
-    volumes = [one for one in case["objects"] if one["kind"] == "PersistentVolume" and "csi" in one["spec"]]
+    """Volumes that are attached to a node without a pod that uses them there: some are used by pods
+    elsewhere, and some only fill the attach limit of a driver.
+    """
+    volumes = [obj for obj in case["objects"] if obj["kind"] == "PersistentVolume" and "csi" in obj["spec"]]
     nodes = [node["metadata"]["name"] for node in case["nodes"]]
     pairs = [(dice.choice(volumes), dice.choice(nodes)) for _ in range(dice.randrange(4) if volumes else 0)]
     limited = [
-        (one["metadata"]["name"], driver["name"])
-        for one in case["objects"]
-        if one["kind"] == "CSINode"
-        for driver in one["spec"]["drivers"]
+        (obj["metadata"]["name"], driver["name"])
+        for obj in case["objects"]
+        if obj["kind"] == "CSINode"
+        for driver in obj["spec"]["drivers"]
         if "allocatable" in driver
     ]
     for place, (node, driver) in enumerate(limited):
@@ -279,27 +291,28 @@ def _stranger(name: str, driver: str) -> Json:
 
 
 def _ephemeral_volumes(dice: RareDice, seed: int, case: Json) -> None:
-    """Their claims are made for the pod, as it is made: `owned` has them by the pod's name. Of some nobody has made the claim yet, and
-    of some there is one that was made for nobody; but not of pods on nodes, for kube-scheduler places none of these: it gives up on
-    every pod with volumes as soon as it meets one."""
-    classes = [one["metadata"]["name"] for one in case["objects"] if one["kind"] == "StorageClass"]
+    """Generic ephemeral volumes: their claims are created together with the pod (`owned`, by the
+    pod's name). Some claims do not exist yet, and some exist without an owner; but not for pods on
+    nodes, because kube-scheduler gives up on every pod with volumes as soon as it meets such a pod.
+    """
+    classes = [obj["metadata"]["name"] for obj in case["objects"] if obj["kind"] == "StorageClass"]
     case["owned"] = {}
     for pod in (*case["bound"], *case["pending"]) if classes else ():
         if not dice.one_in(4):
             continue
         name, space = pod["metadata"]["name"], pod["metadata"]["namespace"]
-        asked = {
+        claim_spec = {
             "accessModes": ["ReadWriteOnce"],
             "storageClassName": dice.choice(classes),
             "resources": {"requests": {"storage": "1Gi"}},
         }
-        volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": asked}}}
+        volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim_spec}}}
         pod["spec"]["volumes"] = [*pod["spec"].get("volumes", ()), volume]
         claim = {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
             "metadata": {"name": f"{name}-scratch", "namespace": space, "labels": {"fate": "ephemeral"}},
-            "spec": asked,
+            "spec": claim_spec,
         }
         match dice.randrange(4):
             case 0:
@@ -310,11 +323,11 @@ def _ephemeral_volumes(dice: RareDice, seed: int, case: Json) -> None:
                 case["owned"][name] = [claim]
 
 
-# ── making room ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── preemption ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _easy_to_please(urgent: Json) -> None:
-    """What it asks for beside room keeps most such pods from making any."""
+    """Most requests other than room would keep such a pod from preempting."""
     spec = urgent["spec"]
     for field in (
         "affinity",
@@ -332,7 +345,7 @@ def _easy_to_please(urgent: Json) -> None:
 
 
 def _fill_up(dice: RareDice, seed: int, case: Json) -> None:
-    """So that it is people who are in the way, of this budget or that."""
+    """Budgets decide which victims are chosen."""
     for node in case["nodes"]:
         name = node["metadata"]["name"]
         for number in range(dice.randint(1, 4)):
@@ -362,7 +375,9 @@ def _fill_up(dice: RareDice, seed: int, case: Json) -> None:
 
 
 def _say_who_came_first(dice: RareDice, case: Json) -> None:
-    """Else kube-scheduler compares "now" with "now" where it has to say who of two equals goes."""
+    """Different start times; otherwise kube-scheduler compares "now" with "now" when it orders
+    equal pods.
+    """
     seconds = dice.sample(range(3600), len(case["bound"]))
     for pod, second in zip(case["bound"], seconds, strict=True):
         at = f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z"
@@ -388,11 +403,12 @@ def _odd_budgets(dice: RareDice, case: Json) -> None:
 
 
 def _slow_victims(dice: RareDice, seed: int, case: Json) -> None:
-    """Victims that take their time, so that the pod they make room for is nominated while others come and are decided."""
+    """Victims terminate slowly, so that the preemptor stays nominated while other pods are decided."""
     case["lingers"] = True
     for pod in (*case["bound"], *case["pending"]):
         pod["spec"]["terminationGracePeriodSeconds"] = GRACE_S
-    # The most important first: who takes a node from one that is nominated to it would set that one to work again.
+    # Highest priority first: a pod that takes a node from a nominated pod would make that one
+    # pending again.
     ranks = sorted(dice.choices(RANKS, k=dice.randint(2, 4)), key=RANKS.index)
     for number, rank in enumerate(ranks):
         case["pending"].append(
@@ -426,7 +442,7 @@ def _slow_victims(dice: RareDice, seed: int, case: Json) -> None:
 
 
 def _one_of_some(dice: RareDice, case: Json) -> Json:
-    """Few nodes, so that it matters whether one is kept for somebody."""
+    """Few nodes, so that a nomination affects the others."""
     names = [node["metadata"]["name"] for node in case["nodes"]]
     terms = [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}

@@ -1,9 +1,10 @@
-"""Volumes for random clusters, and pods that use them, as manifests that a real API server takes.
+"""Volumes for random clusters, and pods that use them, as manifests that a real API server accepts.
 
-Few names a namespace, so that pods meet on claims. Volumes of one class have different sizes, so that the smallest that
-would do is one and not any: which of equal ones kube-scheduler takes is left to dice. A claim whose volume is yet to be made is used
-by one pod alone, for nobody makes volumes here. A claim for one pod alone (ReadWriteOncePod) is used by one pod on a node at
-most: kube-scheduler counts only one, so in the state that it excludes, two of them, it evicts one and then cannot place the pod.
+Few names in each namespace, so that pods share claims. Volumes of one class have different sizes,
+so that the smallest sufficient volume is unique: kube-scheduler chooses randomly among equal ones.
+A claim whose volume is yet to be provisioned is used by one pod only, because nothing provisions
+volumes here. A claim with ReadWriteOncePod is used by at most one pod on a node: kube-scheduler
+counts only one, so with two of them it evicts one and then cannot place the pod.
 """
 
 from collections.abc import Sequence
@@ -16,8 +17,9 @@ HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 ZONES = ("z1", "z2", "z3")
 BOUND, WAIT, MAKE, TRACK, NOW, NONE = "bound", "wait", "make", "track", "now", "none"
-"""What becomes of a claim: it is bound; it waits for a volume made by hand, or for one to be made (where the driver tracks
-its room); it is to be bound at once and is not; it is not there."""
+"""The state of a claim: bound; waiting for a volume that is created manually or provisioned (with
+or without capacity tracking by the driver); unbound with immediate binding; or missing.
+"""
 _GI = 2**30
 
 
@@ -27,7 +29,9 @@ class VolumeDice(Random):
 
 
 def add_volumes(seed: int, case: Json) -> None:
-    """To most of the clusters. Its own dice: the rest of the cluster is what it was."""
+    """For most of the clusters. The random stream is separate, so the rest of the cluster does not
+    change.
+    """
     dice = VolumeDice(f"live volumes {seed}")
     if dice.one_in(4):
         return
@@ -37,7 +41,7 @@ def add_volumes(seed: int, case: Json) -> None:
     claims = [
         _claim(dice, seed, space, number) for space in namespaces for number in range(dice.randint(1, 4))
     ]
-    held = [_volume_of(dice, seed, one, nodes, driver) for one in claims if _fate(one) == BOUND]
+    held = [_volume_of(dice, seed, claim, nodes, driver) for claim in claims if _fate(claim) == BOUND]
     free = [_free_volume(dice, seed, number, nodes) for number in range(dice.randint(2, 9))]
     case["objects"] += [
         *_classes(dice, seed, driver, tracking),
@@ -51,7 +55,7 @@ def add_volumes(seed: int, case: Json) -> None:
             for name in (driver, tracking)
         ),
         *_capacities(dice, seed),
-        *(one for one in claims if _fate(one) != NONE),
+        *(claim for claim in claims if _fate(claim) != NONE),
         *held,
         *free,
         *_csi_nodes(dice, nodes, (driver, tracking)),
@@ -59,9 +63,9 @@ def add_volumes(seed: int, case: Json) -> None:
     used: set[str] = set()
     for pod in case["bound"]:
         if not dice.one_in(3):
-            _use(dice, pod, [one for one in claims if _fate(one) == BOUND], used)
-            used |= {one["metadata"]["name"] for one in claims if _alone(one) and _uses(pod, one)}
-    used -= {one["metadata"]["name"] for one in claims if _alone(one)}
+            _use(dice, pod, [claim for claim in claims if _fate(claim) == BOUND], used)
+            used |= {claim["metadata"]["name"] for claim in claims if _alone(claim) and _uses(pod, claim)}
+    used -= {claim["metadata"]["name"] for claim in claims if _alone(claim)}
     for pod in case["pending"]:
         if not dice.one_in(3):
             _use(dice, pod, claims, used)
@@ -76,21 +80,25 @@ def _alone(claim: Json) -> bool:
 
 
 def _uses(pod: Json, claim: Json) -> bool:
-    named = [one.get("persistentVolumeClaim", {}).get("claimName") for one in pod["spec"].get("volumes", ())]
+    named = [
+        volume.get("persistentVolumeClaim", {}).get("claimName") for volume in pod["spec"].get("volumes", ())
+    ]
     return claim["metadata"]["name"] in named
 
 
 def _use(dice: VolumeDice, pod: Json, claims: Sequence[Json], used: set[str]) -> None:
-    """One or two claims of the pod's namespace."""
+    """Use one or two claims of the pod's namespace."""
     space = pod["metadata"]["namespace"]
     there = [
-        one for one in claims if one["metadata"]["namespace"] == space and one["metadata"]["name"] not in used
+        claim
+        for claim in claims
+        if claim["metadata"]["namespace"] == space and claim["metadata"]["name"] not in used
     ]
     chosen = dice.sample(there, min(len(there), dice.choice((1, 1, 2))))
-    used |= {one["metadata"]["name"] for one in chosen if _fate(one) in (MAKE, TRACK)}
+    used |= {claim["metadata"]["name"] for claim in chosen if _fate(claim) in (MAKE, TRACK)}
     volumes = [
-        {"name": f"v{place}", "persistentVolumeClaim": {"claimName": one["metadata"]["name"]}}
-        for place, one in enumerate(chosen)
+        {"name": f"v{place}", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}}
+        for place, claim in enumerate(chosen)
     ]
     if volumes:
         pod["spec"]["volumes"] = [*pod["spec"].get("volumes", ()), *volumes]
@@ -100,7 +108,7 @@ def _use(dice: VolumeDice, pod: Json, claims: Sequence[Json], used: set[str]) ->
 
 
 def _classes(dice: VolumeDice, seed: int, driver: str, tracking: str) -> list[Json]:
-    found = [
+    classes = [
         _class(seed, WAIT, "kubernetes.io/no-provisioner"),
         _class(seed, MAKE, driver),
         _class(seed, TRACK, tracking),
@@ -108,8 +116,8 @@ def _classes(dice: VolumeDice, seed: int, driver: str, tracking: str) -> list[Js
     ]
     if dice.one_in(2):
         values = dice.sample(ZONES, dice.randint(1, 2))
-        found[1]["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": values}]}]
-    return found
+        classes[1]["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": values}]}]
+    return classes
 
 
 def _class(seed: int, fate: str, provisioner: str) -> Json:
@@ -184,40 +192,40 @@ def _claim(dice: VolumeDice, seed: int, space: str, number: int) -> Json:
 
 
 def _volume_of(dice: VolumeDice, seed: int, claim: Json, nodes: Sequence[str], driver: str) -> Json:
-    """The volume that a claim is bound to, usable somewhere or everywhere."""
+    """The volume that a claim is bound to, available on some or all nodes."""
     name, spec = claim["metadata"]["name"], claim["spec"]
-    one = _volume(f"{name}-v", f"s{seed}-{MAKE}", 6 * _GI, spec["accessModes"][0])
-    one["spec"]["claimRef"] = {
+    volume = _volume(f"{name}-v", f"s{seed}-{MAKE}", 6 * _GI, spec["accessModes"][0])
+    volume["spec"]["claimRef"] = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "namespace": claim["metadata"]["namespace"],
         "name": name,
     }
     if dice.one_in(4):
-        one["spec"]["hostPath"] = {"path": "/mnt/x"}
+        volume["spec"]["hostPath"] = {"path": "/mnt/x"}
     else:
-        one["spec"]["csi"] = {"driver": driver, "volumeHandle": name}
+        volume["spec"]["csi"] = {"driver": driver, "volumeHandle": name}
     match dice.randrange(5):
         case 0:
-            one["metadata"]["labels"] = {dice.choice((ZONE, OLD_ZONE)): dice.choice((*ZONES, "z1__z2"))}
+            volume["metadata"]["labels"] = {dice.choice((ZONE, OLD_ZONE)): dice.choice((*ZONES, "z1__z2"))}
         case 1:
-            one["spec"]["nodeAffinity"] = _within(HOST, [dice.choice(nodes)])
+            volume["spec"]["nodeAffinity"] = _within(HOST, [dice.choice(nodes)])
         case 2 | 3:
-            one["spec"]["nodeAffinity"] = _within(ZONE, dice.sample(ZONES, dice.randint(1, 2)))
+            volume["spec"]["nodeAffinity"] = _within(ZONE, dice.sample(ZONES, dice.randint(1, 2)))
         case _:
             pass
-    one["status"] = {"phase": "Bound"}
-    return one
+    volume["status"] = {"phase": "Bound"}
+    return volume
 
 
 def _free_volume(dice: VolumeDice, seed: int, number: int, nodes: Sequence[str]) -> Json:
     size = dice.randint(2, 6) * _GI + number * 2**20
-    one = _volume(f"s{seed}-free{number}", f"s{seed}-{WAIT}", size, "ReadWriteOnce")
-    one["spec"]["local"] = {"path": f"/mnt/{number}"}
+    volume = _volume(f"s{seed}-free{number}", f"s{seed}-{WAIT}", size, "ReadWriteOnce")
+    volume["spec"]["local"] = {"path": f"/mnt/{number}"}
     where = (HOST, [dice.choice(nodes)]) if dice.one_in(2) else (ZONE, [dice.choice(ZONES)])
-    one["spec"]["nodeAffinity"] = _within(*where)
-    one["status"] = {"phase": "Released" if dice.one_in(8) else "Available"}
-    return one
+    volume["spec"]["nodeAffinity"] = _within(*where)
+    volume["status"] = {"phase": "Released" if dice.one_in(8) else "Available"}
+    return volume
 
 
 def _volume(name: str, of_class: str, size_bytes: int, mode: str) -> Json:

@@ -1,11 +1,14 @@
-"""What the real kube-scheduler decides on a drawn cluster, in the form of the recorded cases.
+"""Record what the real kube-scheduler decides on a drawn cluster, in the format of the recorded
+cases.
 
-One scheduler serves many clusters: objects come and go around it, and it is asked once its log (`-v=10`) has every
-node and every pod. Services, controllers and volumes leave no trace there; they are made first and have arrived by then, as good as
-always. Where a comparison differs the cluster is asked about again with a scheduler that starts on it.
+One scheduler serves many clusters: objects are replaced while it runs, and a pod is decided once
+its log (`-v=10`) shows every node and every pod. Services, controllers and volumes leave no trace
+in the log; they are created first and have practically always arrived by then. A cluster with a
+difference is recorded again with a freshly started scheduler.
 
-Where victims linger (`lingers`) the pod that they leave for stays nominated, and is decided with that; the others are decided
-beside it. A pod that owns claims (`owned`) is made with a scheduling gate, which goes once they are there.
+If victims terminate slowly (`lingers`), their preemptor stays nominated, and the other pods are
+decided with that nomination. A pod that owns claims (`owned`) is created with a scheduling gate,
+which is removed once the claims exist.
 """
 
 import json
@@ -28,7 +31,7 @@ Json = dict[str, Any]
 
 SETTINGS = "percentageOfNodesToScore: 100"
 UNRECORDED = "DynamicResources"
-"""Of pods without claims, for which it is always 0."""
+"""A score that is always 0 for pods without claims."""
 PRIORITIES = {"low": 10, "mid": 100, "high": 1000, "high-never": 1000}
 PATHS = {
     "Service": "/api/v1/namespaces/{}/services",
@@ -65,7 +68,7 @@ _SEEN = re.compile(r'"(Add|Update|Delete) event for (node|scheduled pod)" (?:nod
 
 
 class Log:
-    """The scheduler's log from a place on."""
+    """The scheduler's log from an offset on."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -78,7 +81,9 @@ class Log:
 
 
 class Recorder:
-    """`record` as often as wanted on one control plane; `fresh` starts a scheduler for this cluster alone."""
+    """Records any number of cases on one control plane; `fresh` starts a scheduler for this cluster
+    alone.
+    """
 
     def __init__(self, control_plane: ControlPlane) -> None:
         self._control_plane = control_plane
@@ -86,7 +91,7 @@ class Recorder:
         self._scheduler: Process | None = None
 
     def record(self, case: Json, *, fresh: bool = False) -> Json:
-        """The case with its objects as they are stored, and what was decided."""
+        """The case with its objects as they are stored, and with the decisions."""
         if fresh:
             self._control_plane.reset()
             self._scheduler = None
@@ -102,12 +107,12 @@ class Recorder:
         nominated: dict[str, str] = {}
         decided: list[tuple[Json, Json]] = []
         for pod in case["pending"]:
-            one = self._decide(pod, placed, case, nominated)
+            decision = self._decide(pod, placed, case, nominated)
             if not self._still_wait(nominated):
-                break  # one found a node after all, before this pod or after: who knows
-            decided.append(one)
-            if "nominatedNodeName" in one[1]:
-                nominated[_key(one[0])] = one[1]["nominatedNodeName"]
+                break  # An earlier preemptor found a node after all, before this pod or after it: the order is unknown.
+            decided.append(decision)
+            if "nominatedNodeName" in decision[1]:
+                nominated[_key(decision[0])] = decision[1]["nominatedNodeName"]
         stored["pending"] = [pod for pod, _ in decided]
         stored["expected"] = [expected for _, expected in decided]
         self._clear(stored)
@@ -141,7 +146,7 @@ class Recorder:
         return stored
 
     def _put_on_node(self, pod: Json, case: Json) -> Json:
-        """With what has happened to it since."""
+        """The pod as stored, with its status."""
         path = f"{_pods(pod)}/{pod['metadata']['name']}"
         made: Json = self._make_claims(self._api.post(_pods(pod), pod), case)
         if "status" in pod:
@@ -152,7 +157,9 @@ class Recorder:
         return made
 
     def _make_claims(self, pod: Json, case: Json) -> Json:
-        """For its generic ephemeral volumes, and for devices from templates; the pod as it is then: of these its status tells the names."""
+        """Create the claims for generic ephemeral volumes and for devices from templates. Returns
+        the pod with their names in its status.
+        """
         meta, named = pod["metadata"], []
         owner = {
             "apiVersion": "v1",
@@ -188,19 +195,21 @@ class Recorder:
         return str(self._api.get(f"{path}/{reference['name']}")["metadata"]["uid"])
 
     def _wait_until_seen(self, log: Log, stored: Json) -> None:
-        """Every node twice: admission taints it when it is made, and then that is taken back."""
+        """Wait until the scheduler has every node twice: admission taints it at creation, and then
+        the taint is removed.
+        """
         wanted = Counter({("Update", node["metadata"]["name"]): 1 for node in stored["nodes"]})
         for pod in stored["bound"]:
             wanted["Add", _key(pod)] += 1
             phase, finished = pod["status"]["phase"], pod["status"]["phase"] in ("Succeeded", "Failed")
-            told = "startTime" in pod["status"] or phase == "Running"
+            shown = "startTime" in pod["status"] or phase == "Running"
             wanted["Delete", _key(pod)] += finished
-            wanted["Update", _key(pod)] += (told and not finished) + ("deletionTimestamp" in pod["metadata"])
+            wanted["Update", _key(pod)] += (shown and not finished) + ("deletionTimestamp" in pod["metadata"])
         self._wait_for(log, wanted)
 
     def _clear(self, stored: Json) -> None:
-        """Everything goes, and the scheduler has seen it go."""
-        assert self._scheduler is not None, "a scheduler has decided"
+        """Delete everything, and wait until the scheduler has seen the deletions."""
+        assert self._scheduler is not None, "a scheduler is running"
         log = Log(self._scheduler.log_path)
         self._control_plane.sweep()
         self._wait_for(log, {("Delete", node["metadata"]["name"]): 1 for node in stored["nodes"]})
@@ -208,68 +217,70 @@ class Recorder:
     def _wait_for(self, log: Log, wanted: Mapping[tuple[str, str], int]) -> None:
         def seen() -> bool:
             there = Counter((what, name) for what, _, name in _SEEN.findall(log.text()))
-            return all(there[one] >= count for one, count in wanted.items())
+            return all(there[key] >= count for key, count in wanted.items())
 
         wait_for(seen, f"kube-scheduler to notice {len(wanted)} objects")
 
-    # ── a decision ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── decisions ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _decide(
         self, pod: Json, placed: set[str], case: Json, nominated: Mapping[str, str]
     ) -> tuple[Json, Json]:
-        """`placed` are the pods on nodes, to which this one is added where it finds one."""
-        assert self._scheduler is not None, "somebody decides"
+        """Decide one pod. It is added to `placed`, the pods on nodes, if it finds a node."""
+        assert self._scheduler is not None, "a scheduler is running"
         log, path = Log(self._scheduler.log_path), f"{_pods(pod)}/{pod['metadata']['name']}"
         stored = self._bring(pod, case)
 
         def outcome() -> Json | None:
-            seen = self._api.get(path)
-            if seen["spec"].get("nodeName"):
-                return seen
-            carry_out(self._api, seen)
-            if not _refusal(seen):
+            pod = self._api.get(path)
+            if pod["spec"].get("nodeName"):
+                return pod
+            carry_out(self._api, pod)
+            if not _refusal(pod):
                 return None
-            if seen["status"].get("nominatedNodeName"):
-                # Where victims leave at once it is decided when it is bound.
-                return seen if case.get("lingers") and _has_evicted(log.text(), _key(seen)) else None
-            return seen
+            if pod["status"].get("nominatedNodeName"):
+                # If victims terminate at once, the pod is decided when it is bound.
+                return pod if case.get("lingers") and _has_evicted(log.text(), _key(pod)) else None
+            return pod
 
-        seen = wait_for(outcome, f"a decision on {pod['metadata']['name']}")
-        node = seen["spec"].get("nodeName")
+        decided = wait_for(outcome, f"a decision on {pod['metadata']['name']}")
+        node = decided["spec"].get("nodeName")
         expected: Json = {"pod": pod["metadata"]["name"], "nodeName": node}
         first = log.text()
-        if node is None and seen["status"].get("nominatedNodeName"):
-            told, ending = (_victims_of(_key(stored), first, words) for words in (_TOLD, _ENDING))
-            self._wait_for(log, {("Update", name): 2 for name in told})  # its condition, and that it ends
-            victims = sorted(name.partition("/")[2] for name in told | ending)
+        if node is None and decided["status"].get("nominatedNodeName"):
+            marked, ending = (_victims_of(_key(stored), first, words) for words in (_TOLD, _ENDING))
+            self._wait_for(
+                log, {("Update", name): 2 for name in marked}
+            )  # its condition, and its deletion timestamp
+            victims = sorted(name.partition("/")[2] for name in marked | ending)
             return stored, expected | {
-                "nominatedNodeName": seen["status"]["nominatedNodeName"],
+                "nominatedNodeName": decided["status"]["nominatedNodeName"],
                 "victims": victims,
                 "feasible": [],
             }
         victims = self._victims(placed)
         if node is not None:
             placed.add(_key(stored))
-            # The API server adds labels of the node's place when a pod is bound.
-            expected["labels"] = seen["metadata"].get("labels", {})
+            # The API server adds topology labels of the node when a pod is bound.
+            expected["labels"] = decided["metadata"].get("labels", {})
         if victims:
             expected |= {"victims": victims, "feasible": []}
         elif node is None:
-            refusal = _refusal(seen) or {}
+            refusal = _refusal(decided) or {}
             expected |= {"feasible": [], "message": refusal.get("message"), "reason": refusal.get("reason")}
             self._api.delete(path, {"gracePeriodSeconds": 0})
         else:
             expected |= _scores(first, stored, node)
-        if node is not None and any(one["kind"] == "DeviceClass" for one in case["objects"]):
-            expected["claims"] = self._claims_of(seen)
-            expected["extended"] = seen["status"].get("extendedResourceClaimStatus")
+        if node is not None and any(obj["kind"] == "DeviceClass" for obj in case["objects"]):
+            expected["claims"] = self._claims_of(decided)
+            expected["extended"] = decided["status"].get("extendedResourceClaimStatus")
         return stored, expected
 
     def _claims_of(self, pod: Json) -> list[Json]:
-        """For devices, as they stand now that the pod has a node."""
+        """The device claims of the pod, as they are now that the pod has a node."""
         status = pod["status"]
-        names = [one.get("resourceClaimName") for one in pod["spec"].get("resourceClaims", ())]
-        names += [one.get("resourceClaimName") for one in status.get("resourceClaimStatuses", ())]
+        names = [claim.get("resourceClaimName") for claim in pod["spec"].get("resourceClaims", ())]
+        names += [entry.get("resourceClaimName") for entry in status.get("resourceClaimStatuses", ())]
         names.append(status.get("extendedResourceClaimStatus", {}).get("resourceClaimName"))
         path = PATHS["ResourceClaim"].format(pod["metadata"]["namespace"])
         return [
@@ -279,7 +290,7 @@ class Recorder:
         ]
 
     def _bring(self, pod: Json, case: Json) -> Json:
-        """The pod as it is to be decided."""
+        """The pod as the scheduler received it."""
         if pod["metadata"]["name"] not in case.get("owned", ()):
             return self._api.post(_pods(pod), pod)  # type: ignore[no-any-return]
         gated = {**pod, "spec": {**pod["spec"], "schedulingGates": [{"name": _GATE}]}}
@@ -292,18 +303,18 @@ class Recorder:
     def _still_wait(self, nominated: Mapping[str, str]) -> bool:
         for key, node in nominated.items():
             space, _, name = key.partition("/")
-            seen = self._api.get(f"/api/v1/namespaces/{space}/pods/{name}")
-            if seen["spec"].get("nodeName") or seen["status"].get("nominatedNodeName") != node:
+            pod = self._api.get(f"/api/v1/namespaces/{space}/pods/{name}")
+            if pod["spec"].get("nodeName") or pod["status"].get("nominatedNodeName") != node:
                 return False
         return True
 
     def _victims(self, placed: Set[str]) -> list[str]:
-        there = {_key(one) for one in self._api.items("/api/v1/pods")}
+        there = {_key(pod) for pod in self._api.items("/api/v1/pods")}
         return sorted(key.partition("/")[2] for key in placed - there)
 
 
 def _scores(log: str, decided: Json, node: str) -> Json:
-    """Nothing is scored where one node alone is feasible."""
+    """No scores if only one node is feasible."""
     key, claims = _key(decided), decided["spec"].get("resourceClaims")
     final = {name: int(score) for pod, name, score in _FINAL_SCORE.findall(log) if pod == key}
     if not final:
@@ -316,27 +327,29 @@ def _scores(log: str, decided: Json, node: str) -> Json:
 
 
 def _has_evicted(log: str, preemptor: str) -> bool:
-    """Whether all of the preemptor's victims have been told; nobody has to be told who is ending already."""
-    if not any(one.get("pod") == preemptor for one in _said(log, _TARGET)):
+    """Whether all victims of the preemptor have been evicted; a victim that is terminating already
+    is not evicted again.
+    """
+    if not any(entry.get("pod") == preemptor for entry in _log_entries(log, _TARGET)):
         return False
-    if any(one["preemptor"] == preemptor for one in _said(log, _BEGUN)):
-        return any(one["preemptor"] == preemptor for one in _said(log, _DONE))
+    if any(entry["preemptor"] == preemptor for entry in _log_entries(log, _BEGUN)):
+        return any(entry["preemptor"] == preemptor for entry in _log_entries(log, _DONE))
     return bool(_victims_of(preemptor, log, _ENDING))
 
 
 def _victims_of(preemptor: str, log: str, words: str) -> set[str]:
-    return {one["victim"] for one in _said(log, words) if one["preemptor"] == preemptor}
+    return {entry["victim"] for entry in _log_entries(log, words) if entry["preemptor"] == preemptor}
 
 
-def _said(log: str, words: str) -> Iterator[dict[str, str]]:
-    """The fields of each line of the log with these words."""
+def _log_entries(log: str, words: str) -> Iterator[dict[str, str]]:
+    """The fields of each line of the log with this text."""
     for line in log.splitlines():
         if f'"{words}"' in line:
             yield dict(_FIELD.findall(line))
 
 
 def _refusal(pod: Json) -> Json | None:
-    """A gated pod has the API server's own, until the scheduler says something of it."""
+    """A gated pod has the API server's condition until the scheduler writes its own."""
     for condition in pod["status"].get("conditions", []):
         waits = condition["type"] == "PodScheduled" and condition["status"] == "False"
         if waits and condition.get("reason") != "SchedulingGated":

@@ -1,10 +1,12 @@
-"""The systems that policies here stand in for, and the cases that say what each of them does.
+"""The systems that the shipped policies replace, and how their recorded cases are answered.
 
-    worlds       what a case gives (Kubernetes objects, numbers) as a world, and the policies of `policies/` on it
-    comparing    what was expected against what was found, key by key
-    choices      where ours differs by choice, read from `docs/seeds/`
-    answers      which module answers for which system
-    ...          a module a system: from the case's input, by the policy and the engine, to what is asked
+    worlds         the input of a case (objects, numbers) as a scenario, and the shipped policies on it
+    scheduler_run  a scheduler that receives the events of a case one by one
+    comparing      expected and actual values, key by key
+    choices        intended differences, read from `docs/seeds/`
+    answers        which module answers for which system
+    ...            one module for each system: from the input of a case to its answer
 
-Nothing here knows a formula or an answer: every number comes from a policy's text, evaluated by the engine.
+This package contains no formulas and no answers: every number comes from a policy's text, evaluated
+by the engine.
 """

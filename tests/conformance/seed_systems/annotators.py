@@ -1,4 +1,4 @@
-"""The producers of node annotations: what they count is what the scheduler knows of its nodes anyhow."""
+"""The producers of node annotations. What they count is what the scheduler knows about its nodes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from tests.conformance.seed_systems.worlds import Policy, node_with, pod_with, v
 Json = dict[str, Any]
 
 _UNITS = {"cpu_m": "cpu"}
-"""The cases' name of a resource and Kubernetes'. cpu is in thousandths in both."""
+"""The name of a resource in the cases, and in Kubernetes. cpu is in millicores in both."""
 
 
 def answer(case: Json) -> Json:
@@ -16,7 +16,7 @@ def answer(case: Json) -> Json:
     if "sum_of_requests" in given:
         return {"annotations": _annotations(given)}
     if "pods" in given:
-        # Pods on no node are nobody's to place here.
+        # Pods without a node belong to another scheduler.
         pods = [{**pod, "spec": {"schedulerName": "other", **pod["spec"]}} for pod in given["pods"]]
         return {
             key: {name: _known(key, name, [given["node"]], pods) for name in expected[key]}
@@ -26,7 +26,7 @@ def answer(case: Json) -> Json:
 
 
 def _annotations(given: Json) -> dict[str, str]:
-    """One pod that requests all of it, and as many more as there are pods."""
+    """One pod that requests the whole sum, and as many further pods as are counted."""
     sums: Mapping[str, int] = given["sum_of_requests"]
     node, name = given["node"], "holder"
     rest = {key: value for key, value in sums.items() if key not in ("cpu_m", "pods")}
@@ -36,23 +36,25 @@ def _annotations(given: Json) -> dict[str, str]:
     resources = {key: value for key, value in allocatable.items() if key not in ("cpu_m", "pods")}
     cpu, pods = f"{allocatable.get('cpu_m', 0)}m", allocatable.get("pods", 0)
     nodes = [node_with(node, cpu=cpu, pods=pods, resources=resources)]
-    found: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     for key in allocatable:
         for word in ("requested", "free"):
-            found[f"{word}-{_UNITS.get(key, key)}"] = str(_known(word, key, nodes, [holder, *others]))
-    return found
+            annotations[f"{word}-{_UNITS.get(key, key)}"] = str(_known(word, key, nodes, [holder, *others]))
+    return annotations
 
 
 def _known(word: str, key: str, nodes: Sequence[Json], pods: Sequence[Json]) -> int | float | None:
-    """`node.requested` or `node.free` of the one node, as a policy reads it: what is free never less than nothing."""
+    """`node.requested` or `node.free` of the only node, as a policy reads it: free amounts are
+    never negative.
+    """
     resource = _UNITS.get(key, key)
     amount = f'node.{word}["{resource}"]'
     amount = f"max({amount}, 0)" if word == "free" else amount
     asked = pod_with("asked")
     ((_, values),) = [
-        one
-        for one in value_of(Policy("kube-default"), amount, nodes=nodes, pods=[*pods, asked]).items()
-        if one[0] == "asked"
+        row
+        for row in value_of(Policy("kube-default"), amount, nodes=nodes, pods=[*pods, asked]).items()
+        if row[0] == "asked"
     ]
-    (found,) = values.values()
-    return found
+    (value,) = values.values()
+    return value

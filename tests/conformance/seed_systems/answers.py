@@ -1,4 +1,4 @@
-"""Which module answers for which system: a file's `system` begins with the word here."""
+"""The module that answers for each system, by the first word of a file's `system`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -36,28 +36,31 @@ ANSWERS: Mapping[str, Answer] = {
 
 
 def answer(system: str, case: Json) -> Json:
-    """In the shape of the case's `expected`; what nobody answers is left out. KeyError: nobody knows the system."""
+    """The answer in the shape of the case's `expected`, without the keys that have no answer.
+    Raises KeyError for an unknown system.
+    """
     for name, of_system in ANSWERS.items():
         if system.startswith(name):
-            found = of_system(case)
-            return _recommended(of_system, case, found) | found
+            answers = of_system(case)
+            return _recommended(of_system, case, answers) | answers
     raise KeyError(f"no policy stands in for the system {system!r}")
 
 
 _ORDERS = ("order", "normalized", "rows", "results")
-"""What a list may be that stands under `recommended` alone."""
+"""The keys that a list directly under `recommended` can be the value of."""
 
 _WORD = "verdict"
-"""What one word may be that does."""
+"""The keys that a single word directly under `recommended` can be the value of."""
 
 
-def _recommended(of_system: Answer, case: Json, found: Json) -> Json:
-    """What a case recommends is asked as if it were all that the case expects: under `recommended`, or with that word at
-    either end of the key."""
+def _recommended(of_system: Answer, case: Json, known: Json) -> Json:
+    """Answers for `recommended`: its keys are answered as if they were the keys of the case, also
+    with that word at either end of the key.
+    """
     answers: Json = {}
     for key, wanted in case["expected"].items():
         plain = key.removesuffix("_recommended").removeprefix("recommended_")
-        if key in found:
+        if key in known:
             continue
         if plain != key:
             inner = of_system({**case, "expected": {plain: wanted}})

@@ -1,5 +1,9 @@
-"""The article on four ways to extend the scheduler, and the rules of the 1.17 core that it quotes: by kube-scheduler's
-built-ins as they are here, and by `policies/kube-1-17.policy` where the arithmetic has changed since."""
+"""The article on four ways to extend the scheduler, and the rules of kube-scheduler 1.17 that it
+quotes.
+
+Answered by the built-ins, and by `policies/kube-1-17.policy` where kube-scheduler's arithmetic has
+changed since.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -40,7 +44,7 @@ def answer(case: Json) -> Json:
     if "rules" in given:
         return {"results": [plugin_sets.outcome(rule) for rule in given["rules"]]}
     if "cases" in given:
-        return {"results": [protocol.became(one) for one in given["cases"]]}
+        return {"results": [protocol.became(case) for case in given["cases"]]}
     if "rows" in given and "empty_request_defaults" in given:
         return _resource_scores(given["rows"])
     return {}
@@ -50,7 +54,7 @@ def answer(case: Json) -> Json:
 
 
 def _fits(given: Json) -> Json:
-    """One pod holds what the node has given away; numbers of cpu are thousandths."""
+    """One pod holds what is requested on the node; cpu is in millicores."""
     node = node_with("n", cpu=0, memory=0, pods=0, resources=_amounts(given["allocatable"]))
     held = [_amounts(given["node_requested"]), *({} for _ in range(1, given["node_pods"]))]
     if not given["node_pods"] and not given["node_requested"]:
@@ -62,7 +66,7 @@ def _fits(given: Json) -> Json:
     policy = Policy("kube-1-17")
     program = (policy.with_more(f"replace filter node_resources_fit{params}") if params else policy).program()
     explained = play(program, world(program, nodes=[node], pods=[*holders, asked])).explanations["asked"]
-    reasons = [reason for refusal in explained.refusals.get("n", ()) for reason in refusal.reasons]
+    reasons = [reason for refusal in explained.rejections.get("n", ()) for reason in refusal.reasons]
     refused = list(dict.fromkeys(_resource_of(reason) for reason in reasons))
     return {
         "fits": explained.feasible == ("n",),
@@ -79,7 +83,7 @@ def _resource_of(reason: str) -> str:
 
 
 def _numbers(resource: str, node: Json, pods: Sequence[Json]) -> list[Any]:
-    """Requested, used and there, as a policy reads them where nothing is refused."""
+    """Requested, used and allocatable amounts, as a policy without filters reads them."""
     policy = Policy("stupid")
     return [
         resource,
@@ -90,37 +94,40 @@ def _numbers(resource: str, node: Json, pods: Sequence[Json]) -> list[Any]:
     ]
 
 
-def _of_asked(found: Mapping[str, Mapping[str, int | float | None]]) -> int | float | None:
-    (value,) = found["asked"].values()
+def _of_asked(values: Mapping[str, Mapping[str, int | float | None]]) -> int | float | None:
+    (value,) = values["asked"].values()
     return value
 
 
 def _with_nominated(given: Json) -> dict[str, bool]:
-    """Each pod asked alone, with those that were promised room on the node."""
+    """Each pod on its own, with the pods that are nominated to the node."""
     program = Policy("kube-default").program()
     state = given["node"]
-    # One more may be there than the case has room for: who holds what is requested is nobody of the case's.
+    # Room for one more pod than in the case, because a pod of this test holds the requested
+    # amounts.
     room = {**state["allocatable"], "pods": state["allocatable"].get("pods", 0) + 1}
     node = node_with("n", cpu=0, memory=0, pods=0, resources=_amounts(room))
-    # Nobody is to be evicted: the question is who fits.
+    # It has the highest priority, so that it is not evicted.
     holder = pod_with(
         "holder", node="n", priority=2_000_000_000, requests=_amounts(state.get("requested", {}))
     )
     promised = [
-        pod_with(f"nominated-{index}", priority=one["priority"], requests=_amounts(one["request"]))
+        pod_with(
+            f"nominated-{index}", priority=nominated["priority"], requests=_amounts(nominated["request"])
+        )
         | {"status": {"phase": "Pending", "nominatedNodeName": "n"}}
-        for index, one in enumerate(given["nominated"])
+        for index, nominated in enumerate(given["nominated"])
     ]
-    found = {}
-    for one in given["pods"]:
-        asked = pod_with("asked", priority=one["priority"], requests=_amounts(one["request"]))
+    fits = {}
+    for candidate in given["pods"]:
+        asked = pod_with("asked", priority=candidate["priority"], requests=_amounts(candidate["request"]))
         pods = [holder, *promised, asked]
-        # Of another scheduler: they keep their room, and are nobody's to place here.
+        # Pods of another scheduler: their room is reserved, and they are not placed in this run.
         others = [{**pod, "spec": {**pod["spec"], "schedulerName": "other"}} for pod in promised]
         pods = [holder, *others, asked]
         played = play(program, world(program, nodes=[node], pods=pods))
-        found[one["name"]] = "asked" in played.node
-    return found
+        fits[candidate["name"]] = "asked" in played.node
+    return fits
 
 
 # ── scores ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,57 +142,58 @@ def _affinity(given: Json) -> Json:
     asked = pod_with("asked", spec={"affinity": affinity})
     explained = play(program, world(program, nodes=given["nodes"], pods=[asked])).explanations["asked"]
     nothing = {node["metadata"]["name"]: 0 for node in given["nodes"]}
-    found = {**nothing, **scores(explained, "node_affinity")}
+    reduced = {**nothing, **scores(explained, "node_affinity")}
     return {
         "map": {**nothing, **raw(explained, "node_affinity")},
-        "reduce_max100": found,
-        # Until 1.16 a score had ten steps: one is ten of ours, what is begun is cut off.
-        "reduce_max10 (k8s<=1.16)": {node: score // 10 for node, score in found.items()},
+        "reduce_max100": reduced,
+        # Until 1.16 scores had ten steps: ten points of ours are one, rounded down.
+        "reduce_max10 (k8s<=1.16)": {node: score // 10 for node, score in reduced.items()},
     }
 
 
 def _resource_scores(rows: Sequence[Json]) -> Json:
-    """What is requested stands on the node already; the pod that asks has explicit zeroes."""
+    """The requested amounts are already on the node; the pod to place requests zero explicitly."""
     program = Policy("kube-1-17").program()
-    found: dict[str, list[int]] = {"LeastRequested": [], "BalancedResourceAllocation": []}
+    by_plugin: dict[str, list[int]] = {"LeastRequested": [], "BalancedResourceAllocation": []}
     for row in rows:
         cpu, memory = row["allocatable"]
         node = node_with("n", cpu=f"{cpu}m", memory=memory)
         used_cpu, used_memory = row["requested_after"]
         holder = pod_with("holder", node="n", cpu=f"{used_cpu}m", memory=used_memory)
         asked = pod_with("asked", cpu=0, memory=0)
-        # Nodes over their capacity are no candidates; the formulas are asked all the same.
+        # Nodes over their capacity are not candidates, but the formulas are evaluated for them.
         plain = without_filters(program)
         explained = play(plain, world(plain, nodes=[node], pods=[holder, asked])).explanations["asked"]
-        found["LeastRequested"].append(scores(explained, "node_resources_fit")["n"])
-        found["BalancedResourceAllocation"].append(scores(explained, "balanced_resource_allocation")["n"])
-    return found
+        by_plugin["LeastRequested"].append(scores(explained, "node_resources_fit")["n"])
+        by_plugin["BalancedResourceAllocation"].append(scores(explained, "balanced_resource_allocation")["n"])
+    return by_plugin
 
 
 def _with_extenders(given: Json) -> dict[str, int]:
-    """Scores that nodes have in annotations, with their weights, and what the extenders answered on top."""
-    given_scores = [one["scores"] for one in given["priorities"].values()]
-    names = sorted({node for one in given_scores for node in one})
+    """Scores that nodes have in annotations, with their weights, plus the answers of the extenders."""
+    given_scores = [priority["scores"] for priority in given["priorities"].values()]
+    names = sorted({node for score in given_scores for node in score})
     lines = ["policy case version 1"]
-    for index, one in enumerate(given["priorities"].values()):
+    for index, priority in enumerate(given["priorities"].values()):
         lines.append(f'input v{index}: int = node.annotations["v{index}"] default 0 invalid default')
-        lines.append(f"score s{index} weight {one['weight']} higher v{index} normalize range(0, 100)")
+        lines.append(f"score s{index} weight {priority['weight']} higher v{index} normalize range(0, 100)")
     lines += [
-        f"extender e{index} weight {one['weight']} missing worst"
-        for index, one in enumerate(given["extenders"])
+        f"extender e{index} weight {extender['weight']} missing worst"
+        for index, extender in enumerate(given["extenders"])
     ]
     program = policy_of_text("\n".join(lines) + "\n")
     nodes = [
         node_with(
-            name, annotations={f"v{index}": str(one.get(name, 0)) for index, one in enumerate(given_scores)}
+            name,
+            annotations={f"v{index}": str(score.get(name, 0)) for index, score in enumerate(given_scores)},
         )
         for name in names
     ]
     alone = replace(program, extenders=())
     explained = play(alone, world(alone, nodes=nodes, pods=[pod_with("asked")])).explanations["asked"]
     answers = {
-        f"e{index}": ExtenderResult(refusals={}, scores=one["scores"])
-        for index, one in enumerate(given["extenders"])
+        f"e{index}": ExtenderResult(rejections={}, scores=extender["scores"])
+        for index, extender in enumerate(given["extenders"])
     }
     judged = NodeSubsetVerdict(None, explained.totals, {}, 0)
     return dict(add_extender_scores(judged, program.extenders, answers))
@@ -195,7 +203,9 @@ _DIGITS = {f"d{place}": 100**place for place in range(4)}
 
 
 def _chosen(totals: Mapping[str, int], expected: Json) -> Json:
-    """Nodes that are as far apart as these totals: a score for each two digits, from an annotation."""
+    """Nodes whose scores differ as these totals do: one score for every two digits, from an
+    annotation.
+    """
     least = min(0, *totals.values())
     nodes = [
         node_with(

@@ -1,7 +1,7 @@
-"""Where ours differs from a seed by choice. The list stands in the documentation, each row with its reason.
+"""Intended differences from a seed system, read from the documentation, where each has its reason.
 
-A row of the table under `## Where it differs` is `| case | key | why |`: patterns as of a shell for the case's id and
-for the key of the expectation.
+A row of the table under `## Where it differs` is `| case | key | why |`: shell patterns for the
+case's id and for the key of the expectation.
 """
 
 import re
@@ -27,7 +27,7 @@ class Choice:
 
 
 def choices(folder: Path = DOCS) -> list[Choice]:
-    return [one for page in sorted(folder.glob("*.md")) for one in _choices_of(page)]
+    return [choice for page in sorted(folder.glob("*.md")) for choice in _choices_of(page)]
 
 
 def _choices_of(page: Path) -> Iterator[Choice]:

@@ -1,4 +1,4 @@
-"""What a case expects against what was found, key by key."""
+"""Compare the expected values of a case with the actual ones, key by key."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ class Difference:
 
 
 class NotAnswered:
-    """Stands where no answer was found."""
+    """The actual value where there is no answer."""
 
     def __repr__(self) -> str:
         return "no answer"
@@ -30,57 +30,64 @@ NO_ANSWER = NotAnswered()
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far a float may be off: absolutely, or as a share of the expected one. Whole numbers are exact."""
+    """How far a float may be off: absolutely, or as a share of the expected value. Integers are
+    exact.
+    """
 
     absolute: float = 0.0
     relative: float = 0.0
 
     @classmethod
     def of(cls, given: Mapping[str, float]) -> "Tolerance":
-        """A case's `tolerance`: `abs`, `rel`, or one for floats under another name."""
+        """A case's `tolerance`: `abs`, `rel`, or another key, which holds for floats."""
         named = [value for key, value in given.items() if key not in ("rel", "scores")]
         return cls(absolute=max(named, default=0.0), relative=given.get("rel", 0.0))
 
 
 def differences(
-    expected: Mapping[str, Any], found: Mapping[str, Any], tolerance: Tolerance
+    expected: Mapping[str, Any], actual: Mapping[str, Any], tolerance: Tolerance
 ) -> list[Difference]:
-    """Everything that the case expects and that is not so. What stands under `seed` or `seed_...` is what the original
-    does; it is compared where it was answered, and otherwise only where the case expects nothing else."""
-    keys = [key for key in expected if not _of_the_seed(key) or key in found]
+    """Every expectation of the case that is not met. Values under `seed` or `seed_...` describe the
+    original system; they are compared if they have an answer, or if the case expects nothing else.
+    """
+    keys = [key for key in expected if not _of_the_seed(key) or key in actual]
     if not keys:
         keys = list(expected)
-    return [one for key in keys for one in _differ(key, expected[key], found.get(key, NO_ANSWER), tolerance)]
+    return [
+        difference
+        for key in keys
+        for difference in _differ(key, expected[key], actual.get(key, NO_ANSWER), tolerance)
+    ]
 
 
 def _of_the_seed(key: str) -> bool:
     return key == "seed" or key.startswith("seed_") or key.endswith("_seed")
 
 
-def _differ(key: str, expected: Any, found: Any, tolerance: Tolerance) -> Iterator[Difference]:
-    match expected, found:
+def _differ(key: str, expected: Any, actual: Any, tolerance: Tolerance) -> Iterator[Difference]:
+    match expected, actual:
         case dict(), dict():
             for name, value in expected.items():
-                yield from _differ(f"{key}.{name}", value, found.get(name, NO_ANSWER), tolerance)
+                yield from _differ(f"{key}.{name}", value, actual.get(name, NO_ANSWER), tolerance)
         case list(), list() if key.rpartition(".")[2] in _SETS:
-            if sorted(map(repr, expected)) != sorted(map(repr, found)):
-                yield Difference(key, expected, found)
-        case list(), list() if len(expected) == len(found):
-            for index, (one, other) in enumerate(zip(expected, found, strict=True)):
-                yield from _differ(f"{key}.{index}", one, other, tolerance)
+            if sorted(map(repr, expected)) != sorted(map(repr, actual)):
+                yield Difference(key, expected, actual)
+        case list(), list() if len(expected) == len(actual):
+            for index, (element, other) in enumerate(zip(expected, actual, strict=True)):
+                yield from _differ(f"{key}.{index}", element, other, tolerance)
         case bool(), _:
-            if expected is not found:
-                yield Difference(key, expected, found)
-        case int() | float(), int() | float() if isinstance(expected, float) or isinstance(found, float):
-            if not math.isclose(expected, found, rel_tol=tolerance.relative, abs_tol=tolerance.absolute):
-                yield Difference(key, expected, found)
+            if expected is not actual:
+                yield Difference(key, expected, actual)
+        case int() | float(), int() | float() if isinstance(expected, float) or isinstance(actual, float):
+            if not math.isclose(expected, actual, rel_tol=tolerance.relative, abs_tol=tolerance.absolute):
+                yield Difference(key, expected, actual)
         case _:
-            if expected != found:
-                yield Difference(key, expected, found)
+            if expected != actual:
+                yield Difference(key, expected, actual)
 
 
 _SETS = ("feasible", "best", "one_of")
-"""Keys of lists whose order says nothing: the order of a mapping in the file."""
+"""Keys of lists without a meaningful order: they follow the order of a mapping in the file."""
 
 
 def _brief(value: Any) -> str:

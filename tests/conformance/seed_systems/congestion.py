@@ -1,4 +1,6 @@
-"""The agents congestion and foo of kube-safe-scheduler, by `policies/congestion.policy`; beside safe, by both policies."""
+"""The agents congestion and foo of kube-safe-scheduler, by `policies/congestion.policy`, and
+together with safe by both policies.
+"""
 
 from typing import Any
 
@@ -8,7 +10,7 @@ from tests.conformance.seed_systems.worlds import Policy, play, policy_of_text, 
 Json = dict[str, Any]
 
 ENVIRONMENT = {"CONGESTION_FACTOR_MAX": "factor_max"}
-"""The agent's variables and the policy's parameters."""
+"""The agent's variables, and the parameters of the policy that correspond."""
 
 
 def answer(case: Json) -> Json:
@@ -19,16 +21,22 @@ def answer(case: Json) -> Json:
     if set(environment) & set(safe.ENVIRONMENT):
         return safe.beside_congestion(given)
     policy = policy_for("congestion", environment, ENVIRONMENT)
-    found = raw_scores(policy, given, "congestion")
+    congestion_scores = raw_scores(policy, given, "congestion")
     program = policy.program()
-    return {"scores": found, "congestion": found, "max": program.parameters["factor_max"].value.value}
+    return {
+        "scores": congestion_scores,
+        "congestion": congestion_scores,
+        "max": program.parameters["factor_max"].value.value,
+    }
 
 
 def _foo(given: Json) -> Json:
-    """The template lets every node pass and gives each the same."""
+    """The template accepts every node and gives each the same score."""
     program = policy_of_text("policy foo version 1\nscore foo weight 10 higher 1 normalize range(0, 10)\n")
-    found = play(program, world(program, nodes=given["nodes"], pods=[given["pod"]], scheduler="my-scheduler"))
-    explained = found.explanations[given["pod"]["metadata"]["name"]]
+    result = play(
+        program, world(program, nodes=given["nodes"], pods=[given["pod"]], scheduler="my-scheduler")
+    )
+    explained = result.explanations[given["pod"]["metadata"]["name"]]
     names = [node["metadata"]["name"] for node in given["nodes"]]
     return {
         "feasible": [name for name in names if name in explained.feasible],
@@ -44,7 +52,7 @@ def policy_for(name: str, environment: Json, names: dict[str, str]) -> Policy:
 
 
 def raw_scores(policy: Policy, given: Json, rule: str) -> dict[str, int | float | None]:
-    """On the seed's own scale, as it comes before normalizing."""
+    """The score before normalizing, on the scale of the seed system."""
     program = policy.program()
-    one = world(program, nodes=given["nodes"], pods=[given["pod"]], scheduler="my-scheduler")
-    return raw(play(program, one).explanations[given["pod"]["metadata"]["name"]], rule)
+    scenario = world(program, nodes=given["nodes"], pods=[given["pod"]], scheduler="my-scheduler")
+    return raw(play(program, scenario).explanations[given["pod"]["metadata"]["name"]], rule)

@@ -1,11 +1,12 @@
-"""kubeRL, by `policies/kube-rl.policy`: what containers do is shown to the scheduler as a kubelet would write it, and the
-policy's own states learn from it."""
+"""kubeRL, by `policies/kube-rl.policy`. The scheduler receives container statuses as a kubelet
+writes them, and the policy's states learn from them.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.conformance.seed_systems.lives import Life
+from tests.conformance.seed_systems.scheduler_run import SchedulerRun
 from tests.conformance.seed_systems.worlds import Policy, node_with, play, raw, value_of, world
 
 Json = dict[str, Any]
@@ -35,7 +36,7 @@ def answer(case: Json) -> Json:
         return {"recommended": _of_one_end(given)}
     for key in ("statuses", "rows", "events"):
         if key in given:
-            return {"rewards": [_reward(one) for one in given[key]]}
+            return {"rewards": [_reward(state) for state in given[key]]}
     if "status" in given or "phase" in given:
         return {"reward": _reward(given.get("status", given))}
     if "event" in given:
@@ -53,24 +54,24 @@ def answer(case: Json) -> Json:
 def _scores(given: Json) -> Json:
     program = Policy("kube-rl").program()
     rewards: Mapping[str, Mapping[str, float]] = given["rewards"]
-    one = world(
+    scenario = world(
         program,
         nodes=given["nodes"],
         pods=[given["pod"]],
         state={"reward": rewards, "known": {type_: dict.fromkeys(of, 1) for type_, of in rewards.items()}},
         scheduler=_SCHEDULER,
     )
-    return raw(play(program, one).explanations[given["pod"]["metadata"]["name"]], "rl_priority")
+    return raw(play(program, scenario).explanations[given["pod"]["metadata"]["name"]], "rl_priority")
 
 
 def _types(pods: Sequence[Json]) -> dict[str, str]:
-    """A node for each word that could be a type: the one that the policy's `pod_type` is shows."""
+    """A node for each possible type; the selected node is the policy's `pod_type`."""
     words = sorted(
         {pod["metadata"]["name"] for pod in pods}
         | {word for pod in pods for word in pod["metadata"].get("labels", {}).values()}
     )
     nodes = [node_with(f"n{index}", labels={"word": word}) for index, word in enumerate(words)]
-    found = value_of(
+    labels = value_of(
         Policy("kube-rl"),
         'if pod_type == (node.labels["word"] else "") then 1 else 0',
         nodes=nodes,
@@ -79,30 +80,34 @@ def _types(pods: Sequence[Json]) -> dict[str, str]:
     )
     return {
         pod: words[[bool(values[f"n{index}"]) for index in range(len(words))].index(True)]
-        for pod, values in found.items()
+        for pod, values in labels.items()
     }
 
 
-# ── what is learned ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── learning ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _averaged(given: Json) -> Json:
-    """A pod for each reward, to which just that happens which the reward is for; then what a pod would score there."""
-    life = Life(Policy("kube-rl").program(), {"reward": {"D": {"n1": given["start"]}}})
-    life.add_node("n1")
+    """For each reward, a pod to which exactly the rewarded event happens, and then the score of a
+    new pod on that node.
+    """
+    scheduler = SchedulerRun(Policy("kube-rl").program(), {"reward": {"D": {"n1": given["start"]}}})
+    scheduler.add_node("n1")
     values, scores = [], []
     for index, reward in enumerate(given["rewards"]):
-        life.show(_pod(f"p{index}", "D", "n1", _STATUS_FOR[reward]))
-        values.append(life.value("reward", "D", "n1"))
+        scheduler.show(_pod(f"p{index}", "D", "n1", _STATUS_FOR[reward]))
+        values.append(scheduler.value("reward", "D", "n1"))
         asked = _pod(f"asked-{index}", "D", None, {"phase": "Pending"})
-        life.show(asked)
-        scores.append(life.explain(asked["metadata"]["uid"]).scores["rl_priority"]["n1"].raw)
-        life.tell_gone(asked["metadata"]["uid"])
+        scheduler.show(asked)
+        scores.append(scheduler.explain(asked["metadata"]["uid"]).scores["rl_priority"]["n1"].raw)
+        scheduler.tell_gone(asked["metadata"]["uid"])
     return {"values": values, "score": scores}
 
 
 def _after_an_event(given: Json, expected: Json) -> Json:
-    """`before` are the values by the seed's keys, or `pod_vals` those by type; the answer has those keys that the case asks about."""
+    """Values after one update. `before` has the values by the seed system's keys, or `pod_vals` by
+    type; the answer has the keys that the case expects.
+    """
     event = given["event"]
     before = {
         f"/pods/{type_}/{node}": value
@@ -118,24 +123,24 @@ def _after_an_event(given: Json, expected: Json) -> Json:
                 state["type_reward"][type_] = value
             case ["pods", type_, node]:
                 state["reward"].setdefault(type_, {})[node] = value
-    life = Life(Policy("kube-rl").program(), state)
-    life.add_node(event["node"])
+    scheduler = SchedulerRun(Policy("kube-rl").program(), state)
+    scheduler.add_node(event["node"])
     status = _STATUS_OF_PHASE["Pending" if event["phase"] == "DELETED" else event["phase"]]
-    life.show(_pod("p", event["podtype"], event["node"], status))
+    scheduler.show(_pod("p", event["podtype"], event["node"], status))
     if event["phase"] == "DELETED":
-        life.tell_gone("uid-p")
+        scheduler.tell_gone("uid-p")
 
     def value(key: str) -> str:
         match key.strip("/").split("/"):
             case ["nodes", node]:
-                found = life.value("node_reward", "", node)
+                reward = scheduler.value("node_reward", "", node)
             case ["pods", type_, "all"]:
-                found = life.value("type_reward", type_, None)
+                reward = scheduler.value("type_reward", type_, None)
             case ["pods", type_, node]:
-                found = life.value("reward", type_, node)
+                reward = scheduler.value("reward", type_, node)
             case _:
                 raise LookupError(f"no state keeps {key}")
-        return f"{found:f}"
+        return f"{reward:f}"
 
     return {
         name: {key: value(key) for key in expected[name]}
@@ -145,20 +150,20 @@ def _after_an_event(given: Json, expected: Json) -> Json:
 
 
 def _of_one_end(given: Json) -> Json:
-    """A container that stood still for so long, and what it fed when it ended."""
+    """A container that was idle for this long, and the reward at its end."""
     policy = Policy("kube-rl", {"mean_time_to_failure": f"{given.get('MTTF', 600)}s"}).with_more(_PROBE)
-    life = Life(policy.program())
-    life.add_node("n")
+    scheduler = SchedulerRun(policy.program())
+    scheduler.add_node("n")
     ends = {"name": "c", "restartCount": 1, **given["containerStatus"]}
-    # What a watch would have shown before: the end that is now the last one.
+    # The earlier watch event, in which the last termination is still the current state.
     first = {"name": "c", "restartCount": 0, "state": ends.get("lastState", {})}
-    start = life.value("reward", "D", "n")
+    start = scheduler.value("reward", "D", "n")
     if first["state"]:
-        life.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": [first]}))
-        start = life.value("reward", "D", "n")
-    life.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": [ends]}))
-    fed = (life.value("reward", "D", "n") - 0.9 * start) / 0.1
-    return {"difference": round(life.value("seconds_down", "D", "n")), "reward": round(fed, 6)}
+        scheduler.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": [first]}))
+        start = scheduler.value("reward", "D", "n")
+    scheduler.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": [ends]}))
+    fed = (scheduler.value("reward", "D", "n") - 0.9 * start) / 0.1
+    return {"difference": round(scheduler.value("seconds_down", "D", "n")), "reward": round(fed, 6)}
 
 
 _FED = """
@@ -166,54 +171,55 @@ state fed: float { key = pod_type  on = any  when = tells  value = fared  keep =
 """
 
 
-def _reward(told: Json) -> float | None:
-    """Of one status of a pod; None where it gives none. What a watch would have shown before it is shown before."""
-    status = told.get("status", told)
-    life = Life(Policy("kube-rl").with_more(_FED).program())
-    life.add_node("n")
+def _reward(state: Json) -> float | None:
+    """The reward for one status of a pod, or None. The earlier watch event is delivered first."""
+    status = state.get("status", state)
+    scheduler = SchedulerRun(Policy("kube-rl").with_more(_FED).program())
+    scheduler.add_node("n")
     earlier = [
-        {**one, "state": one["lastState"], "lastState": {}}
-        for one in status.get("containerStatuses", ())
-        if one.get("lastState")
+        {**container, "state": container["lastState"], "lastState": {}}
+        for container in status.get("containerStatuses", ())
+        if container.get("lastState")
     ]
     if earlier:
-        life.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": earlier}))
-    before = life.value("fed", "D", "n")
-    life.show(_pod("p", "D", "n", {"phase": "Running", **status}))
-    after = life.value("fed", "D", "n")
+        scheduler.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": earlier}))
+    before = scheduler.value("fed", "D", "n")
+    scheduler.show(_pod("p", "D", "n", {"phase": "Running", **status}))
+    after = scheduler.value("fed", "D", "n")
     return None if after == before else round(2 * after - before, 9)
 
 
 def _demo(given: Json) -> Json:
-    """Ten minutes in which the container on each node ends once every so often and begins anew at once; then the next pod of the
-    type, on nodes that are alike but for what was learned."""
+    """Ten minutes in which the container on each node terminates periodically and restarts at once;
+    then the next pod of the type is scored on nodes that differ only in what was learned.
+    """
     type_ = given["deployment"]["labels"]["podtype"]
     periods: Mapping[str, float | None] = given["failure_period_s"]
-    life = Life(Policy("kube-rl").program())
+    scheduler = SchedulerRun(Policy("kube-rl").program())
     for node in periods:
-        life.add_node(node)
+        scheduler.add_node(node)
     shown = sorted(
         (at_s, node, status) for node, period in periods.items() for at_s, status in _restarts(period)
     )
     for _, node, status in shown:
-        life.show(_pod(f"demo-{node}", type_, node, status))
-    life.show(_pod("test-pod", type_, None, {"phase": "Pending"}))
-    life.decide()
+        scheduler.show(_pod(f"demo-{node}", type_, node, status))
+    scheduler.show(_pod("test-pod", type_, None, {"phase": "Pending"}))
+    scheduler.decide()
     return {
-        "reward_order": sorted(periods, key=lambda node: (-life.value("reward", type_, node), node)),
-        "binding_node": life.bound.get("test-pod"),
+        "reward_order": sorted(periods, key=lambda node: (-scheduler.value("reward", type_, node), node)),
+        "binding_node": scheduler.bound.get("test-pod"),
     }
 
 
 def _restarts(period_s: float | None) -> Iterator[tuple[float, Json]]:
-    """Each status that a kubelet would write, and when (s)."""
+    """Each status that a kubelet would write, with its time in seconds."""
     last: Json = {}
     runs = 1 if period_s is None else max(1, int(600 / period_s))
     for run in range(runs):
         began_s = run * (period_s or 0)
-        one = {"name": "c", "restartCount": run, "lastState": last}
+        status = {"name": "c", "restartCount": run, "lastState": last}
         running = {"state": {"running": {"startedAt": _time(began_s)}}, "containerID": f"run-{run}"}
-        yield began_s, {"phase": "Running", "containerStatuses": [one | running]}
+        yield began_s, {"phase": "Running", "containerStatuses": [status | running]}
         if period_s is not None:
             ended_s = began_s + period_s
             ended = {
@@ -224,7 +230,7 @@ def _restarts(period_s: float | None) -> Iterator[tuple[float, Json]]:
             }
             yield (
                 ended_s - 0.5,
-                {"phase": "Running", "containerStatuses": [one | {"state": {"terminated": ended}}]},
+                {"phase": "Running", "containerStatuses": [status | {"state": {"terminated": ended}}]},
             )
             last = {"terminated": ended}
 

@@ -33,54 +33,54 @@ def answer(case: Json) -> Json:
     values = given["metrics"]["bandwidth"]
     if "options_needed" in expected:
         return {"options_needed": _options(values, expected["options_needed"])}
-    found = _asked(Policy("network-traffic"), values, given)
-    numbers = {"raw": found["raw"], "normalized": found["normalized"]}
-    said = numbers | {"binding": found["binding"]}
-    said |= {f"raw_{node}": value for node, value in found["raw"].items()}
+    outcome = _asked(Policy("network-traffic"), values, given)
+    numbers = {"raw": outcome["raw"], "normalized": outcome["normalized"]}
+    answered = numbers | {"binding": outcome["binding"]}
+    answered |= {f"raw_{node}": value for node, value in outcome["raw"].items()}
     wanted = expected.get("recommended")
     if isinstance(wanted, str):
-        # In words: NaN is no sample, so the node is as one without.
+        # NaN means that the node has no sample.
         without = _asked(Policy("network-traffic"), _without_nan(values), given)
-        return {"recommended": wanted if _same(without, found) else numbers}
+        return {"recommended": wanted if _same(without, outcome) else numbers}
     if isinstance(wanted, dict):
-        return {"recommended": numbers if wanted.keys() & numbers.keys() else found["normalized"]}
-    return said
+        return {"recommended": numbers if wanted.keys() & numbers.keys() else outcome["normalized"]}
+    return answered
 
 
 def _asked(policy: Policy, values: Mapping[str, float | str | None], given: Json) -> Json:
     program = policy.program()
     pods = given.get("pods") or [pod_with("asked")]
-    one = world(
+    scenario = world(
         program,
         nodes=[roomy_node(name) for name in values],
         pods=pods,
         metrics={_METRIC: _numbers(values)},
         scheduler=_SCHEDULER,
     )
-    found = play(program, one)
+    result = play(program, scenario)
     first = pods[0]["metadata"]["name"]
-    explained = found.explanations[first]
+    explained = result.explanations[first]
     return {
         "raw": raw(explained, _RULE),
         "normalized": scores(explained, _RULE),
-        "rejected": sorted(explained.refusals),
-        "binding": found.node,
-        "node": found.node.get(first),
+        "rejected": sorted(explained.rejections),
+        "binding": result.node,
+        "node": result.node.get(first),
     }
 
 
 def _without_asking(nodes: Sequence[str], given: Json) -> Json:
-    """Nobody polls anything: a pod that is placed all the same was placed without a query."""
+    """The pod is placed without a metrics query, because no source is configured."""
     program = Policy("network-traffic").program()
     pod = (given.get("pods") or [pod_with("asked")])[0]
     nodes_there = [roomy_node(name) for name in nodes]
-    one = world(program, nodes=nodes_there, pods=[pod], scheduler=_SCHEDULER)
-    node = play(program, one).node.get(pod["metadata"]["name"])
-    return {"binding_node": node} | ({} if node is None else {"queries": len(one.polls)})
+    scenario = world(program, nodes=nodes_there, pods=[pod], scheduler=_SCHEDULER)
+    node = play(program, scenario).node.get(pod["metadata"]["name"])
+    return {"binding_node": node} | ({} if node is None else {"queries": len(scenario.polls)})
 
 
 def _numbers(values: Mapping[str, float | str | None]) -> dict[str, float | str | None]:
-    """JSON has no NaN; the cases write it as a word."""
+    """The cases write NaN as a string, because JSON has no NaN."""
     return {
         node: math.nan if isinstance(value, str) and value.lower() == "nan" else value
         for node, value in values.items()
@@ -95,34 +95,34 @@ def _without_nan(values: Mapping[str, float | str | None]) -> dict[str, float | 
     }
 
 
-def _same(one: Json, other: Json) -> bool:
-    return {**one, "raw": sorted(one["raw"])} == {**other, "raw": sorted(other["raw"])}
+def _same(outcome: Json, other: Json) -> bool:
+    return {**outcome, "raw": sorted(outcome["raw"])} == {**other, "raw": sorted(other["raw"])}
 
 
-def _options(values: Mapping[str, float | None], asked: list[str]) -> list[str]:
-    """Those of the behaviours that the policy has, as each shows on a node without a sample."""
+def _options(values: Mapping[str, float | None], options: list[str]) -> list[str]:
+    """The listed behaviours that the policy shows on a node without a sample."""
     lacking = sorted(node for node, value in values.items() if value is None)
     assumed = "100Bps"
-    found = {
+    outcomes = {
         option: _asked(
             Policy("network-traffic").accepting({"without_sample": option, "assumed": assumed}), values, {}
         )
-        for option in asked
+        for option in options
     }
     as_if = _asked(
         Policy("network-traffic"), {**values, **dict.fromkeys(lacking, _bytes_per_second(assumed))}, {}
     )
     shows = {
-        "error": lambda one: one["node"] is None and not one["rejected"],
-        "skip-node": lambda one: (
-            one["rejected"] == lacking and (one["node"] is not None or len(lacking) == len(values))
+        "error": lambda outcome: outcome["node"] is None and not outcome["rejected"],
+        "skip-node": lambda outcome: (
+            outcome["rejected"] == lacking and (outcome["node"] is not None or len(lacking) == len(values))
         ),
-        "default-value": lambda one: one["normalized"] == as_if["normalized"],
-        "worst-score": lambda one: (
-            all(one["normalized"].get(node) == 0 for node in lacking) and not one["rejected"]
+        "default-value": lambda outcome: outcome["normalized"] == as_if["normalized"],
+        "worst-score": lambda outcome: (
+            all(outcome["normalized"].get(node) == 0 for node in lacking) and not outcome["rejected"]
         ),
     }
-    return [option for option in asked if option in shows and shows[option](found[option])]
+    return [option for option in options if option in shows and shows[option](outcomes[option])]
 
 
 def _bytes_per_second(text: str) -> float:
@@ -133,7 +133,7 @@ def _bytes_per_second(text: str) -> float:
 
 
 def _profile(profile: Json) -> Json:
-    """What the policy is made of beside kube-scheduler's default profile."""
+    """The rules of the policy in addition to kube-scheduler's default profile."""
     program = Policy("network-traffic").program()
     default = policy_of_text("policy default version 1\ninclude kube_default\n")
     named = {_snake(name): name for name in profile["score"]["enabled"]}

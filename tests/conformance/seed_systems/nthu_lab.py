@@ -18,7 +18,7 @@ from tests.conformance.seed_systems.worlds import (
 Json = dict[str, Any]
 
 _OF_A_GROUP = {"podGroup": "g", "minAvailable": "1"}
-"""Nobody else is placed by the lab."""
+"""Only pods that name the lab's scheduler are placed."""
 
 
 def answer(case: Json) -> Json:
@@ -30,18 +30,20 @@ def answer(case: Json) -> Json:
         if not any(pod["metadata"]["name"] == name for pod in others):
             attempt = _beside_itself(attempt)
         pods = [*others, attempt]
-        found, _ = verdicts(Policy("nthu-lab"), pods, scheduler=None, attempt=name)
-        return {"verdict": found[name]}
+        outcome, _ = verdicts(Policy("nthu-lab"), pods, scheduler=None, attempt=name)
+        return {"verdict": outcome[name]}
     if "modes" in given:
         return {"results": [_mode(word) for word in given["modes"]]}
     if "scores" in given:
         return _normalized(given["scores"])
-    found = _asked(given.get("mode"), given["nodes"])
-    return {"best": found["best"], "raw": found["raw"]}
+    outcome = _asked(given.get("mode"), given["nodes"])
+    return {"best": outcome["best"], "raw": outcome["raw"]}
 
 
 def _beside_itself(attempt: Json) -> Json:
-    """A pod that is tried is there, and counts itself; the lab's test has it on no list. So it asks for one more."""
+    """The best node. A pod that is tried counts itself here but not in the lab's test, so it
+    requests one more.
+    """
     labels = attempt["metadata"].get("labels", {})
     minimum = labels.get("minAvailable", "")
     if not minimum.isdecimal():
@@ -56,19 +58,19 @@ def _policy(mode: str | None) -> Policy:
 
 def _asked(mode: str | None, nodes: Sequence[Json]) -> Json:
     program = _policy(mode).program()
-    found = play(program, world(program, nodes=nodes, pods=[pod_with("asked", labels=_OF_A_GROUP)]))
-    explained = found.explanations["asked"]
+    result = play(program, world(program, nodes=nodes, pods=[pod_with("asked", labels=_OF_A_GROUP)]))
+    explained = result.explanations["asked"]
     judged = scores(explained, "memory")
     return {
-        # By this score alone: kube-scheduler's own stand beside it in the policy.
-        "best": max(judged, key=lambda node: judged[node]) if judged else found.node.get("asked"),
+        # By this score alone: the policy has kube-scheduler's default scores as well.
+        "best": max(judged, key=lambda node: judged[node]) if judged else result.node.get("asked"),
         "raw": raw(explained, "memory"),
         "scores": judged,
     }
 
 
 def _mode(word: str | None) -> str:
-    """The mode that the policy has then, or why it does not start."""
+    """The resulting mode of the policy, or why it is rejected."""
     try:
         program = _policy(word).program()
     except Refused as error:
@@ -77,11 +79,12 @@ def _mode(word: str | None) -> str:
 
 
 def _normalized(numbers: Sequence[int]) -> Json:
-    """Nodes with so much memory, most first: the numbers are the raw scores then. No node has less than none, so where there are
-    such numbers all are as much greater."""
+    """Nodes with these amounts of memory, which are the raw scores. Memory is not negative, so
+    negative numbers are shifted.
+    """
     names = [f"n{index}" for index in range(len(numbers))]
     least = min(0, *numbers) if numbers else 0
     nodes = [node_with(name, memory=number - least) for name, number in zip(names, numbers, strict=True)]
-    found: Mapping[str, int] = _asked("Most", nodes)["scores"]
-    listed = [found[name] for name in names]
+    normalized: Mapping[str, int] = _asked("Most", nodes)["scores"]
+    listed = [normalized[name] for name in names]
     return {"normalized": listed, "recommended": listed}

@@ -1,7 +1,7 @@
 """The agent pigeon of kube-safe-scheduler, by `policies/pigeon.policy`.
 
-What nodes have given away at first is other schedulers' pods; what a step gives away beyond the one before it is the pod
-of that step, placed by this policy.
+Requests on the nodes at first are pods of other schedulers. What a step adds to the step before it
+is that step's pod, placed by this policy.
 """
 
 import re
@@ -28,7 +28,7 @@ _RULE = "pigeon_holing"
 _PARAMS = {"objective": "objective", "policyResourceIndex": "prime_resource", "numResources": "num_resources"}
 _MILLION = 1_000_000
 _SHOW_VALUE = "score shown_value weight 1 when fits higher value normalize minmax"
-"""Beside the policy's own score, so that both are evaluated in one go."""
+"""A second score in addition to the policy's own, so that both are evaluated at once."""
 
 
 def answer(case: Json) -> Json:
@@ -56,18 +56,18 @@ def answer(case: Json) -> Json:
 
 
 def _steps(policy: Policy, steps: Sequence[Json]) -> list[Json]:
-    found, own = [], list[Json]()
+    judged, own = [], list[Json]()
     before: Json | None = None
     for step in steps:
         if before is not None:
             own += _placed_between(before, step, number=len(own))
-        found.append(_judged(policy, step, _others(steps[0], step, own), own))
+        judged.append(_judged(policy, step, _others(steps[0], step, own), own))
         before = step
-    return found
+    return judged
 
 
 def _placed_between(before: Json, step: Json, *, number: int) -> list[Json]:
-    """The pod of the step before, on the node that has given away just so much more."""
+    """The previous step's pod, on the node whose requests have grown by exactly its demand."""
     demand = before["demand"]
     return [
         _pod(f"own-{number}", demand, node=node, scheduler="pigeon")
@@ -77,22 +77,24 @@ def _placed_between(before: Json, step: Json, *, number: int) -> list[Json]:
 
 
 def _others(first: Json, step: Json, own: Sequence[Json]) -> list[Json]:
-    """Pods of others that hold the rest of what each node has given away."""
-    found = []
+    """Pods of other schedulers that request the remaining amounts on each node."""
+    placed = []
     for node, now in step["nodes"].items():
         rest = now["requested"]
         for pod in own:
             if pod["spec"]["nodeName"] == node:
                 rest = _less(rest, pod["demand"])
         if any(rest):
-            found.append(_pod(f"other-{node}", rest, node=node, scheduler="other"))
+            placed.append(_pod(f"other-{node}", rest, node=node, scheduler="other"))
         pods = rest[2] if len(rest) > 2 else 0
-        found += [pod_with(f"other-{node}-{index}", node=node, scheduler="other") for index in range(1, pods)]
-    return found
+        placed += [
+            pod_with(f"other-{node}-{index}", node=node, scheduler="other") for index in range(1, pods)
+        ]
+    return placed
 
 
 def _less(more: Sequence[int], fewer: Sequence[int]) -> list[int]:
-    return [one - other for one, other in zip(more, fewer, strict=True)]
+    return [minuend - other for minuend, other in zip(more, fewer, strict=True)]
 
 
 def _pod(name: str, demand: Sequence[int], **more: Any) -> Json:
@@ -100,10 +102,12 @@ def _pod(name: str, demand: Sequence[int], **more: Any) -> Json:
 
 
 def _amounts(numbers: Sequence[int]) -> dict[str, str]:
-    """Of cpu (thousandths), memory (MiB), pods, gpus and storage (GiB), as far as there are numbers; without the pods."""
+    """Quantities of cpu (millicores), memory (MiB), pods, gpus and storage (GiB), as far as there
+    are numbers, without pods.
+    """
     units = {"cpu": "m", "memory": "Mi", "pods": "", "nvidia.com/gpu": "", "ephemeral-storage": "Gi"}
-    found = {name: f"{number}{units[name]}" for name, number in zip(units, numbers, strict=False)}
-    return {name: amount for name, amount in found.items() if name != "pods"}
+    amounts = {name: f"{number}{units[name]}" for name, number in zip(units, numbers, strict=False)}
+    return {name: amount for name, amount in amounts.items() if name != "pods"}
 
 
 def _judged(policy: Policy, step: Json, others: Sequence[Json], own: Sequence[Json]) -> Json:
@@ -112,10 +116,10 @@ def _judged(policy: Policy, step: Json, others: Sequence[Json], own: Sequence[Js
             name,
             cpu="0",
             memory="0",
-            resources=_amounts(one["capacity"]),
-            **({"pods": one["capacity"][2]} if len(one["capacity"]) > 2 else {}),
+            resources=_amounts(node["capacity"]),
+            **({"pods": node["capacity"][2]} if len(node["capacity"]) > 2 else {}),
         )
-        for name, one in step["nodes"].items()
+        for name, node in step["nodes"].items()
     ]
     pods = [*others, *own, _pod("asked", step["demand"])]
     program = without_filters(policy.with_more(_SHOW_VALUE).program())
@@ -146,13 +150,15 @@ def _demands(pods: Sequence[Json]) -> dict[str, list[Any]]:
 
 
 def _varies(mean: Sequence[float], covariance: Sequence[Sequence[float]]) -> float | int | None:
-    """The policy's way to write the coefficient, for so many resources: its language works it out."""
+    """The coefficient as the policy writes it, for this number of resources, evaluated by the
+    policy language.
+    """
     places = range(len(mean))
     product = " + ".join(f"{mean[i]} * {mean[j]} * {covariance[i][j]}" for i in places for j in places)
-    square = " + ".join(f"{one} * {one}" for one in mean)
-    asked = f"(sqrt(max({product}, 0)) else 0) / ({square}) else 0"
-    found = value_of(Policy("kube-default"), asked, nodes=[roomy_node()], pods=[pod_with("asked")])
-    (value,) = found["asked"].values()
+    square = " + ".join(f"{mean_value} * {mean_value}" for mean_value in mean)
+    expression = f"(sqrt(max({product}, 0)) else 0) / ({square}) else 0"
+    values = value_of(Policy("kube-default"), expression, nodes=[roomy_node()], pods=[pod_with("asked")])
+    (value,) = values["asked"].values()
     return value
 
 
@@ -161,7 +167,7 @@ _FITS = re.compile(r"^let fits: bool =.*?(?=^let best)", re.MULTILINE | re.DOTAL
 
 
 def _ranked(row: Mapping[str, float | None]) -> Json:
-    """The policy's own ranking, of values that nodes have in an annotation; a node without one cannot take the pod."""
+    """The policy's ranking of values in node annotations. Nodes without a value are not feasible."""
     text = (POLICIES / "pigeon.policy").read_text(encoding="utf-8")
     text = _VALUE.sub(
         'input given: int = node.annotations["value"] optional invalid default\nlet value: int = given else 0\n',

@@ -1,4 +1,6 @@
-"""Rules by which kube-scheduler puts plugin sets together: by `import-config`, asked with a configuration for each of them."""
+"""Rules by which kube-scheduler merges plugin sets, answered by `import-config` on one
+configuration for each rule.
+"""
 
 from collections.abc import Mapping
 
@@ -19,11 +21,11 @@ _SETS: Mapping[str, str] = {
     "plugin does not implement point": "    score: {enabled: [{name: NodePorts}]}\n",
     "unknown name": "    score: {enabled: [{name: Nope}]}\n",
 }
-_USUAL = {name: one.default_weight for name, one in BUILTINS.items() if one.default_weight}
+_USUAL = {name: builtin.default_weight for name, builtin in BUILTINS.items() if builtin.default_weight}
 
 
 def outcome(rule: str) -> str:
-    """In the case's words. LookupError: nobody knows the rule."""
+    """The answer in the wording of the case. Raises LookupError for an unknown rule."""
     try:
         done = import_config(_HEAD + _SETS[rule], "scheduler.yaml", {})
     except UnusableFile as error:
@@ -32,8 +34,8 @@ def outcome(rule: str) -> str:
     (text,) = done.policies.values()
     program = check_text(text, "web.policy").program
     assert program is not None, text
-    weights = {one.name: one.weight for one in program.rules.scores if one.weight}
-    left_out = [one.what for one in done.not_imported if one.where.startswith("profiles")]
+    weights = {score.name: score.weight for score in program.rules.scores if score.weight}
+    left_out = [item.what for item in done.not_imported if item.where.startswith("profiles")]
     others = [what for what in left_out if "DynamicResources" not in what]
     if rule == "weight 0":
         return f"treated as {weights['image_locality']}"
@@ -42,5 +44,5 @@ def outcome(rule: str) -> str:
     if weights != _USUAL:
         return f"scores {weights}"
     if others == ["plugin Mine (score, weight 3)"]:
-        return "defaults then enabled, in order"  # what is enabled is no plugin of kube-scheduler's: listed, to be written as a rule
+        return "defaults then enabled, in order"  # The enabled plugin is not kube-scheduler's; it is listed as not imported.
     return f"left out, and listed: {', '.join(others)}" if others else "defaults"

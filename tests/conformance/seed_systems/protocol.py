@@ -1,4 +1,6 @@
-"""The extender protocol from both ends: our extender asked as kube-scheduler asks one, and our scheduler asking one."""
+"""The extender protocol from both ends: policysched as an extender, and as a scheduler that calls
+extenders.
+"""
 
 import asyncio
 import json
@@ -20,14 +22,14 @@ from policysched.scheduler.events import ExtendersAnswered
 from policysched.scheduler.policies.extender_capabilities import unusable_extenders
 from policysched.serve.health import Health
 from policysched.serve.server import HttpThread, ListenAddress, StatusEndpoints
-from tests.conformance.seed_systems.lives import Life
+from tests.conformance.seed_systems.scheduler_run import SchedulerRun
 from tests.conformance.seed_systems.worlds import POLICIES, Policy, node_with, pod_with, policy_of_text
 from tests.extender.test_extender_app import extender
 from tests.kube.world import on_virtual_time
 
 Json = dict[str, Any]
 
-# ── asked ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── policysched as an extender ─────────────────────────────────────────────────────────────────────────────────────
 
 _OVERLOAD_ALONE = "\n".join(
     f"drop score {rule.name}"
@@ -37,27 +39,34 @@ _OVERLOAD_ALONE = "\n".join(
 
 
 def asked(expected: Json) -> Json:
-    """What `policysched extender` answers with `policies/safe.policy`, in the case's words."""
-    found: Json = {}
+    """The answers of `policysched extender` with `policies/safe.policy`, in the wording of the
+    case.
+    """
+    answers: Json = {}
 
     async def scenario() -> None:
         text = (POLICIES / "safe.policy").read_text(encoding="utf-8") + _OVERLOAD_ALONE + "\n"
-        async with extender(text) as one:
+        async with extender(text) as server:
 
             async def ask(verb: str, body: object) -> Any:
-                return await one.ask(verb, body, policy="safe")
+                return await server.ask(verb, body, policy="safe")
 
             busy = _node("busy", mean=100, deviation=50)
-            both = {"Pod": _pod(), "Nodes": {"items": [_node("master-node", mean=900, deviation=200), busy]}}
-            filtered = (await ask("filter", both)).value
-            scored = await ask("prioritize", {**both, "Nodes": {"items": both["Nodes"]["items"][:1]}})
+            arguments = {
+                "Pod": _pod(),
+                "Nodes": {"items": [_node("master-node", mean=900, deviation=200), busy]},
+            }
+            filtered = (await ask("filter", arguments)).value
+            scored = await ask(
+                "prioritize", {**arguments, "Nodes": {"items": arguments["Nodes"]["items"][:1]}}
+            )
             named = await ask("filter", {"Pod": _pod(), "Nodes": None, "NodeNames": ["a"]})
             cut, unreadable = await ask("filter", b"{"), await ask("prioritize", b"{")
             bound = await ask(
                 "bind", {"PodName": "none", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
             )
             preempted = await ask("preempt", {"Pod": _pod(), "NodeNameToMetaVictims": {}})
-            found.update(
+            answers.update(
                 {
                     "filter_response_keys": [
                         key for key in expected["filter_response_keys"] if key in filtered
@@ -76,7 +85,7 @@ def asked(expected: Json) -> Json:
             )
 
     on_virtual_time(scenario)
-    return found | {"version_status": _version()}
+    return answers | {"version_status": _version()}
 
 
 def _version() -> int:
@@ -104,7 +113,7 @@ def _node(name: str, *, mean: int, deviation: int) -> Json:
     return node_with(name, cpu="2", memory="1396Mi", annotations=annotations)
 
 
-# ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── policysched calls an extender ──────────────────────────────────────────────────────────────────────────────────
 
 _POLICY = """policy case version 1
 score flat weight 1 prefer node.name == "b"
@@ -118,53 +127,65 @@ _BROKEN: Json = {**_GOOD, "filter": {"Error": "out of order"}}
 
 
 def became(case: str) -> str:
-    """Of a pod whose extender does what the case says, in the case's words. KeyError: nobody knows the case."""
+    """The outcome for a pod whose extender behaves as the case describes. Raises KeyError for an
+    unknown case.
+    """
     return _CASES[case]()
 
 
 def _filter_error(ignorable: bool) -> Callable[[], str]:
     def play() -> str:
-        life = _life(_BROKEN, _peer(ignorable=ignorable))
-        if "p" in life.bound:
+        scheduler = _decided_with(_BROKEN, _peer(ignorable=ignorable))
+        if "p" in scheduler.bound:
             return "extender skipped"
-        return "pod fails this cycle" if life.refused == ["p"] else f"bound {life.bound}"
+        return "pod fails this cycle" if scheduler.refused == ["p"] else f"bound {scheduler.bound}"
 
     return play
 
 
 def _prioritize_error() -> str:
-    """The rules' own favourite wins, and the filter is heeded: with the score it would have been the other."""
+    """The node with the best score of the rules is selected, and the extender's filter is applied:
+    by the extender's score it would be the other node.
+    """
     everywhere = {**_GOOD, "filter": {"NodeNames": ["a", "b"]}}
     heavy = _POLICY.replace("weight 1 missing", "weight 2 missing")
-    with_scores = _life(everywhere, _peer(), text=heavy).bound
-    without = _life({**everywhere, "prioritize": 500}, _peer(), text=heavy).bound
+    with_scores = _decided_with(everywhere, _peer(), text=heavy).bound
+    without = _decided_with({**everywhere, "prioritize": 500}, _peer(), text=heavy).bound
     return "its score is left out" if (with_scores, without) == ({"p": "a"}, {"p": "b"}) else f"{without}"
 
 
 def _bind_error() -> str:
-    life = _life(_GOOD, _peer(), bind_fails=True)
-    return "bind fails, pod goes back" if life.attempts > 1 and not life.bound else f"bound {life.bound}"
+    scheduler = _decided_with(_GOOD, _peer(), bind_fails=True)
+    return (
+        "bind fails, pod goes back"
+        if scheduler.attempts > 1 and not scheduler.bound
+        else f"bound {scheduler.bound}"
+    )
 
 
 def _bad_status() -> str:
-    life = _life({**_GOOD, "filter": 503}, _peer())
-    return "error" if life.refused == ["p"] and "503" in life.said[0] else f"bound {life.bound}"
+    scheduler = _decided_with({**_GOOD, "filter": 503}, _peer())
+    return (
+        "error" if scheduler.refused == ["p"] and "503" in scheduler.said[0] else f"bound {scheduler.bound}"
+    )
 
 
 def _without_prioritize() -> str:
-    """A weight is refused, so such an extender counts 0."""
+    """A policy cannot set this weight, so the extender's scores count 0."""
     weighty = unusable_extenders(
         policy_of_text(_POLICY), extender_capabilities({"beside": _peer(prioritize=None)})
     )
-    both = {"filter": {"NodeNames": ["a", "b"]}}
-    plain = _life(both, _peer(prioritize=None), text=_POLICY.replace(" weight 1 missing worst", "")).bound
+    answers = {"filter": {"NodeNames": ["a", "b"]}}
+    plain = _decided_with(
+        answers, _peer(prioritize=None), text=_POLICY.replace(" weight 1 missing worst", "")
+    ).bound
     return "all 0, weight 0" if weighty and plain == {"p": "b"} else f"{weighty}; bound {plain}"
 
 
 def _without_filter() -> str:
-    life = _life(_GOOD, _peer(filter=None))
-    everywhere = life.asked and set(life.asked[0].nodes) == {"a", "b"}
-    return "all nodes pass" if everywhere and life.bound else f"bound {life.bound}"
+    scheduler = _decided_with(_GOOD, _peer(filter=None))
+    everywhere = scheduler.asked and set(scheduler.asked[0].nodes) == {"a", "b"}
+    return "all nodes pass" if everywhere and scheduler.bound else f"bound {scheduler.bound}"
 
 
 def _timeout() -> str:
@@ -189,8 +210,8 @@ def _peer(**more: Any) -> ExtenderEndpoint:
     )
 
 
-class _Asking(Life):
-    """Extenders are asked over HTTP, at once."""
+class _Asking(SchedulerRun):
+    """Extenders are called over HTTP and answer at once."""
 
     def __init__(self, text: str, answers: Json, peer: ExtenderEndpoint, *, bind_fails: bool) -> None:
         self._answers, self._peer = answers, peer
@@ -205,13 +226,13 @@ class _Asking(Life):
 
 
 async def _ask(command: CallExtenders, answers: Json, peer: ExtenderEndpoint) -> ExtendersAnswered:
-    """An answer that is a number is the status, and no answer."""
+    """A number as the answer is an HTTP status."""
 
     async def answer(request: web.Request) -> web.Response:
-        found = answers[request.match_info["verb"]]
-        if isinstance(found, int):
-            return web.Response(status=found)
-        return web.json_response(found)
+        scripted = answers[request.match_info["verb"]]
+        if isinstance(scripted, int):
+            return web.Response(status=scripted)
+        return web.json_response(scripted)
 
     application = web.Application()
     application.router.add_post("/{verb}", answer)
@@ -220,16 +241,18 @@ async def _ask(command: CallExtenders, answers: Json, peer: ExtenderEndpoint) ->
         wanted = [(client, scores) for _, scores in command.extenders]
         pod = json.loads(json.dumps(pod_with(command.name)))
         try:
-            said = await call_extenders(wanted, pod, command.nodes, whole={}, calls=Counter())
+            responses = await call_extenders(wanted, pod, command.nodes, whole={}, calls=Counter())
         except ExtenderCallFailed as error:
             return ExtendersAnswered(command.call_id, {}, str(error))
-    return ExtendersAnswered(command.call_id, said)
+    return ExtendersAnswered(command.call_id, responses)
 
 
-def _life(answers: Json, peer: ExtenderEndpoint, *, text: str = _POLICY, bind_fails: bool = False) -> _Asking:
-    life = _Asking(text, answers, peer, bind_fails=bind_fails)
-    life.add_node("a")
-    life.add_node("b")
-    life.add_pod("p")
-    life.decide()
-    return life
+def _decided_with(
+    answers: Json, peer: ExtenderEndpoint, *, text: str = _POLICY, bind_fails: bool = False
+) -> _Asking:
+    scheduler = _Asking(text, answers, peer, bind_fails=bind_fails)
+    scheduler.add_node("a")
+    scheduler.add_node("b")
+    scheduler.add_pod("p")
+    scheduler.decide()
+    return scheduler

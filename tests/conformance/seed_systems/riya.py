@@ -1,4 +1,6 @@
-"""riya-scheduler, by `policies/riya.policy`; what a true gang would do, by `policies/gang-batch.policy`."""
+"""riya-scheduler, by `policies/riya.policy`; real gang scheduling for comparison, by
+`policies/gang-batch.policy`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -43,16 +45,18 @@ def answer(case: Json) -> Json:
 
 
 def _as_the_seed_counts(given: Json, expected: Json) -> Json:
-    """What it does of pods that are done, by the parameter for that, where the case tells it pod by pod."""
-    told = expected.get("seed")
-    if not isinstance(told, dict) or not isinstance(told.get("verdicts"), dict):
+    """Verdicts with finished pods counted, as the original does (parameter `count_finished`), if
+    the case has verdicts for each pod.
+    """
+    seed = expected.get("seed")
+    if not isinstance(seed, dict) or not isinstance(seed.get("verdicts"), dict):
         return {}
     policy = _policy(given.get("config", {}))
     policy = replace(policy, params={**policy.params, "count_finished": "true"})
     pods = _pods(given)
-    found, _ = verdicts(policy, pods, scheduler=_scheduler(given), attempt=given.get("attempt"))
-    counts = {"counts": _counts(policy, pods, given, told["counts"])} if "counts" in told else {}
-    return {"seed": {"verdicts": found, **counts}}
+    verdict_of, _ = verdicts(policy, pods, scheduler=_scheduler(given), attempt=given.get("attempt"))
+    counts = {"counts": _counts(policy, pods, given, seed["counts"])} if "counts" in seed else {}
+    return {"seed": {"verdicts": verdict_of, **counts}}
 
 
 def _policy(config: Mapping[str, str]) -> Policy:
@@ -64,7 +68,7 @@ def _scheduler(given: Json) -> str:
 
 
 def _pods(given: Json) -> list[Json]:
-    """As the seed's own: those that name nobody else."""
+    """Pods without a scheduler name are the seed system's own."""
     return [
         {**pod, "spec": {"schedulerName": _scheduler(given), **pod.get("spec", {})}}
         for pod in given.get("pods", ())
@@ -73,26 +77,28 @@ def _pods(given: Json) -> list[Json]:
 
 def _of_the_gate(given: Json, expected: Json) -> Json:
     policy, pods = _policy(given.get("config", {})), _pods(given)
-    found, said = verdicts(
+    verdict_of, words_of = verdicts(
         policy, pods, scheduler=_scheduler(given), attempt=given.get("attempt"), nodes=given.get("nodes")
     )
-    words = set(said.values())
+    words = set(words_of.values())
     answer: Json = {
-        **{pod: verdict for pod, verdict in found.items() if pod in expected},
-        **({"verdict": found[given["attempt"]]} if given.get("attempt") in found else {}),
-        "verdicts": found,
+        **{pod: verdict for pod, verdict in verdict_of.items() if pod in expected},
+        **({"verdict": verdict_of[given["attempt"]]} if given.get("attempt") in verdict_of else {}),
+        "verdicts": verdict_of,
         "condition_message": next(iter(words)) if len(words) == 1 else sorted(words),
-        "phase": "Pending" if said and set(found.values()) == {"Unschedulable"} else "Running",
+        "phase": "Pending" if words_of and set(verdict_of.values()) == {"Unschedulable"} else "Running",
     }
-    if all(str(expected.get("reason")) in one for one in words):
+    if all(str(expected.get("reason")) in word for word in words):
         answer["reason"] = expected.get("reason")
     if "counts" in expected:
         answer["counts"] = _counts(policy, pods, given, expected["counts"])
     return answer
 
 
-def _counts(policy: Policy, pods: Sequence[Json], given: Json, asked: Mapping[str, int]) -> Json:
-    """By group, or by namespace and group, as the case has it: the largest minimum with which the group passes the gate."""
+def _counts(policy: Policy, pods: Sequence[Json], given: Json, listed: Mapping[str, int]) -> Json:
+    """For each group, or namespace and group, as the case names it: the largest minimum with which
+    the group passes the gate.
+    """
     counts: Json = {}
     for minimum in range(2, len(pods) + 2):
         label = _label(given, "minLabel", "minAvailable")
@@ -101,7 +107,7 @@ def _counts(policy: Policy, pods: Sequence[Json], given: Json, asked: Mapping[st
         for pod in pods:
             meta = pod["metadata"]
             group = meta.get("labels", {}).get(_label(given, "groupLabel", "podGroup"), "")
-            key = group if group in asked else f"{meta.get('namespace', 'default')}/{group}"
+            key = group if group in listed else f"{meta.get('namespace', 'default')}/{group}"
             if passed.get(meta["name"]) == "Success":
                 counts[key] = minimum
             else:
@@ -122,8 +128,8 @@ def _of_the_queue(given: Json, expected: Json) -> Json:
     policy, pods, scheduler = _policy(given.get("config", {})), _pods(given), _scheduler(given)
     answer: Json = {}
     if "order" in expected or "order_tiers" in expected:
-        found = order(policy, pods, scheduler=scheduler)
-        answer |= {"order": found, "order_tiers": in_tiers(found, expected.get("order_tiers", ()))}
+        tried = order(policy, pods, scheduler=scheduler)
+        answer |= {"order": tried, "order_tiers": in_tiers(tried, expected.get("order_tiers", ()))}
     if "priority" in expected:
         worth = value_of(policy, "priority", nodes=[roomy_node()], pods=pods, scheduler=scheduler)
         answer["priority"] = {pod: str(_only(values)) for pod, values in worth.items()}
@@ -138,33 +144,33 @@ _QOS_NUMBER = "if pod.qos == Guaranteed then 2 else (if pod.qos == Burstable the
 
 
 def _only(values: Mapping[str, int | float | None]) -> int | float | None:
-    (found,) = values.values()
-    return found
+    (value,) = values.values()
+    return value
 
 
 def _shared(pattern: str, words: Mapping[str, str]) -> str:
-    """The word of all pods that a pattern such as `hi-*` means."""
-    found = {word for pod, word in words.items() if fnmatchcase(pod, pattern)}
-    return found.pop() if len(found) == 1 else "/".join(sorted(found))
+    """The value that all pods matching a pattern such as `hi-*` share."""
+    shared = {word for pod, word in words.items() if fnmatchcase(pod, pattern)}
+    return shared.pop() if len(shared) == 1 else "/".join(sorted(shared))
 
 
 def _less(pairs: Sequence[Sequence[str]]) -> dict[str, bool]:
-    """One goes before another where it does so whichever of the two comes first."""
+    """Whether the first pod is tried before the second, in whichever order they arrive."""
     policy = Policy("riya")
-    found = {}
-    for one, other in pairs:
-        first, second = pod_with("one", **_AMOUNTS[one]), pod_with("other", **_AMOUNTS[other])
+    less = {}
+    for left, right in pairs:
+        first, second = pod_with("one", **_AMOUNTS[left]), pod_with("other", **_AMOUNTS[right])
         orders = [order(policy, pods, scheduler="") for pods in ([first, second], [second, first])]
-        found[f"{one}<{other}"] = all(names[0] == "one" for names in orders)
-    return found
+        less[f"{left}<{right}"] = all(names[0] == "one" for names in orders)
+    return less
 
 
 def _placed(given: Json) -> Json:
     def bound(policy: Policy) -> Json:
         program = policy.program()
-        found = play(
+        result = play(
             program, world(program, nodes=given["nodes"], pods=_pods(given), scheduler=_scheduler(given))
         )
-        return {"bound_count": len(found.node), "pending_count": len(found.pending)}
+        return {"bound_count": len(result.node), "pending_count": len(result.pending)}
 
     return {"seed": bound(Policy("riya")), "true_gang": bound(Policy("gang-batch"))}

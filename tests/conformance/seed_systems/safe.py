@@ -1,12 +1,15 @@
-"""The agent safe of kube-safe-scheduler, by `policies/safe.policy`; safe beside congestion, by both policies at once."""
+"""The agent safe of kube-safe-scheduler, by `policies/safe.policy`, and together with congestion by
+both policies.
+"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tests.conformance.seed_systems import protocol
 from tests.conformance.seed_systems.worlds import (
     POLICIES,
     Policy,
+    Probe,
     node_with,
     play,
     pod_with,
@@ -14,6 +17,7 @@ from tests.conformance.seed_systems.worlds import (
     raw,
     roomy_node,
     value_of,
+    values_of,
     without_filters,
     world,
 )
@@ -61,29 +65,33 @@ def _judged(given: Json, expected: Json) -> Json:
     policy, nodes, pod = policy_for(given.get("env", {})), given["nodes"], given["pod"]
     name = pod["metadata"]["name"]
     program = policy.program()
-    found = play(program, world(program, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)).explanations[name]
-    # The agent's scores are asked for refused nodes as well.
+    explained = play(program, world(program, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)).explanations[
+        name
+    ]
+    # The agent has scores for rejected nodes as well.
     open_to_all = without_filters(program)
     scored = play(
         open_to_all, world(open_to_all, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)
     ).explanations[name]
-    details = {
-        (resource, key): _values(policy, form.format(resource), _when(resource, key), nodes, pod)
+    asked = {
+        (resource, key): Probe(form.format(resource), _when(resource, key))
         for resource in ("cpu", "memory")
         for key, form in _DETAILS.items()
     }
+    values_by_probe = values_of(policy, tuple(asked.values()), nodes=nodes, pods=[pod], scheduler=_SCHEDULER)
+    details = {detail: values_by_probe[probe][name] for detail, probe in asked.items()}
 
     def of_resource(resource: str, node: str) -> Json | None:
         values = {key: details[resource, key].get(node) for key in _DETAILS}
         if values["mu"] is None:
             return None
-        refused = {one.rule for one in found.refusals.get(node, ())}
+        refused = {refusal.rule for refusal in explained.rejections.get(node, ())}
         return values | {"accepted": f"{resource}_overload" not in refused}
 
     rejected_by_us = {
         node
-        for node, refusals in found.refusals.items()
-        if any(one.rule.endswith("_overload") for one in refusals)
+        for node, refusals in explained.rejections.items()
+        if any(refusal.rule.endswith("_overload") for refusal in refusals)
     }
     per_node = {
         node["metadata"]["name"]: {
@@ -103,38 +111,28 @@ def _judged(given: Json, expected: Json) -> Json:
 
 
 def _when(resource: str, key: str) -> str:
-    """A node that says something of the resource; where a distribution fits, if it is about that."""
+    """Nodes that have values for the resource, and a valid distribution if `when` is about the
+    distribution.
+    """
     fits = f" and {resource}_tightness > 0" if key in _OF_A_DISTRIBUTION else ""
     return f"has mean_{resource}{fits}"
 
 
-def _values(policy: Policy, name: str, when: str, nodes: Sequence[Json], pod: Json) -> Mapping[str, Any]:
-    """What one of the policy's names is worth on each node for which `when` holds."""
-    asked = value_of(
-        policy,
-        name,
-        when=when,
-        nodes=nodes,
-        pods=[pod],
-        scheduler=_SCHEDULER,
-    )
-    return asked[pod["metadata"]["name"]]
-
-
 def _probability(mean: float, deviation: float, limit: float) -> float | int | None:
-    found = value_of(
+    values = value_of(
         Policy("kube-default"),
         f"beta_cdf({limit}, {mean}, {deviation})",
         nodes=[roomy_node()],
         pods=[pod_with("asked")],
     )
-    (value,) = found["asked"].values()
+    (value,) = values["asked"].values()
     return value
 
 
 def _weighted(given: Json) -> Json:
-    """Scores from 0 to 10 that nodes have in annotations, with the weights of the case. Ours go to 100, as extenders'
-    have counted from 1.17 on; before that they counted a tenth of it."""
+    """Scores from 0 to 10 in node annotations, with the weights of the case. The scores here are up
+    to 100, as those of extenders since 1.17; earlier releases counted a tenth of it.
+    """
     names = list(given["weights"])
     nodes = [
         node_with(node, annotations={name: str(score) for name, score in zip(names, scores, strict=True)})
@@ -145,13 +143,13 @@ def _weighted(given: Json) -> Json:
         lines.append(f'input v{index}: int = node.annotations["{name}"] default 0 invalid default')
         lines.append(f"score s{index} weight {weight} higher v{index} normalize range(0, 10)")
     program = policy_of_text("\n".join(lines) + "\n")
-    found = play(program, world(program, nodes=nodes, pods=[pod_with("asked")])).explanations["asked"]
-    tenths = {node: total / 10 for node, total in found.totals.items()}
-    return {"extender_sum_k8s_1.13": tenths, "extender_sum_k8s_1.17_plus": dict(found.totals)}
+    explained = play(program, world(program, nodes=nodes, pods=[pod_with("asked")])).explanations["asked"]
+    tenths = {node: total / 10 for node, total in explained.totals.items()}
+    return {"extender_sum_k8s_1.13": tenths, "extender_sum_k8s_1.17_plus": dict(explained.totals)}
 
 
 def beside_congestion(given: Json) -> Json:
-    """Both policies' scores in one, with weight 1 each, and nothing else scored."""
+    """The scores of both policies in one policy, each with weight 1, without other scores."""
     text = (POLICIES / "congestion.policy").read_text(encoding="utf-8")
     body = text.partition("policy congestion version 1")[2].replace("include kube_default", "")
     taken = {
@@ -164,18 +162,20 @@ def beside_congestion(given: Json) -> Json:
         .accepting({taken[name]: value for name, value in given["env"].items() if name in taken})
     )
     program = policy.program()
-    ours = {rule.name for rule in program.rules.scores} & set(RULES.values())
+    expected_rules = {rule.name for rule in program.rules.scores} & set(RULES.values())
     only = policy.with_more(
-        "\n".join(f"drop score {rule.name}" for rule in program.rules.scores if rule.name not in ours)
+        "\n".join(
+            f"drop score {rule.name}" for rule in program.rules.scores if rule.name not in expected_rules
+        )
     )
     program = only.program()
     pod = given["pod"]
-    found = play(program, world(program, nodes=given["nodes"], pods=[pod], scheduler=_SCHEDULER))
-    explained = found.explanations[pod["metadata"]["name"]]
-    best = found.node.get(pod["metadata"]["name"])
+    result = play(program, world(program, nodes=given["nodes"], pods=[pod], scheduler=_SCHEDULER))
+    explained = result.explanations[pod["metadata"]["name"]]
+    best = result.node.get(pod["metadata"]["name"])
     return {
-        **{key: raw(explained, rule) for key, rule in RULES.items() if rule in ours},
-        # A score of ours has 100 steps where the extender's has 10.
+        **{key: raw(explained, rule) for key, rule in RULES.items() if rule in expected_rules},
+        # A score here has 100 steps, the extender's has 10.
         "extender_sum": {node: total / 10 for node, total in explained.totals.items()},
         "best": f"{best} (default priorities equal)",
     }

@@ -6,7 +6,7 @@ from typing import Any
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler import events as e
-from tests.conformance.seed_systems.lives import Life
+from tests.conformance.seed_systems.scheduler_run import SchedulerRun
 from tests.conformance.seed_systems.worlds import Policy, play, roomy_node, world
 
 Json = dict[str, Any]
@@ -24,20 +24,20 @@ def answer(case: Json) -> Json:
     nodes = given.get("nodes") or [roomy_node()]
     whole = any("/" in name for key in ("binding", "bindings") for name in expected.get(key, ()))
     there = world(program, nodes=nodes, pods=_pods(given), scheduler=_SCHEDULER)
-    found = play(program, there, whole_names=whole)
-    asked = expected.get("order_any_permutation_of")
-    same = asked is not None and sorted(found.decision_order) == sorted(asked)
+    result = play(program, there, whole_names=whole)
+    names = expected.get("order_any_permutation_of")
+    same = names is not None and sorted(result.decision_order) == sorted(names)
     return {
-        "queue": found.decision_order,
+        "queue": result.decision_order,
         "log": _events(program, given),
-        "binding": found.node,
-        "bindings": found.node,
-        "order_any_permutation_of": asked if same else found.decision_order,
+        "binding": result.node,
+        "bindings": result.node,
+        "order_any_permutation_of": names if same else result.decision_order,
     } | _each_for_itself(program, given, expected)
 
 
 def _pods(given: Json) -> list[Json]:
-    """Who names no scheduler is the default one's."""
+    """A pod without a scheduler name belongs to the default scheduler."""
     return [
         {**pod, "spec": {"schedulerName": "default-scheduler", **pod.get("spec", {})}}
         for pod in given["pods"]
@@ -45,26 +45,28 @@ def _pods(given: Json) -> list[Json]:
 
 
 def _each_for_itself(program: Program, given: Json, expected: Json) -> Json:
-    """The case's own words where each pod that names the scheduler is bound, whatever the others are called."""
+    """The expected text of the case if every pod that names the scheduler is bound, whatever it is
+    called.
+    """
     wanted = expected.get("recommended")
     if not isinstance(wanted, str):
         return {}
-    found = play(
+    result = play(
         program,
         world(program, nodes=[roomy_node()], pods=_pods(given), scheduler=_SCHEDULER),
         whole_names=True,
     )
-    ours = {
+    pods = {
         f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata']['name']}"
         for pod in given["pods"]
         if pod["spec"].get("schedulerName") == _SCHEDULER and "nodeName" not in pod["spec"]
     }
-    return {"recommended": wanted if ours <= set(found.node) else f"bound {found.node}"}
+    return {"recommended": wanted if pods <= set(result.node) else f"bound {result.node}"}
 
 
 def _events(program: Program, given: Json) -> list[str]:
-    """What is said on the pods: of those that name the scheduler, and nothing of the others."""
-    life = Life(program)
+    """The events of the pods that name the scheduler."""
+    life = SchedulerRun(program)
     for pod in given["pods"]:
         if pod["spec"].get("schedulerName") == _SCHEDULER:
             meta = pod["metadata"]
@@ -79,26 +81,26 @@ _EVENT = re.compile(r"(?P<verb>add|delete) (?P<kind>pod|node) (?P<name>\S+)(?P<e
 
 
 def _after(program: Program, events: list[str]) -> str:
-    """The events as they are told, in words; then another pod, to see which nodes are still chosen."""
-    told = [found for event in events if (found := _EVENT.match(event)) is not None]
-    life = Life(program)
-    for one in told:
-        if one["earlier"]:
-            life.add_node(one["name"])
+    """Apply the events of the case, then place another pod to see which nodes are still selected."""
+    steps = [match_ for event in events if (match_ := _EVENT.match(event)) is not None]
+    life = SchedulerRun(program)
+    for step in steps:
+        if step["earlier"]:
+            life.add_node(step["name"])
     gone = {
-        kind: {one["name"] for one in told if one["verb"] == "delete" and one["kind"] == kind}
+        kind: {step["name"] for step in steps if step["verb"] == "delete" and step["kind"] == kind}
         for kind in ("pod", "node")
     }
-    for one in told:
-        match one["verb"], one["kind"]:
+    for step in steps:
+        match step["verb"], step["kind"]:
             case "add", "pod":
-                life.add_pod(one["name"])
+                life.add_pod(step["name"])
             case "delete", "pod":
-                life.tell(e.PodDeleted(PodUid(f"default/{one['name']}")))
+                life.tell(e.PodDeleted(PodUid(f"default/{step['name']}")))
             case "add", "node":
-                life.add_node(one["name"])
+                life.add_node(step["name"])
             case "delete", _:
-                life.tell(e.NodeDeleted(NodeName(one["name"])))
+                life.tell(e.NodeDeleted(NodeName(step["name"])))
     for number in range(10):
         life.add_pod(f"later-{number}")
     life.decide()
@@ -108,8 +110,10 @@ def _after(program: Program, events: list[str]) -> str:
 
 
 def _before_a_node_comes(program: Program, pods: list[Json], wanted: str | None) -> str:
-    """The case's own words where every pod waits while there is no node, and is bound when one comes."""
-    life = Life(program)
+    """The expected text of the case if every pod waits while there is no node, and is bound once a
+    node is added.
+    """
+    life = SchedulerRun(program)
     names = [pod["metadata"]["name"] for pod in pods]
     for name in names:
         life.add_pod(name)

@@ -1,7 +1,8 @@
-"""What a case gives, as a world, and the shipped policies on it: the engine that runs in a cluster, asked offline.
+"""The input of a case as a scenario, decided by the shipped policies with the real engine, offline.
 
-`value_of` asks what an expression of the policy's own language is worth there. The expression is put behind the policy's
-text as one more score, so that it sees the policy's names, and its raw value is read from the explanation.
+`value_of` evaluates an expression in the policy's language: it appends the expression to the
+policy's text as one more score, so that the policy's names are in scope, and reads its raw value
+from the explanation.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,12 +34,12 @@ _NOWHERE = Span(Source("case", ""), 0, 0)
 
 
 class Refused(Exception):
-    """A policy that does not check with the parameters that it was given. The text has the diagnostics."""
+    """A policy is rejected with the given parameters. The text has the diagnostics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A shipped policy by its name, with values for its parameters. `more` is put behind its text."""
+    """A shipped policy by name, with parameter values. `more` is appended to its text."""
 
     name: str
     params: Mapping[str, str] = field(default_factory=dict)
@@ -52,8 +53,9 @@ class Policy:
         return replace(self, more=f"{self.more}\n{text}\n")
 
     def accepting(self, params: Mapping[str, Any]) -> "Policy":
-        """With those of the values that the policy takes. What it refuses aloud the seeds replace by the default in
-        silence, so that is what is played then."""
+        """The program with those values that the policy accepts. The seed systems silently replace
+        invalid values by defaults, so rejected values are left out.
+        """
         taken = self
         for name, value in params.items():
             tried = replace(taken, params={**taken.params, name: str(value)})
@@ -68,16 +70,18 @@ class Policy:
 @cache
 def _checked(name: str, params: tuple[tuple[str, str], ...], more: str) -> Program:
     text = (POLICIES / f"{name}.policy").read_text(encoding="utf-8")
-    (one,) = parse_sources(text + more, str(POLICIES / f"{name}.policy"))
-    return _program(one, [f"{key}={value}" for key, value in params])
+    (source,) = parse_sources(text + more, str(POLICIES / f"{name}.policy"))
+    return _program(source, [f"{key}={value}" for key, value in params])
 
 
-def _program(one: SourceSet, flags: Sequence[str]) -> Program:
-    bundle = check_source_set(one, flags)
-    (key,) = one.requested
+def _program(source_set: SourceSet, flags: Sequence[str]) -> Program:
+    bundle = check_source_set(source_set, flags)
+    (key,) = source_set.requested
     checked = bundle.sources[key]
     if checked.program is None:
-        errors = [found.message for found in checked.diagnostics if found.severity >= Severity.ERROR]
+        errors = [
+            diagnostic.message for diagnostic in checked.diagnostics if diagnostic.severity >= Severity.ERROR
+        ]
         raise Refused("; ".join(errors))
     unknown = [flag for flag in flags if flag.partition("=")[0] not in checked.program.parameters]
     if unknown:
@@ -87,12 +91,12 @@ def _program(one: SourceSet, flags: Sequence[str]) -> Program:
 
 def policy_of_text(text: str) -> Program:
     """Raises Refused."""
-    (one,) = parse_sources(text, "case.policy")
-    return _program(one, ())
+    (source,) = parse_sources(text, "case.policy")
+    return _program(source, ())
 
 
 def without_filters(program: Program) -> Program:
-    """The same scores for every node."""
+    """A policy that gives every node the same score."""
     return replace(program, rules=replace(program.rules, filters=()))
 
 
@@ -100,19 +104,19 @@ def without_filters(program: Program) -> Program:
 
 
 def roomy_node(name: str = "roomy") -> Json:
-    """A node that takes anything, for questions about pods alone."""
+    """A node with room for everything, for questions about pods alone."""
     return short_forms.expand_node({"name": name, "cpu": "1000", "memory": "1000Gi", "pods": "1000"})
 
 
 def node_with(name: str, **more: Any) -> Json:
-    """In the short form of tests of policies."""
+    """A node in the short form of policy tests."""
     return short_forms.expand_node({"name": name, **more})
 
 
 def pod_with(name: str, *, scheduler: str = "", **more: Any) -> Json:
-    """In the short form of tests of policies; without a scheduler it is the policy's that is asked."""
-    found = short_forms.expand_pod({"name": name, **more}, scheduler=scheduler)
-    return found if scheduler else {**found, "spec": _without(found["spec"], "schedulerName")}
+    """A pod in the short form of policy tests; without a scheduler it belongs to the policy."""
+    expanded = short_forms.expand_pod({"name": name, **more}, scheduler=scheduler)
+    return expanded if scheduler else {**expanded, "spec": _without(expanded["spec"], "schedulerName")}
 
 
 def _without(values: Json, key: str) -> Json:
@@ -128,16 +132,18 @@ def world(
     state: Mapping[str, Any] | None = None,
     scheduler: str | None = None,
 ) -> Scenario:
-    """Everything is there at once; pending pods come in their order. Pods that name no scheduler, or `scheduler` (the seed's
-    own name), are the policy's. A metric's None is no sample. `state` as in tests of policies."""
-    seen = [
-        wire.decode_pod(_as_it_stands(short_forms.expand_pod(one, scheduler=program.name))) for one in pods
+    """A scenario in which everything exists from the start; pending pods arrive in their order.
+    Pods that name no scheduler, or `scheduler` (the seed system's own name), belong to the policy.
+    A metric value of None is no sample. `state` is as in policy tests.
+    """
+    observed = [
+        wire.decode_pod(_as_it_stands(short_forms.expand_pod(pod, scheduler=program.name))) for pod in pods
     ]
-    ours = [_ours(one, program.name, scheduler) for one in seen]
-    placed = [PodArrival(START_NS, one, _NOWHERE) for one in ours if one.node is not None]
+    own = [_ours(pod, program.name, scheduler) for pod in observed]
+    placed = [PodArrival(START_NS, pod, _NOWHERE) for pod in own if pod.node is not None]
     pending = [
-        PodArrival(START_NS, _created(one, index), _NOWHERE)
-        for index, one in enumerate(one for one in ours if one.node is None)
+        PodArrival(START_NS, _created(pod, index), _NOWHERE)
+        for index, pod in enumerate(pod for pod in own if pod.node is None)
     ]
     polls = [
         ScenarioPoll(START_NS, name, convert_samples(program.metrics[name], _raw(values)))
@@ -145,7 +151,7 @@ def world(
     ]
     return Scenario(
         namespaces=(),
-        nodes=tuple(wire.decode_node(short_forms.expand_node(one)) for one in nodes),
+        nodes=tuple(wire.decode_node(short_forms.expand_node(node)) for node in nodes),
         cluster_events=(),
         pods=(*placed, *pending),
         polls=tuple(polls),
@@ -162,15 +168,17 @@ def world(
 
 
 def _as_it_stands(pod: Json) -> Json:
-    """A case's pods are what the seed read. Of a container with a limit and no request an API server would have made one with
-    both before anybody saw it, and so does `wire.pod`; a request that is there, and nothing, is left alone."""
+    """A pod as the seed system read it. For a container with a limit and no request, the API server
+    would have added the request, and so does decoding; here the request is set to zero to keep it
+    absent.
+    """
     spec = pod["spec"]
-    told = {
-        key: [_without_implied_requests(one) for one in spec[key]]
+    requests = {
+        key: [_without_implied_requests(container) for container in spec[key]]
         for key in ("containers", "initContainers")
         if spec.get(key)
     }
-    return {**pod, "spec": {**spec, **told}}
+    return {**pod, "spec": {**spec, **requests}}
 
 
 def _without_implied_requests(container: Json) -> Json:
@@ -184,35 +192,36 @@ def _raw(values: Mapping[str, float | str | None]) -> RawSamples:
     return RawSamples({node: value for node, value in values.items() if value is not None}, START_NS)
 
 
-def _ours(seen: ObservedPod, policy: str, scheduler: str | None) -> ObservedPod:
-    mine = seen.pod.scheduler in (policy, scheduler)
-    return replace(seen, pod=replace(seen.pod, scheduler=policy)) if mine else seen
+def _ours(pod: ObservedPod, policy: str, scheduler: str | None) -> ObservedPod:
+    mine = pod.pod.scheduler in (policy, scheduler)
+    return replace(pod, pod=replace(pod.pod, scheduler=policy)) if mine else pod
 
 
-def _created(seen: ObservedPod, place: int) -> ObservedPod:
-    if seen.pod.created_ns:
-        return seen
-    return replace(seen, pod=replace(seen.pod, created_ns=START_NS + place))
+def _created(pod: ObservedPod, place: int) -> ObservedPod:
+    if pod.pod.created_ns:
+        return pod
+    return replace(pod, pod=replace(pod.pod, created_ns=START_NS + place))
 
 
-# ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── evaluation ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def play(program: Program, one: Scenario, *, whole_names: bool = False) -> ScenarioResult:
-    """Every pending pod decided, and explained as of its decision. Names in the answer are without the namespace, unless
-    they are to be whole."""
-    game = ScenarioRunner(program, one, {seen.pod.pod.full_name for seen in one.pods})
+def play(program: Program, scenario: Scenario, *, whole_names: bool = False) -> ScenarioResult:
+    """Decide every pending pod, with explanations as of its decision. Names in the result are
+    without the namespace, unless `whole_names` is set.
+    """
+    game = ScenarioRunner(program, scenario, {pod.pod.pod.full_name for pod in scenario.pods})
     for _ in game.rounds():
         pass
-    found = game.result
+    result = game.result
     if whole_names:
-        return found
+        return result
     return replace(
-        found,
-        decision_order=[_short(name) for name in found.decision_order],
-        node={_short(name): node for name, node in found.node.items()},
-        pending={_short(name): message for name, message in found.pending.items()},
-        explanations={_short(name): one for name, one in found.explanations.items()},
+        result,
+        decision_order=[_short(name) for name in result.decision_order],
+        node={_short(name): node for name, node in result.node.items()},
+        pending={_short(name): message for name, message in result.pending.items()},
+        explanations={_short(name): explanation for name, explanation in result.explanations.items()},
     )
 
 
@@ -221,6 +230,21 @@ def _short(name: str) -> str:
 
 
 _PROBE = "seed_case_probe"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """An expression of a policy's language, and the condition under which a node has a value."""
+
+    expression: str
+    when: str = ""
+
+    def score(self, name: str, *, missing: bool) -> str:
+        condition = f"when {self.when} " if self.when else ""
+        return (
+            f"score {name} weight 1 {condition}higher {self.expression} normalize minmax"
+            f"{' missing worst' if missing else ''}"
+        )
 
 
 def value_of(
@@ -232,26 +256,47 @@ def value_of(
     when: str = "",
     **more: Any,
 ) -> dict[str, dict[str, int | float | None]]:
-    """What the expression is worth on any node, whatever the filters say: pod, node, value; None where `when` does not hold."""
-    condition = f"when {when} " if when else ""
-    score = f"score {_PROBE} weight 1 {condition}higher {expression} normalize minmax missing worst"
-    try:
-        program = policy.with_more(score).program()
-    except Refused:
-        program = policy.with_more(score.removesuffix(" missing worst")).program()
-    program = without_filters(program)
+    """The value of the expression by pod and node, whatever the filters say; None where `when` does
+    not hold.
+    """
+    probe = Probe(expression, when)
+    return values_of(policy, [probe], nodes=nodes, pods=pods, **more)[probe]
+
+
+def values_of(
+    policy: Policy, probes: Sequence[Probe], *, nodes: Iterable[Json], pods: Iterable[Json], **more: Any
+) -> dict[Probe, dict[str, dict[str, int | float | None]]]:
+    """`value_of` for several expressions, evaluated in one run."""
+    extended = policy
+    for number, probe in enumerate(probes):
+        missing = _can_be_missing(POLICIES, policy.name, policy.more, probe)
+        extended = extended.with_more(probe.score(f"{_PROBE}_{number}", missing=missing))
+    program = without_filters(extended.program())
     played = play(program, world(program, nodes=nodes, pods=pods, **more))
     return {
-        pod: {node: cell.raw for node, cell in found.scores.get(_PROBE, {}).items()}
-        for pod, found in played.explanations.items()
+        probe: {
+            pod: {node: cell.raw for node, cell in explanation.scores.get(f"{_PROBE}_{number}", {}).items()}
+            for pod, explanation in played.explanations.items()
+        }
+        for number, probe in enumerate(probes)
     }
 
 
-def scores(found: PlacementExplanation, rule: str) -> dict[str, int]:
+@cache
+def _can_be_missing(_folder: Path, name: str, more: str, probe: Probe) -> bool:
+    """Whether the value can be missing: `missing` is an error where it cannot."""
+    try:
+        Policy(name).with_more(f"{more}\n{probe.score(_PROBE, missing=True)}").program()
+    except Refused:
+        return False
+    return True
+
+
+def scores(explanation: PlacementExplanation, rule: str) -> dict[str, int]:
     """A rule's scores by node."""
-    return {node: cell.score for node, cell in found.scores.get(rule, {}).items()}
+    return {node: cell.score for node, cell in explanation.scores.get(rule, {}).items()}
 
 
-def raw(found: PlacementExplanation, rule: str) -> dict[str, int | float | None]:
-    """A rule's values by node, before normalizing."""
-    return {node: cell.raw for node, cell in found.scores.get(rule, {}).items()}
+def raw(explanation: PlacementExplanation, rule: str) -> dict[str, int | float | None]:
+    """A rule's raw values by node, before normalizing."""
+    return {node: cell.raw for node, cell in explanation.scores.get(rule, {}).items()}

@@ -1,4 +1,4 @@
-"""Yoda, by `policies/yoda.policy`. A node's Scv object stands in an annotation."""
+"""Yoda, by `policies/yoda.policy`. A node's Scv object is stored in an annotation."""
 
 import json
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ def answer(case: Json) -> Json:
     if "rows" in given:
         return {"rows": [_normalized(row) for row in given["rows"]]}
     node = _node("n", {"cardList": [], "cardNumber": 1})
-    found = order(Policy("yoda"), given["pods"], scheduler=_SCHEDULER, node=node)
-    return {"order": found, "order_tiers": in_tiers(found, expected.get("order_tiers", ()))}
+    tried = order(Policy("yoda"), given["pods"], scheduler=_SCHEDULER, node=node)
+    return {"order": tried, "order_tiers": in_tiers(tried, expected.get("order_tiers", ()))}
 
 
 def _judged(given: Json, expected: Json) -> Json:
@@ -42,10 +42,10 @@ def _judged(given: Json, expected: Json) -> Json:
         for node, claim in claims.items()
     ]
     pods = [*holders, given["pod"]]
-    found = play(program, world(program, nodes=nodes, pods=pods, scheduler=_SCHEDULER))
+    result = play(program, world(program, nodes=nodes, pods=pods, scheduler=_SCHEDULER))
     name = given["pod"]["metadata"]["name"]
-    explained = scored = found.explanations[name]
-    if set(expected.get("raw", ())) - set(explained.feasible):  # scores of nodes that are no candidates
+    explained = scored = result.explanations[name]
+    if set(expected.get("raw", ())) - set(explained.feasible):  # scores of nodes that are not candidates
         program = without_filters(program)
         scored = play(program, world(program, nodes=nodes, pods=pods, scheduler=_SCHEDULER)).explanations[
             name
@@ -62,7 +62,7 @@ def _node(name: str, scv: Json | None) -> Json:
 
 
 def _normalized(row: Mapping[str, int]) -> dict[str, int]:
-    """Raw scores that nodes have in an annotation, through the normalizer that the policy uses."""
+    """Raw scores in node annotations, normalized by the policy's normalizer."""
     program = policy_of_text(
         "policy case version 1\n"
         'input raw: int = node.annotations["raw"] default 0 invalid default\n'

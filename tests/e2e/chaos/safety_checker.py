@@ -85,7 +85,7 @@ class SafetyChecker:
     def unfinished(self, pods: list[PodState]) -> list[str]:
         """A sentence for each pod or gang that waits although it fits, and for each partly bound gang."""
         free = self._free(pods)
-        found = [
+        problems = [
             f"{pod.name} ({pod.cpu_milli}m) waits, though there is {free}"
             for pod in pods
             if not pod.gang and not pod.node and max(free.values()) >= pod.cpu_milli
@@ -93,10 +93,10 @@ class SafetyChecker:
         for gang, size, cpu_milli, _ in self._planned.gangs:
             bound = sum(1 for pod in pods if pod.gang == gang and pod.node)
             if 0 < bound < size:
-                found.append(f"{bound} of the {size} of {gang} are bound")
+                problems.append(f"{bound} of the {size} of {gang} are bound")
             if bound == 0 and sum(left // cpu_milli for left in free.values() if left > 0) >= size:
-                found.append(f"{gang} ({size} times {cpu_milli}m) waits, though there is {free}")
-        return found
+                problems.append(f"{gang} ({size} times {cpu_milli}m) waits, though there is {free}")
+        return problems
 
 
 def pod_state(pod: Json) -> PodState:

@@ -9,11 +9,18 @@ HEAD = "policy test version 1\ninclude kube_default\n"
 
 def codes(*lines: str, head: str = HEAD, others: dict[str, str] | None = None) -> list[str]:
     """The codes that are reported, in the order of the text."""
-    return [one.code for one in check_text(head + "\n".join(lines) + "\n", other_texts=others).diagnostics]
+    return [
+        diagnostic.code
+        for diagnostic in check_text(head + "\n".join(lines) + "\n", other_texts=others).diagnostics
+    ]
 
 
 def program(*lines: str, head: str = HEAD, others: dict[str, str] | None = None) -> Program:
     checked = check_text(head + "\n".join(lines) + "\n", other_texts=others)
-    said = [f"{one.code} {one.message}" for one in checked.diagnostics if one.severity is Severity.ERROR]
-    assert checked.program is not None, said
+    errors = [
+        f"{diagnostic.code} {diagnostic.message}"
+        for diagnostic in checked.diagnostics
+        if diagnostic.severity is Severity.ERROR
+    ]
+    assert checked.program is not None, errors
     return checked.program

@@ -74,7 +74,7 @@ def any_of_them(items: Iterable[Expr], value: bool, *, every: bool) -> presence.
     return frozenset().union(*(presence.implied_present(item, value) for item in items))
 
 
-def test_a_has_that_guards_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_has_that_guards_too_much_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: either side of an `or` counts as asked for."""
     monkeypatch.setattr(presence, "_combine_implied", any_of_them)
 

@@ -21,10 +21,10 @@ FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 
 @given(st.sampled_from("+-*/"), WHOLE, WHOLE)
 def test_whole_numbers_saturate_and_divide_toward_minus_infinity(op: str, left: int, right: int) -> None:
-    found = arithmetic(op, left, right, floating=False)
+    folded = arithmetic(op, left, right, floating=False)
 
     if op == "/" and right == 0:
-        assert found is None
+        assert folded is None
         return
     exact = {
         "+": left + right,
@@ -32,15 +32,15 @@ def test_whole_numbers_saturate_and_divide_toward_minus_infinity(op: str, left: 
         "*": left * right,
         "/": math.floor(left // right) if right else 0,
     }[op]
-    assert found == min(max(exact, INT64_MIN), INT64_MAX)
+    assert folded == min(max(exact, INT64_MIN), INT64_MAX)
 
 
 @given(st.sampled_from("+-*/"), FLOATS, FLOATS)
 def test_floats_stay_finite(op: str, left: float, right: float) -> None:
-    found = arithmetic(op, left, right, floating=True)
+    folded = arithmetic(op, left, right, floating=True)
 
-    assert (found is None) == (op == "/" and right == 0)
-    assert found is None or (math.isfinite(found) and abs(found) <= FLOAT64_MAX)
+    assert (folded is None) == (op == "/" and right == 0)
+    assert folded is None or (math.isfinite(folded) and abs(folded) <= FLOAT64_MAX)
 
 
 def test_functions_saturate_and_have_no_value_outside_their_domain() -> None:
@@ -67,29 +67,29 @@ def condition(line: str) -> object:
 
 
 def test_constants_are_folded_and_nested_junctions_become_one() -> None:
-    found = condition(
+    folded = condition(
         "let a: cpu = 1\nfilter f require node.ready and (node.free.cpu > a + 500m and true) and not (1 > 2)"
     )
 
-    assert isinstance(found, And)
-    assert len(found.items) == 2
-    second = found.items[1]
+    assert isinstance(folded, And)
+    assert len(folded.items) == 2
+    second = folded.items[1]
     assert isinstance(second, Compare) and isinstance(second.right, Const)
     assert (second.right.value, second.right.type) == (1500, t.CPU)
 
 
 def test_a_fraction_of_a_whole_unit_is_not_folded_away() -> None:
-    found = condition("filter f require node.free.memory > 1Gi * 0.7")
+    folded = condition("filter f require node.free.memory > 1Gi * 0.7")
 
-    assert isinstance(found, Compare) and isinstance(found.right, Arith)
-    assert is_floating(found.right)
+    assert isinstance(folded, Compare) and isinstance(folded.right, Arith)
+    assert is_floating(folded.right)
 
 
 def test_a_let_of_a_whole_unit_is_rounded_down() -> None:
-    found = condition("let most: bytes = 1Gi * 0.7\nfilter f require node.free.memory > most")
+    folded = condition("let most: bytes = 1Gi * 0.7\nfilter f require node.free.memory > most")
 
-    assert isinstance(found, Compare) and isinstance(found.right, Const)
-    assert found.right.value == math.floor(2**30 * 0.7)
+    assert isinstance(folded, Compare) and isinstance(folded.right, Const)
+    assert folded.right.value == math.floor(2**30 * 0.7)
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ USED = 'input used: ratio = node.annotations["used"] optional invalid default'
 METRIC = 'metric rx: bandwidth { query = "q" unit = "B/s" join = instance every = 15s stale = 90s }'
 
 
-def condition(found: Program, name: str) -> object:
-    (rule,) = [one for one in found.rules.filters if one.name == name]
+def condition(program: Program, name: str) -> object:
+    (rule,) = [rule for rule in program.rules.filters if rule.name == name]
     assert isinstance(rule, FilterRule)
     return rule.condition
 
 
-def test_a_name_means_what_its_expression_means_where_it_stands() -> None:
+def test_a_let_has_the_meaning_of_its_expression_at_each_use() -> None:
     named = program(
         "let share: ratio = pod.requests.cpu / node.allocatable.cpu else 1",
         "let twice: ratio = share + share",
@@ -37,7 +37,7 @@ def test_a_name_means_what_its_expression_means_where_it_stands() -> None:
     assert condition(named, "a") == condition(written, "a")
 
 
-def test_what_may_be_missing_is_asked_about_where_the_name_stands() -> None:
+def test_a_possibly_missing_let_is_handled_at_its_use() -> None:
     twice = "let twice: ratio = used * 2"
 
     asked = codes(USED, twice, "filter a when has used require twice < 1")
@@ -51,11 +51,11 @@ def test_a_name_that_reads_a_metric_has_the_rule_say_what_happens_without_sample
     double = "let double: bandwidth = rx * 2"
     lacking = codes(METRIC, double, "filter a require double < 1Gbps")
     (rule,) = [
-        one
-        for one in program(
+        score
+        for score in program(
             METRIC, double, "score s weight 1 lower double normalize range(0bps, 1Gbps) missing worst"
         ).rules.scores
-        if one.name == "s"
+        if score.name == "s"
     ]
 
     assert lacking == ["PS214"]
@@ -77,9 +77,7 @@ def test_a_name_that_reads_a_metric_has_the_rule_say_what_happens_without_sample
         (("let limit: int = node.pods", "filter a require pod.priority in [1, limit]"), "PS221"),
     ],
 )
-def test_a_name_is_checked_where_it_is_declared_and_where_it_stands(
-    lines: tuple[str, ...], code: str
-) -> None:
+def test_a_let_is_checked_at_its_declaration_and_at_its_uses(lines: tuple[str, ...], code: str) -> None:
     assert codes(*lines) == [code]
 
 
@@ -87,10 +85,10 @@ def test_names_of_names_do_not_grow_without_bounds() -> None:
     doubling = ["let n0: int = node.pods + node.pods"]
     doubling += [f"let n{index}: int = n{index - 1} + n{index - 1}" for index in range(1, 30)]
 
-    found = codes(*doubling, "filter a require n29 < 3")
+    reported = codes(*doubling, "filter a require n29 < 3")
 
-    assert found.count("PS126") == 1, f"the first that would have more than {EXPANDED_NODES_MAX} parts"
-    assert set(found) == {"PS126"}
+    assert reported.count("PS126") == 1, f"the first that would have more than {EXPANDED_NODES_MAX} parts"
+    assert set(reported) == {"PS126"}
 
 
 def test_names_of_names_do_not_nest_without_bounds() -> None:
@@ -106,15 +104,15 @@ def test_a_name_that_a_parameter_decides_is_no_constant_for_lints() -> None:
     assert codes(*lines) == []
 
 
-def test_what_a_name_stands_for_is_one_object_wherever_it_stands() -> None:
-    found = program(
+def test_the_expression_of_a_let_is_one_object_at_all_its_uses() -> None:
+    checked = program(
         "let use: float = node.requested.cpu / node.allocatable.cpu else 1",
         "let spread: float = abs(use - mean of use over nodes)",
         "score even weight 1 lower spread * spread + use normalize range(0, 2)",
     )
 
-    (rule,) = [one for one in found.rules.scores if isinstance(one, ScoreRule)]
-    parts = [one for one in walk(rule.value) if isinstance(one, Else)]
+    (rule,) = [score for score in checked.rules.scores if isinstance(score, ScoreRule)]
+    parts = [part for part in walk(rule.value) if isinstance(part, Else)]
     assert len(parts) == 2, (
         "named five times: read once for the score, once for what is said of each candidate"
     )
@@ -126,14 +124,14 @@ def test_a_long_expression_of_names_is_checked_and_lowered_without_going_over_it
     doubling = ["let n0: int = node.pods + 1"]
     doubling += [f"let n{index}: int = n{index - 1} + n{index - 1}" for index in range(1, 9)]
 
-    found = program(*doubling, "filter a require n8 < 3")
+    checked = program(*doubling, "filter a require n8 < 3")
 
-    (rule,) = [one for one in found.rules.filters if isinstance(one, FilterRule)]
+    (rule,) = [rule for rule in checked.rules.filters if isinstance(rule, FilterRule)]
     assert len(list(walk(rule.condition))) < 20
-    assert len(compile_program(found).variant(()).machine.exprs) < 20
+    assert len(compile_program(checked).variant(()).machine.exprs) < 20
 
 
-def test_equal_expressions_have_equal_hashes_whichever_were_asked_before() -> None:
+def test_equal_expressions_have_equal_hashes_in_any_order_of_hashing() -> None:
     one, two = (program("filter a require node.pods * 2 < pod.priority").rules.filters[-1] for _ in range(2))
     assert isinstance(one, FilterRule) and isinstance(two, FilterRule)
     first = hash(one.condition)

@@ -22,7 +22,9 @@ _EXPRESSIONS = s.Expression.__args__
 
 @SEARCH
 @given(policies(), st.randoms(use_true_random=False))
-def test_a_text_with_words_lost_doubled_and_swapped_is_answered(text: str, chance: random.Random) -> None:
+def test_a_text_with_lost_doubled_and_swapped_words_gets_diagnostics(
+    text: str, chance: random.Random
+) -> None:
     words = _WORD.findall(text)
     for _ in range(chance.randint(1, 4)):
         at, other = chance.randrange(len(words)), chance.randrange(len(words))
@@ -30,20 +32,22 @@ def test_a_text_with_words_lost_doubled_and_swapped_is_answered(text: str, chanc
 
     checked = check_text("".join(words))
 
-    assert (checked.program is None) or not any(one.severity is Severity.ERROR for one in checked.diagnostics)
+    assert (checked.program is None) or not any(
+        diagnostic.severity is Severity.ERROR for diagnostic in checked.diagnostics
+    )
 
 
 @SEARCH
 @given(policies(), st.randoms(use_true_random=False))
 def test_a_tree_with_expressions_in_wrong_places_is_answered(text: str, chance: random.Random) -> None:
     document = parse(Source("test.policy", text))[0]
-    found: list[s.Expression] = []
-    collect(document.statements, found)
-    wrong = replace(document, statements=exchanged(document.statements, found, chance))
+    expressions: list[s.Expression] = []
+    collect(document.statements, expressions)
+    wrong = replace(document, statements=exchanged(document.statements, expressions, chance))
 
     work, diagnostics = check_document("test.policy", wrong, nothing_beside, ())
 
-    if not any(one.severity is Severity.ERROR for one in diagnostics):
+    if not any(diagnostic.severity is Severity.ERROR for diagnostic in diagnostics):
         assert build_program(work).rules.filters == work.rules.filters
 
 
@@ -51,29 +55,29 @@ def nothing_beside(key: str) -> None:
     return None
 
 
-def collect(holder: object, found: list[s.Expression]) -> None:
+def collect(holder: object, expressions: list[s.Expression]) -> None:
     if isinstance(holder, _EXPRESSIONS):
-        found.append(holder)
+        expressions.append(holder)
     if isinstance(holder, tuple):
         for item in holder:
-            collect(item, found)
+            collect(item, expressions)
     elif is_dataclass(holder):
         for field in fields(holder):
             if field.name != "span":
-                collect(getattr(holder, field.name), found)
+                collect(getattr(holder, field.name), expressions)
 
 
-def exchanged(holder: object, found: list[s.Expression], chance: random.Random) -> object:
+def exchanged(holder: object, expressions: list[s.Expression], chance: random.Random) -> object:
     """The same with one in twenty expressions replaced by another of the text. Texts and weights keep their kind."""
     if isinstance(holder, tuple):
-        return tuple(exchanged(item, found, chance) for item in holder)
+        return tuple(exchanged(item, expressions, chance) for item in holder)
     if not is_dataclass(holder) or isinstance(holder, s.Identifier | s.PathPart | s.StringLit):
         return holder
     if isinstance(holder, _EXPRESSIONS) and chance.random() < 0.05:
-        return chance.choice(found)
+        return chance.choice(expressions)
     fixed = ("span", "op_span", "weight", "choice", "text", "version", "unit")
     changes = {
-        field.name: exchanged(getattr(holder, field.name), found, chance)
+        field.name: exchanged(getattr(holder, field.name), expressions, chance)
         for field in fields(holder)
         if field.name not in fixed
     }
@@ -121,9 +125,11 @@ def test_every_mistake_is_reported_once_and_at_its_place() -> None:
         + 'filter a require node.labels["x"] == "y"\nfilter b require nope\nreweight c 3\nfilter b require other_nope\n'
     )
 
-    found = check_text(text).diagnostics
+    diagnostics = check_text(text).diagnostics
 
     places = [
-        (one.code, one.span.source.position(one.span.start).line) for one in found if one.span is not None
+        (diagnostic.code, diagnostic.span.source.position(diagnostic.span.start).line)
+        for diagnostic in diagnostics
+        if diagnostic.span is not None
     ]
     assert places == [("PS201", 3), ("PS210", 4), ("PS229", 5), ("PS213", 6), ("PS210", 6)]

@@ -26,13 +26,13 @@ DECLARED = re.compile(r"^param (\w+): (\w+) =", re.MULTILINE)
 def values(policy: str = "test", **texts: str | tuple[str, ...]) -> ParameterValuesByPolicy:
     """As if a key of the ConfigMap held them."""
     source = Source("ConfigMap kube-system/policies key test.params.yaml", "\n")
-    found = {name: ParameterValue(text, "there", Span(source, 0, 1)) for name, text in texts.items()}
-    return {policy: ParameterValues(found)}
+    by_name = {name: ParameterValue(text, "there", Span(source, 0, 1)) for name, text in texts.items()}
+    return {policy: ParameterValues(by_name)}
 
 
 def made_with(text: str, set_to: ParameterValuesByPolicy) -> Program:
     checked = check_text(text, parameter_values=set_to)
-    assert checked.program is not None, [found.message for found in checked.diagnostics]
+    assert checked.program is not None, [diagnostic.message for diagnostic in checked.diagnostics]
     return checked.program
 
 
@@ -44,7 +44,7 @@ CROWD = (
 # ── what a value does ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_value_from_outside_stands_wherever_the_parameter_is_read() -> None:
+def test_an_external_value_replaces_every_use_of_the_parameter() -> None:
     text = """policy test version 1
 param crowd: int = 100 range 1..110
 param heavy: int = 1 range 0..9
@@ -55,7 +55,7 @@ score pool weight heavy prefer node.labels[label] else "" == "a"
 """
 
     plain = made_with(text, {})
-    found = made_with(text, values(crowd="90", heavy="7", label="team"))
+    checked = made_with(text, values(crowd="90", heavy="7", label="team"))
 
     by_hand = made_with(
         """policy test version 1
@@ -64,40 +64,40 @@ score pool weight 7 prefer node.labels["team"] else "" == "a"
 """,
         {},
     )
-    crowded, expected = found.rules.filters[0], by_hand.rules.filters[0]
+    crowded, expected = checked.rules.filters[0], by_hand.rules.filters[0]
     assert isinstance(crowded, FilterRule) and isinstance(expected, FilterRule)
     assert replace(crowded, template=None) == replace(expected, template=None)
-    assert found.rules.scores == by_hand.rules.scores
-    assert plain.sha256 != found.sha256
-    assert found.parameters["crowd"].set_in == "there" and plain.parameters["crowd"].set_in == ""
+    assert checked.rules.scores == by_hand.rules.scores
+    assert plain.sha256 != checked.sha256
+    assert checked.parameters["crowd"].set_in == "there" and plain.parameters["crowd"].set_in == ""
 
 
 def test_the_canonical_text_alone_makes_the_same_program_again() -> None:
     """The last known good text is all that is kept over a restart."""
-    found = made_with(CROWD, values(crowd="7"))
+    checked = made_with(CROWD, values(crowd="7"))
 
-    again = check_text(found.text).program
+    again = check_text(checked.text).program
 
-    assert again is not None and again.sha256 == found.sha256 and again.rules == found.rules
+    assert again is not None and again.sha256 == checked.sha256 and again.rules == checked.rules
     assert again.parameters["crowd"].value.value == 7
 
 
 @st.composite
 def set_policies(draw: st.DrawFn) -> tuple[str, ParameterValuesByPolicy]:
     text = draw(policies())
-    found: dict[str, str | tuple[str, ...]] = {}
+    set_values: dict[str, str | tuple[str, ...]] = {}
     for name, kind in DECLARED.findall(text):
         if draw(st.booleans()):
             choices = {"key": ("pool", "gen", "a b"), "heavy": ("0", "9")}.get(name) or LITERALS[kind]
-            found[name] = draw(st.sampled_from(choices))
-    return text, values(**found)
+            set_values[name] = draw(st.sampled_from(choices))
+    return text, values(**set_values)
 
 
 def makes_itself_again(text: str, set_to: ParameterValuesByPolicy) -> None:
-    found = made_with(text, set_to)
-    again = made_with(found.text, {})
-    assert again.sha256 == found.sha256
-    assert replace(again, parameters={}) == replace(found, parameters={})
+    checked = made_with(text, set_to)
+    again = made_with(checked.text, {})
+    assert again.sha256 == checked.sha256
+    assert replace(again, parameters={}) == replace(checked, parameters={})
 
 
 @settings(max_examples=60, deadline=None)
@@ -108,7 +108,7 @@ def test_every_policy_with_values_from_outside_can_be_made_again_from_its_text(
     makes_itself_again(*drawn)
 
 
-def test_a_text_that_forgot_its_values_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_without_its_parameter_values_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "with_value_as_default", lambda node, _one: node)
 
     with pytest.raises(AssertionError):
@@ -140,10 +140,10 @@ def test_values_are_read_by_their_type_and_written_so_that_they_stay(
     written = default.get(kind, '["x"]' if kind == "list<string>" else "[5s]" if "list" in kind else "0")
     policy = f"policy test version 1\nparam p: {kind} = {written}\ninclude kube_default\n"
 
-    found = made_with(policy, values(p=text))
+    checked = made_with(policy, values(p=text))
 
-    assert found.parameters["p"].value.value == held
-    assert made_with(found.text, {}).parameters["p"].value.value == held
+    assert checked.parameters["p"].value.value == held
+    assert made_with(checked.text, {}).parameters["p"].value.value == held
 
 
 # ── what is refused ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,16 +153,20 @@ def said(text: str, set_to: ParameterValuesByPolicy) -> list[tuple[str, str]]:
     """Codes, and what their places are called."""
     checked = check_text(text, parameter_values=set_to)
     assert checked.program is None
-    return [(one.code, one.span.source.name) for one in checked.diagnostics if one.span and one.code < "PS3"]
+    return [
+        (diagnostic.code, diagnostic.span.source.name)
+        for diagnostic in checked.diagnostics
+        if diagnostic.span and diagnostic.code < "PS3"
+    ]
 
 
 @pytest.mark.parametrize("text", ["0", "111", "many", "1.5", "", "99999999999999999999", ("1", "2")])
 def test_a_value_outside_its_type_or_limits_refuses_the_policy_at_the_place_of_the_value(
     text: str | tuple[str, ...],
 ) -> None:
-    found = said(CROWD, values(crowd=text))
+    reported = said(CROWD, values(crowd=text))
 
-    assert found == [("PS260", "ConfigMap kube-system/policies key test.params.yaml")]
+    assert reported == [("PS260", "ConfigMap kube-system/policies key test.params.yaml")]
 
 
 def test_a_value_that_no_text_of_a_policy_can_say_is_refused() -> None:
@@ -188,11 +192,11 @@ def test_the_parameters_of_a_library_are_set_by_each_policy_that_includes_it() -
     others = {"base.policy": library}
     policy = 'policy test version 1\ninclude "base.policy"\n'
 
-    found = check_text(policy, other_texts=others, parameter_values=values(crowd="90"))
+    checked = check_text(policy, other_texts=others, parameter_values=values(crowd="90"))
 
-    assert found.program is not None and found.program.parameters["crowd"].value.value == 90
+    assert checked.program is not None and checked.program.parameters["crowd"].value.value == 90
     refused = check_text(policy, other_texts=others, parameter_values=values(crowd="900"))
-    assert [one.code for one in refused.diagnostics if one.code < "PS3"] == ["PS260"]
+    assert [diagnostic.code for diagnostic in refused.diagnostics if diagnostic.code < "PS3"] == ["PS260"]
 
 
 # ── doubts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -208,7 +212,7 @@ filter few require limit > 100
 layer careful when strict { reweight image_locality 2 }
 """
 
-    codes = {found.code for found in check_text(text).diagnostics}
+    codes = {diagnostic.code for diagnostic in check_text(text).diagnostics}
 
     assert not codes & {"PS301", "PS302"}
 
@@ -216,13 +220,16 @@ layer careful when strict { reweight image_locality 2 }
 def test_a_parameter_that_nothing_reads_is_reported() -> None:
     checked = check_text("policy test version 1\ninclude kube_default\nparam crowd: int = 3\n")
 
-    assert [found.code for found in checked.diagnostics] == ["PS306"]
+    assert [diagnostic.code for diagnostic in checked.diagnostics] == ["PS306"]
 
 
 def test_bounds_of_a_policy_are_numbers_of_the_parameters_type() -> None:
     text = "policy test version 1\nparam wait: duration = 5m range 1..60\ninclude kube_default\n"
 
-    assert [found.code for found in check_text(text).diagnostics if found.code < "PS3"] == ["PS207", "PS207"]
+    assert [diagnostic.code for diagnostic in check_text(text).diagnostics if diagnostic.code < "PS3"] == [
+        "PS207",
+        "PS207",
+    ]
 
 
 def test_a_choice_by_a_parameter_is_not_a_comparison_of_one_thing_with_itself() -> None:
@@ -231,8 +238,10 @@ def test_a_choice_by_a_parameter_is_not_a_comparison_of_one_thing_with_itself() 
         'score size weight 1 higher if mode == "most" then node.pods else -node.pods normalize minmax\n'
     )
 
-    said = {found.code for found in check_text(text).diagnostics}
-    of_one_thing = {found.code for found in check_text(text.replace('mode == "most"', "1 == 1")).diagnostics}
+    reported = {diagnostic.code for diagnostic in check_text(text).diagnostics}
+    of_one_thing = {
+        diagnostic.code for diagnostic in check_text(text.replace('mode == "most"', "1 == 1")).diagnostics
+    }
 
-    assert "PS308" not in said
+    assert "PS308" not in reported
     assert "PS308" in of_one_thing

@@ -9,7 +9,7 @@ METRIC = 'metric m: ratio { query = "q" unit = "1" join = instance every = 15s s
 
 
 def test_a_policy_reads_just_the_labels_that_it_names() -> None:
-    found = program_reads(
+    reads = program_reads(
         program(
             'input app: string = pod.labels["app"] default "none"',
             'input unread: string = pod.labels["other"] default "none"',
@@ -21,36 +21,36 @@ def test_a_policy_reads_just_the_labels_that_it_names() -> None:
         )
     )
 
-    assert found.pod == {("labels", "app"), ("requests", "cpu")}
-    assert found.node == {("labels", "disk"), ("free", "cpu")}
-    assert found.namespace == {("labels", "tier")}
-    assert found.pod_fields == {"images", "image_volumes"}
-    assert not found.time and not found.placed_pods
+    assert reads.pod == {("labels", "app"), ("requests", "cpu")}
+    assert reads.node == {("labels", "disk"), ("free", "cpu")}
+    assert reads.namespace == {("labels", "tier")}
+    assert reads.pod_fields == {"images", "image_volumes"}
+    assert not reads.time and not reads.placed_pods
 
 
 def test_an_input_that_may_refuse_is_read_even_if_no_rule_uses_it() -> None:
-    found = program_reads(
+    reads = program_reads(
         program('input size: int = pod.labels["size"] required "how large?" invalid default')
     )
 
-    assert ("labels", "size") in found.pod
+    assert ("labels", "size") in reads.pod
 
 
-def test_what_a_text_shows_is_read_too_and_wakes_nobody() -> None:
-    found = program('filter f require node.ready else "for {pod.name}"')
-    rule = found.rules.filters[-1]
+def test_reads_of_a_message_are_included_without_requeue_events() -> None:
+    checked = program('filter f require node.ready else "for {pod.name}"')
+    rule = checked.rules.filters[-1]
 
-    assert ("name",) in program_reads(found).pod
-    assert rule_reads(rule, found.inputs).pod == frozenset()
+    assert ("name",) in program_reads(checked).pod
+    assert rule_reads(rule, checked.inputs).pod == frozenset()
 
 
-def test_a_refusal_wakes_by_what_the_rule_reads() -> None:
-    found = program(
+def test_the_requeue_events_of_a_rejection_follow_from_the_reads_of_the_rule() -> None:
+    checked = program(
         METRIC
         + "filter f require m < 1 and count(pods on node) < 3 and now - node.created > 5m missing reject"
     )
 
-    reads = rule_reads(found.rules.filters[-1], found.inputs)
+    reads = rule_reads(checked.rules.filters[-1], checked.inputs)
 
     assert reads.metrics == {"m"} and reads.placed_pods and reads.time
     assert reads.requeue_events == {
@@ -63,25 +63,25 @@ def test_a_refusal_wakes_by_what_the_rule_reads() -> None:
     }
 
 
-def test_what_a_layer_amends_is_read() -> None:
-    found = program(
+def test_reads_of_an_amended_rule_are_included() -> None:
+    checked = program(
         "filter f require node.ready",
         "layer l when pod.priority > 1 { amend f require node.pods < pod.attempts }",
     )
 
-    assert {("priority",), ("attempts",)} <= program_reads(found).pod
-    assert ("pods",) in program_reads(found).node
+    assert {("priority",), ("attempts",)} <= program_reads(checked).pod
+    assert ("pods",) in program_reads(checked).node
 
 
-def test_what_the_pod_decides_alone_costs_once_a_pod() -> None:
-    found = program(
+def test_a_rule_that_reads_only_the_pod_costs_once_per_pod() -> None:
+    checked = program(
         "filter f when pod.priority > 1 and pod.requests.cpu > 1 require node.free.cpu > pod.requests.cpu * 2"
     )
 
-    assert rule_cost(found.rules.filters[-1]) == RuleCost(per_pod=4, per_node=1)
+    assert rule_cost(checked.rules.filters[-1]) == RuleCost(per_pod=4, per_node=1)
 
 
-def test_stages_have_words() -> None:
+def test_stages_have_names() -> None:
     assert stage_text(Stage.POD | Stage.NODE | Stage.TIME) == "pod and node, time"
     assert stage_text(Stage.TIME) == "time"
     assert stage_text(Stage.CONSTANT) == "constant"

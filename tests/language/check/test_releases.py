@@ -16,8 +16,8 @@ def default_of(include: str) -> Program:
 
 
 def params(program: Program, name: str) -> dict[str, object]:
-    [found] = [dict(rule.params) for rule in program.rules.scores if rule.name == name]
-    return found
+    [params] = [dict(rule.params) for rule in program.rules.scores if rule.name == name]
+    return params
 
 
 def test_without_a_number_it_is_the_newest() -> None:
@@ -25,38 +25,40 @@ def test_without_a_number_it_is_the_newest() -> None:
 
     def said(program: Program) -> list[tuple[object, ...]]:
         rules = (*program.rules.filters, *program.rules.scores)
-        return [(one.name, one.params, getattr(one, "weight", None)) for one in rules]  # type: ignore[union-attr]
+        return [(rule.name, rule.params, getattr(rule, "weight", None)) for rule in rules]  # type: ignore[union-attr]
 
     assert said(newest) == said(unsaid)
-    assert [one.name for one in unsaid.rules.filters] == [
-        name for name, one in BUILTINS.items() if one.filters
+    assert [rule.name for rule in unsaid.rules.filters] == [
+        name for name, builtin in BUILTINS.items() if builtin.filters
     ]
 
 
 @pytest.mark.parametrize("version", ["1.34", "1.35"])
-def test_an_older_release_has_its_own_formulas_and_lacks_what_came_later(version: str) -> None:
+def test_an_older_release_has_its_own_formulas_and_lacks_later_plugins(version: str) -> None:
     older, newest = default_of(f'include kube_default "{version}"'), default_of("include kube_default")
 
-    filters = [one.name for one in older.rules.filters]
-    assert filters == [one.name for one in newest.rules.filters if one.name != "node_declared_features"]
+    filters = [rule.name for rule in older.rules.filters]
+    assert filters == [rule.name for rule in newest.rules.filters if rule.name != "node_declared_features"]
     assert params(older, "node_resources_balanced_allocation")["formula"] == "balance"
     assert params(newest, "node_resources_balanced_allocation")["formula"] == "change"
     assert params(older, "image_locality")["image_volumes"] == "no"
     lacking = KUBE_SCHEDULER_RELEASES[version].builtins_without_score
-    weights = [(one.name, one.weight) for one in older.rules.scores]
-    assert weights == [(one.name, one.weight) for one in newest.rules.scores if one.name not in lacking]
+    weights = [(score.name, score.weight) for score in older.rules.scores]
+    assert weights == [
+        (score.name, score.weight) for score in newest.rules.scores if score.name not in lacking
+    ]
     assert lacking == ({"dynamic_resources"} if version == "1.34" else set())
 
 
 @pytest.mark.parametrize("version", KUBE_SCHEDULER_RELEASES)
-def test_in_every_release_preemption_has_the_words_of_the_whole_profile(version: str) -> None:
+def test_in_every_release_preemption_has_the_message_of_the_whole_profile(version: str) -> None:
     assert (
         preemption_message(default_of(f'include kube_default "{version}"'), "x")
         == "no new claims to deallocate, preemption: x"
     )
 
 
-def test_what_differs_is_among_the_built_ins() -> None:
+def test_the_differences_of_releases_name_existing_built_ins() -> None:
     assert KUBE_SCHEDULER_RELEASES
     for release in KUBE_SCHEDULER_RELEASES.values():
         assert release.missing_builtins | release.builtins_without_score <= BUILTINS.keys()

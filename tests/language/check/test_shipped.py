@@ -22,9 +22,9 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 def test_a_shipped_policy_lints_clean_is_formatted_and_explains_itself(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
 
-    found = list(lint(parse_sources(text, path.name)))
+    diagnostics = list(lint(parse_sources(text, path.name)))
 
-    assert found == []
+    assert diagnostics == []
     assert format_source(Source(path.name, text)).text == text
     assert text.startswith("# ")
     assert f"policy {path.stem} version 1" in text

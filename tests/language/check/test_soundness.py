@@ -23,7 +23,7 @@ SEARCH = settings(max_examples=80, deadline=None, suppress_health_check=list(Hea
 
 def undefined(program: Program, scene: Scene) -> list[str]:
     """The rules that have no value for some pod and node, though nothing was said of it."""
-    found = []
+    problems = []
     around = cluster_facts(scene.cache)
     for pod in scene.pods:
         space = scene.cache.namespaces.get(pod.namespace)
@@ -41,7 +41,7 @@ def undefined(program: Program, scene: Scene) -> list[str]:
             context = replace(at, candidates=among)
             for rule in (*program.rules.filters, *program.rules.scores):
                 if rule.when is not None and value(rule.when, context) is MISSING:
-                    found.append(f"{rule.name} when")
+                    problems.append(f"{rule.name} when")
                 if rule.when is not None and value(rule.when, context) is not True:
                     continue
                 match rule:
@@ -52,23 +52,23 @@ def undefined(program: Program, scene: Scene) -> list[str]:
                     case _:
                         continue
                 if value(tested, context) is MISSING:
-                    found.append(rule.name)
-    return found
+                    problems.append(rule.name)
+    return problems
 
 
 def without_required_inputs(program: Program) -> bool:
     """A pod or node that lacks a required input, or has an invalid one, is refused before any rule is asked."""
     return all(
-        one.required_text is None and one.invalid_text is None and (one.default or one.type.optional)
-        for one in program.inputs.values()
+        input_.required_text is None
+        and input_.invalid_text is None
+        and (input_.default or input_.type.optional)
+        for input_ in program.inputs.values()
     )
 
 
 @SEARCH
 @given(programs(layers=False).filter(without_required_inputs), scenes())
-def test_a_checked_rule_has_a_value_wherever_nothing_is_said_of_missing(
-    program: Program, scene: Scene
-) -> None:
+def test_a_checked_rule_without_a_missing_clause_always_has_a_value(program: Program, scene: Scene) -> None:
     assert undefined(program, scene) == []
 
 
@@ -90,7 +90,7 @@ def no_holes_at_all(expr: Expr, known: frozenset[Expr]) -> Iterator[Expr]:
     return iter(())
 
 
-def test_a_checker_that_overlooks_a_hole_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checker_that_overlooks_a_missing_value_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: nothing is ever missing."""
     monkeypatch.setattr("policysched.lang.check.shared_clauses.possibly_missing", no_holes_at_all)
     loads = 'metric load: ratio { query = "q" unit = "1" join = instance every = 15s stale = 90s }'

@@ -18,7 +18,7 @@ FIRST = settings(QUICK, max_examples=5000, phases=[Phase.generate], database=Non
 def test_every_drawn_policy_checks(text: str) -> None:
     checked = check_text(text)
 
-    errors = [one for one in checked.diagnostics if one.severity is Severity.ERROR]
+    errors = [diagnostic for diagnostic in checked.diagnostics if diagnostic.severity is Severity.ERROR]
 
     assert errors == [], text
 
@@ -36,9 +36,9 @@ def test_a_program_can_be_made_again_from_its_own_text(text: str) -> None:
 def test_metrics_guards_and_fallbacks_are_all_drawn() -> None:
     def has(text: str, kind: type) -> bool:
         rules = [rule for rule in program(text).rules.filters if isinstance(rule, FilterRule)]
-        return any(isinstance(one, kind) for rule in rules for one in walk(rule.condition))
+        return any(isinstance(node, kind) for rule in rules for node in walk(rule.condition))
 
     for kind in (MetricRef, Has, Else):
-        found = find(policies(), lambda text, kind=kind: has(text, kind), settings=FIRST)
+        example = find(policies(), lambda text, kind=kind: has(text, kind), settings=FIRST)
 
-        assert has(found, kind)
+        assert has(example, kind)

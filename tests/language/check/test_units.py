@@ -50,10 +50,10 @@ SECOND = 10**9
     ],
 )
 def test_a_text_of_the_type_is_read(text: str, type_: Type, unit: str | None, value: object) -> None:
-    found = parse_value(text, type_, unit)
+    parsed = parse_value(text, type_, unit)
 
-    assert found == value
-    assert type(found) is type(value)
+    assert parsed == value
+    assert type(parsed) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_parsed_number_has_the_representation_of_its_type(kind: TypeKind) -> N
 
 
 @given(st.integers(0, 10**15), st.sampled_from((t.CPU, t.INT)))
-def test_what_is_written_for_people_reads_back_as_the_same(value: int, type_: Type) -> None:
+def test_a_formatted_value_parses_to_the_same_value(value: int, type_: Type) -> None:
     assert parse_value(format_value(value, type_), type_, None) == value
 
 
@@ -136,7 +136,7 @@ def test_what_is_written_for_people_reads_back_as_the_same(value: int, type_: Ty
         (INT64_MAX, t.TIMESTAMP, "2262-04-11T23:47:16Z"),
     ],
 )
-def test_values_are_written_as_a_person_would(value: object, type_: Type, text: str) -> None:
+def test_values_are_formatted_in_readable_units(value: object, type_: Type, text: str) -> None:
     assert format_value(value, type_) == text
 
 
@@ -171,6 +171,6 @@ def test_a_bandwidth_with_a_unit_may_be_written_as_a_quantity(text: str, bits: f
         ("x" * 300, "x" * 199 + "…"),
     ],
 )
-def test_a_text_is_said_on_one_line_and_does_nothing_to_a_terminal(written: str, shown: str) -> None:
+def test_a_text_is_shown_on_one_line_without_control_characters(written: str, shown: str) -> None:
     assert format_value(written, t.STRING) == shown
     assert format_value((written, "b"), Type(TypeKind.LIST, element=t.STRING)) == f"{shown}, b"

@@ -1,0 +1,226 @@
+"""Compiles the texts of a ConfigMap into a checked bundle, off the decision thread.
+
+Checking a long policy takes tenths of a second, so it runs in a worker process with limits on time and memory. A text
+that exceeds them costs its worker, not the scheduler. Each worker does one job; a spare one has everything imported, so
+that an edit takes effect at once. A simulation compiles inline.
+
+The time limit is on CPU time. A limit on wall time would reject good policies while the node is busy with other work,
+and at startup end the scheduler; it only catches workers that hang.
+"""
+
+import asyncio
+import contextlib
+import logging
+import pickle
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+
+from policysched.files import normalize_text
+from policysched.lang.check import check_sources
+from policysched.lang.check.bundle import CheckedSource, PolicyBundle
+from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.policy_files.parameter_values import (
+    SETTINGS_KEY_PREFIX,
+    invalid_utf8_offset,
+    policy_name_in,
+    read_parameter_values,
+)
+from policysched.policy_files.source_set import PARAMETERS_SUFFIX
+from policysched.text import Diagnostic, Source, Span
+
+log = logging.getLogger(__name__)
+
+POLICY_SUFFIX = ".policy"
+PolicyTexts = Mapping[str, str]
+"""By key. An invalid UTF-8 byte is a lone surrogate (`decode_text`), which no text from the API server contains."""
+Compile = Callable[[PolicyTexts, str], Awaitable[PolicyBundle]]
+"""Compiles texts by key and their location (`ConfigMap kube-system/policies`). Never raises because of its input."""
+
+
+def policy_texts(data: PolicyTexts) -> dict[str, str]:
+    """The keys of a ConfigMap that are policies, libraries or parameter values. Other keys are ignored."""
+    return {key: data[key] for key in sorted(data) if key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX))}
+
+
+def decode_text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def compile_sync(texts: PolicyTexts, place: str) -> PolicyBundle:
+    bundle = check_sources(_sources(texts, place), read_parameter_values(_parameter_sources(texts, place)))
+    return _with_missing_texts(bundle.sources, texts, place)
+
+
+async def compile_inline(texts: PolicyTexts, place: str) -> PolicyBundle:
+    """Compiles on the calling thread, for simulations: their clock does not advance meanwhile."""
+    return compile_sync(texts, place)
+
+
+def _sources(texts: PolicyTexts, place: str) -> dict[str, Source]:
+    """The policies and libraries, normalized as `lint` reads them from files: kubectl copies a file into a ConfigMap
+    with its byte order mark and line endings."""
+    return {
+        key: Source(f"{place} key {key}", normalize_text(text))
+        for key, text in texts.items()
+        if not key.endswith(PARAMETERS_SUFFIX) and invalid_utf8_offset(text) is None
+    }
+
+
+def _with_missing_texts(checked: Mapping[str, CheckedSource], texts: PolicyTexts, place: str) -> PolicyBundle:
+    """Adds the policy keys whose value is not text."""
+    no_texts = {
+        key: CheckedSource(key, False, None, (_missing_text(f"{place} key {key}", at),), policy_name_in(text))
+        for key, text in texts.items()
+        if not key.endswith(PARAMETERS_SUFFIX) and (at := invalid_utf8_offset(text)) is not None
+    }
+    return PolicyBundle(dict(sorted({**checked, **no_texts}.items())))
+
+
+def _missing_text(name: str, at: int) -> Diagnostic:
+    return make_diagnostic(
+        "PS907",
+        f"not UTF-8 text (byte {at})",
+        Span(Source(name, ""), 0, 0),
+        help="save the file as UTF-8; kubectl stores files in other encodings under `binaryData`",
+    )
+
+
+def _parameter_sources(texts: PolicyTexts, place: str) -> dict[str, Source]:
+    return {
+        key: Source("settings" if key.startswith(SETTINGS_KEY_PREFIX) else f"{place} key {key}", text)
+        for key, text in texts.items()
+        if key.endswith(PARAMETERS_SUFFIX)
+    }
+
+
+HANG_TIMEOUT_FACTOR, HANG_TIMEOUT_MIN_S = 15, 60.0
+"""A worker hangs if it has not answered after this many times its CPU limit in wall time, and at least the minimum."""
+
+
+class WorkerFailed(Exception):
+    """The worker returned no bundle: it exceeded its time or memory, or crashed."""
+
+
+SPAWN_RETRY_DELAY_MAX_S = 30.0
+
+
+class WorkerCompiler:
+    """A `Compile` with a spare worker process; `close` ends it. `timeout_s` is CPU time.
+
+    Where no process can be started (no memory, no file descriptors, too many processes) a check waits until one can:
+    the texts are not at fault, and the active policies decide meanwhile. `report_delay` gets the reason, once for each
+    check that waits.
+    """
+
+    def __init__(self, *, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self.report_delay: Callable[[str], None] = _log_delay
+        self._spare_worker: asyncio.subprocess.Process | None = None
+        self._lock = asyncio.Lock()
+
+    async def __call__(self, texts: PolicyTexts, place: str) -> PolicyBundle:
+        async with self._lock:
+            try:
+                return await self._compile_in_worker(texts, place)
+            except WorkerFailed as error:
+                log.warning(
+                    "policy check failed; the active policies are unchanged",
+                    extra={"place": place, "why": str(error)},
+                )
+                return _unchecked_bundle(texts, place, str(error))
+            finally:
+                await self._start_spare()
+
+    async def warm_up(self) -> None:
+        """Starts the spare worker before the first job."""
+        async with self._lock:
+            if self._spare_worker is None:
+                await self._start_spare()
+
+    async def close(self) -> None:
+        async with self._lock:
+            if self._spare_worker is not None:
+                await _terminate(self._spare_worker)
+                self._spare_worker = None
+
+    async def _compile_in_worker(self, texts: PolicyTexts, place: str) -> PolicyBundle:
+        worker, self._spare_worker = self._spare_worker, None
+        if worker is None or worker.returncode is not None:
+            worker = await self._start_when_possible()
+        job = pickle.dumps((dict(texts), place, self._timeout_s))
+        hangs_after_s = max(HANG_TIMEOUT_MIN_S, HANG_TIMEOUT_FACTOR * self._timeout_s)
+        try:
+            async with asyncio.timeout(hangs_after_s):
+                output, stderr = await worker.communicate(job)
+        except TimeoutError:
+            raise WorkerFailed(f"no result within {hangs_after_s:g} s") from None
+        finally:
+            await _terminate(worker)
+        if worker.returncode in (-signal.SIGPROF, -signal.SIGXCPU):
+            raise WorkerFailed(f"checking took longer than {self._timeout_s:g} s")
+        if worker.returncode != 0 or not output:
+            last = stderr.decode(errors="replace").strip().splitlines()[-1:]
+            raise WorkerFailed(f"the checking process exited with {worker.returncode}: {''.join(last)}")
+        # A pickle from our own child process, over a private pipe.
+        bundle = pickle.loads(output)
+        assert isinstance(bundle, PolicyBundle), f"the worker returned {type(bundle)}"
+        return bundle
+
+    async def _start_spare(self) -> None:
+        """A check that finds no spare worker starts its own."""
+        try:
+            self._spare_worker = await self._start()
+        except OSError as error:
+            log.info("cannot start a spare process for policy checks", extra={"why": str(error)})
+
+    async def _start_when_possible(self) -> asyncio.subprocess.Process:
+        delay_s = 1.0
+        while True:
+            try:
+                return await self._start()
+            except OSError as error:
+                if delay_s == 1.0:
+                    self.report_delay(f"cannot start a process to check the policies; retrying: {error}")
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, SPAWN_RETRY_DELAY_MAX_S)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "policysched.daemon.compile_worker"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=2**24,
+        )
+
+
+def _log_delay(message: str) -> None:
+    log.warning(message)
+
+
+async def _terminate(worker: asyncio.subprocess.Process) -> None:
+    if worker.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            worker.kill()
+        await worker.wait()
+
+
+def _unchecked_bundle(texts: PolicyTexts, place: str, why: str) -> PolicyBundle:
+    """Rejects every text, since the faulty one is not known: the active policies are unchanged."""
+    sources = _sources(texts, place)
+    unchecked = {
+        key: CheckedSource(key, False, None, (_unchecked_diagnostic(source, why),))
+        for key, source in sources.items()
+    }
+    return _with_missing_texts(unchecked, texts, place)
+
+
+def _unchecked_diagnostic(source: Source, why: str) -> Diagnostic:
+    return make_diagnostic(
+        "PS901",
+        f"the texts of this ConfigMap could not be checked: {why}",
+        Span(source, 0, 0),
+        help="the key that was edited last is the likely cause; shorten or remove it",
+    )

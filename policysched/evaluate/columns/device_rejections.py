@@ -1,0 +1,95 @@
+"""`DeviceRejectionCache`: whether each node has devices for claims with a given spec, as a column.
+
+Only unallocated claims are cached, so that the result depends on the node alone. A row is computed
+again when the node, its pods or its own devices change (the log of the columns), the whole column
+when devices that several nodes share change. Replicas of a pod then recompute a few rows each.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from policysched.cluster.devices.allocator import STEPS_EXCEEDED
+from policysched.evaluate.columns.column_kinds import Array
+from policysched.model.nodes import Node
+
+DeviceRejection = tuple[str, int | None]
+"""The reason, and the position of the claim that it names."""
+DeviceRejectionCheck = Callable[[Node], DeviceRejection | None]
+
+_CACHED_COLUMNS_MAX = 16
+
+
+class ChangeLoggedRows(Protocol):
+    capacity: int
+    size: int
+    nodes: list[Node | None]
+
+    @property
+    def log_end(self) -> int: ...
+
+    def touched_since(self, position: int) -> tuple[set[int], set[int]] | None: ...
+
+
+@dataclass(slots=True)
+class DeviceRejectionCodes:
+    """`codes` by row, 0 where the node has the devices; `rejections[code]` is the reason."""
+
+    codes: Array
+    rejections: list[DeviceRejection | None] = field(default_factory=lambda: [None])
+    _code_by_rejection: dict[DeviceRejection, int] = field(default_factory=dict)
+
+    def code(self, rejection: DeviceRejection | None) -> int:
+        if rejection is None:
+            return 0
+        code = self._code_by_rejection.get(rejection)
+        if code is None:
+            code = self._code_by_rejection[rejection] = len(self.rejections)
+            self.rejections.append(rejection)
+        return code
+
+
+@dataclass(slots=True)
+class _CachedColumn:
+    rejection_codes: DeviceRejectionCodes
+    position: int
+    revision: Hashable
+
+
+class DeviceRejectionCache:
+    def __init__(self) -> None:
+        self._columns: OrderedDict[Hashable, _CachedColumn] = OrderedDict()
+
+    def column_for(
+        self, rows: ChangeLoggedRows, spec: Hashable, revision: Hashable, check: DeviceRejectionCheck
+    ) -> DeviceRejectionCodes:
+        """The whole current column. Read-only."""
+        cached = self._columns.get(spec)
+        touched = None
+        if (
+            cached is not None
+            and cached.revision == revision
+            and len(cached.rejection_codes.codes) == rows.capacity
+        ):
+            touched = rows.touched_since(cached.position)
+        if cached is None or touched is None or len(cached.rejection_codes.rejections) > rows.capacity:
+            cached = self._columns[spec] = _CachedColumn(
+                DeviceRejectionCodes(np.zeros(rows.capacity, np.int32)), rows.log_end, revision
+            )
+            stale_rows: Sequence[int] = range(rows.size)
+        else:
+            stale_rows = sorted(touched[0] | touched[1])
+        column = cached.rejection_codes
+        for row in stale_rows:
+            node = rows.nodes[row]
+            column.codes[row] = 0 if node is None else column.code(check(node))
+        cached.position = rows.log_end
+        self._columns.move_to_end(spec)
+        if any(rejection is not None and rejection[0] == STEPS_EXCEEDED for rejection in column.rejections):
+            del self._columns[spec]  # a search that was cut short says nothing about the next one
+        elif len(self._columns) > _CACHED_COLUMNS_MAX:
+            self._columns.popitem(last=False)
+        return column

@@ -1,0 +1,56 @@
+"""`RowCounts`: how many pods of some kind are on each row."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+CountArray = NDArray[np.float64]
+"""Counts as float64, in which `numpy.bincount` adds; whole numbers stay exact."""
+
+_SPARSE_ROWS_MAX = 32  # up to here rows are added one by one
+
+
+class RowCounts:
+    """A count per row: sparse, and from the first use on also an array."""
+
+    __slots__ = ("_array", "rows", "version")
+
+    def __init__(self) -> None:
+        self.rows: dict[int, int] = {}
+        self.version = 0
+        self._array: CountArray | None = None
+
+    def adjust(self, row: int, by: int) -> None:
+        self.version += 1
+        count = self.rows.get(row, 0) + by
+        assert count >= 0, f"row {row} has {count} pods"
+        if count:
+            self.rows[row] = count
+        else:
+            del self.rows[row]
+        if self._array is not None:
+            self._array[row] = count
+
+    def array(self, capacity: int) -> CountArray:
+        """float64[capacity]. Read-only."""
+        if self._array is None or len(self._array) != capacity:
+            self._array = np.zeros(capacity)
+            self._add_rows(self._array, 1)
+        return self._array
+
+    def add_to(self, amounts: CountArray, times: int, capacity: int) -> None:
+        """Add the counts to `amounts`, which may be shorter than the capacity, not than the rows in use."""
+        if len(self.rows) <= _SPARSE_ROWS_MAX:
+            self._add_rows(amounts, times)
+        else:
+            amounts += self.array(capacity)[: len(amounts)] * times
+
+    def copy(self) -> "RowCounts":
+        copied = RowCounts()
+        copied.rows = dict(self.rows)
+        copied.version = self.version
+        copied._array = None if self._array is None else self._array.copy()
+        return copied
+
+    def _add_rows(self, amounts: CountArray, times: int) -> None:
+        for row, count in self.rows.items():
+            amounts[row] += count * times

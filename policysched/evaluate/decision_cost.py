@@ -1,0 +1,141 @@
+"""What the decision about a pod costs at most, estimated before anything is evaluated.
+
+The unit is an operation: one item of the pod (a term, a constraint, a requirement) compared with one
+node. Each item costs as much as a thousand nodes before the first node is looked at. The count
+depends on the pod and on the number of nodes alone: neither other pods nor the machine can push a
+pod over the budget.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from policysched.model.affinity import NodeAffinity
+from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector, NodeSelectorTerm
+
+DECISION_BUDGET_DEFAULT = 2_000_000
+LONG_DECISION = 1_000_000
+"""A decision that takes more operations is not repeated for each preemption candidate, nor for more members of a gang
+than the budget has room for."""
+SLICED_DECISION = 250_000
+"""A decision that takes more operations runs in steps, one for each rule."""
+
+_ITEM = 1_000
+_VALUE = 100  # a value of a requirement, or a requirement of a selector
+_COLUMN_READ = 2  # of an amount of one node, compared with one operation on arrays
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Items of one kind: `per_item` operations each, and `per_node` for each node."""
+
+    name: str
+    per_item: int
+    per_node: int
+
+
+_AFFINITY = _Kind("pod affinity terms", _ITEM, 1)
+_ANTI_AFFINITY = _Kind("pod anti-affinity terms", _ITEM, 1)
+_SPREAD = _Kind("topology spread constraints", _ITEM, 1)
+_NODE_REQUIREMENTS = _Kind("node affinity requirements", _ITEM, 1)
+_VALUES = _Kind("requirements and values of selectors", _VALUE, 0)
+_TOLERATIONS = _Kind("tolerations", _ITEM, 0)
+_HOST_PORTS = _Kind("host ports", _ITEM, 0)
+_RESOURCES = _Kind("resources", _ITEM, _COLUMN_READ)
+_VOLUMES = _Kind("volumes", _ITEM, 1)
+_IMAGES = _Kind("images", _ITEM, 1)
+
+
+def decision_cost(pod: Pod, node_count: int, limit: int) -> int:
+    """In operations. Not counted further once it is over the limit, so that this takes no long itself. An upper
+    bound for a pod without affinity and spreading that is below the limit."""
+    if pod.affinity is None and pod.pod_affinity is None and not pod.spread:
+        bound = _plain_items(pod) * (_ITEM + _COLUMN_READ * node_count)
+        if bound <= limit:
+            return bound  # most pods, of which no more is read
+    total = _total(_item_counts(pod), node_count)
+    return total if total > limit else total + _value_count(pod) * _VALUE
+
+
+def over_budget_message(pod: Pod, node_count: int, budget: int) -> str | None:
+    """Why the pod is too expensive to decide about: its costliest items; None: it is not."""
+    if decision_cost(pod, node_count, budget) <= budget:
+        return None
+    counts = _item_counts(pod)
+    if _total(counts, node_count) <= budget:
+        counts[_VALUES] = _value_count(pod)
+    kind = max(counts, key=lambda kind: counts[kind] * (kind.per_item + kind.per_node * node_count))
+    over = f" over {node_count} nodes" if kind.per_node else ""
+    return (
+        f"evaluating this pod exceeds the budget of {budget} operations for a decision, mostly by its "
+        f"{counts[kind]} {kind.name}{over} (settings: scheduling.decision_budget)"
+    )
+
+
+def _total(counts: Mapping[_Kind, int], node_count: int) -> int:
+    return sum(count * (kind.per_item + kind.per_node * node_count) for kind, count in counts.items())
+
+
+def _plain_items(pod: Pod) -> int:
+    return (
+        len(pod.tolerations)
+        + len(pod.host_ports)
+        + len(pod.requests)
+        + len(pod.claims)
+        + len(pod.disks)
+        + len(pod.mounts)
+        + len(pod.images)
+        + len(pod.image_volumes)
+        + len(pod.node_selector)
+    )
+
+
+def _item_counts(pod: Pod) -> dict[_Kind, int]:
+    counts = {
+        _TOLERATIONS: len(pod.tolerations),
+        _HOST_PORTS: len(pod.host_ports),
+        _RESOURCES: len(pod.requests),
+        _VOLUMES: len(pod.claims) + len(pod.disks) + len(pod.mounts),
+        _IMAGES: len(pod.images) + len(pod.image_volumes),
+        _NODE_REQUIREMENTS: len(pod.node_selector),
+        _SPREAD: len(pod.spread),
+    }
+    if pod.affinity is not None:
+        counts[_NODE_REQUIREMENTS] += sum(
+            len(term.expressions) + len(term.fields) for term in _node_terms(pod.affinity)
+        )
+    if pod.pod_affinity is not None:
+        own = pod.pod_affinity
+        attracting = sum(term.weight > 0 for term in own.preferred)
+        counts[_AFFINITY] = len(own.required) + attracting
+        counts[_ANTI_AFFINITY] = len(own.required_anti) + len(own.preferred) - attracting
+    return counts
+
+
+def _node_terms(affinity: NodeAffinity) -> Iterator[NodeSelectorTerm]:
+    yield from affinity.required or ()
+    for preference in affinity.preferred:
+        yield preference.term
+
+
+def _value_count(pod: Pod) -> int:
+    """Requirements of label selectors, and values of all requirements."""
+    requirements = 0
+    values = 0
+    for selector in _label_selectors(pod):
+        if selector is not None:
+            requirements += len(selector.requirements)
+            values += sum(len(requirement.values) for requirement in selector.requirements)
+    for term in () if pod.affinity is None else _node_terms(pod.affinity):
+        values += sum(len(requirement.values) for requirement in (*term.expressions, *term.fields))
+    return requirements + values
+
+
+def _label_selectors(pod: Pod) -> Iterator[LabelSelector | None]:
+    for constraint in pod.spread:
+        yield constraint.label_selector
+    if pod.pod_affinity is not None:
+        own = pod.pod_affinity
+        for term in (*own.required, *own.required_anti, *(preferred.term for preferred in own.preferred)):
+            yield term.pods.label_selector
+            yield term.pods.namespace_selector

@@ -1,0 +1,175 @@
+"""Explains the placement of one pod of a cluster file, rule by rule."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+from policysched.cluster.samples import MetricSamples, PairEndpoint
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_plan
+from policysched.harness.cluster_files import ClusterFiles
+from policysched.harness.simulate import simulate
+from policysched.harness.state_values import state_tables
+from policysched.lang.ir.program import Program, rules_for
+from policysched.lang.ir.verdict import PlacementExplanation
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.policy_files.source_set import UnusableFile
+from policysched.scheduler.explain_record import decision_message
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainResult:
+    """`filters` are the rules that apply to the pod, in evaluation order; `samples` are those of the policy's metrics at
+    `now_ns`, and `peers` the names of the pod in pair metrics; `message` is that of the event on the pod, including the
+    result of preemption."""
+
+    program: Program
+    pod: Pod
+    explanation: PlacementExplanation
+    node_count: int
+    filters: tuple[str, ...]
+    samples: Mapping[str, MetricSamples]
+    peers: Mapping[str, PairEndpoint]
+    now_ns: int
+    message: str
+    notes: tuple[str, ...]
+
+
+def explain_pod(
+    program: Program,
+    files: ClusterFiles,
+    pod_name: str,
+    *,
+    samples: Mapping[str, MetricSamples],
+    saved_states: str | None = None,
+    now_ns: int,
+) -> ExplainResult:
+    """Evaluates one pod (`NAMESPACE/NAME`) as if it were pending. `saved_states` are saved values of the policy's states.
+    Raises UnusableFile if the pod is not in the files."""
+    observed = _find_pod(files, pod_name)
+    cache = files.build_cache()
+    cache.drop_pod(observed.pod.uid)  # its own requests do not count against it
+    notes = []
+    if observed.node is not None:
+        notes.append(
+            f"{observed.pod.full_name} is already on {observed.node}; explained as if it were pending"
+        )
+    if observed.pod.scheduler != program.name:
+        notes.append(
+            f"{observed.pod.full_name} has schedulerName {observed.pod.scheduler}, not {program.name}"
+        )
+    plan = compile_plan(program)
+    evaluator = Evaluator(cache)
+    facts = QueuedPodInfo(observed.pod.created_ns or now_ns, 0)
+    known = {**samples, **state_tables(program, saved_states, now_ns=now_ns)}
+    explanation = evaluator.explain(plan, observed.pod, now_ns=now_ns, facts=facts, samples=known)
+    space = cache.namespaces.get(observed.pod.namespace)
+    active = evaluator.active_layers(plan, observed.pod, now_ns=now_ns, facts=facts)
+    filters = tuple(rule.name for rule in rules_for(program, active).filters)
+    if explanation.metrics_in_outage:
+        notes.append(outage_note(explanation))
+    if program.extenders:
+        notes.append(missing_inputs_note(program))
+    gang = plan.gang(observed.pod, space)
+    if gang is not None:
+        notes.append(f"member of gang {gang.key[0]}/{gang.key[1]} (at least {gang.minimum}); explained alone")
+    message = decision_message(observed.pod, explanation, node_count=len(cache.nodes))
+    if (
+        explanation.selected is None
+        and explanation.pod_rejection is None
+        and gang is None
+        and plan.allows_preemption
+        and not program.extenders
+    ):
+        message, evicted = _explain_preemption(
+            program, files, observed, samples=samples, saved_states=saved_states, now_ns=now_ns
+        ) or (
+            message,
+            "",
+        )
+        notes += [evicted] if evicted else []
+    return ExplainResult(
+        program,
+        observed.pod,
+        explanation,
+        len(cache.nodes),
+        filters,
+        samples,
+        plan.peer_keys(observed.pod, space),
+        now_ns,
+        message,
+        tuple(notes),
+    )
+
+
+def _explain_preemption(
+    program: Program,
+    files: ClusterFiles,
+    observed: ObservedPod,
+    *,
+    samples: Mapping[str, MetricSamples],
+    saved_states: str | None,
+    now_ns: int,
+) -> tuple[str, str] | None:
+    """The scheduler's message for the pod when only it is pending, and a note about the pods it would evict. None if
+    there is no message."""
+    waiting = replace(
+        observed,
+        pod=replace(observed.pod, scheduler=program.name),
+        node=None,
+        phase="Pending",
+        deleting=False,
+    )
+    others = [
+        placed for placed in files.pods if placed.node is not None and placed.pod.uid != observed.pod.uid
+    ]
+    only_this_pod = replace(files, pods=[*others, waiting])
+    result = simulate(
+        program, only_this_pod, samples=samples, saved_states=saved_states, scope="named", now_ns=now_ns
+    )
+    message = dict(result.first_messages).get(observed.pod.full_name)
+    if message is None:
+        return None
+    if not result.preempted:
+        return message, ""
+    node = next((placement.node for placement in result.placements), None)
+    return message, f"would be nominated to {node}, evicting {', '.join(result.preempted)}"
+
+
+def outage_note(explanation: PlacementExplanation) -> str:
+    """The rules that an outage disables."""
+    rules = (
+        f"rules that do not apply: {', '.join(explanation.disabled_rules)}"
+        if explanation.disabled_rules
+        else "no rule that applies reads it"
+    )
+    return (
+        f"outage of {', '.join(explanation.metrics_in_outage)}: too many nodes have no fresh sample; {rules}"
+    )
+
+
+def missing_inputs_note(program: Program) -> str:
+    """The inputs that no offline result includes."""
+    names = ", ".join(extender.name for extender in program.extenders)
+    return f"extender {names} is not called; its rejections and scores are not included"
+
+
+def _find_pod(files: ClusterFiles, pod_name: str) -> ObservedPod:
+    wanted = pod_name if "/" in pod_name else f"default/{pod_name}"
+    for observed in files.pods:
+        if observed.pod.full_name == wanted:
+            return observed
+    here = f"{len(files.pods)} pod{'' if len(files.pods) == 1 else 's'}"
+    suggestion = _suggest_pod(
+        wanted.rpartition("/")[2], {observed.pod.name: observed.pod.full_name for observed in files.pods}
+    )
+    hint = f"; did you mean {suggestion}?" if suggestion else ""
+    raise UnusableFile(f"pod {wanted} is in none of the cluster files ({here}){hint}")
+
+
+def _suggest_pod(name: str, full_names: Mapping[str, str]) -> str | None:
+    """The pod of that name in another namespace (or after kubectl's `pod/`), otherwise the one with the most similar
+    name."""
+    matches = [name] if name in full_names else get_close_matches(name, full_names, n=1)
+    return full_names[matches[0]] if matches else None

@@ -1,0 +1,282 @@
+"""One scheduling attempt for a whole gang: all members are placed on one state of the cluster.
+
+Members are evaluated one after the other on an overlay that holds the earlier ones. Pods are
+assumed only if enough members fit, and then all in the same step. Otherwise preemption is tried for
+the members that are needed. Members of one equivalence class fail together: once one of them fits
+nowhere the others are skipped, and the attempt ends as soon as too few members remain.
+"""
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+
+from policysched.evaluate import TopologyDomain
+from policysched.model.cluster_events import ClusterEvent
+from policysched.scheduler.admission import QueueAdmission
+from policysched.scheduler.attempt import PodAttempts
+from policysched.scheduler.commands import PendingReason
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.gang_domains import candidate_domains
+from policysched.scheduler.gangs.gang_preemption import (
+    find_gang_placement,
+    gang_overlay,
+    members_in_attempt_order,
+)
+from policysched.scheduler.outcome import (
+    PLACED_POD_EVENTS,
+    AttemptFailure,
+    AttemptSuccess,
+    reject_over_budget,
+)
+from policysched.scheduler.preemption.default_preemption import (
+    DefaultPreemption,
+    NoPreemption,
+    PreemptionStarted,
+)
+from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.steps import Steps, evaluation_cost
+from policysched.scheduler.unschedulable_message import unavailable_message
+
+
+@dataclass(slots=True)
+class _GangSearchResult:
+    """Result of a search: members with a node, and one failure for each equivalence class without one."""
+
+    fits: list[tuple[PendingPod, AttemptSuccess]] = field(default_factory=list)
+    failures: dict[Hashable, AttemptFailure] = field(default_factory=dict)
+    domain: TopologyDomain | None = None  # the topology domain that was searched
+    other_domain_failures: list[AttemptFailure] = field(
+        default_factory=list
+    )  # from the other domains that were tried
+
+
+class GangAttempts:
+    """Runs attempts for gangs that are placed as a whole."""
+
+    def __init__(
+        self,
+        core: SchedulerCore,
+        pod_attempts: PodAttempts,
+        admission: QueueAdmission,
+        preemption: DefaultPreemption,
+    ) -> None:
+        self._core = core
+        self._pod_attempts = pod_attempts
+        self._admission = admission
+        self._preemption = preemption
+
+    def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
+        """Attempt a gang that was just popped, then park or requeue the members that are left."""
+        was_last, gang.ordered_last = gang.ordered_last, False
+        if self._preemption.defer_gang_attempt(gang):
+            self._park_gang_until_evicted(gang, now_ns)
+            return
+        gang.attempts += 1
+        for pod in gang.pending_members.values():
+            pod.attempts += 1
+        needed = gang.needed_count
+        search = yield from self._search(gang, now_ns)
+        placed = search.fits if len(search.fits) >= needed else []
+        if placed and self._yields(gang, was_last, now_ns):
+            return
+        for pod, success in placed:
+            self._pod_attempts.assume(pod, success, now_ns)
+        if placed:
+            gang.attempts, gang.overdue = 0, False
+        if not gang.pending_members:
+            self._admission.refresh_gang(gang, now_ns, "GangScheduled")
+            return
+        if gang.overdue:
+            self._preemption.clear_gang_nominations(gang, now_ns)
+            self._admission.gang_timed_out(gang, now_ns)
+            return
+        preemption: PreemptionStarted | NoPreemption | None = None
+        if needed and not placed:
+            preemption = yield from self._preempt_for_gang(gang, search, now_ns)
+        if preemption is None:
+            self._preemption.clear_gang_nominations(gang, now_ns)
+        self._park_gang(gang, search, placed, needed, preemption, now_ns)
+
+    def _yields(self, gang: QueuedGang, was_last: bool, now_ns: int) -> bool:
+        """Whether the gang is put back behind earlier entries of its policy, as if it had not been attempted."""
+        gang.ordered_last = was_last
+        if not self._core.queue.yield_to_earlier(gang, now_ns):
+            gang.ordered_last = False
+            return False
+        for attempted in (gang, *gang.pending_members.values()):
+            attempted.attempts -= 1
+        return True
+
+    def _search(self, gang: QueuedGang, now_ns: int) -> Steps[_GangSearchResult]:
+        """Find nodes for the members.
+
+        A gang with a topology key gets the first domain that fits enough members, or else the
+        result of the domain that fits most.
+        """
+        over_budget = self._over_budget_message(gang)
+        if over_budget is not None:
+            self._core.records.counters.count_over_budget(gang.policy)
+            return _GangSearchResult(failures={"over budget": reject_over_budget(over_budget)})
+        if gang.topology is None:
+            return (yield from self._search_domain(gang, None, now_ns))
+        searches = []
+        equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
+        for domain in candidate_domains(self._core, gang, gang.topology, equivalence_keys, now_ns):
+            search = yield from self._search_domain(gang, domain, now_ns)
+            if search.fits and len(search.fits) >= gang.needed_count:
+                return search
+            searches.append(search)
+        if not searches:
+            searches.append(
+                (yield from self._search_domain(gang, TopologyDomain(gang.topology, None), now_ns))
+            )
+        best = max(searches, key=lambda search: len(search.fits))
+        best.other_domain_failures = [
+            failure for search in searches if search is not best for failure in search.failures.values()
+        ]
+        return best
+
+    def _over_budget_message(self, gang: QueuedGang) -> str | None:
+        """Why the members together are too expensive to decide about: those whose own decisions are long."""
+        core, budget = self._core, self._core.limits.decision_budget
+        costs = [core.evaluator.long_decision_cost(pod.pod) for pod in gang.pending_members.values()]
+        if sum(costs) <= budget:
+            return None
+        return (
+            f"evaluating {sum(map(bool, costs))} members exceeds the budget of {budget} operations for a decision: "
+            f"each takes up to {max(costs)} (settings: scheduling.decision_budget)"
+        )
+
+    def _search_domain(
+        self, gang: QueuedGang, domain: TopologyDomain | None, now_ns: int
+    ) -> Steps[_GangSearchResult]:
+        core, search = self._core, _GangSearchResult(domain=domain)
+        members, vacancies, needed = members_in_attempt_order(core, gang), gang.vacancies, gang.needed_count
+        equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
+        pending_by_class = Counter(equivalence_keys.values())
+        possible = len(members)
+        overlay = gang_overlay(core, gang)
+        for pod in members:
+            if vacancies is not None and len(search.fits) >= vacancies:
+                break  # the maximum is reached
+            if possible < needed:
+                break
+            if equivalence_keys[pod.uid] in search.failures:
+                continue
+            yield evaluation_cost(len(core.cache.nodes))
+            yield from self._pod_attempts.warm_up(pod, now_ns)
+            result = self._pod_attempts.evaluate(pod, overlay, now_ns, domain)
+            if isinstance(result, AttemptSuccess):
+                result = replace(
+                    result, prebind_work=self._pod_attempts.add_to_overlay(pod, result.node, overlay, now_ns)
+                )
+                search.fits.append((pod, result))
+                pending_by_class[equivalence_keys[pod.uid]] -= 1
+            else:
+                search.failures[equivalence_keys[pod.uid]] = result
+                possible -= pending_by_class[equivalence_keys[pod.uid]]
+        return search
+
+    def _preempt_for_gang(
+        self, gang: QueuedGang, search: _GangSearchResult, now_ns: int
+    ) -> Steps[PreemptionStarted | NoPreemption | None]:
+        """Try preemption. None: preemption does not apply, and no message is added."""
+        if not any(failure.node_count for failure in search.failures.values()):
+            return None
+        preemption = yield from self._preemption.preempt_for_gang(
+            gang,
+            self._pod_attempts.gang_equivalence_keys(gang.members_in_order()),
+            lambda pod, overlay, domain: self._pod_attempts.evaluate(pod, overlay, now_ns, domain),
+            lambda pod, node, overlay: self._pod_attempts.add_to_overlay(pod, node, overlay, now_ns),
+            find_gang_placement,
+            now_ns,
+        )
+        return preemption
+
+    def _park_gang_until_evicted(self, gang: QueuedGang, now_ns: int) -> None:
+        """Park without requeue events: the results of its evictions requeue the gang."""
+        self._core.queue.park(
+            gang,
+            gang.id,
+            now_ns=now_ns,
+            requeue_events=frozenset(),
+            valid_until_ns=None,
+            reason="Unschedulable",
+            message=next(iter(gang.pending_members.values())).pending_message,
+        )
+
+    def _park_gang(
+        self,
+        gang: QueuedGang,
+        search: _GangSearchResult,
+        placed: list[tuple[PendingPod, AttemptSuccess]],
+        needed: int,
+        preemption: PreemptionStarted | NoPreemption | None,
+        now_ns: int,
+    ) -> None:
+        """Park the rest of a gang as one entry, until an event can help any of its members."""
+        core = self._core
+        failures = list(search.failures.values())
+        all_failures = [*failures, *search.other_domain_failures]
+        expiries = [failure.valid_until_ns for failure in all_failures if failure.valid_until_ns is not None]
+        requeue_events = frozenset[ClusterEvent]().union(
+            *(failure.requeue_events for failure in all_failures)
+        )
+        if any(uid in core.cache.nominated for uid in gang.pending_members):
+            requeue_events |= PLACED_POD_EVENTS  # whose room they wait for
+        if isinstance(preemption, NoPreemption) and preemption.valid_until_ns is not None:
+            expiries.append(preemption.valid_until_ns)
+        reason, message = _gang_message(
+            gang,
+            search,
+            needed,
+            bool(placed),
+            preemption.message if isinstance(preemption, NoPreemption) else "",
+        )
+        for pod in gang.pending_members.values():
+            self._admission.rekey(pod, now_ns)
+            gang.reorder_member(pod)
+        gang.update_order_key()
+        core.queue.apply_backoff(gang, now_ns)
+        core.queue.park(
+            gang,
+            gang.id,
+            now_ns=now_ns,
+            requeue_events=requeue_events,
+            valid_until_ns=min(expiries, default=None),
+            reason=reason,
+            message=message,
+        )
+        failure = AttemptFailure(reason, message, 0, {}, frozenset(), None)
+        if failures:
+            failure = AttemptFailure(
+                reason, message, failures[0].node_count, failures[0].counts, frozenset(), None
+            )
+        for pod in gang.pending_members.values():
+            self._pod_attempts.record_failure(pod, failure, now_ns)
+            core.report_pending(pod, reason, message, now_ns)
+
+
+def _gang_message(
+    gang: QueuedGang, search: _GangSearchResult, needed: int, some_placed: bool, preemption: str
+) -> tuple[PendingReason, str]:
+    """Reason and message for the pending members.
+
+    The first equivalence class without a node represents all; `preemption` is appended to it.
+    """
+    first = next(iter(search.failures.values()), None)
+    if first is None:
+        return "PolicyPending", gang.full_message
+    message = first.message
+    if preemption and first.node_count:
+        message = unavailable_message(first.node_count, first.counts, preemption)
+    if some_placed or needed == 0:
+        return first.reason, f"gang {gang.name}: {message}"
+    count, domain = len(search.fits) + len(gang.placed_members), ""
+    if search.domain is not None and search.domain.value is not None:
+        domain = f" in {search.domain.key}={search.domain.value}"
+    return (
+        first.reason,
+        f"gang {gang.name}: {count} of {gang.minimum} members fit now{domain}: {message}",
+    )

@@ -1,0 +1,280 @@
+"""Gang preemption search: a node for each member, and the victims to evict for it.
+
+    members that fit now ──► added to an overlay
+    each other member: fits now? ── yes ──► added
+                          └── no: dry-run preemption on the overlay ──► victims removed, member added
+                                     └── no candidate ──► its equivalence class fails
+    enough members added ──► GangPlacement; fewer ──► NoGangPlacement
+
+Each member is evaluated like a single pod, on a cluster with the earlier members added and their
+victims removed. Only the overlay changes. Members beyond the minimum evict no pods. For a gang with
+a topology key the domains are tried one by one, and the least disruptive placement is taken.
+"""
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+
+from policysched.cluster.budgets import budgets_after_evicting
+from policysched.evaluate import DryRun, Overlay, TopologyDomain, VictimPredicate
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Pod
+from policysched.model.workloads import DisruptionBudget
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.gang_domains import preemption_domains
+from policysched.scheduler.outcome import AttemptSuccess
+from policysched.scheduler.preemption.best_first_search import (
+    BestFirstSearch,
+    find_best_candidate,
+    rejection_reasons,
+)
+from policysched.scheduler.preemption.candidates import (
+    CANDIDATES_MIN,
+    Candidate,
+    CandidateSearchResult,
+    PreemptionInputs,
+    find_candidates,
+    least_disruptive,
+    no_evictable_pods,
+)
+from policysched.scheduler.preemption.gang_candidates import (
+    PREEMPTION_NEVER,
+    PREEMPTION_TOO_EXPENSIVE,
+    VICTIMS_TERMINATING,
+    GangPlacement,
+    GangSearchContext,
+    MemberPlacement,
+    NoGangPlacement,
+)
+from policysched.scheduler.preemption.nominations import nominated_overlay
+from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.steps import Steps, evaluation_cost
+from policysched.scheduler.unschedulable_message import unavailable_message
+
+_DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
+"""Limits of the search over domains: how many are tried at most, and how many placements suffice."""
+
+
+def members_in_attempt_order(core: SchedulerCore, gang: QueuedGang) -> list[PendingPod]:
+    """Nominated members first, then queue order."""
+    return sorted(gang.members_in_order(), key=lambda pod: pod.uid not in core.cache.nominated)
+
+
+def gang_overlay(core: SchedulerCore, gang: QueuedGang) -> Overlay:
+    """The cluster with all nominated pods added, except the members of this gang."""
+    return (
+        nominated_overlay(core, gang.representative_pod, excluding=gang.pending_members.keys())
+        or core.evaluator.overlay()
+    )
+
+
+def find_gang_placement(
+    core: SchedulerCore, gang: QueuedGang, context: GangSearchContext, now_ns: int
+) -> Steps[GangPlacement | NoGangPlacement]:
+    """Search with preemption, for as many members as are needed. The gang does not fit as it is."""
+    if gang.topology is None:
+        return (yield from _GangSearch(core, gang, None, context, now_ns).run())
+    outcomes: list[GangPlacement | NoGangPlacement] = []
+    placements: list[GangPlacement] = []
+    for domain in preemption_domains(core, gang, gang.topology, now_ns)[:_DOMAINS_MAX]:
+        outcome = yield from _GangSearch(core, gang, domain, context, now_ns).run()
+        if isinstance(outcome, GangPlacement):
+            placements.append(outcome)
+        elif outcome.victims_terminating:
+            return outcome
+        outcomes.append(outcome)
+        if len(placements) == _DOMAINS_SUFFICIENT:
+            break
+    if not outcomes:
+        outcomes.append(
+            (yield from _GangSearch(core, gang, TopologyDomain(gang.topology, None), context, now_ns).run())
+        )
+    return min(placements, key=lambda placement: placement.disruption) if placements else outcomes[0]
+
+
+@dataclass(slots=True)
+class _CachedCandidates:
+    """Candidates of one equivalence class, and how many members were placed when they were found.
+
+    `BestFirstSearch` if an eviction on one node cannot change the verdict about another.
+    """
+
+    candidates: CandidateSearchResult | BestFirstSearch
+    placed_count: int
+
+
+@dataclass(slots=True)
+class _GangSearch:
+    core: SchedulerCore
+    gang: QueuedGang
+    domain: TopologyDomain | None
+    context: GangSearchContext
+    now_ns: int
+    overlay: Overlay = field(init=False)
+    placements: list[MemberPlacement] = field(init=False, default_factory=list)
+    budgets: list[DisruptionBudget] = field(init=False)
+    removed_uids: set[PodUid] = field(init=False, default_factory=set)
+    first_message: str | None = field(init=False, default=None)
+    candidate_cache: dict[Hashable, _CachedCandidates] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.overlay = gang_overlay(self.core, self.gang)
+        self.budgets = list(self.core.cache.budgets.values())
+
+    def run(self) -> Steps[GangPlacement | NoGangPlacement]:
+        needed = self.gang.needed_count
+        remaining = yield from self._place_fitting_members(needed)
+        possible = Counter(self.context.equivalence_keys[pod.uid] for pod in remaining)
+        failed: set[Hashable] = set()
+        for pod in remaining:
+            if len(self.placements) >= needed:
+                break
+            if len(self.placements) + possible.total() < needed:
+                break
+            if self.context.equivalence_keys[pod.uid] in failed:
+                continue
+            yield evaluation_cost(len(self.core.cache.nodes))
+            outcome = yield from self._place_member(pod)
+            if isinstance(outcome, MemberPlacement):
+                self._apply_placement(outcome)
+                possible[self.context.equivalence_keys[pod.uid]] -= 1
+            elif outcome.victims_terminating:
+                return outcome
+            else:
+                self.first_message = self.first_message or outcome.message
+                failed.add(self.context.equivalence_keys[pod.uid])
+                del possible[self.context.equivalence_keys[pod.uid]]
+        if len(self.placements) >= needed:
+            return GangPlacement(tuple(self.placements))
+        return NoGangPlacement(self.first_message or "")
+
+    def _place_fitting_members(self, needed: int) -> Steps[list[PendingPod]]:
+        """Add the members that fit without evictions; return the others, in order."""
+        remaining, failed = [], set[Hashable]()
+        for pod in members_in_attempt_order(self.core, self.gang):
+            if len(self.placements) >= needed or self.context.equivalence_keys[pod.uid] in failed:
+                remaining.append(pod)
+                continue
+            yield evaluation_cost(len(self.core.cache.nodes))
+            result = self.context.evaluate(pod, self.overlay, self.domain)
+            if isinstance(result, AttemptSuccess):
+                self._apply_placement(MemberPlacement(pod, _without_victims(result.node)))
+            else:
+                failed.add(self.context.equivalence_keys[pod.uid])
+                remaining.append(pod)
+        return remaining
+
+    def _apply_placement(self, placement: MemberPlacement) -> None:
+        for victim in placement.candidate.victims:
+            self.overlay.remove_pod(victim.uid)
+            self.removed_uids.add(victim.uid)
+        after = budgets_after_evicting(placement.candidate.victims, self.budgets)
+        if after != self.budgets:
+            self.budgets = after
+            self.candidate_cache.clear()  # evictions may violate budgets now that had room before
+        self.context.add_to_overlay(placement.pod, placement.node, self.overlay)
+        self.placements.append(placement)
+
+    # ── one member ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _place_member(self, pod: PendingPod) -> Steps[MemberPlacement | NoGangPlacement]:
+        # The victims of an earlier member may have left room for this one too.
+        result = self.context.evaluate(pod, self.overlay, self.domain)
+        if isinstance(result, AttemptSuccess):
+            return MemberPlacement(pod, _without_victims(result.node))
+        if not result.node_count:
+            return NoGangPlacement(result.message)
+        if pod.pod.preemption_policy == "Never":
+            return NoGangPlacement(PREEMPTION_NEVER)
+        core = self.core
+        if core.evaluator.long_decision_cost(pod.pod):
+            return NoGangPlacement(PREEMPTION_TOO_EXPENSIVE)
+        dry_run = core.evaluator.dry_run(
+            core.plan(pod.policy),
+            pod.pod,
+            **core.evaluation_inputs(pod, self.now_ns),
+            overlay=self.overlay,
+            domain=self.domain,
+        )
+        allowed = self.context.may_evict_for(pod)
+        if self._victims_terminating(pod, dry_run, allowed):
+            return NoGangPlacement(VICTIMS_TERMINATING, victims_terminating=True)
+        node_count, lowest = len(core.cache.nodes), core.cache.ledger.lowest_priority
+        if lowest is None or lowest >= pod.pod.priority:
+            return NoGangPlacement(
+                unavailable_message(node_count, no_evictable_pods(dry_run, node_count).reasons)
+            )
+        outcome = yield from self._least_disruptive(pod, dry_run, allowed)
+        return outcome if isinstance(outcome, NoGangPlacement) else MemberPlacement(pod, outcome)
+
+    def _victims_terminating(self, pod: PendingPod, dry_run: DryRun, allowed: VictimPredicate) -> bool:
+        """Whether victims of an earlier attempt are still on the pod's nominated node."""
+        nominated = self.core.cache.nominated.get(pod.uid)
+        node = None if nominated is None else nominated.nominated_node
+        if node is None or node not in dry_run.potential_nodes:
+            return False
+        return any(
+            allowed(victim) and self.context.is_terminating(victim.uid) for victim in self._pods_on(node)
+        )
+
+    def _least_disruptive(
+        self, pod: PendingPod, dry_run: DryRun, allowed: VictimPredicate
+    ) -> Steps[Candidate | NoGangPlacement]:
+        """The least disruptive candidate, with the candidates cached for each equivalence class.
+
+        Later members of a class re-evaluate only the nodes that changed since the cached search; if
+        a rule depends on other nodes, only the node-local rejections are reused.
+        """
+        members = self.gang.terms.keys()
+
+        def may_evict(victim: Pod) -> bool:
+            return victim.uid not in members and allowed(victim) and not self.context.eviction_blocked(victim)
+
+        node_count = len(self.core.cache.nodes)
+        cluster = PreemptionInputs(self._pods_on, self.context.started_ns, self.budgets, node_count)
+        equivalence_key, placed_count = self.context.equivalence_keys[pod.uid], len(self.placements)
+        cached = self.candidate_cache.get(equivalence_key)
+        changed = (
+            set()
+            if cached is None
+            else {placement.node for placement in self.placements[cached.placed_count :]}
+        )
+        previous = None if cached is None else cached.candidates
+        if dry_run.node_local:
+            if isinstance(previous, BestFirstSearch):
+                yield from previous.refresh(dry_run, cluster, changed)
+                best = yield from previous.best(dry_run, cluster)
+                self.candidate_cache[equivalence_key] = _CachedCandidates(previous, placed_count)
+                if best is not None:
+                    return best
+            candidates, best = yield from find_best_candidate(dry_run, may_evict, cluster)
+            if best is None:
+                return NoGangPlacement(
+                    unavailable_message(node_count, rejection_reasons(candidates, dry_run, cluster))
+                )
+            self.candidate_cache[equivalence_key] = _CachedCandidates(candidates, placed_count)
+            return best
+        if isinstance(previous, CandidateSearchResult):
+            rejected = {node: why for node, why in previous.node_rejections.items() if node not in changed}
+            previous = replace(previous, node_rejections=rejected)
+        else:
+            previous = None
+        least = max(1, CANDIDATES_MIN // self.gang.needed_count)
+        result = yield from find_candidates(
+            dry_run, may_evict, cluster, candidates_min=least, previous=previous
+        )
+        if not result.candidates:
+            return NoGangPlacement(unavailable_message(node_count, result.reasons))
+        if previous is not None:
+            result = replace(result, failed_nodes=previous.failed_nodes | result.failed_nodes)
+        self.candidate_cache[equivalence_key] = _CachedCandidates(result, placed_count)
+        return least_disruptive(result.candidates)
+
+    def _pods_on(self, node: NodeName) -> list[Pod]:
+        usage = self.core.cache.ledger.usage(node)
+        return [pod for pod in usage.pods.values() if pod.uid not in self.removed_uids]
+
+
+def _without_victims(node: NodeName) -> Candidate:
+    return Candidate(node, (), 0, 0)

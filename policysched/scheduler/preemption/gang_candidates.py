@@ -1,0 +1,77 @@
+"""Candidates of preemption for a gang: the node of each member, and the victims to evict for it.
+
+`gangs.gang_preemption` is the search.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+
+from policysched.evaluate import Overlay, TopologyDomain, VictimPredicate
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Pod
+from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
+from policysched.scheduler.preemption.candidates import (
+    Candidate,
+)
+from policysched.scheduler.queue.entries import PendingPod
+
+PREEMPTION_NEVER = "not eligible due to preemptionPolicy=Never."
+PREEMPTION_TOO_EXPENSIVE = "not tried, because evaluating this pod takes too many operations."
+
+VICTIMS_TERMINATING = "not eligible due to a terminating pod on the nominated node."
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPlacement:
+    """A node for a member, and the victims to evict there (none if it fits now)."""
+
+    pod: PendingPod
+    candidate: Candidate
+
+    @property
+    def node(self) -> NodeName:
+        return self.candidate.node
+
+
+@dataclass(frozen=True, slots=True)
+class GangPlacement:
+    """One placement for each needed member, in the order in which they were added."""
+
+    members: tuple[MemberPlacement, ...]
+
+    @property
+    def disruption(self) -> tuple[int, int, int]:
+        """Sort key, least first: violated budgets, highest victim priority, number of victims."""
+        victims = [victim for member in self.members for victim in member.candidate.victims]
+        return (
+            sum(member.candidate.violations for member in self.members),
+            max((victim.priority for victim in victims), default=0),
+            len(victims),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NoGangPlacement:
+    """Why there is no placement: kube-scheduler's message for the first member without one.
+
+    `victims_terminating`: victims of an earlier attempt are still terminating; decide after that.
+    """
+
+    message: str
+    victims_terminating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GangSearchContext:
+    """Callbacks of the gang search: eviction rules, state of victims, and evaluation of a member.
+
+    Members with the same entry in `equivalence_keys` get the same verdict.
+    """
+
+    equivalence_keys: Mapping[PodUid, Hashable]
+    may_evict_for: Callable[[PendingPod], VictimPredicate]
+    eviction_blocked: Callable[[Pod], bool]
+    is_terminating: Callable[[PodUid], bool]
+    started_ns: Callable[[PodUid], int | None]
+    evaluate: Callable[[PendingPod, Overlay, TopologyDomain | None], AttemptSuccess | AttemptFailure]
+    add_to_overlay: Callable[[PendingPod, NodeName, Overlay], object]

@@ -1,0 +1,203 @@
+"""Parked entries of one equivalence class and the verdict that they share."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from policysched.model.cluster_events import ClusterEvent
+from policysched.model.identifiers import AnyClaim
+from policysched.scheduler.commands import PendingReason
+from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
+from policysched.scheduler.queue.entries import QueueEntry, QueueState
+from policysched.scheduler.queue.movable_heap import MovableHeap
+from policysched.scheduler.queue.ordered_queue import OrderedQueue
+
+EquivalenceKey = Hashable
+
+_EVENT_ORDER = {event: index for index, event in enumerate(ClusterEvent)}
+_RETRYING_STATES = (QueueState.ACTIVE, QueueState.BACKING_OFF, QueueState.ATTEMPTING)
+_REPORT_DELAY_MAX_NS = 300 * SECOND_NS
+_RECHECK_DELAY_MIN_NS = 100_000_000  # a verdict that expires at once is still kept this long
+
+
+@dataclass(slots=True, eq=False)
+class ParkedGroup:
+    """The parked entries of one equivalence class, and the verdict that they share.
+
+        blocked ──an event of `requeue_events`, or the verdict expired──► open: members are requeued one by one
+           ▲                                                               │
+           └──────────────────── a representative failed ◄─────────────────┘
+
+    An open parked group with members has at least one requeued representative. `claims` are those that the members use.
+    `reported_message` is the message last reported for the members. While a newer one (`message_being_reported`) is
+    reported in portions, `unreported` are the members that still lack it.
+    """
+
+    equivalence_key: EquivalenceKey
+    policy: str
+    members: OrderedQueue
+    blocked: bool = False
+    requeue_events: frozenset[ClusterEvent] = frozenset()
+    reason: PendingReason = "Unschedulable"
+    message: str = ""
+    representatives: dict[QueueEntry, None] = field(default_factory=dict)
+    reported_message: str = ""
+    report_count: int = 0
+    message_being_reported: str = ""
+    unreported: list[QueueEntry] | None = None
+    claims: frozenset[AnyClaim] = frozenset()
+
+
+class ParkedGroups:
+    """The parked groups by equivalence class and by the events that open them."""
+
+    def __init__(self, limits: SchedulerLimits, new_policy_queue: Callable[[str], OrderedQueue]) -> None:
+        self._limits = limits
+        self._new_policy_queue = new_policy_queue
+        self._groups: dict[EquivalenceKey, ParkedGroup] = {}
+        self._by_event: dict[ClusterEvent, dict[EquivalenceKey, ParkedGroup]] = {
+            event: {} for event in ClusterEvent
+        }
+        self._expiries: MovableHeap[EquivalenceKey] = MovableHeap()
+        self._message_report_times: MovableHeap[EquivalenceKey] = MovableHeap()
+
+    def __iter__(self) -> Iterator[ParkedGroup]:
+        return iter(self._groups.values())
+
+    def get(self, equivalence_key: EquivalenceKey) -> ParkedGroup | None:
+        return self._groups.get(equivalence_key)
+
+    def block(
+        self,
+        equivalence_key: EquivalenceKey,
+        entry: QueueEntry,
+        *,
+        now_ns: int,
+        requeue_events: frozenset[ClusterEvent],
+        valid_until_ns: int | None,
+        reason: PendingReason,
+        message: str,
+    ) -> ParkedGroup:
+        """The group of the class of an entry that failed, blocked until one of the events or the expiry."""
+        group = self._groups.get(equivalence_key)
+        if group is None:
+            group = self._groups[equivalence_key] = ParkedGroup(
+                equivalence_key, entry.policy, self._new_policy_queue(entry.policy)
+            )
+        self.unindex(group)
+        group.claims = entry.claims
+        group.blocked, group.requeue_events = True, requeue_events
+        group.reason, group.message = reason, message
+        for event in requeue_events:
+            self._by_event[event][equivalence_key] = group
+        if valid_until_ns is not None:
+            self._expiries.put(equivalence_key, max(valid_until_ns, now_ns + _RECHECK_DELAY_MIN_NS))
+        if not group.members:
+            group.reported_message = message
+        elif group.reported_message != message and equivalence_key not in self._message_report_times:
+            self._message_report_times.put(equivalence_key, now_ns + self._report_delay_ns(group))
+        return group
+
+    def waiting_for(self, events: Iterable[ClusterEvent]) -> Iterator[tuple[ClusterEvent, ParkedGroup]]:
+        """The groups that one of the events can help. They may be opened meanwhile."""
+        waited_for = [event for event in events if self._by_event[event]]
+        # In the order of the enumeration: the order of a set differs between processes.
+        for event in sorted(waited_for, key=_EVENT_ORDER.__getitem__) if len(waited_for) > 1 else waited_for:
+            for group in list(self._by_event[event].values()):
+                yield event, group
+
+    def pop_expired(self, now_ns: int) -> ParkedGroup | None:
+        """A group whose verdict has expired."""
+        expiry_ns = self._expiries.first_key()
+        if expiry_ns is None or expiry_ns > now_ns:
+            return None
+        return self._groups[self._expiries.pop()]
+
+    def next_time_ns(self) -> int | None:
+        times = (self._expiries.first_key(), self._message_report_times.first_key())
+        return min((time for time in times if time is not None), default=None)
+
+    def drop_policy(self, policy: str) -> list[ParkedGroup]:
+        """Drop the groups of the policy, and return them."""
+        dropped = [group for group in self if group.policy == policy]
+        for group in dropped:
+            self._drop(group)
+        return dropped
+
+    def drop_if_empty(self, group: ParkedGroup) -> None:
+        if not group.members and not group.representatives:
+            self._drop(group)
+
+    def _drop(self, group: ParkedGroup) -> None:
+        self.unindex(group)
+        self._message_report_times.discard(group.equivalence_key)
+        del self._groups[group.equivalence_key]
+
+    def due_messages(self, now_ns: int, messages_max: int) -> list[tuple[QueueEntry, ParkedGroup]]:
+        """Members whose class failed again with another message than was reported for them, at most `messages_max`.
+
+        An attempt of a representative counts for the whole class, so the other members are reported later: after 10 s,
+        20 s and so on, at most every five minutes.
+        """
+        messages: list[tuple[QueueEntry, ParkedGroup]] = []
+        while (
+            (due := self._message_report_times.first_key()) is not None
+            and due <= now_ns
+            and len(messages) < messages_max
+        ):
+            equivalence_key = self._message_report_times.first()
+            assert equivalence_key is not None
+            group = self._groups[equivalence_key]
+            if not group.blocked:
+                # A representative is requeued: the outcome of its attempt is reported instead.
+                self._message_report_times.discard(equivalence_key)
+                group.unreported = None
+                continue
+            if group.unreported is None or group.message_being_reported != group.message:
+                group.unreported, group.message_being_reported = list(group.members), group.message
+            while group.unreported and len(messages) < messages_max:
+                entry = group.unreported.pop()
+                if entry in group.members:
+                    messages.append((entry, group))
+            if not group.unreported:
+                self._message_report_times.discard(equivalence_key)
+                group.unreported, group.reported_message = None, group.message
+                group.report_count += 1
+        return messages
+
+    def unindex(self, group: ParkedGroup) -> None:
+        for event in group.requeue_events:
+            self._by_event[event].pop(group.equivalence_key, None)
+        self._expiries.discard(group.equivalence_key)
+        group.requeue_events = frozenset()
+
+    def check(self) -> list[str]:
+        """One sentence for each violation of the rules of parked groups."""
+        problems = []
+        for group in self:
+            requeued = [entry for entry in group.representatives if entry.state in _RETRYING_STATES]
+            if not group.blocked and group.members and not requeued:
+                problems.append(
+                    f"parked group {group.equivalence_key!r} is open with {len(group.members)} members and no requeued one"
+                )
+            if (
+                group.blocked
+                and not group.requeue_events
+                and group.equivalence_key not in self._expiries
+                and not group.message
+            ):
+                problems.append(
+                    f"parked group {group.equivalence_key!r} is blocked for ever without a message"
+                )
+            if not group.members and not group.representatives:
+                problems.append(f"parked group {group.equivalence_key!r} is empty")
+            listed = [event for event in ClusterEvent if group.equivalence_key in self._by_event[event]]
+            if set(listed) != (group.requeue_events if group.blocked else set()):
+                problems.append(
+                    f"parked group {group.equivalence_key!r} waits for {group.requeue_events}, is listed under {listed}"
+                )
+        return problems
+
+    def _report_delay_ns(self, group: ParkedGroup) -> int:
+        return min(
+            round(self._limits.backoff_max_s * SECOND_NS) << min(group.report_count, 10), _REPORT_DELAY_MAX_NS
+        )

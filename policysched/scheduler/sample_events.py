@@ -1,0 +1,38 @@
+"""What runs when a metric sample arrives, or when a poll ends without samples.
+
+    SamplesArrived ──► samples of the policy (with assumed load and recovery conditions)
+                   ──► a policy that waits for its first samples may become active
+                   ──► metric outages are counted again
+                   ──► pods of the policy that depend on samples are requeued
+
+`metric_sources` polls and posts the events; the values are kept in `policies.sample_state`.
+"""
+
+from policysched.cluster.samples import MetricSamples
+from policysched.model.cluster_events import ClusterEvent
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.metric_outages import MetricOutages
+from policysched.scheduler.policy_reload import PolicyReload
+
+
+class SampleEvents:
+    """Applies `SamplesArrived` and `SamplesFailed`."""
+
+    def __init__(self, core: SchedulerCore, reload: PolicyReload, outages: MetricOutages) -> None:
+        self._core = core
+        self._reload = reload
+        self._outages = outages
+
+    def arrived(self, policy: str, metric: str, samples: MetricSamples, now_ns: int) -> None:
+        self._core.samples.put(policy, metric, samples)
+        self._metric_polled(policy, metric, now_ns)
+        self._core.queue.requeue({ClusterEvent.SAMPLES}, now_ns, policy=policy)
+
+    def failed(self, policy: str, metric: str, now_ns: int) -> None:
+        """The poll failed, or no source serves the metric. Earlier samples are used until they are stale."""
+        self._metric_polled(policy, metric, now_ns)
+
+    def _metric_polled(self, policy: str, metric: str, now_ns: int) -> None:
+        """A poll of the metric ended, with samples or without."""
+        self._reload.metric_polled(policy, metric)
+        self._outages.recount(policy, now_ns)

@@ -1,0 +1,32 @@
+"""`0/5 nodes are available`: the message of an unschedulable pod, in kube-scheduler's wording, which tools parse.
+
+Source: `FitError.Error` in kubernetes' `pkg/scheduler/framework/types.go`. The counts come from `evaluate.diagnosis`.
+"""
+
+from collections.abc import Mapping
+
+
+def unavailable_message(node_count: int, counts: Mapping[str, int], post: str = "") -> str:
+    """`0/5 nodes are available: 2 Insufficient cpu, 3 node(s) were unschedulable.`
+
+    `counts` is the number of nodes by reason (a node may have several reasons); the texts "count reason" are sorted, as
+    in kube-scheduler. `post` is the result of PostFilter (preemption). Not truncated: the condition has the full
+    message, and the event's note is cut by `truncate_note`.
+    """
+    if node_count == 0:
+        return "no nodes available to schedule pods"
+    message = f"0/{node_count} nodes are available:"
+    if counts:
+        message += f" {', '.join(sorted(f'{count} {reason}' for reason, count in counts.items()))}."
+    return f"{message} {post}" if post else message
+
+
+def pod_rejected_message(node_count: int, reason: str, post: str = "") -> str:
+    """`0/5 nodes are available: persistentvolumeclaim "data" not found.`
+
+    For a pod that PreFilter rejects on every node.
+    """
+    if node_count == 0:
+        return unavailable_message(0, {})
+    message = f"0/{node_count} nodes are available: {reason}."
+    return f"{message} {post}" if post else message

@@ -1,0 +1,173 @@
+"""Who may read what: authentication and authorization, delegated to the API server as kube-scheduler does.
+
+    bearer token ──► TokenReview ──────────┐
+    client certificate of the client CA ───┼─► user ──► SubjectAccessReview of path and verb ──► allowed, or 403
+    neither ──► system:anonymous ──────────┘
+
+Both answers are cached for ten seconds, kube-scheduler's TTL, so that a permission that is taken away is gone then.
+Front proxies (`X-Remote-User`) are not trusted: only the API server's aggregation layer would send them, and nothing is
+aggregated here.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+CACHE_TTL_S = 10.0
+_CACHE_MAX = 1024
+_REVIEWS_MAX = 8
+"""Reviews of one kind at a time."""
+_TOKEN_CHARACTERS_MAX = 16 * 1024
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user as the API server names it. `extra` has what its authorizer may read besides."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+
+
+@dataclass(frozen=True, slots=True)
+class AccessDecision:
+    allowed: bool
+    reason: str
+
+
+class ReviewFailed(Exception):
+    """The API server did not answer a review. The message is one line."""
+
+
+class AccessReviewer(Protocol):
+    """The API server's reviews, which raise ReviewFailed. `client_ca` is the PEM text of the cluster's CA of client
+    certificates: empty if there is none, or it may not be read; None if the server does not answer."""
+
+    async def review_token(self, token: str) -> User | None: ...
+    async def review_access(self, user: User, verb: str, path: str) -> AccessDecision: ...
+    async def client_ca(self) -> str | None: ...
+
+
+OpenReviewer = Callable[[], AbstractAsyncContextManager[AccessReviewer]]
+"""Opens the reviewer with its connection, on the loop that calls it."""
+
+
+class AccessDenied(Exception):
+    """`status` is 401, 403 or 503; the message is for the client."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class AccessControl:
+    """Checks requests against the API server, whose answers it caches."""
+
+    def __init__(self, reviewer: AccessReviewer, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._reviewer = reviewer
+        self._users: _ReviewCache[bytes, User | None] = _ReviewCache(monotonic_s)
+        self._decisions: _ReviewCache[tuple[User, str, str], AccessDecision] = _ReviewCache(monotonic_s)
+
+    async def check(
+        self,
+        token: str | None,
+        certificate_user: User | None,
+        verb: str,
+        path: str,
+        wait_turn: Callable[[], Awaitable[None]],
+    ) -> User:
+        """The user of an allowed request. Raises AccessDenied. `wait_turn` is awaited before a review; it bounds the
+        reviews that one client causes, and may raise."""
+        try:
+            user = certificate_user or await self._user_of(token, wait_turn)
+            decision = await self._decisions.get(
+                (user, verb, path), lambda: self._reviewer.review_access(user, verb, path), wait_turn
+            )
+        except ReviewFailed as error:
+            raise AccessDenied(503, f"cannot ask the API server who may read this: {error}") from error
+        if not decision.allowed:
+            reason = f": {decision.reason}" if decision.reason else ""
+            raise AccessDenied(403, f'user "{user.name}" cannot {verb} path "{path}"{reason}')
+        return user
+
+    async def _user_of(self, token: str | None, wait_turn: Callable[[], Awaitable[None]]) -> User:
+        if token is None:
+            return ANONYMOUS
+        if not token or len(token) > _TOKEN_CHARACTERS_MAX:
+            raise AccessDenied(401, "the bearer token is not valid")
+        digest = hashlib.sha256(token.encode()).digest()  # so that no token stays in memory
+        user = await self._users.get(digest, lambda: self._reviewer.review_token(token), wait_turn)
+        if user is None:
+            raise AccessDenied(401, "the bearer token is not valid")
+        return user
+
+
+class _ReviewCache(Generic[Key, Value]):
+    """Reviews for `CACHE_TTL_S`; above `_CACHE_MAX` the oldest are dropped. Concurrent reviews of one key are one."""
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        self._entries: OrderedDict[Key, tuple[float, Value]] = OrderedDict()
+        self._under_way: dict[Key, asyncio.Task[Value]] = {}
+        self._slots = asyncio.Semaphore(_REVIEWS_MAX)
+
+    async def get(
+        self,
+        key: Key,
+        review: Callable[[], Coroutine[Any, Any, Value]],
+        wait_turn: Callable[[], Awaitable[None]],
+    ) -> Value:
+        entry = self._entries.get(key)
+        if entry is not None and self._monotonic_s() < entry[0]:
+            return entry[1]
+        await wait_turn()
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.create_task(self._review(key, review))
+            task.add_done_callback(lambda done: self._reviewed(key, done))
+        return await asyncio.shield(task)  # others may wait for it too
+
+    async def _review(self, key: Key, review: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
+        async with self._slots:
+            value = await review()
+        self._entries.pop(key, None)
+        self._entries[key] = (self._monotonic_s() + CACHE_TTL_S, value)
+        if len(self._entries) > _CACHE_MAX:
+            self._entries.popitem(last=False)
+        return value
+
+    def _reviewed(self, key: Key, task: asyncio.Task[Value]) -> None:
+        self._under_way.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # it may be that nobody waits for it any more
+
+
+def bearer_token(authorization: str | None) -> str | None:
+    """The token of an `Authorization` header; None without one of that scheme."""
+    if authorization is None:
+        return None
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def certificate_user(certificate: Mapping[str, Any] | None) -> User | None:
+    """The user of a verified client certificate (`SSLSocket.getpeercert`), as the API server reads it: the common name, and
+    the organizations as groups."""
+    if not certificate:
+        return None
+    fields = [pair for part in certificate.get("subject", ()) for pair in part]
+    name = next((value for key, value in fields if key == "commonName"), "")
+    groups = tuple(value for key, value in fields if key == "organizationName")
+    return User(name, (*groups, "system:authenticated")) if name else None

@@ -1,0 +1,250 @@
+"""Accepts connections, limits their number and age, and survives a lack of file descriptors.
+
+    accept ──► handshake ──► idle ◄──────────► busy
+                  │           │  first byte of    │  complete response
+                  │           │  a request: busy  │
+                  └───────────┴──── closed ◄──────┘   each state has a time limit
+
+aiohttp parses HTTP on an accepted connection. It has no limit on connections and none on the time of a response, and
+asyncio's own accept loop logs a traceback for each slot of the backlog, every second, while there are no descriptors.
+
+At the limit of connections an idle one is closed for the new one: the oldest of the address that has the most. So a
+client that opens many loses its own, and a probe of the kubelet is answered meanwhile.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from policysched.serve.http_counters import HttpCounters
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX_DEFAULT = 256
+_BACKLOG = 128
+_SWEEP_INTERVAL_S = 0.5
+_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_ACCEPT_RETRY_DELAY_S = 1.0
+_TLS_SHUTDOWN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """`header_timeout_s`: from the start of a connection to a complete header (TLS handshake included), and from the
+    first to the last byte of a later header. `idle_timeout_s`: without a request. `response_timeout_s`: from a complete
+    header to a response that the client has read. kube-scheduler has 32 s, 90 s and no limit.
+
+    `connections_max` is also the maximum number of requests at a time.
+    """
+
+    connections_max: int = CONNECTIONS_MAX_DEFAULT
+    header_timeout_s: float = 10.0
+    idle_timeout_s: float = 90.0
+    response_timeout_s: float = 30.0
+    header_bytes_max: int = 16 * 1024
+    header_fields_max: int = 64
+
+
+class Connection(web.RequestHandler):
+    """aiohttp's protocol of one connection, with the time limit of its state."""
+
+    def __init__(self, server: web.Server, address: str, limits: ConnectionLimits) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type] # as AppRunner passes it
+            keepalive_timeout=2 * limits.idle_timeout_s,  # `_sweep` is earlier, and counts
+            max_line_size=limits.header_bytes_max,
+            max_field_size=limits.header_bytes_max,
+            max_headers=limits.header_fields_max,
+            lingering_time=1.0,
+        )
+        self.address = address
+        self.handshake: asyncio.Task[None] | None = None
+        self.on_lost: Callable[[Connection], None] = lambda _: None
+        self._limits = limits
+        self._deadline_s = time.monotonic() + limits.header_timeout_s
+        self._busy = False
+        self._header_begun = True
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._busy
+
+    @property
+    def deadline_s(self) -> float:
+        """When the state has lasted too long, on the monotonic clock."""
+        return self._deadline_s
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self.on_lost(self)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._busy and not self._header_begun:
+            self._header_begun = True
+            self._deadline_s = min(self._deadline_s, time.monotonic() + self._limits.header_timeout_s)
+        super().data_received(data)
+
+    def request_begun(self) -> None:
+        """The header is complete. Called by the first middleware."""
+        self._busy = True
+        self._deadline_s = time.monotonic() + self._limits.response_timeout_s
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """aiohttp logs a traceback for each malformed request: a client could fill the log."""
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        response = web.Response(status=status, text="bad request\n")
+        response.force_close()
+        return response
+
+    async def finish_response(self, *arguments: Any) -> Any:
+        """aiohttp calls it with each response, and it returns when the response is written."""
+        try:
+            return await super().finish_response(*arguments)
+        finally:
+            self._busy = self._header_begun = False
+            self._deadline_s = time.monotonic() + self._limits.idle_timeout_s
+
+    def abort(self) -> None:
+        """Close without waiting for what is not sent yet."""
+        if self.handshake is not None and not self.handshake.done():
+            self.handshake.cancel()
+        elif isinstance(self.transport, asyncio.Transport):
+            self.transport.abort()
+
+
+class ConnectionAcceptor:
+    """Serves a `web.Server` on a listening socket. `tls_context` is asked for each connection; None: plain HTTP."""
+
+    def __init__(
+        self,
+        server: web.Server,
+        limits: ConnectionLimits,
+        counters: HttpCounters,
+        tls_context: Callable[[], ssl.SSLContext | None],
+    ) -> None:
+        self._server = server
+        self._limits = limits
+        self._counters = counters
+        self._tls_context = tls_context
+        self._connections: set[Connection] = set()
+        self._listener: socket.socket | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def open(self, host: str, port: int) -> int:
+        """Listens; returns the port. Raises OSError."""
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = addresses[0]
+        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        listener.setblocking(False)
+        self._listener = listener
+        self._tasks = [
+            asyncio.create_task(self._accept(listener), name="accept"),
+            asyncio.create_task(self._sweep(), name="connection timeouts"),
+        ]
+        bound_port: int = listener.getsockname()[1]
+        return bound_port
+
+    def stop_accepting(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._listener is not None:
+            self._listener.close()
+
+    def abort_connections(self) -> None:
+        for connection in list(self._connections):
+            connection.abort()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        without_descriptors_since_s: float | None = None
+        while True:
+            try:
+                client, address = await loop.sock_accept(listener)
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTORS:
+                    await asyncio.sleep(0)  # the client has left already
+                    continue
+                self._counters.accept_failures += 1
+                if without_descriptors_since_s is None:
+                    without_descriptors_since_s = time.monotonic()
+                    log.warning("cannot accept connections; retrying", extra={"why": str(error)})
+                self._close_idle()
+                await asyncio.sleep(_ACCEPT_RETRY_DELAY_S)
+                continue
+            if without_descriptors_since_s is not None:
+                lasted_s = time.monotonic() - without_descriptors_since_s
+                log.info("connections are accepted again", extra={"after_s": round(lasted_s, 1)})
+                without_descriptors_since_s = None
+            if len(self._connections) >= self._limits.connections_max and not self._close_idle():
+                self._counters.closed["limit"] += 1
+                client.close()
+                continue
+            self._serve(client, str(address[0]))
+            await asyncio.sleep(0)  # `sock_accept` does not yield while connections are waiting
+
+    def _serve(self, client: socket.socket, address: str) -> None:
+        connection = Connection(self._server, address, self._limits)
+        connection.on_lost = self._forget
+        self._connections.add(connection)
+        self._counters.connections = len(self._connections)
+        connection.handshake = asyncio.create_task(self._handshake(client, connection))
+
+    async def _handshake(self, client: socket.socket, connection: Connection) -> None:
+        context = self._tls_context()
+        tls: dict[str, Any] = {}
+        if context is not None:
+            tls = {
+                "ssl": context,
+                "ssl_handshake_timeout": self._limits.header_timeout_s,
+                "ssl_shutdown_timeout": _TLS_SHUTDOWN_S,
+            }
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, client, **tls)
+        except (OSError, asyncio.CancelledError):  # a failed handshake, a client that left, `abort`
+            client.close()
+            self._forget(connection)
+
+    def _close_idle(self) -> bool:
+        """Closes the oldest idle connection of the address with the most connections. False if there is none."""
+        idle = [connection for connection in self._connections if not connection.busy]
+        if not idle:
+            return False
+        by_address = Counter(connection.address for connection in self._connections)
+        oldest = min(idle, key=lambda connection: (-by_address[connection.address], connection.deadline_s))
+        self._close(oldest, "limit")
+        return True
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_INTERVAL_S)
+            now_s = time.monotonic()
+            for connection in [late for late in self._connections if late.deadline_s <= now_s]:
+                self._close(connection, "timeout")
+
+    def _close(self, connection: Connection, reason: str) -> None:
+        self._counters.closed[reason] += 1
+        self._forget(connection)
+        connection.abort()
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._counters.connections = len(self._connections)

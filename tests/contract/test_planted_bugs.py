@@ -1,0 +1,162 @@
+"""Planted bugs in the simulated API server. Each fails a test of the contract."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from policysched.sandbox.apiserver import patches
+from policysched.sandbox.apiserver.registry import ResourceRegistry
+from policysched.sandbox.apiserver.store import StoredCollection
+from policysched.sandbox.apiserver.watch import WatchSubscription
+from tests.contract import test_binding, test_deletion, test_lists, test_watches, test_writes
+from tests.contract.transports import Api
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def bind_bound_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = ResourceRegistry.bind
+
+    def bind(
+        self: ResourceRegistry, kind: Any, namespace: str, name: str, binding: Any, *, dry_run: bool = False
+    ) -> Any:
+        entry = self.get(kind, namespace, name)
+        spec = {key: value for key, value in entry.obj["spec"].items() if key != "nodeName"}
+        entry.obj["spec"] = spec
+        return original(self, kind, namespace, name, binding, dry_run=dry_run)
+
+    monkeypatch.setattr(ResourceRegistry, "bind", bind)
+
+
+def accept_stale_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = ResourceRegistry._update
+
+    def updated(self: ResourceRegistry, kind: Any, old: Any, obj: Any, **rest: Any) -> Any:
+        obj["metadata"].pop("resourceVersion", None)
+        return original(self, kind, old, obj, **rest)
+
+    monkeypatch.setattr(ResourceRegistry, "_update", updated)
+
+
+def drop_history_of_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(self: Any, version: Any) -> Any:
+        return self.history[-1:]
+
+    monkeypatch.setattr(StoredCollection, "changes_after", planted)
+
+
+def show_pages_of_the_latest_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = StoredCollection.snapshot_at
+
+    def planted(self: Any, version: Any, *rest: Any) -> Any:
+        return original(self, self.history[-1].version, *rest)
+
+    monkeypatch.setattr(StoredCollection, "snapshot_at", planted)
+
+
+def ignore_selectors_of_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(self: Any, change: Any) -> Any:
+        return change.type
+
+    monkeypatch.setattr(WatchSubscription, "_event_type_for", planted)
+
+
+def replace_lists_in_strategic_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(path: Any) -> Any:
+        return None
+
+    monkeypatch.setattr(patches, "merge_key", planted)
+
+
+def write_the_spec_through_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(self: Any, kind: Any, before: Any, obj: Any, subresource: Any) -> Any:
+        return obj
+
+    monkeypatch.setattr(ResourceRegistry, "_restrict_to_subresource", planted)
+
+
+def delete_bound_pods_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(self: Any, kind: Any, obj: Any, options: Any) -> Any:
+        return 0
+
+    monkeypatch.setattr(ResourceRegistry, "_grace_s", planted)
+
+
+@pytest.mark.parametrize(
+    ("plant", "contract_test", "raised", "message"),
+    [
+        (
+            bind_bound_pods,
+            test_binding.test_a_second_bind_answers_409_and_nothing_changes,
+            AssertionError,
+            "201",
+        ),
+        (
+            accept_stale_versions,
+            test_writes.test_a_lease_with_a_stale_version_answers_409,
+            KeyError,
+            "reason",
+        ),
+        (
+            accept_stale_versions,
+            test_writes.test_a_replace_with_a_stale_version_answers_409_and_changes_nothing,
+            KeyError,
+            "reason",
+        ),
+        (
+            accept_stale_versions,
+            test_binding.test_a_condition_with_the_version_before_the_bind_answers_409,
+            KeyError,
+            "reason",
+        ),
+        (
+            drop_history_of_watches,
+            test_watches.test_a_watch_from_a_version_shows_the_changes_since_then,
+            TimeoutError,
+            "",
+        ),
+        (
+            show_pages_of_the_latest_version,
+            test_lists.test_pages_show_one_state_of_the_collection,
+            AssertionError,
+            "At index 0",
+        ),
+        (
+            ignore_selectors_of_watches,
+            test_watches.test_a_watch_with_a_selector_shows_objects_that_start_and_stop_matching,
+            AssertionError,
+            "MODIFIED",
+        ),
+        (
+            replace_lists_in_strategic_patches,
+            test_writes.test_a_strategic_patch_merges_conditions_by_type,
+            AssertionError,
+            "PodScheduled",
+        ),
+        (
+            write_the_spec_through_the_status,
+            test_writes.test_a_patch_of_the_status_does_not_touch_the_spec,
+            AssertionError,
+            "activeDeadlineSeconds",
+        ),
+        (
+            delete_bound_pods_at_once,
+            test_deletion.test_a_pod_on_a_node_is_marked_and_its_kubelet_deletes_it,
+            KeyError,
+            "deletionTimestamp",
+        ),
+    ],
+)
+def test_a_planted_bug_fails_a_contract_test(
+    memory_api: Api,
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Plant,
+    contract_test: Callable[[Api], None],
+    raised: type[Exception],
+    message: str,
+) -> None:
+    plant(monkeypatch)
+
+    with pytest.raises(raised, match=message):
+        contract_test(memory_api)

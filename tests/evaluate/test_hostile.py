@@ -1,0 +1,230 @@
+"""What pods with thousands of terms cost, in calls of functions: of others once they are placed, and of their own."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from policysched.cluster.cache import ClusterCache
+from policysched.evaluate import Evaluator
+from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, over_budget_message
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod, QueuedPodInfo
+from tests.builders import node, placed, pod, world
+from tests.evaluate.test_pod_affinity import Harness
+from tests.hostile import HOSTILE_SPECS, REQUIRED, TERMS, hostile_pod
+
+PLACED_TERMS = 1_000
+
+
+def calls_of(function: Callable[[], object]) -> int:
+    """How many functions are called, in Python and C: a count of operations that no other load changes."""
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def cluster(node_count: int, *hostile: Pod) -> ClusterCache:
+    nodes = [
+        node(f"n{index}", cpu="64", zone=f"z{index % 3}", taints=[f"pool=p{index % 7}:PreferNoSchedule"])
+        for index in range(node_count)
+    ]
+    others = [
+        placed(pod(f"o{index}", labels={"app": f"a{index}"}), f"n{index}") for index in range(node_count)
+    ]
+    return world(nodes, [*others, *(placed(hostile_pod, f"n{i}") for i, hostile_pod in enumerate(hostile))])
+
+
+def decision_calls(harness: Harness, new_pod: Pod) -> int:
+    facts = QueuedPodInfo(0, 0)
+    return calls_of(
+        lambda: harness.evaluator.evaluate(harness.plan, new_pod, now_ns=0, facts=facts, samples={})
+    )
+
+
+def plain_calls(cache: ClusterCache) -> int:
+    """A plain pod that no earlier one equals, in a cluster whose columns are built."""
+    harness = Harness(cache)
+    harness.evaluator.build_columns(harness.plan)
+    harness.selected("first", cpu="1")
+    return decision_calls(harness, pod("second", cpu="2"))
+
+
+@pytest.mark.parametrize("kind", HOSTILE_SPECS)
+def test_placed_pods_with_many_terms_cost_other_decisions_next_to_nothing(kind: str) -> None:
+    hostile = [
+        hostile_pod(kind, f"hostile-{index}", count=PLACED_TERMS, scheduler="other") for index in range(3)
+    ]
+
+    with_them, without = plain_calls(cluster(30, *hostile)), plain_calls(cluster(30))
+
+    assert with_them < 1.5 * without, f"{with_them} calls, {without} without them"
+
+
+def test_terms_on_keys_that_no_node_has_are_not_even_compared() -> None:
+    hostile = hostile_pod("anti-affinity on its own topology keys", count=PLACED_TERMS)
+    harness = Harness(cluster(10, hostile))
+
+    harness.selected("first")
+
+    assert harness.evaluator._columns.placed_pods.terms.matched_terms == 0
+
+
+def test_a_term_is_compared_once_with_pods_of_equal_labels() -> None:
+    hostile = hostile_pod("anti-affinity by host that selects nothing", count=PLACED_TERMS)
+    cache = cluster(10, hostile)
+    harness = Harness(cache)
+    terms = harness.evaluator._snapshots.columns.placed_pods.terms
+
+    harness.selected("first", labels={"app": "web"})
+    first = terms.matched_terms
+    for index in range(5):
+        cache.put_pod(placed(hostile_pod("preferred affinity by zone", f"more-{index}", count=1), "n0"))
+        harness.selected(f"next-{index}", labels={"app": "web"}, cpu=f"{index}m")
+
+    assert terms.matched_terms <= first + 5, "what is known about earlier terms is not computed again"
+
+
+@pytest.mark.parametrize("kind", HOSTILE_SPECS)
+def test_the_cost_of_a_pods_own_terms_does_not_multiply_with_the_nodes(kind: str) -> None:
+    def own_calls(node_count: int, count: int) -> int:
+        harness = Harness(cluster(node_count))
+        harness.selected("first")
+        return decision_calls(harness, hostile_pod(kind, count=count))
+
+    few_nodes, many_nodes, more_terms = own_calls(20, 100), own_calls(200, 100), own_calls(20, 200)
+
+    assert many_nodes < few_nodes + 200 * 30, "columns are read once for each node, not for each term"
+    assert more_terms < 2.5 * few_nodes, "linear in the terms"
+
+
+def test_tolerations_are_looked_up_for_each_taint() -> None:
+    nodes = [node(f"n{index}", taints=[f"other-{index}=x:NoSchedule"]) for index in range(50)]
+    harness = Harness(world(nodes))
+
+    calls = decision_calls(harness, hostile_pod("tolerations", count=100))
+
+    assert calls < 20_000, "not 50 taints times 1,000 tolerations"
+
+
+def test_ports_are_looked_up_for_each_set_in_use() -> None:
+    used = [pod(f"used-{index}", host_ports=range(1_000 + index, 1_200 + index)) for index in range(20)]
+    harness = Harness(cluster(20, *used))
+    harness.selected("first")
+
+    calls = decision_calls(harness, pod("many", host_ports=range(2_000, 2_300)))
+
+    assert calls < 50_000, "not 20 sets times 200 in use times 300 of the pod"
+
+
+def test_disks_are_looked_up_for_each_set_in_use() -> None:
+    used = [pod(f"used-{index}", spec=_disks(f"used-{index}", 200)) for index in range(20)]
+    harness = Harness(cluster(20, *used))
+    harness.selected("first")
+
+    calls = decision_calls(harness, pod("many", spec=_disks("own", 300)))
+
+    assert calls < 50_000, "not 20 sets times 200 in use times 300 of the pod"
+
+
+@pytest.mark.parametrize("kind", ["host ports", "disks"])
+def test_a_placement_beside_a_pod_with_many_of_them_does_not_compare_them_again(kind: str) -> None:
+    def refresh_calls(*hostile: Pod) -> int:
+        cache = cluster(10, *hostile)
+        harness = Harness(cache)
+        harness.selected("first", spec=HOSTILE_SPECS[kind](1))  # builds the columns
+        cache.assume(pod("beside"), NodeName("n1"))
+        return decision_calls(harness, pod("second"))
+
+    same_on_two_nodes = [hostile_pod(kind, f"many-{index}", count=PLACED_TERMS) for index in range(2)]
+
+    assert refresh_calls(*same_on_two_nodes) < 1.5 * refresh_calls()
+
+
+def _disks(name: str, count: int) -> dict[str, Any]:
+    return {
+        "volumes": [{"name": f"v{i}", "gcePersistentDisk": {"pdName": f"{name}-{i}"}} for i in range(count)]
+    }
+
+
+# ── the budget ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pod_over_the_budget_is_not_evaluated() -> None:
+    harness = Harness(cluster(10))
+    harness.evaluator = Evaluator(cluster(10), 50_000)
+    harness.selected("first")
+    hostile = hostile_pod("anti-affinity on its own topology keys", count=TERMS)
+
+    calls = decision_calls(harness, hostile)
+    verdict = harness.evaluator.evaluate(
+        harness.plan, hostile, now_ns=0, facts=QueuedPodInfo(0, 0), samples={}
+    )
+    explanation = harness.evaluator.explain(
+        harness.plan, hostile, now_ns=0, facts=QueuedPodInfo(0, 0), samples={}
+    )
+    subset = harness.evaluator.evaluate_nodes(
+        harness.plan, hostile, [], now_ns=0, facts=QueuedPodInfo(0, 0), samples={}
+    )
+
+    assert calls < 200
+    assert verdict.pod_rejection == explanation.pod_rejection == subset.pod_rejection
+    assert verdict.pod_rejection == (
+        "evaluating this pod exceeds the budget of 50000 operations for a decision, mostly by its 5000 pod anti-affinity "
+        "terms over 10 nodes (settings: scheduling.decision_budget)"
+    )
+
+
+@pytest.mark.parametrize("kind", HOSTILE_SPECS)
+def test_the_default_budget_stops_the_largest_pods_at_a_thousand_nodes(kind: str) -> None:
+    message = over_budget_message(hostile_pod(kind), 1_000, DECISION_BUDGET_DEFAULT)
+
+    assert message is not None and "scheduling.decision_budget" in message
+
+
+def test_the_default_budget_has_room_for_a_large_pod_on_fifteen_thousand_nodes() -> None:
+    assert over_budget_message(_large_pod(), 15_000, DECISION_BUDGET_DEFAULT) is None
+
+
+def _large_pod() -> Pod:
+    """More of everything than pods of real workloads have."""
+    selector = {
+        "labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]}
+    }
+    terms = [{**selector, "topologyKey": f"key-{index}"} for index in range(10)]
+    requirements = [
+        {"key": f"key-{i}", "operator": "In", "values": [f"v{v}" for v in range(20)]} for i in range(10)
+    ]
+    spec: dict[str, Any] = {
+        "affinity": {
+            "podAntiAffinity": {REQUIRED: terms},
+            "podAffinity": {REQUIRED: terms},
+            "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": requirements}]}},
+        },
+        "volumes": [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": f"c{i}"}} for i in range(20)],
+        "tolerations": [{"key": f"key-{index}", "operator": "Exists"} for index in range(50)],
+        "topologySpreadConstraints": [
+            {**selector, "topologyKey": f"key-{index}", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+            for index in range(5)
+        ],
+    }
+    return pod(
+        "large", cpu="1", memory="1Gi", resources={"nvidia.com/gpu": "8"}, host_ports=range(80, 90), spec=spec
+    )
+
+
+def test_a_budget_that_is_ignored_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Evaluator, "over_budget_message", lambda *_: None)
+
+    with pytest.raises(AssertionError):
+        test_a_pod_over_the_budget_is_not_evaluated()

@@ -1,0 +1,173 @@
+"""Pods that are too expensive to decide about stay pending, and long decisions give the event loop back."""
+
+import pytest
+
+from policysched.evaluate import Evaluator
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.limits import SchedulerLimits
+from tests.builders import node, placed, pod
+from tests.hostile import HOSTILE_SPECS, hostile_pod
+from tests.scheduler.rig import GANG, Rig
+
+POLICY = "policy test version 1\ninclude kube_default\n"
+OWN_KEYS, BY_HOST = "anti-affinity on its own topology keys", "anti-affinity by host that selects nothing"
+BUDGET = 1_000_000
+
+
+def nodes(count: int = 3) -> list[object]:
+    return [node(f"n{index}", cpu="8", zone=f"z{index}") for index in range(count)]
+
+
+def rig(*things: object, **limits: int) -> Rig:
+    return Rig(POLICY, *nodes(), *things, limits=SchedulerLimits(**{"decision_budget": BUDGET, **limits}))  # type: ignore[arg-type]
+
+
+# ── the budget ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", HOSTILE_SPECS)
+def test_a_pod_over_the_budget_stays_pending_and_others_are_bound(kind: str) -> None:
+    scheduler = rig(hostile_pod(kind, count=1_500, priority=10), pod("plain"))
+
+    scheduler.settle()
+
+    assert list(scheduler.placements()) == ["plain"]
+    assert scheduler.counts() == {"unschedulable": 1}
+    assert scheduler.scheduler.counters.over_budget == {"test": 1}
+
+
+def test_the_message_names_what_is_too_expensive() -> None:
+    scheduler = rig(hostile_pod(OWN_KEYS, count=1_500))
+
+    commands = scheduler.settle()
+
+    (report,) = [command for command in commands if isinstance(command, c.ReportPending)]
+    assert (report.reason, report.message) == (
+        "PolicyPending",
+        "evaluating this pod exceeds the budget of 1000000 operations for a decision, mostly by its 1500 pod anti-affinity "
+        "terms over 3 nodes (settings: scheduling.decision_budget)",
+    )
+
+
+def test_a_pod_over_the_budget_is_not_tried_again_when_pods_or_nodes_come() -> None:
+    scheduler = rig(hostile_pod(OWN_KEYS, count=1_500))
+    scheduler.settle()
+
+    scheduler.observe(node("new"), placed(gone := pod("gone"), "n0"))
+    scheduler.handle(e.PodDeleted(gone.uid))
+    scheduler.pass_time(30)
+
+    assert scheduler.scheduler.counters.over_budget == {"test": 1}
+
+
+def test_a_pod_that_fits_the_budget_once_a_node_is_gone_is_bound() -> None:
+    scheduler = rig(hostile_pod(OWN_KEYS, count=900), decision_budget=903_000)
+    scheduler.settle()
+    assert scheduler.placements() == {}
+
+    for index in (1, 2):
+        scheduler.handle(e.NodeDeleted(f"n{index}"))
+    scheduler.pass_time(30)
+
+    assert scheduler.placements() == {"hostile": "n0"}
+
+
+def test_members_of_a_gang_share_one_budget() -> None:
+    labels = {"group": "g", "least": "2"}
+    policy = GANG.format(more="").replace("filter node_resources_fit", "include kube_default")
+    limits = SchedulerLimits(decision_budget=2_000_000)
+    members = [hostile_pod(BY_HOST, f"m{index}", count=1_100, labels=labels) for index in range(2)]
+    gang = Rig(policy, *nodes(), *members, limits=limits)  # type: ignore[arg-type]
+    alone = Rig(POLICY, *nodes(), members[0], limits=limits)  # type: ignore[arg-type]
+
+    gang.settle()
+    alone.settle()
+
+    assert list(alone.placements()) == ["m0"]
+    assert gang.placements() == {}
+    assert "evaluating 2 members exceeds the budget of 2000000 operations" in str(gang.pending_message("m0"))
+
+
+def test_a_budget_that_nothing_checks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Evaluator, "over_budget_message", lambda *_: None)
+
+    with pytest.raises(AssertionError):
+        test_a_pod_over_the_budget_stays_pending_and_others_are_bound("tolerations")
+
+
+# ── steps ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_calls(scheduler: Rig) -> int:
+    calls = 0
+    while scheduler.scheduler.ready(scheduler.now_ns):
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+        scheduler.check_invariants()
+        calls += 1
+    return calls
+
+
+def test_a_long_decision_gives_the_event_loop_back_after_each_rule() -> None:
+    long = rig(hostile_pod(BY_HOST, count=500))
+    short = rig(pod("plain"))
+
+    long_calls, short_calls = decide_calls(long), decide_calls(short)
+
+    assert short_calls <= 2
+    assert long_calls > 10
+    assert list(long.placements()) == ["hostile"]
+
+
+@pytest.mark.parametrize("kind", HOSTILE_SPECS)
+def test_the_steps_of_a_long_decision_do_not_change_it(kind: str) -> None:
+    hostile = hostile_pod(kind, count=30 if kind == "tolerations" else 300)
+    in_steps, at_once = rig(hostile), rig(hostile, attempt_step_cost_max=10**9)
+
+    decide_calls(in_steps)
+    decide_calls(at_once)
+
+    def without_timers(run: Rig) -> list[c.Command]:
+        return [command for command in run.commands if not isinstance(command, c.SetTimer)]
+
+    assert without_timers(in_steps) == without_timers(at_once)
+
+
+def test_an_event_between_two_steps_is_applied_after_the_decision() -> None:
+    scheduler = rig(hostile_pod(BY_HOST, count=500))
+    scheduler.scheduler.decide(scheduler.now_ns)
+    scheduler.scheduler.decide(scheduler.now_ns)
+    assert scheduler.scheduler.attempt_in_progress
+
+    commands = scheduler.handle(*[e.NodeDeleted(f"n{index}") for index in range(3)])
+
+    assert [command.name for command in commands if isinstance(command, c.Bind)] == ["hostile"]
+
+
+def test_a_long_decision_that_is_given_up_leaves_nothing_behind() -> None:
+    scheduler = rig(hostile_pod(BY_HOST, count=500))
+    for _ in range(5):
+        scheduler.scheduler.decide(scheduler.now_ns)
+    assert scheduler.scheduler.attempt_in_progress
+
+    scheduler.scheduler.requeue_current_attempt(scheduler.now_ns)
+    scheduler.observe(node("other", cpu="64"))
+    scheduler.settle()
+
+    assert list(scheduler.placements()) == ["hostile"]
+
+
+def test_preemption_is_not_tried_for_a_pod_whose_decision_is_long() -> None:
+    policy = "policy test version 1\ninclude kube_default\npreemption { victims = any }\n"
+    full = [placed(pod(f"low{index}", cpu="8"), f"n{index}") for index in range(3)]
+    limits = SchedulerLimits(decision_budget=10**8)
+    scheduler = Rig(
+        policy, *nodes(), *full, hostile_pod(BY_HOST, count=1_100, priority=10, cpu="1"), limits=limits
+    )  # type: ignore[arg-type]
+
+    scheduler.settle()
+
+    assert not scheduler.of(c.Evict)
+    assert str(scheduler.pending_message("hostile")).endswith(
+        "preemption: not tried, because evaluating this pod takes too many operations."
+    )

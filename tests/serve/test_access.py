@@ -1,0 +1,116 @@
+"""Who may read what, by the reviews of an API server that answers from a table."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from policysched.serve.access import (
+    CACHE_TTL_S,
+    AccessControl,
+    AccessDecision,
+    AccessDenied,
+    ReviewFailed,
+    User,
+    certificate_user,
+)
+from policysched.serve.server import HttpServerOptions
+from tests.serve.served import get, served
+
+
+class Reviews:
+    """`prometheus` may get /metrics, and nobody else anything. Counts the reviews."""
+
+    def __init__(self) -> None:
+        self.users = {"prometheus": User("prometheus"), "visitor": User("visitor")}
+        self.allowed = {("prometheus", "get", "/metrics")}
+        self.counts: Counter[str] = Counter()
+        self.answers = True
+
+    async def review_token(self, token: str) -> User | None:
+        await self._answer("token")
+        return self.users.get(token)
+
+    async def review_access(self, user: User, verb: str, path: str) -> AccessDecision:
+        await self._answer("access")
+        return AccessDecision((user.name, verb, path) in self.allowed, "")
+
+    async def client_ca(self) -> str | None:
+        return ""
+
+    async def _answer(self, kind: str) -> None:
+        self.counts[kind] += 1
+        await asyncio.sleep(0.01)
+        if not self.answers:
+            raise ReviewFailed("Connection refused")
+
+
+def test_a_token_is_needed_for_everything_but_probes() -> None:
+    reviews = Reviews()
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Reviews]:
+        yield reviews
+
+    async def scenario(port: int) -> None:
+        assert await asyncio.to_thread(get, port, "/metrics", "prometheus") == (200, "m 1\n")
+        assert await asyncio.to_thread(get, port, "/policy", "prometheus") == (
+            403,
+            'user "prometheus" cannot get path "/policy"\n',
+        )
+        assert (await asyncio.to_thread(get, port, "/metrics", "visitor"))[0] == 403
+        assert await asyncio.to_thread(get, port, "/metrics", "forged") == (
+            401,
+            "the bearer token is not valid\n",
+        )
+        for path in ("/metrics", "/policy", "/decisions", "/configz", "/version", "/nothing"):
+            assert (await asyncio.to_thread(get, port, path))[0] == 403
+        for path in ("/livez", "/readyz", "/healthz"):
+            assert (await asyncio.to_thread(get, port, path))[0] == 200
+        reviews.answers = False
+        assert await asyncio.to_thread(get, port, "/metrics", "new") == (
+            503,
+            "cannot ask the API server who may read this: Connection refused\n",
+        )
+        assert (await asyncio.to_thread(get, port, "/metrics", "prometheus"))[0] == 200
+
+    served(scenario, HttpServerOptions(open_reviewer=opened))
+
+
+def test_reviews_are_cached_and_concurrent_ones_are_sent_once() -> None:
+    async def scenario() -> None:
+        reviews, now_s, turns = Reviews(), 100.0, 0
+
+        async def wait_turn() -> None:
+            nonlocal turns
+            turns += 1
+
+        access = AccessControl(reviews, lambda: now_s)
+
+        async def check() -> User:
+            return await access.check("prometheus", None, "get", "/metrics", wait_turn)
+
+        await asyncio.gather(*(check() for _ in range(20)))
+        assert reviews.counts == {"token": 1, "access": 1}
+        turns = 0
+        now_s += CACHE_TTL_S - 0.1
+        assert (await check()).name == "prometheus"
+        assert (reviews.counts, turns) == ({"token": 1, "access": 1}, 0)
+
+        now_s += 0.2
+        reviews.allowed.clear()
+        with pytest.raises(AccessDenied):
+            await check()
+        assert (reviews.counts, turns) == ({"token": 2, "access": 2}, 2)
+
+    asyncio.run(scenario())
+
+
+def test_the_user_of_a_certificate_is_its_common_name_and_its_groups_the_organizations() -> None:
+    subject = ((("organizationName", "ops"),), (("organizationName", "dev"),), (("commonName", "ann"),))
+
+    assert certificate_user({"subject": subject}) == User("ann", ("ops", "dev", "system:authenticated"))
+    assert certificate_user({"subject": subject[:2]}) is None
+    assert certificate_user({}) is None

@@ -1,0 +1,158 @@
+"""Clients that send nothing, too slowly or too much, and a process without file descriptors."""
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+
+from policysched.serve.connections import ConnectionLimits
+from policysched.serve.http_counters import HttpCounters
+from policysched.serve.request_rate import RateExceeded, RateLimits, RequestRate
+from policysched.serve.server import HttpServerOptions
+from tests.serve.served import PAGES, PATIENCE_S, connected, get, is_closed, served
+
+REQUEST = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+SHORT = ConnectionLimits(
+    connections_max=8, header_timeout_s=0.3, idle_timeout_s=0.3, response_timeout_s=0.6, header_bytes_max=4096
+)
+
+
+def trickle(client: socket.socket) -> None:
+    """A header that never ends, a byte at a time, until the server closes the connection."""
+    gives_up_s = time.monotonic() + PATIENCE_S
+    with contextlib.suppress(OSError):
+        client.sendall(REQUEST[:-2])
+        while time.monotonic() < gives_up_s:
+            client.sendall(b"X")
+            time.sleep(0.05)
+        raise AssertionError("the connection stays open")
+
+
+def test_connections_that_send_no_complete_header_are_closed() -> None:
+    async def scenario(port: int) -> None:
+        silent, slow, idle = connected(port), connected(port), connected(port)
+        idle.sendall(REQUEST)
+        assert (await asyncio.to_thread(idle.recv, 12)) == b"HTTP/1.1 200"
+        await asyncio.to_thread(idle.recv, 4096)
+
+        await asyncio.to_thread(trickle, slow)
+        assert await asyncio.to_thread(is_closed, silent)
+        assert await asyncio.to_thread(is_closed, idle)
+        assert counters.closed["timeout"] >= 3
+
+    counters = HttpCounters()
+    served(scenario, HttpServerOptions(connections=SHORT, counters=counters))
+
+
+def test_a_client_that_does_not_read_its_response_is_disconnected() -> None:
+    async def scenario(port: int) -> None:
+        client = connected(port)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.sendall(REQUEST.replace(b"livez", b"metrics"))
+        gives_up_s = time.monotonic() + PATIENCE_S
+        while not counters.closed["timeout"] and time.monotonic() < gives_up_s:
+            await asyncio.sleep(0.05)
+        assert (counters.closed["timeout"], counters.connections) == (1, 0)
+
+    counters = HttpCounters()
+    large = replace(PAGES, metrics=lambda: "m 1\n" * 5_000_000)
+    served(scenario, HttpServerOptions(connections=SHORT, counters=counters), pages=large)
+
+
+def test_a_probe_is_answered_while_one_client_opens_hundreds_of_connections() -> None:
+    limits = ConnectionLimits(connections_max=16)
+    counters = HttpCounters()
+
+    async def scenario(port: int) -> None:
+        clients = [connected(port) for _ in range(150)]
+        assert await asyncio.to_thread(get, port, "/livez") == (200, "ok")
+        clients += [connected(port) for _ in range(150)]
+        assert await asyncio.to_thread(get, port, "/livez") == (200, "ok")
+        assert counters.connections <= 16
+        assert counters.closed["limit"] >= 280
+        for client in clients:
+            client.close()
+
+    served(scenario, HttpServerOptions(connections=limits, counters=counters))
+
+
+@pytest.mark.parametrize("header", [b"X: " + b"x" * 10_000, b"\r\n".join(b"X%d: x" % n for n in range(500))])
+def test_a_header_beyond_its_limits_is_rejected_and_not_logged(
+    header: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(port: int) -> None:
+        client = connected(port)
+        client.sendall(REQUEST[:-2] + header + b"\r\n\r\n")
+        assert await asyncio.to_thread(client.recv, 12) == b"HTTP/1.0 400"
+        assert caplog.records == []
+
+    served(scenario, HttpServerOptions(connections=SHORT))
+
+
+WITHOUT_DESCRIPTORS = """
+import asyncio, logging, os, resource, socket, sys, time
+from tests.serve.served import serving
+
+async def main():
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    async with serving() as port:
+        client = socket.create_connection(("127.0.0.1", port))
+        client.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        clients = [socket.socket() for _ in range(4)]
+        held = []
+        try:
+            while True:
+                held.append(os.dup(0))
+        except OSError:
+            pass
+        for client in clients:
+            client.connect(("127.0.0.1", port))
+        await asyncio.sleep(2.5)
+        for number in held:
+            os.close(number)
+        client.sendall(b"GET /livez HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+        print((await asyncio.to_thread(client.recv, 15)).decode())
+
+asyncio.run(main())
+"""
+
+
+def test_without_file_descriptors_the_log_stays_short_and_connections_are_accepted_later() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DESCRIPTORS], capture_output=True, text=True, timeout=PATIENCE_S
+    )
+
+    assert done.stdout.strip() == "HTTP/1.1 200 OK", done.stderr
+    lines = done.stderr.splitlines()
+    assert [line for line in lines if "cannot accept connections" in line], done.stderr
+    assert len(lines) <= 4, done.stderr
+
+
+def test_requests_above_the_rate_wait_for_their_turn_and_are_refused_if_it_is_far_away() -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(round(seconds, 3))
+
+    async def scenario() -> None:
+        rate = RequestRate(RateLimits(per_address_per_s=10, total_per_s=1), lambda: 0.0)
+        with patch("policysched.serve.request_rate.asyncio.sleep", sleep):
+            for _ in range(25):
+                await rate.wait_turn("10.0.0.1")
+            assert waits == [0.1, 0.2, 0.3, 0.4, 0.5]
+            with pytest.raises(RateExceeded):
+                for _ in range(10):
+                    await rate.wait_turn("10.0.0.1")
+            waits.clear()
+            await rate.wait_turn("10.0.0.2")
+            await rate.wait_shared_turn()  # refused requests took nothing of it
+            assert waits == []
+
+    asyncio.run(scenario())
