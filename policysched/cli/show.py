@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from policysched.evaluate.plan.listing import Listing
-    from policysched.lang.ir.reads import RuleCost
+    from policysched.lang.ir.cost import RuleCost
 
 
 @click.command()

@@ -6,10 +6,11 @@ from policysched.evaluate.plan.lower import AnyRule, Variant, rule_expressions
 from policysched.evaluate.plan.plan import Plan
 from policysched.lang.format.clauses import RenderedClause, describe_outage, render_clauses
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.cost import RuleCost, rule_cost
 from policysched.lang.ir.declarations import Parameter
 from policysched.lang.ir.expr_analysis import stage_of, walk
 from policysched.lang.ir.program import Program, rules_for
-from policysched.lang.ir.reads import Reads, RuleCost, program_reads, rule_cost, rule_reads, stage_text
+from policysched.lang.ir.reads import Reads, program_reads, rule_reads, stage_text
 from policysched.lang.ir.recovery import split_recovery_condition
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, RuleSet, ScoreRule
 from policysched.lang.types.kinds import DURATION

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.check.include import INCLUDE_DEPTH_MAX, IncludeTarget
+from policysched.lang.check.limits import POLICY_COST_MAX
 from policysched.lang.check.parameter_values import NO_PARAMETER_VALUES, ParameterValuesByPolicy
 from policysched.lang.check.passes import CheckState, build_program, check_document
 from policysched.lang.diagnostics.catalogue import make_diagnostic
@@ -25,18 +26,24 @@ def check_text(
     name: str = "test.policy",
     other_texts: Mapping[str, str] | None = None,
     parameter_values: ParameterValuesByPolicy = NO_PARAMETER_VALUES,
+    cost_max: int = POLICY_COST_MAX,
 ) -> CheckedSource:
     """Parse and check one text; `other_texts` are the texts that it may include, by key."""
     texts = {**(other_texts or {}), name: text}
     sources = {key: Source(key, source_text) for key, source_text in texts.items()}
-    return check_sources(sources, parameter_values).sources[name]
+    return check_sources(sources, parameter_values, cost_max).sources[name]
 
 
 def check_sources(
-    sources: Mapping[str, Source], parameter_values: ParameterValuesByPolicy = NO_PARAMETER_VALUES
+    sources: Mapping[str, Source],
+    parameter_values: ParameterValuesByPolicy = NO_PARAMETER_VALUES,
+    cost_max: int = POLICY_COST_MAX,
 ) -> PolicyBundle:
-    """Parse and check every text; `include "..."` looks up the keys. Never raises for bad input."""
-    checker = _Checker(dict(sorted(sources.items())), parameter_values)
+    """Parse and check every text; `include "..."` looks up the keys. Never raises for bad input.
+
+    A policy that costs more than `cost_max` operations is rejected.
+    """
+    checker = _Checker(dict(sorted(sources.items())), parameter_values, cost_max)
     checked = {key: checker.check_text(key) for key in checker.sources}
     return PolicyBundle(_report_duplicate_policies(checked, checker))
 
@@ -47,6 +54,7 @@ class _Checker:
 
     sources: Mapping[str, Source]
     parameter_values: ParameterValuesByPolicy
+    cost_max: int
     parse_results: dict[str, tuple[s.SyntaxTree, tuple[Diagnostic, ...]]] = field(default_factory=dict)
     check_results: dict[str, tuple[CheckState, tuple[Diagnostic, ...]]] = field(default_factory=dict)
     in_progress: list[str] = field(default_factory=list)
@@ -61,7 +69,12 @@ class _Checker:
             document, syntax_diagnostics = self.parse_text(key)
             self.in_progress.append(key)
             work, check_diagnostics = check_document(
-                key, document, self.find_include_target, tuple(self.sources), self.parameter_values
+                key,
+                document,
+                self.find_include_target,
+                tuple(self.sources),
+                self.parameter_values,
+                self.cost_max,
             )
             self.in_progress.pop()
             diagnostics = sorted(

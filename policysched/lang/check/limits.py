@@ -10,6 +10,9 @@ EXPANDED_NODES_MAX = 10_000
 """Including the expansion of `let` names."""
 EXPRESSION_DEPTH_MAX = 64
 RULES_MAX = 500
+POLICY_COST_MAX = 10_000
+"""Operations of a policy (`lang.ir.cost`). The largest shipped policy has 875. On 1,000 nodes an evaluation at the limit
+takes 0.05 to 0.5 s, but 2 s where long products of integers saturate."""
 
 
 def check_limits(scope: Scope, node: s.Expression) -> bool:

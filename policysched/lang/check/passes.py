@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from policysched.lang.check import lints
+from policysched.lang.check.cost import check_cost
 from policysched.lang.check.declarations import declare_input, declare_let, declare_metric, declare_record
 from policysched.lang.check.declared_parameters import (
     declare_parameter,
@@ -19,7 +20,7 @@ from policysched.lang.check.declared_parameters import (
 from policysched.lang.check.extenders import check_extenders, check_no_whole_gang
 from policysched.lang.check.include import FindIncludeTarget, IncludeExpansion, expand_document
 from policysched.lang.check.layers import LayerChecker
-from policysched.lang.check.limits import RULES_MAX
+from policysched.lang.check.limits import POLICY_COST_MAX, RULES_MAX
 from policysched.lang.check.metrics import check_outage
 from policysched.lang.check.parameter_values import (
     NO_PARAMETER_VALUES,
@@ -65,6 +66,7 @@ class CheckState:
     find_include_target: FindIncludeTarget
     bundle_keys: tuple[str, ...]
     parameter_values: ParameterValuesByPolicy
+    cost_max: int
     scope: Scope
     header: s.HeaderDecl | None = None
     expansion: IncludeExpansion = field(default_factory=IncludeExpansion)
@@ -97,6 +99,7 @@ def check_document(
     find_include_target: FindIncludeTarget,
     bundle_keys: tuple[str, ...],
     parameter_values: ParameterValuesByPolicy = NO_PARAMETER_VALUES,
+    cost_max: int = POLICY_COST_MAX,
 ) -> tuple[CheckState, tuple[Diagnostic, ...]]:
     """Run all passes over one text. The diagnostics are in the order of the text."""
     work = CheckState(
@@ -105,6 +108,7 @@ def check_document(
         find_include_target,
         bundle_keys,
         parameter_values,
+        cost_max,
         Scope(broken_names=frozenset(document.unparsed_names)),
     )
     for run_pass in PASSES:
@@ -369,6 +373,12 @@ def check_rule_count(work: CheckState) -> None:
         )
 
 
+def check_policy_cost(work: CheckState) -> None:
+    """The limit on the cost of a policy. Rules of a library count in the policies that include it."""
+    if work.scope.error_count() == 0 and not work.is_library:
+        check_cost(work.scope, work.rules, tuple(work.layers), work.cost_max)
+
+
 def run_lints(work: CheckState) -> None:
     """Lints on the whole policy. Skipped after errors, because an incomplete policy causes false positives."""
     if work.scope.error_count() == 0 and work.header is not None:
@@ -388,6 +398,7 @@ PASSES: tuple[Callable[[CheckState], None], ...] = (
     check_rules,
     check_layers,  # after the rules that layers change
     check_rule_count,
+    check_policy_cost,
     run_lints,  # last: needs to know which names are used
 )
 

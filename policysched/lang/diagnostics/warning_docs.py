@@ -1,4 +1,4 @@
-"""Diagnostics about the logic (`PS3xx`) and the operation (`PS4xx`) of a valid policy."""
+"""Diagnostics about the logic (`PS3xx`), the operation (`PS4xx`) and the cost (`PS5xx`) of a valid policy."""
 
 from functools import partial
 
@@ -145,5 +145,25 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "0.",
         bad="filter cards require node.free.gpu >= 1",
         good='filter cards require node.free["nvidia.com/gpu"] >= 1',
+    ),
+    _warning_doc(
+        "PS501",
+        "policy-too-expensive",
+        "a policy costs more than 10,000 operations",
+        "Every policy shares one scheduler, so the time of one evaluation is limited in advance. The cost is the "
+        "number of operations for each pod and for each pod and node, with the rules of all layers; "
+        "`policysched show` lists it for each rule. "
+        "An aggregate nested in one `after placing` is the usual cause, because it is evaluated for up to 32 "
+        "placements. The scheduler rejects the text, and the previous version stays active.",
+        bad="\n".join(
+            f"score even_{index} weight 1 lower "
+            + "mean of node.pods + " * 9
+            + "node.pods"
+            + " over nodes" * 8
+            + " over nodes after placing normalize minmax"
+            for index in range(5)
+        ),
+        good="score even weight 1 lower stddev of node.pods over nodes after placing normalize minmax",
+        severity=Severity.ERROR,
     ),
 )

@@ -166,31 +166,36 @@ def depends_on_node(expr: Expr) -> bool:
 def stage_of(expr: Expr) -> Stage:
     """The union of the stages of all sub-expressions."""
     stage = Stage.CONSTANT
-    for node in walk(expr):
-        match node:
-            case Attr(owner="namespace", path=("share", _)):
-                stage |= Stage.POD | Stage.NAMESPACE_SHARES
-            case Attr(owner="pod" | "namespace", path=path):
-                stage |= Stage.POD | (Stage.TIME if path == ("waited",) else Stage.CONSTANT)
-            case (
-                Attr(owner="node")
-                | MetricRef()
-                | StateRef()
-                | CountPodsOnNode()
-                | SumPodsOnNode()
-                | NotRecovered()
-            ):
-                stage |= Stage.NODE
-            case GangTraffic():
-                stage |= Stage.POD | Stage.NODE
-            case CountPodsInCluster():
-                stage |= Stage.POD | Stage.CLUSTER_PODS
-            case InputRef():
-                stage |= node.stage
-            case Aggregate():
-                stage |= Stage.NODE | Stage.CANDIDATES
-            case Now() | WeeklyWindow():
-                stage |= Stage.TIME
-            case _:
-                pass
+    for part in walk(expr):
+        stage |= own_stage(part)
     return stage
+
+
+def own_stage(expr: Expr) -> Stage:
+    """The stage of the expression without its sub-expressions."""
+    match expr:
+        case Attr(owner="namespace", path=("share", _)):
+            return Stage.POD | Stage.NAMESPACE_SHARES
+        case Attr(owner="pod" | "namespace", path=path):
+            return Stage.POD | (Stage.TIME if path == ("waited",) else Stage.CONSTANT)
+        case (
+            Attr(owner="node")
+            | MetricRef()
+            | StateRef()
+            | CountPodsOnNode()
+            | SumPodsOnNode()
+            | NotRecovered()
+        ):
+            return Stage.NODE
+        case GangTraffic():
+            return Stage.POD | Stage.NODE
+        case CountPodsInCluster():
+            return Stage.POD | Stage.CLUSTER_PODS
+        case InputRef():
+            return expr.stage
+        case Aggregate():
+            return Stage.NODE | Stage.CANDIDATES
+        case Now() | WeeklyWindow():
+            return Stage.TIME
+        case _:
+            return Stage.CONSTANT

@@ -1,4 +1,4 @@
-"""Read sets of expressions and rules, and their costs.
+"""Read sets of expressions and rules.
 
 Read sets are exact. Pods that agree on everything that a policy reads of a pod share one evaluation, and an
 unschedulable pod is requeued only by the events that can change its verdict. `policysched show` prints both.
@@ -8,37 +8,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from policysched.builtins.registry import BUILTINS
-from policysched.lang.ir.aggregates import STEP_BITS, nested_aggregates
 from policysched.lang.ir.attributes import find_attribute
 from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr import (
-    Aggregate,
-    And,
     Attr,
-    Call,
-    Const,
     CountPodsInCluster,
     CountPodsOnNode,
-    ElementField,
-    Else,
     Expr,
     GangTraffic,
-    If,
-    In,
     InputRef,
-    ListFold,
     MetricRef,
     NotRecovered,
     Now,
-    Or,
     Owner,
-    Rank,
     Stage,
     StateRef,
     SumPodsOnNode,
     WeeklyWindow,
 )
-from policysched.lang.ir.expr_analysis import children, stage_of, walk
+from policysched.lang.ir.expr_analysis import walk
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import (
     BuiltinFilter,
@@ -262,94 +250,6 @@ def _change_reads(part: object, inputs: Mapping[str, Input]) -> Reads:
             return reads
         case _:
             return NO_READS
-
-
-# ── cost ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class RuleCost:
-    """Operations for each pod, and for each pod and node. A built-in counts the values that its definition reads."""
-
-    per_pod: int = 0
-    per_node: int = 0
-
-    def __add__(self, other: "RuleCost") -> "RuleCost":
-        return RuleCost(self.per_pod + other.per_pod, self.per_node + other.per_node)
-
-
-def expr_cost(expr: Expr | None) -> RuleCost:
-    """The number of operations: those that depend only on the pod count per pod, constants do not count, and a `let`
-    counts once however often it is used."""
-    total = RuleCost()
-    for part in () if expr is None else walk(expr):
-        stage = stage_of(part)
-        weight = _operation_count(part)
-        if isinstance(part, Aggregate):
-            weight += _placement_dependent_cost(part)
-        if stage & Stage.NODE:
-            total += RuleCost(per_node=weight)
-        elif stage is not Stage.CONSTANT:
-            total += RuleCost(per_pod=weight)
-    return total
-
-
-def _placement_dependent_cost(expr: Aggregate) -> int:
-    """The upper bound of operations repeated for each distinct number of a nested aggregate."""
-    moving = {part for part in nested_aggregates(expr) if part.body_after_placement is not None}
-    repeated = 0
-    pending = (
-        [expr.body, expr.body if expr.body_after_placement is None else expr.body_after_placement]
-        if moving
-        else []
-    )
-    while pending:
-        part = pending.pop()
-        if not moving.isdisjoint(walk(part)) and part not in moving:
-            repeated += _operation_count(part)
-            pending.extend(children(part))
-    return (repeated + _operation_count(expr)) * 2**STEP_BITS if moving else 0
-
-
-def _operation_count(expr: Expr) -> int:
-    match expr:
-        case Const() | Attr() | InputRef() | MetricRef() | ElementField() | Now():
-            return 0
-        case And(items=items) | Or(items=items):
-            return len(items) - 1
-        case In() | Rank() | Else() | If() | WeeklyWindow():
-            return 2
-        case Aggregate(function=function, body_after_placement=after):
-            return (8 if function == "stddev" else 3) + (0 if after is None else 3)
-        case Call(function="normal_cdf"):
-            return 4
-        case Call(function="beta_cdf"):
-            return 60  # about forty steps of a continued fraction, and logarithms
-        case CountPodsOnNode(where=where):
-            return 1 if where is None else 8  # each pod of the node is read
-        case GangTraffic():
-            return 8  # each member of the gang is read
-        case StateRef():
-            return 2  # rows are rebuilt when the values of the key change
-        case CountPodsInCluster():
-            return 3  # a lookup where the condition tests equality
-        case SumPodsOnNode():
-            return 1  # a column maintained with placements
-        case ListFold():
-            return 8  # each element of the list
-        case _:
-            return 1
-
-
-def rule_cost(rule: Rule) -> RuleCost:
-    total = expr_cost(rule.when)
-    match rule:
-        case BuiltinFilter(builtin=name) | BuiltinScore(builtin=name):
-            return total + RuleCost(per_node=BUILTINS[name].cost_per_node)
-        case FilterRule(condition=condition):
-            return total + expr_cost(condition)
-        case ScoreRule(value=value):
-            return total + expr_cost(value) + RuleCost(per_node=3)  # normalise, weight, add
 
 
 def stage_text(stage: Stage) -> str:

@@ -6,10 +6,10 @@ import pytest
 
 from policysched.evaluate import compile as compile_program
 from policysched.lang.check.limits import EXPANDED_NODES_MAX
+from policysched.lang.ir.cost import expr_cost
 from policysched.lang.ir.expr import Else
 from policysched.lang.ir.expr_analysis import walk
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.reads import expr_cost
 from policysched.lang.ir.rules import FilterRule, ScoreRule
 from tests.language.check.checking import codes, program
 

@@ -1,7 +1,8 @@
 """What a policy reads, what would wake a pod that it refused, and what it costs."""
 
+from policysched.lang.ir.cost import RuleCost, rule_cost
 from policysched.lang.ir.expr import Stage
-from policysched.lang.ir.reads import RuleCost, program_reads, rule_cost, rule_reads, stage_text
+from policysched.lang.ir.reads import program_reads, rule_reads, stage_text
 from policysched.model.cluster_events import ClusterEvent
 from tests.language.check.checking import program
 
