@@ -133,8 +133,8 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Scenario]] = {
     ),
     "migration does not matter": (
         volume_binding,
-        "volume_fits",
-        lambda volume, view: volume_binding.terms_match(volume.node_affinity_terms, view),
+        "_volume_fits",
+        lambda volume, view: volume_binding._terms_match(volume.node_affinity_terms, view),
         Scenario(
             of(
                 (node("a", labels={"topology.ebs.csi.aws.com/zone": "z1"}), node("b")),

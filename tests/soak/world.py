@@ -22,7 +22,7 @@ from unittest.mock import patch
 from policysched.config.settings import Settings
 from policysched.daemon.policy_compiler import compile_inline
 from policysched.evaluate import evaluation, evaluation_cache
-from policysched.evaluate.columns import columns, placed_pods, pod_counter
+from policysched.evaluate.columns import columns, existing_terms, placed_pods, pod_counter
 from policysched.kube.watch import reflector
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.runtime.leadership import NoLeaderElection
@@ -53,8 +53,9 @@ BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (columns, "_POD_COLUMNS_MAX", 8),
     (evaluation_cache, "_CACHE_BYTES_MAX", 64 * 1024),
     (placed_pods, "_TALLIES_MAX", 8),
-    (placed_pods, "_EMPTY_CLASSES_MAX", 4),
+    (placed_pods, "_EMPTY_SIZE_MAX", 8),
     (placed_pods, "_CACHE_ENTRIES_MAX", 16),
+    (existing_terms, "_CACHE_ENTRIES_MAX", 16),
     (pod_counter, "_CACHE_ENTRIES_MAX", 16),
     (reflector, "TOMBSTONES_MAX", 50),
     (evaluation, "_USAGE_CACHE_MAX", 8),
