@@ -274,7 +274,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     ),
     PlantedBug(scheduled_events_are_not_recorded, r"was bound and has 0 Scheduled events", seed=0),
     PlantedBug(
-        a_leader_that_lost_the_lease_keeps_deciding, r"decides, and the holder of the Lease is", seed=7
+        a_leader_that_lost_the_lease_keeps_deciding, r"decides, and the holder of the Lease is", seed=19
     ),
     PlantedBug(
         a_restart_ignores_the_last_known_good_policies, r"decides without .*, which were saved", seed=8
