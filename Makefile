@@ -24,7 +24,7 @@ $(VENV)/.ready: pyproject.toml
 
 setup: $(VENV)/.ready  ## create the virtual environment in .venv with all dependencies
 
-demo: setup  ## run the scheduler in a sandbox cluster and edit a policy live (under 20 s)
+demo: setup  ## run the scheduler in a sandbox cluster and edit a policy live (10 s)
 	$(BIN)/policysched demo
 
 test: static unit  ## run ruff, mypy, the layer contracts and all tests

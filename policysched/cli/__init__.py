@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("policysched.cli.run", "Schedule pods by the policies in a ConfigMap."),
     "extender": ("policysched.cli.extender", "Serve policies to kube-scheduler as an extender."),
     "sandbox": ("policysched.cli.sandbox", "Run a simulated cluster on this machine."),
-    "demo": ("policysched.cli.demo", "Edit a policy live on a simulated cluster (20 seconds)."),
+    "demo": ("policysched.cli.demo", "Edit a policy live on a simulated cluster (10 seconds)."),
     "lint": ("policysched.cli.lint", "Check policies for errors and likely mistakes."),
     "fmt": ("policysched.cli.fmt", "Format policies."),
     "rule": ("policysched.cli.rule", "Explain a diagnostic by its code or name."),

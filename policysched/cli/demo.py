@@ -1,4 +1,4 @@
-"""`policysched demo`: a policy edited live on a simulated cluster, in twenty seconds."""
+"""`policysched demo`: a policy edited live on a simulated cluster, in ten seconds."""
 
 import asyncio
 import tempfile

@@ -69,7 +69,7 @@ def extender(
       policysched extender --policies kube-system/policies --http :8888
       policysched extender --policy-files ./policies --http 127.0.0.1:8888 --kubeconfig ~/.kube/config
 
-    Exit codes: 0 stopped by SIGTERM; 2 wrong settings; 3 no usable policy; 4 the clock was set
+    Exit codes: 0 stopped by a signal; 2 could not run; 3 no usable policy; 4 the clock was set
     by more than a minute.
     """
     flags: dict[str, Any] = {

@@ -41,7 +41,7 @@ def _config_map(_context: click.Context, parameter: click.Parameter, value: str)
     multiple=True,
     callback=_renames,
     metavar="OLD=NEW",
-    help="Name the policy of scheduler OLD NEW. Can be repeated.",
+    help="Call the policy of the schedulerName OLD by the name NEW. Can be repeated.",
 )
 @click.option(
     "--output-format",

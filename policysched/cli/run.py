@@ -70,7 +70,7 @@ def run(
       policysched run --kubeconfig ~/.kube/config --policies kube-system/policies --http :10259
       policysched run --config settings.yaml --log-format json
 
-    Exit codes: 0 stopped by SIGTERM; 1 lost the Lease; 2 wrong settings; 3 no usable policy; 4 the
+    Exit codes: 0 stopped by a signal; 1 lost the Lease; 2 could not run; 3 no usable policy; 4 the
     clock was set by more than a minute.
     """
     flags: dict[str, Any] = {

@@ -1,4 +1,7 @@
-"""The worker process that checks policies: reads one pickled job on stdin, writes one pickled bundle to stdout."""
+"""The worker process that checks policies: reads one pickled job on stdin, writes one pickled bundle to stdout.
+
+`daemon.policy_compiler` starts it, and says why the job has a time limit (`compile_timeout_s` in the settings).
+"""
 
 import contextlib
 import pickle

@@ -12,7 +12,7 @@ from policysched.daemon.access_reviewer import api_reviewer
 from policysched.kube.client.session import ConnectionSettings
 from policysched.serve.connections import ConnectionLimits
 from policysched.serve.health import Health
-from policysched.serve.metrics import MetricRegistry
+from policysched.serve.prometheus_text import MetricRegistry
 from policysched.serve.server import HttpServerOptions, HttpThread, StatusEndpoints
 from policysched.serve.tls import ServerTls
 

@@ -125,7 +125,7 @@ class WorkerCompiler:
                 return await self._compile_in_worker(texts, place)
             except WorkerFailed as error:
                 log.warning(
-                    "policy check failed; the active policies are unchanged",
+                    "could not check the policies; the active ones are unchanged",
                     extra={"place": place, "why": str(error)},
                 )
                 return _unchecked_bundle(texts, place, str(error))

@@ -4,7 +4,7 @@
                                                        ▲
     last known good, read once before the first ───────┘
 
-Of the edits that arrive during a compilation only the newest is compiled next. Every compiled bundle is delivered;
+`daemon.policy_compiler` compiles: it checks the texts in a worker process. Of the edits that arrive during a compilation only the newest is compiled next. Every compiled bundle is delivered;
 otherwise writing to the ConfigMap more often than compiling takes would keep every edit from taking effect.
 """
 

@@ -9,7 +9,12 @@ from policysched.daemon.metric_families import (
     sample_families,
 )
 from policysched.extender.extender_app import ExtenderApp
-from policysched.serve.metrics import MetricFamily, MetricRegistry, exponential_buckets, gauge_family
+from policysched.serve.prometheus_text import (
+    MetricFamily,
+    MetricRegistry,
+    exponential_buckets,
+    gauge_family,
+)
 
 OTHER_LABEL = "(other)"
 """Replaces unknown policy names: a caller must not be able to fill the memory with names."""

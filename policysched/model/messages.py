@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 def unsupported_message(features: Sequence[str]) -> str:
     """For a pod with fields that no built-in supports (`Pod.uncovered`): it stays pending rather than bound wrongly."""
-    return f"the pod uses {', '.join(features)}, which this version does not support"
+    return f"the pod uses {', '.join(features)}, which this version of policysched does not support"
 
 
 NO_VOLUME_FILTER_MESSAGE = (

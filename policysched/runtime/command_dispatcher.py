@@ -9,9 +9,9 @@ from policysched.config.settings import NamespacedName
 from policysched.daemon.extender_caller import ExtenderCaller
 from policysched.daemon.policy_feed import LastGoodStore, PolicyFeed
 from policysched.kube.write.bind import Binder
+from policysched.kube.write.claim_writes import PrebindWriter
 from policysched.kube.write.events_and_conditions import Reporter
 from policysched.kube.write.evict import Evictor
-from policysched.kube.write.prebind import PrebindWriter
 from policysched.kube.write.report_content import EventContent, EventObject, PodScheduledCondition
 from policysched.scheduler import commands as c
 

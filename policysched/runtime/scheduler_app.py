@@ -41,9 +41,9 @@ from policysched.kube.watch.resources import (
     node_objects,
 )
 from policysched.kube.write.bind import Binder, LostLeadership
+from policysched.kube.write.claim_writes import PrebindWriter
 from policysched.kube.write.events_and_conditions import Reporter, UnboundPodVersion
 from policysched.kube.write.evict import Evictor
-from policysched.kube.write.prebind import PrebindWriter
 from policysched.metric_sources.router import SampleSourceRouter
 from policysched.model.identifiers import PodUid
 from policysched.runtime.command_dispatcher import CommandDispatcher

@@ -22,7 +22,7 @@ from policysched.kube.write.bind import Binder
 from policysched.kube.write.events_and_conditions import Reporter
 from policysched.kube.write.evict import Evictor
 from policysched.scheduler.scheduler import Scheduler
-from policysched.serve.metrics import (
+from policysched.serve.prometheus_text import (
     MetricFamily,
     MetricRegistry,
     counter_family,
@@ -224,7 +224,7 @@ def _state_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     )
     yield counter_family(
         "policysched_state_values_dropped_total",
-        "Values dropped because the state was full; rules read `start` instead.",
+        "Values dropped because the state was full; rules then read the state's `start` value.",
         {labels: counts.dropped_count for labels, counts in states.items()},
     )
     yield counter_family(

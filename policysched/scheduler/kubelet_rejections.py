@@ -11,7 +11,7 @@ yet, a pod of another scheduler, containers that still terminate. That differenc
 
 The hold expires, because its cause may never become visible. It counts like a nominated pod of the rejected pod's
 priority (`core.capacity_holds`): pods of higher priority ignore it, as they would preempt. The rejections of one
-namespace hold back a bounded share of the nodes. Any other reason of a kubelet says nothing about room and holds
+namespace hold back a bounded share of the nodes. Any other reason of a kubelet says nothing about capacity and holds
 nothing back: the pod's operating system, a sysctl, node affinity, a NUMA node.
 """
 
@@ -34,7 +34,7 @@ NAMESPACE_SHARE = 4
 
 _PODS = "pods"
 _HoldKey = tuple[NodeName, str]
-"""A node, and the cause of the hold: a resource, or words for a rejection that holds nothing back."""
+"""A node, and the cause of the hold: a resource, or a description of a rejection that holds nothing back."""
 
 
 @dataclass(slots=True)

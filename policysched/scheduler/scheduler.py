@@ -306,7 +306,7 @@ class Scheduler:
     def attempt_in_progress(self) -> bool:
         """Whether an attempt has steps left, or waits for those of earlier entries of its policy. Nothing of it is in
         effect yet."""
-        return self._current_attempt is not None or self._core.queue.contested is not None
+        return self._current_attempt is not None or self._core.queue.yielded is not None
 
     def requeue_current_attempt(self, now_ns: int) -> list[Command]:
         """Give up the attempt in progress and requeue its pod or gang: this process may make no more attempts."""
@@ -317,7 +317,7 @@ class Scheduler:
             for attempted in (entry, *members):
                 attempted.attempts -= 1
             self._core.queue.enqueue(entry, now_ns, "ScheduleAttemptFailure")
-        self._core.queue.end_contest()
+        self._core.queue.forget_yielded()
         return self._take_commands()
 
     def _take_commands(self) -> list[Command]:

@@ -34,6 +34,7 @@ _BACKLOG = 128
 _SWEEP_INTERVAL_S = 0.5
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _ACCEPT_RETRY_DELAY_S = 1.0
+_ACCEPT_ERROR_DELAY_S = 0.01
 _TLS_SHUTDOWN_S = 1.0
 
 
@@ -181,7 +182,7 @@ class ConnectionAcceptor:
                 client, address = await loop.sock_accept(listener)
             except OSError as error:
                 if error.errno not in _NO_DESCRIPTORS:
-                    await asyncio.sleep(0)  # the client has left already
+                    await asyncio.sleep(_ACCEPT_ERROR_DELAY_S)  # mostly a client that has left already
                     continue
                 self._counters.accept_failures += 1
                 if without_descriptors_since_s is None:

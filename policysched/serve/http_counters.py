@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from policysched.serve.metrics import MetricFamily, counter_family, gauge_family
+from policysched.serve.prometheus_text import MetricFamily, counter_family, gauge_family
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
-"""Limits on the rate of requests, of an address and of allowed ones in total: token buckets whose requests wait for their turn.
+"""Limits on the rate of requests, per address and in total: token buckets whose requests wait for their turn.
 
 A request above the rate waits, which slows a client down that sends one request after another, and is refused only if
-its turn is more than `PATIENCE_S` away. The total keeps the readers' share of the interpreter small, whose lock the
-decisions need.
+its turn is more than `PATIENCE_S` away. The total counts allowed requests, and keeps the readers' share of the
+interpreter small, whose lock the decisions need.
 """
 
 import asyncio

@@ -33,7 +33,7 @@ from policysched.serve.access import (
 from policysched.serve.connections import Connection, ConnectionAcceptor, ConnectionLimits
 from policysched.serve.health import Health, render_health
 from policysched.serve.http_counters import HttpCounters
-from policysched.serve.metrics import CONTENT_TYPE
+from policysched.serve.prometheus_text import CONTENT_TYPE
 from policysched.serve.request_rate import RETRY_AFTER_S, RateExceeded, RateLimits, RequestRate
 from policysched.serve.tls import RELOAD_INTERVAL_S, ServerTls
 

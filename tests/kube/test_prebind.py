@@ -8,7 +8,7 @@ import pytest
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.decode.devices import decode_allocation
-from policysched.kube.write.prebind import PrebindOutcome, PrebindWriter
+from policysched.kube.write.claim_writes import PrebindOutcome, PrebindWriter
 from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey
 from policysched.scheduler.commands import ClaimToReserve, Prebind
 from policysched.scheduler.events import PrebindRefused, PrebindWritten
@@ -73,6 +73,6 @@ def test_a_reservation_of_an_allocated_claim_is_given_up_after_a_while() -> None
 
 
 def test_planted_writer_that_gives_up_allocations_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("policysched.kube.write.prebind._UnlimitedRetries", lambda writer: writer)
+    monkeypatch.setattr("policysched.kube.write.claim_writes._UnlimitedRetries", lambda writer: writer)
 
     assert isinstance(written_over_a_road_that_is_cut(gives_devices=True), PrebindRefused)

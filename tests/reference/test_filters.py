@@ -164,7 +164,7 @@ def test_a_pod_with_an_unsupported_feature_is_rejected_with_a_reason() -> None:
     explanation = decide(program("include kube_default"), pod("p", spec=claims), world([node("a")]))
 
     assert explanation.pod_rejection == (
-        "the pod uses spec.resourceClaims of an unknown kind, which this version does not support"
+        "the pod uses spec.resourceClaims of an unknown kind, which this version of policysched does not support"
     )
 
 

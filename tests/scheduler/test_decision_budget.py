@@ -86,7 +86,7 @@ def test_members_of_a_gang_share_one_budget() -> None:
 
     assert list(alone.placements()) == ["m0"]
     assert gang.placements() == {}
-    assert "evaluating 2 members exceeds the budget of 2000000 operations" in str(gang.pending_message("m0"))
+    assert "the budget of a decision is 2000000 " in str(gang.pending_message("m0"))
 
 
 def test_a_budget_that_nothing_checks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

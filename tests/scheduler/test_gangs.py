@@ -71,7 +71,9 @@ def test_a_gathering_gang_reports_its_size_and_does_not_trigger_scale_up() -> No
 
     reports = rig.of(c.ReportPending)
     assert at_once == [], "a gang usually completes within moments"
-    assert {report.message for report in reports} == {"gang default/train: 2 of 3 members needed exist"}
+    assert {report.message for report in reports} == {
+        "gang default/train: only 2 of the 3 needed members exist"
+    }
     assert {report.reason for report in reports} == {"PolicyPending"}
     assert rig.counts() == {"gated": 2}
 

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.devices.reservations import DeviceReservation
-from policysched.kube.write import prebind, resource_claims
+from policysched.kube.write import claim_writes, resource_claims
 from policysched.model.devices import ClaimConsumer
 from policysched.model.identifiers import PodUid
 from policysched.sandbox.resource_claim_controller import DEVICE_CLAIMS
@@ -83,7 +83,7 @@ def a_claim_allocation_is_not_written() -> AbstractContextManager[Any]:
     async def nothing(_: Any, claim: ClaimToReserve, __: ClaimConsumer) -> int:
         return claim.version
 
-    return patch.object(prebind, "reserve_claim", nothing)
+    return patch.object(claim_writes, "reserve_claim", nothing)
 
 
 def a_claim_is_allocated_and_not_reserved() -> AbstractContextManager[Any]:

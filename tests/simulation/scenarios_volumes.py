@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from policysched.cluster.volumes.volume_cache import VolumeCache
-from policysched.kube.write import prebind
+from policysched.kube.write import claim_writes
 from policysched.model.storage import PersistentVolume, PersistentVolumeClaim
 from policysched.sandbox.volume_controller import CLAIMS, STORAGE_CLASSES, VOLUMES, VolumeController
 from policysched.scheduler.commands import VolumeToBind
@@ -86,7 +86,7 @@ async def claims_with_immediate_binding(world: Scenario) -> None:
 
 def a_volume_claim_is_overwritten() -> AbstractContextManager[Any]:
     """The volume is reserved again, and the patch has no resource version."""
-    honest = prebind.claim_ref_patch
+    honest = claim_writes.claim_ref_patch
 
     def body(volume: VolumeToBind) -> Json:
         written = honest(volume)
@@ -95,7 +95,7 @@ def a_volume_claim_is_overwritten() -> AbstractContextManager[Any]:
 
     stack = ExitStack()
     stack.enter_context(patch.object(VolumeCache, "reserve", lambda *_: None))
-    stack.enter_context(patch.object(prebind, "claim_ref_patch", body))
+    stack.enter_context(patch.object(claim_writes, "claim_ref_patch", body))
     return stack
 
 

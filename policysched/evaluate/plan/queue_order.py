@@ -1,4 +1,4 @@
-"""The order of pods in the queue of their policy."""
+"""The order of pods in the queue of their policy: the keys of `queue by`. `scheduler.queue.ordered_queue` sorts by them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -28,7 +28,7 @@ from policysched.kube.client.api import (
 )
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.leader_election import micro_time
-from policysched.kube.write.retry import RequestAbandoned, RequestRetrier
+from policysched.kube.write.idempotent_retry import RequestAbandoned, RequestRetrier
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import ClearNomination, Evict, Victim
 from policysched.scheduler.events import Evicted, EvictionRefused

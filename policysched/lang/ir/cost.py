@@ -1,7 +1,7 @@
 """The static cost of expressions, rules and policies: operations for each pod, and for each pod and node.
 
 The cost bounds the time of one evaluation before it runs. `policysched show` prints it, and the checker rejects a policy
-above the operator's limit (`lang.check.cost`).
+above a limit (`lang.check.cost`).
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ from policysched.lang.ir.expr import (
     SumPodsOnNode,
     WeeklyWindow,
 )
-from policysched.lang.ir.expr_analysis import children, own_stage, walk
+from policysched.lang.ir.expr_analysis import children, stage_of, walk
 from policysched.lang.ir.layers import AmendRule, Layer, SetRule
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, Rule, RuleSet, ScoreRule
 
@@ -64,7 +64,7 @@ def expr_cost(expr: Expr | None) -> RuleCost:
     total = RuleCost()
     stages: dict[int, Stage] = {}
     for part in () if expr is None else walk(expr):
-        stage = _stage_of(part, stages)
+        stage = stage_of(part, stages)
         weight = _operation_count(part)
         if isinstance(part, Aggregate):
             weight += repeated_cost(part)
@@ -102,17 +102,6 @@ def _dependent_operations(body: Expr, repeating: set[Aggregate]) -> int:
 
     visit(body)
     return operations
-
-
-def _stage_of(expr: Expr, stages: dict[int, Stage]) -> Stage:
-    """As `stage_of`, in linear time for all parts of one expression."""
-    stage = stages.get(id(expr))
-    if stage is None:
-        stage = own_stage(expr)
-        for child in children(expr):
-            stage |= _stage_of(child, stages)
-        stages[id(expr)] = stage
-    return stage
 
 
 def _operation_count(expr: Expr) -> int:

@@ -163,15 +163,20 @@ def depends_on_node(expr: Expr) -> bool:
     return False
 
 
-def stage_of(expr: Expr) -> Stage:
-    """The union of the stages of all sub-expressions."""
-    stage = Stage.CONSTANT
-    for part in walk(expr):
-        stage |= own_stage(part)
+def stage_of(expr: Expr, known: dict[int, Stage] | None = None) -> Stage:
+    """The union of the stages of all sub-expressions. `known` keeps them by `id`, so that asking for every part of one
+    expression takes linear time."""
+    known = {} if known is None else known
+    stage = known.get(id(expr))
+    if stage is None:
+        stage = _own_stage(expr)
+        for child in children(expr):
+            stage |= stage_of(child, known)
+        known[id(expr)] = stage
     return stage
 
 
-def own_stage(expr: Expr) -> Stage:
+def _own_stage(expr: Expr) -> Stage:
     """The stage of the expression without its sub-expressions."""
     match expr:
         case Attr(owner="namespace", path=("share", _)):

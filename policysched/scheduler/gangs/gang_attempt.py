@@ -144,8 +144,8 @@ class GangAttempts:
         if sum(costs) <= budget:
             return None
         return (
-            f"evaluating {sum(map(bool, costs))} members exceeds the budget of {budget} operations for a decision: "
-            f"each takes up to {max(costs)} (settings: scheduling.decision_budget)"
+            f"placing this gang takes up to {sum(costs)} operations, {max(costs)} for one member; "
+            f"the budget of a decision is {budget} (settings: scheduling.decision_budget)"
         )
 
     def _search_domain(

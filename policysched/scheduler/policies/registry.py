@@ -387,7 +387,7 @@ class PolicyRegistry:
                 out.append(
                     Log(
                         "warning",
-                        "this version rejects a last known good policy text; it is not used",
+                        "this version of policysched rejects a last known good policy text; it is not used",
                         {"key": source.key, "why": rejection_message(source)},
                     )
                 )

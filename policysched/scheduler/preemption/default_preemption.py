@@ -353,8 +353,8 @@ class DefaultPreemption:
                 self.clear_gang_nominations(gang, now_ns)
             else:
                 core.clear_nomination(preemptor, now_ns)
-        fields = {"pod": eviction.pod.full_name, "node": eviction.node, "why": reason}
-        core.commands.append(Log("warning", "eviction failed", fields))
+        fields = {"preemptor": eviction.pod.full_name, "node": eviction.node, "why": reason}
+        core.commands.append(Log("warning", "cannot evict the victims of a preemptor", fields))
         self._requeue(preemptor, now_ns, failing=not forbidden)
 
     def _record_deletions(self, eviction: _Eviction, victims: tuple[PodUid, ...]) -> None:

@@ -49,7 +49,7 @@ class EvictionBreaker:
         minutes = self._window_ns / (60 * SECOND_NS)
         return (
             f"pods of {kind} {namespace}/{name} were recreated and evicted {self._repeat_evictions_max} times "
-            f"within {minutes:g} min; pods of this owner are not evicted until fewer evictions are that recent"
+            f"within {minutes:g} min; no more of its pods are evicted until some of these evictions are older"
         )
 
     def blocks(self, pod: Pod, now_ns: int) -> bool:

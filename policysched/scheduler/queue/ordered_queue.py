@@ -1,4 +1,4 @@
-"""The queue of one policy, first in its order first.
+"""The queue of one policy, first in its order first. `evaluate.plan.queue_order` computes the keys of `queue by`.
 
 Usually a heap is enough. If the order reads what namespaces use, one placement moves all pods of a namespace, perhaps
 thousands, but they keep their order among themselves. So each namespace has its own heap, and a heap of namespaces is

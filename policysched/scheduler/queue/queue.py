@@ -43,7 +43,7 @@ class SchedulingQueue:
         self._new_policy_queue: Callable[[str], OrderedQueue] = new_policy_queue or (lambda _: SortKeyQueue())
         self._active: dict[str, OrderedQueue] = {}
         self._backoff = BackoffQueue(self._new_policy_queue)
-        self._contested: QueueEntry | None = None
+        self._yielded: QueueEntry | None = None
         self._groups = ParkedGroups(limits, self._new_policy_queue)
         self._group_by_entry: dict[QueueEntry, ParkedGroup] = {}
         self._gated: dict[QueueEntry, None] = {}
@@ -62,17 +62,17 @@ class SchedulingQueue:
         )
 
     @property
-    def contested(self) -> QueueEntry | None:
+    def yielded(self) -> QueueEntry | None:
         """The active entry that fits and has yielded to earlier ones of its policy. Until it is popped again, only entries
         of its policy are popped, and the cluster must not change."""
-        return self._contested
+        return self._yielded
 
     def pop(self) -> QueueEntry | None:
         """The next entry to attempt. With no active entry, the first one in backoff is popped early (KEP-5142), unless it
         is in error backoff."""
-        if self._contested is not None:
-            head = self._active[self._contested.policy].pop()
-            assert head is not None, f"{self._contested} is not active"
+        if self._yielded is not None:
+            head = self._active[self._yielded.policy].pop()
+            assert head is not None, f"{self._yielded} is not active"
         elif (first := self._first_of(self._active)) is not None:
             head = first
             self._active[head.policy].pop()
@@ -81,8 +81,8 @@ class SchedulingQueue:
             self._backoff.discard(head)
         else:
             return None
-        if head is self._contested:
-            self._contested = None
+        if head is self._yielded:
+            self._yielded = None
         head.state = QueueState.DETACHED
         return head
 
@@ -107,13 +107,13 @@ class SchedulingQueue:
         active = self._active.get(entry.policy)
         if active is None or not active.precedes(entry):
             return False
-        entry.state, self._contested = QueueState.ACTIVE, entry
+        entry.state, self._yielded = QueueState.ACTIVE, entry
         self._active_queue(entry.policy).put(entry, entry.sort_key)
         return True
 
-    def end_contest(self) -> None:
-        """No entry is contested any more: the cluster may change."""
-        self._contested = None
+    def forget_yielded(self) -> None:
+        """No entry has yielded any more: the cluster may change."""
+        self._yielded = None
 
     def _send_overtaken_members(self, entry: QueueEntry, now_ns: int) -> None:
         """Where the order changes by itself, members of an open group can get ahead of their representative."""
@@ -235,8 +235,8 @@ class SchedulingQueue:
                 del self._gated[entry]
             case _:
                 pass
-        if entry is self._contested:
-            self._contested = None
+        if entry is self._yielded:
+            self._yielded = None
         entry.state = QueueState.DETACHED
         self._return_representative(entry, now_ns)
 
@@ -257,8 +257,8 @@ class SchedulingQueue:
         """Detach all entries of the policy."""
         for entry in list(self._entries_of(policy)):
             entry.state, entry.represented_key = QueueState.DETACHED, None
-        if self._contested is not None and self._contested.policy == policy:
-            self._contested = None
+        if self._yielded is not None and self._yielded.policy == policy:
+            self._yielded = None
         self._active.pop(policy, None)
         self._backoff.drop_policy(policy)
         for entry in [entry for entry in self._gated if entry.policy == policy]:

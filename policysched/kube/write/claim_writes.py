@@ -1,4 +1,4 @@
-"""PreBind writes: the claim of a volume, the selected node of a volume claim, the devices and consumers of a resource claim.
+"""PreBind writes, for `scheduler.prebind`: the claim of a volume, the selected node of a volume claim, the devices and consumers of a resource claim.
 
     Prebind ──PATCH claimRef of each volume──PATCH selected-node of each claim──resource claims──► PrebindWritten
                           └── 409, 404, 403, another error status, no response for long ─────────► PrebindRefused
@@ -24,6 +24,7 @@ from policysched.kube.client.api import MERGE_PATCH, ApiClient, ApiStatusError, 
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.decode.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
 from policysched.kube.write.extended_claims import create_claim, delete_claim
+from policysched.kube.write.idempotent_retry import RequestAbandoned, RequestRetrier
 from policysched.kube.write.resource_claims import (
     ClaimNotReserved,
     deallocate_claim,
@@ -31,7 +32,6 @@ from policysched.kube.write.resource_claims import (
     resource_version_of,
     unreserve_claim,
 )
-from policysched.kube.write.retry import RequestAbandoned, RequestRetrier
 from policysched.model.devices import ClaimConsumer
 from policysched.model.identifiers import PodUid, PrebindTarget
 from policysched.scheduler.commands import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policysched.serve.metrics import (
+from policysched.serve.prometheus_text import (
     MetricRegistry,
     counter_family,
     exponential_buckets,
