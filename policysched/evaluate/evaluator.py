@@ -62,6 +62,7 @@ class Evaluator:
         self._snapshots = SnapshotBuilder(cache)
         self._evaluations = EvaluationCache(self._snapshots)
         self._columns = self._snapshots.columns
+        self._last_costed: tuple[Pod | None, int, bool] = (None, 0, False)
 
     # ── columns ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -325,12 +326,24 @@ class Evaluator:
             return labels
         return labels, self._cache.pod_sets.default_selector(pod)
 
+    def is_short_decision(self, pod: Pod) -> bool:
+        """Whether the decision is within every limit, as nearly all are. Asked several times for each attempt."""
+        node_count = len(self._cache.nodes)
+        if pod is not self._last_costed[0] or node_count != self._last_costed[1]:
+            limit = min(SLICED_DECISION, self._decision_budget)
+            self._last_costed = pod, node_count, decision_cost(pod, node_count, limit) <= limit
+        return self._last_costed[2]
+
     def over_budget_message(self, pod: Pod) -> str | None:
         """Why a decision about the pod would be too expensive, so that it is not evaluated; None: it is not."""
+        if self.is_short_decision(pod):
+            return None
         return over_budget_message(pod, len(self._cache.nodes), self._decision_budget)
 
     def long_decision_cost(self, pod: Pod) -> int:
         """In operations; 0 for a decision that is not long."""
+        if self.is_short_decision(pod):
+            return 0
         cost = decision_cost(pod, len(self._cache.nodes), LONG_DECISION)
         return cost if cost > LONG_DECISION else 0
 
@@ -340,7 +353,8 @@ class Evaluator:
         """What `evaluate` does first for a pod whose decision takes more than a few milliseconds, in steps: one for
         each rule. Nothing for other pods."""
         if (
-            decision_cost(pod, len(self._cache.nodes), SLICED_DECISION) <= SLICED_DECISION
+            self.is_short_decision(pod)
+            or decision_cost(pod, len(self._cache.nodes), SLICED_DECISION) <= SLICED_DECISION
             or self.over_budget_message(pod) is not None
             or self._admission_rejection(plan, pod) is not None
         ):

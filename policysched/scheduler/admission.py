@@ -17,7 +17,7 @@ from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.policies.rejection_message import format_duration
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
-from policysched.scheduler.queue.movable_heap import MovableHeap
+from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue
 
 
@@ -309,12 +309,8 @@ class QueueAdmission:
                 self._core.report_pending(pod, "PolicyPending", message, now_ns)
 
     def next_time_ns(self) -> int | None:
-        times = (
-            self._order_key_expiries.first_key(),
-            self._gang_deadlines.first_key(),
-            self._incomplete_gangs.first_key(),
-        )
-        return min((time for time in times if time is not None), default=None)
+        gangs_ns = earlier_ns(self._gang_deadlines.first_key(), self._incomplete_gangs.first_key())
+        return earlier_ns(self._order_key_expiries.first_key(), gangs_ns)
 
     def _rekey_expired(self, pod: PendingPod, now_ns: int) -> None:
         """Update an order key whose expiry has passed.

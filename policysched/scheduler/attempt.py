@@ -206,6 +206,8 @@ class PodAttempts:
     def warm_up(self, pod: PendingPod, now_ns: int) -> Steps[None]:
         """What a long evaluation needs, rule by rule. Each rule ends the time slice."""
         core = self._core
+        if core.evaluator.is_short_decision(pod.pod):
+            return
         inputs = core.evaluation_inputs(pod, now_ns)
         for _ in core.evaluator.warm_up(core.plan(pod.policy), pod.pod, **inputs):
             yield core.limits.attempt_step_cost_max

@@ -28,7 +28,8 @@ class SampleWaitReports:
         self._due_ns: dict[str, int] = {}
 
     def next_time_ns(self) -> int | None:
-        return min(map(self._next_ns, self._core.samples.first_samples.held_policies), default=None)
+        held_policies = self._core.samples.first_samples.held_policies
+        return min(map(self._next_ns, held_policies)) if held_policies else None
 
     def _next_ns(self, policy: str) -> int:
         return self._due_ns.get(

@@ -317,7 +317,7 @@ class Scheduler:
             for attempted in (entry, *members):
                 attempted.attempts -= 1
             self._core.queue.enqueue(entry, now_ns, "ScheduleAttemptFailure")
-        self._core.queue.forget_yielded()
+        self._core.queue.yielded = None
         return self._take_commands()
 
     def _take_commands(self) -> list[Command]:

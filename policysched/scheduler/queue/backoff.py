@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from policysched.scheduler.queue.entries import QueueEntry
-from policysched.scheduler.queue.movable_heap import MovableHeap
+from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue
 
 
@@ -73,5 +73,4 @@ class BackoffQueue:
         self._by_policy.pop(policy, None)
 
     def next_time_ns(self) -> int | None:
-        times = (self._times.first_key(), self._error_times.first_key())
-        return min((time for time in times if time is not None), default=None)
+        return earlier_ns(self._times.first_key(), self._error_times.first_key())

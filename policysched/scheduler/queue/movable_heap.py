@@ -15,6 +15,13 @@ Key = Any
 _STALE_ENTRIES_MAX = 64
 
 
+def earlier_ns(first_ns: int | None, second_ns: int | None) -> int | None:
+    """The earlier of two times; None is never."""
+    if first_ns is None:
+        return second_ns
+    return first_ns if second_ns is None or first_ns < second_ns else second_ns
+
+
 class MovableHeap(Generic[Item]):
     """Items by key, least first; equal keys in the order of their `put`. O(log n) a change, amortised."""
 

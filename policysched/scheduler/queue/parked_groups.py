@@ -8,7 +8,7 @@ from policysched.model.identifiers import AnyClaim
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.queue.entries import QueueEntry, QueueState
-from policysched.scheduler.queue.movable_heap import MovableHeap
+from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue
 
 EquivalenceKey = Hashable
@@ -113,8 +113,7 @@ class ParkedGroups:
         return self._groups[self._expiries.pop()]
 
     def next_time_ns(self) -> int | None:
-        times = (self._expiries.first_key(), self._message_report_times.first_key())
-        return min((time for time in times if time is not None), default=None)
+        return earlier_ns(self._expiries.first_key(), self._message_report_times.first_key())
 
     def drop_policy(self, policy: str) -> list[ParkedGroup]:
         """Drop the groups of the policy, and return them."""

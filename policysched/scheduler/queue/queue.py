@@ -21,6 +21,7 @@ from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.backoff import BackoffQueue
 from policysched.scheduler.queue.entries import QueueEntry, QueueState
+from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue, SortKeyQueue
 from policysched.scheduler.queue.parked_groups import EquivalenceKey, ParkedGroup, ParkedGroups
 
@@ -29,7 +30,9 @@ class SchedulingQueue:
     """Pods and gangs by state; `queue.entries` draws the states.
 
     `new_policy_queue` creates the queue of a policy. Entries of `held_policies` keep their place and are not popped.
-    `incoming_counts` counts the pods that entered, by queue and event.
+    `incoming_counts` counts the pods that entered, by queue and event. `yielded` is the active entry that fits and has
+    yielded to earlier ones of its policy: until it is popped again, only entries of its policy are popped, and the
+    cluster must not change.
     """
 
     def __init__(
@@ -43,7 +46,7 @@ class SchedulingQueue:
         self._new_policy_queue: Callable[[str], OrderedQueue] = new_policy_queue or (lambda _: SortKeyQueue())
         self._active: dict[str, OrderedQueue] = {}
         self._backoff = BackoffQueue(self._new_policy_queue)
-        self._yielded: QueueEntry | None = None
+        self.yielded: QueueEntry | None = None
         self._groups = ParkedGroups(limits, self._new_policy_queue)
         self._group_by_entry: dict[QueueEntry, ParkedGroup] = {}
         self._gated: dict[QueueEntry, None] = {}
@@ -54,6 +57,8 @@ class SchedulingQueue:
     @property
     def can_pop(self) -> bool:
         """Whether `pop` returns an entry."""
+        if not self._held_policies:
+            return any(self._active.values()) or any(self._backoff.by_policy.values())
         return any(
             policy_queue
             for queues in (self._active, self._backoff.by_policy)
@@ -61,18 +66,12 @@ class SchedulingQueue:
             if policy not in self._held_policies
         )
 
-    @property
-    def yielded(self) -> QueueEntry | None:
-        """The active entry that fits and has yielded to earlier ones of its policy. Until it is popped again, only entries
-        of its policy are popped, and the cluster must not change."""
-        return self._yielded
-
     def pop(self) -> QueueEntry | None:
         """The next entry to attempt. With no active entry, the first one in backoff is popped early (KEP-5142), unless it
         is in error backoff."""
-        if self._yielded is not None:
-            head = self._active[self._yielded.policy].pop()
-            assert head is not None, f"{self._yielded} is not active"
+        if self.yielded is not None:
+            head = self._active[self.yielded.policy].pop()
+            assert head is not None, f"{self.yielded} is not active"
         elif (first := self._first_of(self._active)) is not None:
             head = first
             self._active[head.policy].pop()
@@ -81,8 +80,8 @@ class SchedulingQueue:
             self._backoff.discard(head)
         else:
             return None
-        if head is self._yielded:
-            self._yielded = None
+        if head is self.yielded:
+            self.yielded = None
         head.state = QueueState.DETACHED
         return head
 
@@ -92,7 +91,7 @@ class SchedulingQueue:
             for policy, policy_queue in queues.items()
             if policy not in self._held_policies and (head := policy_queue.first()) is not None
         ]
-        return min(heads, key=_cross_policy_key, default=None)
+        return min(heads, key=_cross_policy_key) if len(heads) > 1 else next(iter(heads), None)
 
     def yield_to_earlier(self, entry: QueueEntry, now_ns: int) -> bool:
         """Whether entries of its policy stand ahead of a popped entry that fits, and could fit themselves.
@@ -101,29 +100,28 @@ class SchedulingQueue:
         left out.
         """
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
-        self._send_overtaken_members(entry, now_ns)
+        yields = self._send_overtaken_members(entry, now_ns)
         while (earlier := self._backoff.pop_before(entry)) is not None:
             self._activate(earlier, "QueueOrder")
-        active = self._active.get(entry.policy)
-        if active is None or not active.precedes(entry):
+            yields = True
+        if not yields:
             return False
-        entry.state, self._yielded = QueueState.ACTIVE, entry
+        entry.state, self.yielded = QueueState.ACTIVE, entry
         self._active_queue(entry.policy).put(entry, entry.sort_key)
         return True
 
-    def forget_yielded(self) -> None:
-        """No entry has yielded any more: the cluster may change."""
-        self._yielded = None
-
-    def _send_overtaken_members(self, entry: QueueEntry, now_ns: int) -> None:
-        """Where the order changes by itself, members of an open group can get ahead of their representative."""
-        policy_queue = self._active.get(entry.policy)
+    def _send_overtaken_members(self, entry: QueueEntry, now_ns: int) -> bool:
+        """Where the order changes by itself, members of an open group can get ahead of their representative. Returns
+        whether some were requeued."""
+        policy_queue, sent = self._active.get(entry.policy), False
         if policy_queue is None or not policy_queue.order_changes:
-            return
+            return False
         for group in list(self._groups):
             if group.policy == entry.policy and not group.blocked:
                 while group.members.precedes(entry):
                     self._send_representative(group, now_ns, "QueueOrder")
+                    sent = True
+        return sent
 
     def advance(self, now_ns: int) -> None:
         """Activate entries whose backoff is over, and open parked groups whose verdict expired."""
@@ -134,8 +132,7 @@ class SchedulingQueue:
 
     def next_time_ns(self) -> int | None:
         """When `advance` has something to do next."""
-        times = (self._groups.next_time_ns(), self._backoff.next_time_ns())
-        return min((time for time in times if time is not None), default=None)
+        return earlier_ns(self._groups.next_time_ns(), self._backoff.next_time_ns())
 
     # ── adding ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -235,8 +232,8 @@ class SchedulingQueue:
                 del self._gated[entry]
             case _:
                 pass
-        if entry is self._yielded:
-            self._yielded = None
+        if entry is self.yielded:
+            self.yielded = None
         entry.state = QueueState.DETACHED
         self._return_representative(entry, now_ns)
 
@@ -257,8 +254,8 @@ class SchedulingQueue:
         """Detach all entries of the policy."""
         for entry in list(self._entries_of(policy)):
             entry.state, entry.represented_key = QueueState.DETACHED, None
-        if self._yielded is not None and self._yielded.policy == policy:
-            self._yielded = None
+        if self.yielded is not None and self.yielded.policy == policy:
+            self.yielded = None
         self._active.pop(policy, None)
         self._backoff.drop_policy(policy)
         for entry in [entry for entry in self._gated if entry.policy == policy]:
