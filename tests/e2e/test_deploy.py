@@ -15,6 +15,7 @@ import yaml
 
 from policysched.config.settings import read_settings
 from policysched.daemon import metric_families
+from policysched.daemon.app import Runtime
 from policysched.daemon.policy_compiler import compile_inline
 from policysched.data_files import data_file
 from policysched.kube.client.api import ApiClient
@@ -24,7 +25,7 @@ from policysched.kube.leader_election import LeaderElector
 from policysched.kube.write.report_content import EventContent
 from policysched.runtime import telemetry
 from policysched.runtime.leadership import EventLoopLeaderElection
-from policysched.runtime.scheduler_app import Runtime, SchedulerApp
+from policysched.runtime.scheduler_app import SchedulerApp
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.volumes import claim, local_volume, storage_class, using
@@ -258,13 +259,13 @@ def shipped(world: World, road: Transport, lease_road: Transport) -> SchedulerAp
         settings,
         Runtime(
             transport=road,
-            leadership=EventLoopLeaderElection(elector),
             compile_texts=compile_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=Random,
             identity="one",
         ),
+        EventLoopLeaderElection(elector),
     )
 
 

@@ -53,7 +53,7 @@ class StepChecker:
         kept: Collection[str],
     ) -> None:
         self._scheduler = scheduler = app.scheduler
-        self._leadership = app.runtime.leadership
+        self._leadership = app.leadership
         self._world, self._name, self._identity = world, name, identity
         self._bound, self._preparing = bound, preparing
         self._local = LocalClient(world.server)
