@@ -12,7 +12,6 @@ import pytest
 
 from policysched.config.settings import read_settings
 from policysched.daemon.app import Runtime
-from policysched.daemon.policy_compiler import compile_inline
 from policysched.daemon.sample_sources import make_sources
 from policysched.daemon.status import DecisionsPage, policy_page
 from policysched.kube.client.transport import ApiRequest, ApiResponse
@@ -21,6 +20,7 @@ from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.transport import MemoryTransport
 from policysched.schemas import schema
+from tests.inline import check_inline
 from tests.kube.world import World, on_virtual_time, until
 
 POLICY = """\
@@ -60,7 +60,7 @@ def app_with(world: World, policy: str, sources: Any, road: MemoryTransport | No
         settings,
         Runtime(
             transport=transport,
-            compile_texts=compile_inline,
+            compile_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=Random,

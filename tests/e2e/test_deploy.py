@@ -16,7 +16,6 @@ import yaml
 from policysched.config.settings import read_settings
 from policysched.daemon import metric_families
 from policysched.daemon.app import Runtime
-from policysched.daemon.policy_compiler import compile_inline
 from policysched.data_files import data_file
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, Transport
@@ -24,7 +23,6 @@ from policysched.kube.decode.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION
 from policysched.kube.leader_election import LeaderElector
 from policysched.kube.write.report_content import EventContent
 from policysched.runtime import telemetry
-from policysched.runtime.leadership import EventLoopLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
@@ -35,6 +33,7 @@ from tests.e2e.permissions import granted as rules_of
 from tests.e2e.permissions import wait_until_allowed
 from tests.e2e.program import BIN, kubectl
 from tests.e2e.sandbox import Cluster
+from tests.inline import EventLoopLeaderElection, check_inline
 from tests.kube.test_bind import bind
 from tests.kube.test_events_and_conditions import failed
 from tests.kube.world import World, on_virtual_time, running, until
@@ -259,7 +258,7 @@ def shipped(world: World, road: Transport, lease_road: Transport) -> SchedulerAp
         settings,
         Runtime(
             transport=road,
-            compile_texts=compile_inline,
+            compile_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=Random,

@@ -16,13 +16,13 @@ from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.devices.device_usage import DeviceUsage
 from policysched.config.settings import Settings, read_settings
 from policysched.daemon.app import Runtime
-from policysched.daemon.policy_compiler import compile_inline
 from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.controllers import Controllers
 from policysched.sandbox.faults import FaultRates
 from tests.devices import asking, claim_spec, claiming, class_manifest, gpu, new, slice_manifest
 from tests.e2e.test_deploy import DEPLOY, create_what_the_program_is_given
+from tests.inline import check_inline
 from tests.kube.world import World, on_virtual_time, running
 
 Json = dict[str, Any]
@@ -71,7 +71,7 @@ class Cluster:
             settings,
             Runtime(
                 transport=self.world.road(ROUGH, self.seed * 10 + turn),
-                compile_texts=compile_inline,
+                compile_texts=check_inline,
                 now_ns=self.world.now_ns,
                 monotonic_s=self.world.loop.time,
                 random=lambda name: Random(f"{self.seed} {turn} {name}"),

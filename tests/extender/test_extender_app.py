@@ -13,7 +13,6 @@ import pytest
 
 from policysched.config.layers import BadSettings
 from policysched.daemon.app import Runtime
-from policysched.daemon.policy_compiler import compile_inline
 from policysched.daemon.sample_sources import make_sources
 from policysched.extender.extender_app import ExtenderApp, NoUsablePolicy
 from policysched.extender.handlers import ExtenderHandlers, ExtenderLimits
@@ -22,6 +21,7 @@ from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport
 from policysched.serve.extender_routes import ExtenderHttpCall, ExtenderResponse
 from policysched.serve.tls import ServerTlsFiles
 from tests.builders import pod_manifest
+from tests.inline import check_inline
 from tests.kube.world import World, on_virtual_time, running, until
 
 PATIENCE_S = 120.0
@@ -62,7 +62,7 @@ class Extender:
         settings = read_extender_settings(None, {}, given)
         runtime = Runtime(
             transport=self.road,
-            compile_texts=compile_inline,
+            compile_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=lambda name: Random(f"x/{name}"),

@@ -7,12 +7,12 @@ from random import Random
 
 from policysched.config.settings import read_settings
 from policysched.daemon.app import Runtime
-from policysched.daemon.policy_compiler import compile_inline
 from policysched.daemon.sample_sources import make_sources
 from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.telemetry import Telemetry
 from policysched.serve.http_counters import HttpCounters
+from tests.inline import check_inline
 from tests.kube.world import World, on_virtual_time, until
 
 
@@ -88,7 +88,7 @@ def _exposition() -> str:
             settings,
             Runtime(
                 transport=road,
-                compile_texts=compile_inline,
+                compile_texts=check_inline,
                 now_ns=world.now_ns,
                 monotonic_s=world.loop.time,
                 random=Random,

@@ -17,7 +17,6 @@ from policysched.cli import COMMANDS, CommandError, main
 from policysched.config.layers import BadSettings
 from policysched.config.settings import read_settings
 from policysched.daemon.app import Runtime
-from policysched.daemon.policy_compiler import compile_inline
 from policysched.daemon.process import ExitReason
 from policysched.extender.extender_app import ExtenderApp
 from policysched.extender.settings import read_extender_settings
@@ -30,6 +29,7 @@ from policysched.schemas import schema
 from policysched.text import Severity
 from tests.house import coverage_doc, docs, metrics_doc, settings_doc
 from tests.house.exported_metrics import exported
+from tests.inline import check_inline
 from tests.kube.world import World, on_virtual_time
 
 ROOT = docs.ROOT
@@ -221,7 +221,7 @@ def test_the_pages_list_the_metrics_of_the_extender() -> None:
         world = World()
         runtime = Runtime(
             transport=world.road(),
-            compile_texts=compile_inline,
+            compile_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=Random,

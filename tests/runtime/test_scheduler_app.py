@@ -11,14 +11,13 @@ import pytest
 from policysched.cluster.audit import find_cache_differences
 from policysched.config.settings import Settings, read_settings
 from policysched.daemon.app import Runtime
-from policysched.daemon.policy_compiler import compile_inline
 from policysched.daemon.process import ExitReason
 from policysched.daemon.status import policy_page
 from policysched.kube.client.api import ApiClient
 from policysched.kube.decode import core_objects
 from policysched.kube.leader_election import LeaderElector, LeaseSettings
 from policysched.model.identifiers import PodUid
-from policysched.runtime.leadership import EventLoopLeaderElection, Leadership, NoLeaderElection
+from policysched.runtime.leadership import Leadership, NoLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.self_check import compare_with_server
 from policysched.sandbox.apiserver.kinds import ResourceKind
@@ -28,6 +27,7 @@ from policysched.scheduler.commands import Command
 from policysched.scheduler.events import Event, NodeUpdated
 from policysched.schemas import findings
 from tests.builders import node, pod_manifest
+from tests.inline import EventLoopLeaderElection, check_inline
 from tests.kube.world import Failing, World, on_virtual_time, running, until
 
 PLAIN = "policy test version 1\ninclude kube_default\n"
@@ -67,7 +67,7 @@ def app_on(
         settings or read_settings(None, {}, {"policies": "kube-system/policies"}),
         Runtime(
             transport=road,
-            compile_texts=compile_inline,
+            compile_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=lambda stream: Random(f"{name}/{stream}"),

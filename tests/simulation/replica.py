@@ -32,13 +32,13 @@ from policysched.kube.leader_election import LeaderElector, LeadershipStatus, Le
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.lang.check.bundle import PolicyBundle
-from policysched.runtime.leadership import EventLoopLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.faults import FaultInjector
 from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.commands import Bind, Prebind
 from policysched.scheduler.limits import SchedulerLimits
+from tests.inline import EventLoopLeaderElection
 from tests.simulation.fake_extender import PEER, FakeExtender
 from tests.simulation.fault_profile import FaultProfile
 from tests.simulation.safety_checker import SafetyChecker

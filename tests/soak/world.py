@@ -21,7 +21,6 @@ from unittest.mock import patch
 
 from policysched.config.settings import Settings
 from policysched.daemon.app import Runtime
-from policysched.daemon.policy_compiler import compile_inline
 from policysched.evaluate import evaluation, evaluation_cache
 from policysched.evaluate.columns import columns, existing_terms, placed_pods, pod_counter
 from policysched.kube.watch import reflector
@@ -36,6 +35,7 @@ from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue import movable_heap
+from tests.inline import check_inline
 from tests.simulation.churn import Churn
 from tests.simulation.fake_extender import PEER, FakeExtender
 from tests.simulation.fake_prometheus import FakePrometheus, sources
@@ -240,7 +240,7 @@ class Soak:
                 transport=MemoryTransport(
                     server, faults=FaultInjector(NETWORK_FAULTS, self._random_stream("road"))
                 ),
-                compile_texts=compile_inline,
+                compile_texts=check_inline,
                 now_ns=now_ns,
                 monotonic_s=loop.time,
                 random=self._random_stream,
