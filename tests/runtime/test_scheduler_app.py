@@ -67,7 +67,7 @@ def app_on(
         settings or read_settings(None, {}, {"policies": "kube-system/policies"}),
         Runtime(
             transport=road,
-            compile_texts=check_inline,
+            check_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=lambda stream: Random(f"{name}/{stream}"),
