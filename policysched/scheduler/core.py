@@ -1,4 +1,4 @@
-"""The state of the scheduler, shared by the parts that change it: admission, attempts, binding and reloading."""
+"""The state of the scheduler, shared by the parts that change it: the way into the queue, attempts, binding and reloading."""
 
 from collections.abc import Mapping
 from operator import attrgetter

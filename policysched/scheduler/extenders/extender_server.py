@@ -61,7 +61,7 @@ class _NoPendingPods:
         del program, plan, now_ns
         return iter(())
 
-    def readmit_pods(self, policy: str, now_ns: int, precomputed: object = None) -> None:
+    def enqueue_pods_again(self, policy: str, now_ns: int, precomputed: object = None) -> None:
         del policy, now_ns, precomputed
 
 
