@@ -318,7 +318,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "admission accepts every pod": (
         "refusing inputs",
-        "policysched.evaluate.plan.admission.CompiledAdmission.rejection",
+        "policysched.evaluate.plan.plan.CompiledPreEnqueue.message",
         lambda _: always(None),
     ),
     "some changed nodes are not reported": (
