@@ -25,8 +25,8 @@ from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.pending_reports import PendingReports
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.first_samples import SourceNameOf
+from policysched.scheduler.policies.policy_samples import PolicySamples
 from policysched.scheduler.policies.registry import PolicyRegistry
-from policysched.scheduler.policies.sample_state import SampleState
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gangs import GangRegistry
 from policysched.scheduler.queue.ordered_queue import FairShareQueue, OrderedQueue, SortKeyQueue
@@ -66,7 +66,7 @@ class SchedulerCore:
         self.cache = ClusterCache()
         self.evaluator = Evaluator(self.cache, limits.decision_budget)
         self.policies = PolicyRegistry(extenders or {})
-        self.samples = SampleState(self.cache, first_samples_s, source_name_of)
+        self.samples = PolicySamples(self.cache, first_samples_s, source_name_of)
         self.pods: dict[PodUid, PendingPod] = {}
         self.queue = SchedulingQueue(limits, self._new_policy_queue, self.samples.first_samples.held_policies)
         self.gangs = GangRegistry()

@@ -49,7 +49,7 @@ from policysched.scheduler.extenders import calls
 from policysched.scheduler.gangs import gang_preemption as gang_room
 from policysched.scheduler.kubelet_rejections import KubeletRejections
 from policysched.scheduler.pod_events import PodEvents
-from policysched.scheduler.policies.assumed_load import AssumedLoadTracker
+from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTracker
 from policysched.scheduler.policies.policy_states import PolicyStates
 from policysched.scheduler.policies.recovery_tracker import RecoveryTracker
 from policysched.scheduler.policies.registry import PolicyRegistry

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from policysched.cluster.samples import PairEndpoint
 from policysched.cluster.shares import ShareLookup
-from policysched.evaluate.plan.assumed_load import CompiledAssume
+from policysched.evaluate.plan.assume_clauses import CompiledAssume
 from policysched.evaluate.plan.gang_terms import CompiledGang, GangTerms
 from policysched.evaluate.plan.lower import AnyRule, LoweringOptions, Variant, lower
 from policysched.evaluate.plan.queue_order import CompiledQueueOrder, QueueSortKey
