@@ -29,6 +29,7 @@ from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import Deallocate, DeleteExtendedClaim
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.decision_records import Decision, decision_samples
 from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.extenders.calls import ExtenderCalls
 from policysched.scheduler.in_flight_binds import InFlightBind
@@ -53,7 +54,6 @@ from policysched.scheduler.preemption.post_filter_messages import (
 )
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
-from policysched.scheduler.records import Decision, decision_samples
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import pod_rejected_message, unavailable_message
 

@@ -9,10 +9,10 @@ from policysched.cluster.ledger import PlacementState
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import DeleteExtendedClaim, Log, ReportScheduled, Unreserve
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.decision_records import ConfirmedBind, FailedBind
 from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.in_flight_binds import InFlightBind
 from policysched.scheduler.queue.entries import QueueState
-from policysched.scheduler.records import ConfirmedBind, FailedBind
 
 
 class BindTracker:

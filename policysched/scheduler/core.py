@@ -20,6 +20,7 @@ from policysched.scheduler.commands import (
     PendingReason,
     SavePolicyStates,
 )
+from policysched.scheduler.decision_records import DecisionRecords
 from policysched.scheduler.in_flight_binds import InFlightBinds
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.pending_reports import PendingReports
@@ -31,7 +32,6 @@ from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gangs import GangRegistry
 from policysched.scheduler.queue.ordered_queue import FairShareQueue, OrderedQueue, SortKeyQueue
 from policysched.scheduler.queue.queue import SchedulingQueue
-from policysched.scheduler.records import DecisionRecords
 
 
 class EvaluationInputs(TypedDict):

@@ -33,6 +33,7 @@ from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.commands import Command, SetTimer
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.decision_records import Decision, SchedulerCounters
 from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.extenders.calls import ExtenderCalls
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
@@ -56,7 +57,6 @@ from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
-from policysched.scheduler.records import Decision, SchedulerCounters
 from policysched.scheduler.sample_events import SampleEvents
 from policysched.scheduler.sample_wait_reports import SampleWaitReports
 from policysched.scheduler.steps import Steps

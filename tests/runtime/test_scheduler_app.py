@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.audit import find_cache_differences
+from policysched.cluster.cache_differences import find_cache_differences
 from policysched.config.settings import Settings, read_settings
 from policysched.daemon.app import Runtime
 from policysched.daemon.process import ExitReason
