@@ -13,7 +13,7 @@ from policysched.kube.client.transport import Transport
 from policysched.kube.write.bind import Binder, BindOutcome, RetryLater
 from policysched.kube.write.bind_queue import BindQueue, PendingBind
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector, FaultRates
-from tests.simulation.bugs import all_patches
+from tests.simulation.planted import all_patches
 from tests.simulation.scenario import BETA, Scenario, ScenarioBug
 from tests.simulation.server_faults import WebhookFault
 
