@@ -176,7 +176,7 @@ class World:
         if request.method == "GET":
             return
         for other in self.replicas:
-            if other is not replica and other.app is not None and other.app.runtime.leadership.leads():
+            if other is not replica and other.app is not None and other.app.leadership.leads():
                 self.fail(f"{replica.name} sends {request.method} {request.path} while {other.name} leads")
 
     def bound(self, replica: Replica, bind: Bind) -> None:
@@ -185,7 +185,7 @@ class World:
         if bind.policy_sha256 not in self._good_hashes:
             self.fail(f"{bind.name} was decided by an invalid text of {bind.policy}")
         for other in self.replicas:
-            if other is not replica and other.app is not None and other.app.runtime.leadership.may_decide():
+            if other is not replica and other.app is not None and other.app.leadership.may_decide():
                 self.fail(f"{replica.name} decides while {other.name} can decide too")
         self._inject_process_fault(replica, bind)
 
