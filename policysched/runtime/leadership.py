@@ -15,8 +15,9 @@ from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 
 
 class Leadership(Protocol):
-    """`start` begins the election and calls `changed` on the caller's loop with each new status. `leads`, `may_write` and
-    `may_decide` are current at any time, without waiting for a call."""
+    """`start` begins the election and calls `changed` on the caller's loop with each new status. `leads`, `may_write`,
+    `may_decide` and `stalls`, a count, are current at any time, without waiting for a call. While `may_write`, a changed
+    count means that this process stood still in between."""
 
     @property
     def status(self) -> LeadershipStatus: ...
@@ -25,6 +26,7 @@ class Leadership(Protocol):
     def leads(self) -> bool: ...
     def may_write(self) -> bool: ...
     def may_decide(self) -> bool: ...
+    def stalls(self) -> int: ...
     def decides_in_s(self) -> float: ...
     async def start(self, changed: Callable[[LeadershipStatus], None]) -> None: ...
     async def stop(self, *, nothing_in_flight: bool) -> None: ...
@@ -44,6 +46,9 @@ class NoLeaderElection:
 
     def may_decide(self) -> bool:
         return True
+
+    def stalls(self) -> int:
+        return 0
 
     def decides_in_s(self) -> float:
         return 0.0
@@ -78,6 +83,9 @@ class EventLoopLeaderElection:
 
     def may_decide(self) -> bool:
         return self._elector.may_decide()
+
+    def stalls(self) -> int:
+        return self._elector.stalls
 
     def decides_in_s(self) -> float:
         return self._elector.decides_in_s()
@@ -132,6 +140,9 @@ class ThreadedLeaderElection:
 
     def may_decide(self) -> bool:
         return self._elector is not None and self._elector.may_decide()
+
+    def stalls(self) -> int:
+        return 0 if self._elector is None else self._elector.stalls
 
     def decides_in_s(self) -> float:
         return float("inf") if self._elector is None else self._elector.decides_in_s()

@@ -144,6 +144,7 @@ class SchedulerApp:
         )
         self._inbox: deque[Event] = deque()
         self._decision_elapsed_s = 0.0  # of the decision in progress
+        self._decision_fence = self._make_fence()
         self._wake = asyncio.Event()
         self._ended: asyncio.Event = asyncio.Event()
         self._exit_reason: ExitReason | None = None
@@ -159,6 +160,7 @@ class SchedulerApp:
             connectivity=self.connectivity,
             settings=settings.binding,
             may_send=runtime.leadership.leads,
+            fence=lambda: self._decision_fence,
             observe_duration_s=runtime.observe_bind_s,
         )
         volumes = PrebindWriter(
@@ -175,6 +177,7 @@ class SchedulerApp:
             connectivity=self.connectivity,
             now_ns=runtime.now_ns,
             may_send=runtime.leadership.leads,
+            fence=lambda: self._decision_fence,
         )
         return binder, volumes, evictor
 
@@ -356,12 +359,14 @@ class SchedulerApp:
             if reads_clock and step and runtime.monotonic_s() >= ends_s:
                 return True
             now_ns = runtime.now_ns()
-            if scheduler.attempt_in_progress and not self._may_decide():
+            if scheduler.attempt_in_progress and not (self._may_decide() and self._decision_fence()):
                 self._dispatcher.dispatch(scheduler.requeue_current_attempt(now_ns))
                 self._decision_elapsed_s = 0.0
             elif self._inbox and not scheduler.attempt_in_progress:
                 self._dispatcher.dispatch(scheduler.handle(self._inbox.popleft(), now_ns))
             elif self._may_decide() and scheduler.ready(now_ns):
+                if not self._decision_fence():
+                    self._decision_fence = self._make_fence()
                 began_s = runtime.monotonic_s()
                 self._dispatcher.dispatch(scheduler.decide(now_ns))
                 self._decision_elapsed_s += runtime.monotonic_s() - began_s
@@ -372,6 +377,12 @@ class SchedulerApp:
             else:
                 return False
         return True
+
+    def _make_fence(self) -> Callable[[], bool]:
+        """A decision begins: whether this process has not stood still since. Binds and evictions keep it (`fence`)."""
+        leadership = self.runtime.leadership
+        stalls = leadership.stalls()
+        return lambda: leadership.stalls() == stalls
 
     def _may_decide(self) -> bool:
         return not self.stopping and self.runtime.leadership.may_decide()

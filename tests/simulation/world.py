@@ -137,6 +137,7 @@ class World:
         self.replicas: list[Replica] = []
         self.recovering_since_s = float("inf")
         self.decisions = 0
+        self._unsent: dict[str, tuple[Replica, float]] = {}  # binds by path: who decided, and when
         self._recovering: list[bool] = []
         self._fatal = self.random_stream("binds")
         self._good_hashes = {program.sha256 for program in good_programs().values()}
@@ -178,10 +179,14 @@ class World:
         for other in self.replicas:
             if other is not replica and other.app is not None and other.app.runtime.leadership.leads():
                 self.fail(f"{replica.name} sends {request.method} {request.path} while {other.name} leads")
+        decided = self._unsent.pop(request.path, None)
+        if decided is not None and decided[0] is replica and replica.stalled_until_s > decided[1]:
+            self.fail(f"{replica.name} sends {request.path}, decided before it stood still")
 
     def bound(self, replica: Replica, bind: Bind) -> None:
         """Called when a bind is decided, before it is sent."""
         self.decisions += 1
+        self._unsent[_bind_path(bind)] = replica, self.loop.time()
         if bind.policy_sha256 not in self._good_hashes:
             self.fail(f"{bind.name} was decided by an invalid text of {bind.policy}")
         for other in self.replicas:
@@ -426,6 +431,10 @@ class World:
 
     def _changed(self, plural: str, change: StoreChange) -> None:
         self.log(f"{plural} {change.type} {_summary(plural, change.entry.obj)}")
+
+
+def _bind_path(bind: Bind) -> str:
+    return f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding"
 
 
 def _summary(plural: str, obj: Json) -> str:
