@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -161,9 +161,10 @@ class World:
     async def compile_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle:
         return compiled(texts)
 
-    def samples(self) -> SampleSourceRouter:
+    def samples(self, now_ns: Callable[[], int]) -> SampleSourceRouter:
+        """Of a process with this clock."""
         road = FakePrometheus(self.server, self.random_stream("samples"), self.profile, self._recovering)
-        return sources(road, self.now_ns, self.random_stream("polls"))
+        return sources(road, now_ns, self.random_stream("polls"))
 
     def extender(self) -> FakeExtender:
         return FakeExtender(self.random_stream("extender"), self.profile, self._recovering)
@@ -372,10 +373,11 @@ class World:
         assert app is not None
         if not app.synced:
             return ["the leader is not synced"]
+        now_ns = app.runtime.now_ns()
         rest = LivenessChecker(
             self.server,
             app.scheduler,
-            now_ns=self.now_ns(),
+            now_ns=now_ns,
             expected=self._expected(),
             disturbed=self.safety_checker.disturbed_gangs,
             vetoes=vetoes,
@@ -384,7 +386,7 @@ class World:
             *rest.problems(),
             *self._scheduled_event_problems(),
             *self._state_problems(app.scheduler),
-            *missing_load_problems(app.scheduler, self.local, self.now_ns()),
+            *missing_load_problems(app.scheduler, self.local, now_ns),
         ]
 
     def _state_problems(self, scheduler: Scheduler) -> list[str]:
