@@ -8,14 +8,15 @@ from typing import Any
 from unittest.mock import patch
 
 from policysched.daemon.clock import NonDecreasingClock
-from policysched.kube.client.api import ApiClient
 from policysched.kube.client.backoff import Backoff
-from policysched.kube.client.transport import Transport
 from policysched.kube.write.bind import Binder, BindOutcome, RetryLater
 from policysched.kube.write.bind_queue import BindQueue, PendingBind
-from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector, FaultRates
-from tests.simulation.bugs import all_patches
+from tests.simulation.bugs import (
+    a_bind_outlives_a_stall_of_its_process,
+    all_patches,
+    leadership_is_not_checked_at_the_write,
+)
 from tests.simulation.churn import OTHER_SCHEDULER
 from tests.simulation.scenario import BETA, Scenario, ScenarioBug
 from tests.simulation.server_faults import WebhookFault
@@ -195,18 +196,6 @@ async def the_disk_of_the_server_is_full(world: Scenario) -> None:
 
 
 # ── bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def leadership_is_not_checked_at_the_write() -> AbstractContextManager[Any]:
-    def unfenced(self: ApiClient, transport: Transport, *, may_write: object = None) -> None:
-        del may_write
-        self._transport, self._may_write = transport, None
-
-    return patch.object(ApiClient, "__init__", unfenced)
-
-
-def a_bind_outlives_a_stall_of_its_process() -> AbstractContextManager[Any]:
-    return patch.object(SchedulerApp, "_make_fence", lambda _: lambda: True)
 
 
 def a_failing_bind_keeps_its_worker() -> AbstractContextManager[Any]:
