@@ -49,6 +49,9 @@ class EventLoopLeaderElection:
     def may_decide(self) -> bool:
         return self._elector.may_decide()
 
+    def stalls(self) -> int:
+        return self._elector.stalls
+
     def decides_in_s(self) -> float:
         return self._elector.decides_in_s()
 

@@ -14,8 +14,9 @@ from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 
 
 class Leadership(Protocol):
-    """`start` begins the election and calls `changed` on the caller's loop with each new status. `leads`, `may_write` and
-    `may_decide` are current at any time, without waiting for a call."""
+    """`start` begins the election and calls `changed` on the caller's loop with each new status. `leads`, `may_write`,
+    `may_decide` and `stalls`, a count, are current at any time, without waiting for a call. While `may_write`, a changed
+    count means that this process stood still in between."""
 
     @property
     def status(self) -> LeadershipStatus: ...
@@ -24,6 +25,7 @@ class Leadership(Protocol):
     def leads(self) -> bool: ...
     def may_write(self) -> bool: ...
     def may_decide(self) -> bool: ...
+    def stalls(self) -> int: ...
     def decides_in_s(self) -> float: ...
     async def start(self, changed: Callable[[LeadershipStatus], None]) -> None: ...
     async def stop(self, *, nothing_in_flight: bool) -> None: ...
@@ -43,6 +45,9 @@ class NoLeaderElection:
 
     def may_decide(self) -> bool:
         return True
+
+    def stalls(self) -> int:
+        return 0
 
     def decides_in_s(self) -> float:
         return 0.0
@@ -85,6 +90,9 @@ class ThreadedLeaderElection:
 
     def may_decide(self) -> bool:
         return self._elector is not None and self._elector.may_decide()
+
+    def stalls(self) -> int:
+        return 0 if self._elector is None else self._elector.stalls
 
     def decides_in_s(self) -> float:
         return float("inf") if self._elector is None else self._elector.decides_in_s()

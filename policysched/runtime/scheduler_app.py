@@ -97,6 +97,7 @@ class SchedulerApp(DaemonApp):
             self.extender_caller,
         )
         self._decision_elapsed_s = 0.0  # of the decision in progress
+        self._decision_fence = self._make_fence()
         self._ended: asyncio.Event = asyncio.Event()
         self._exit_reason: ExitReason | None = None
         self.stopping = False
@@ -113,6 +114,7 @@ class SchedulerApp(DaemonApp):
             connectivity=connectivity,
             settings=self.settings.binding,
             may_send=leads,
+            fence=lambda: self._decision_fence,
             observe_duration_s=observe_bind_s,
         )
         volumes = PrebindWriter(
@@ -129,6 +131,7 @@ class SchedulerApp(DaemonApp):
             connectivity=connectivity,
             now_ns=runtime.now_ns,
             may_send=leads,
+            fence=lambda: self._decision_fence,
         )
         return binder, volumes, evictor
 
@@ -275,12 +278,14 @@ class SchedulerApp(DaemonApp):
             if reads_clock and step and runtime.monotonic_s() >= ends_s:
                 return True
             now_ns = runtime.now_ns()
-            if scheduler.attempt_in_progress and not self._may_decide():
+            if scheduler.attempt_in_progress and not (self._may_decide() and self._decision_fence()):
                 self._dispatcher.dispatch(scheduler.requeue_current_attempt(now_ns))
                 self._decision_elapsed_s = 0.0
             elif self._inbox and not scheduler.attempt_in_progress:
                 self._dispatcher.dispatch(scheduler.handle(self._inbox.popleft(), now_ns))
             elif self._may_decide() and scheduler.ready(now_ns):
+                if not self._decision_fence():
+                    self._decision_fence = self._make_fence()
                 began_s = runtime.monotonic_s()
                 self._dispatcher.dispatch(scheduler.decide(now_ns))
                 self._decision_elapsed_s += runtime.monotonic_s() - began_s
@@ -291,6 +296,12 @@ class SchedulerApp(DaemonApp):
             else:
                 return False
         return True
+
+    def _make_fence(self) -> Callable[[], bool]:
+        """A decision begins: whether this process has not stood still since. Binds and evictions keep it (`fence`)."""
+        leadership = self.leadership
+        stalls = leadership.stalls()
+        return lambda: leadership.stalls() == stalls
 
     def _may_decide(self) -> bool:
         return not self.stopping and self.leadership.may_decide()

@@ -32,7 +32,6 @@ class CheckedWorld(Protocol):
     server: ApiServer
     safety_checker: SafetyChecker
 
-    def now_ns(self) -> int: ...
     def fail(self, words: str) -> None: ...
     def log(self, words: str) -> None: ...
 
@@ -57,8 +56,8 @@ class StepChecker:
         self._world, self._name, self._identity = world, name, identity
         self._bound, self._preparing = bound, preparing
         self._local = LocalClient(world.server)
-        self._load = LoadChecker(scheduler, self._local, world.now_ns, world.fail)
-        self._traffic = TrafficChecker(scheduler, self._local, world.now_ns, world.fail)
+        self._load = LoadChecker(scheduler, self._local, app.runtime.now_ns, world.fail)
+        self._traffic = TrafficChecker(scheduler, self._local, app.runtime.now_ns, world.fail)
         self._steps = 0
         self._prepared: set[PodUid] = set()
         self._kept = kept
