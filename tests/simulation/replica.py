@@ -15,8 +15,10 @@ from random import Random
 from typing import Any, Protocol
 
 from policysched.config.settings import NamespacedName, Settings
+from policysched.daemon.app import Runtime
 from policysched.daemon.clock import NonDecreasingClock, wait_until_stepped
 from policysched.daemon.policy_compiler import POLICY_SUFFIX
+from policysched.daemon.process import ExitReason
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import (
     ApiRequest,
@@ -30,13 +32,13 @@ from policysched.kube.leader_election import STALL_S, LeaderElector, LeadershipS
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.lang.check.bundle import PolicyBundle
-from policysched.runtime.leadership import EventLoopLeaderElection
-from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
+from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.faults import FaultInjector
 from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.commands import Bind, Prebind
 from policysched.scheduler.limits import SchedulerLimits
+from tests.inline import EventLoopLeaderElection
 from tests.simulation.fake_extender import PEER, FakeExtender
 from tests.simulation.fault_profile import FaultProfile
 from tests.simulation.safety_checker import SafetyChecker
@@ -314,16 +316,19 @@ class Replica:
         )
         runtime = Runtime(
             transport=self._road,
-            leadership=EventLoopLeaderElection(elector),
             compile_texts=world.compile_texts,
             now_ns=self._clock.now_ns,
             monotonic_s=loop.time,
             random=lambda name: world.random_stream(f"{identity}/{name}"),
             identity=identity,
             samples=world.samples(self._clock.now_ns),
+        )
+        return SchedulerApp(
+            settings,
+            runtime,
+            EventLoopLeaderElection(elector),
             extenders={PEER.name: world.extender()},
         )
-        return SchedulerApp(settings, runtime)
 
     def _kept_policies(self) -> list[str]:
         """The names of the saved policies that are still valid."""

@@ -178,7 +178,7 @@ class World:
         if request.method == "GET":
             return
         for other in self.replicas:
-            if other is not replica and other.app is not None and other.app.runtime.leadership.leads():
+            if other is not replica and other.app is not None and other.app.leadership.leads():
                 self.fail(f"{replica.name} sends {request.method} {request.path} while {other.name} leads")
         decided = self._unsent.pop(request.path, None)
         if decided is not None and decided[0] is replica and replica.stalled_until_s > decided[1]:
@@ -191,7 +191,7 @@ class World:
         if bind.policy_sha256 not in self._good_hashes:
             self.fail(f"{bind.name} was decided by an invalid text of {bind.policy}")
         for other in self.replicas:
-            if other is not replica and other.app is not None and other.app.runtime.leadership.may_decide():
+            if other is not replica and other.app is not None and other.app.leadership.may_decide():
                 self.fail(f"{replica.name} decides while {other.name} can decide too")
         self._inject_process_fault(replica, bind)
 

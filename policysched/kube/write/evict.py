@@ -150,20 +150,19 @@ class Evictor:
 
     async def _evict(self, evict: Evict, is_current: IsCurrent) -> EvictionOutcome:
         deleted: list[PodUid] = []
-        gone: list[PodUid] = []
         try:
             for victim in evict.victims:
                 await self._dry_run_delete(victim)
             await self._nominate(evict.uid, evict.namespace, evict.name, evict.node)
             for victim in evict.victims:
-                found = await self._delete_victim(victim, evict.scheduler, is_current)
-                (deleted if found else gone).append(victim.uid)
+                if await self._delete_victim(victim, evict.scheduler, is_current):
+                    deleted.append(victim.uid)  # noqa: PERF401 - an error keeps what was deleted before
         except (ApiStatusError, RequestAbandoned) as error:
             forbidden = isinstance(error, Forbidden)
             if forbidden:
                 self._deletable_namespaces.clear()
             return EvictionRefused(evict.uid, str(error), forbidden=forbidden, victims=tuple(deleted))
-        return Evicted(evict.uid, tuple(deleted), tuple(gone))
+        return Evicted(evict.uid, tuple(deleted))
 
     async def _dry_run_delete(self, victim: Victim) -> None:
         """Raises Forbidden if RBAC denies deletes in the namespace. Other errors are left to the delete itself: the pod is
