@@ -134,15 +134,3 @@ def each_pod_update_counts_the_run_again() -> AbstractContextManager[Any]:
         return see(self, observed, now_ns)
 
     return patch.object(PolicyStates, "pod_updated", forgetful)
-
-
-def leadership_is_not_checked_at_the_write() -> AbstractContextManager[Any]:
-    def unfenced(self: ApiClient, transport: Transport, *, may_write: object = None) -> None:
-        del may_write
-        self._transport, self._may_write = transport, None
-
-    return patch.object(ApiClient, "__init__", unfenced)
-
-
-def a_bind_outlives_a_stall_of_its_process() -> AbstractContextManager[Any]:
-    return patch.object(scheduler_app.SchedulerApp, "_make_fence", lambda _: lambda: True)
