@@ -19,7 +19,7 @@ from tests.e2e.chaos.faulty_transport import FaultyTransport
 from tests.e2e.deployed import NAMESPACE, PLAIN, Deployed
 from tests.e2e.program import Running
 from tests.e2e.proxied import proxied
-from tests.simulation import bugs
+from tests.simulation import bugs_of_writes
 
 PODS = 40
 NODES = ("a", "b")
@@ -97,7 +97,7 @@ def run_with(bug: str) -> None:
     """Run `policysched` with patient binds and a planted bug."""
     settings.BindSettings = PatientBinds  # type: ignore[misc]
     if bug:
-        getattr(bugs, bug)().__enter__()
+        getattr(bugs_of_writes, bug)().__enter__()
     main()
 
 
