@@ -347,6 +347,8 @@ class DefaultPreemption:
         self._record_deletions(eviction, victims)
         if forbidden:
             self._forbid(reason, now_ns)
+        # First: a cleared nomination requeues what waits for room, also the preemptor, and without error backoff.
+        self._requeue(preemptor, now_ns, failing=not forbidden)
         if preemptor in core.cache.pods and core.cache.pods[preemptor].node is None:
             gang = core.gangs.gang_of(preemptor)
             if gang is not None and preemptor in gang.unqueued_members:
@@ -355,7 +357,6 @@ class DefaultPreemption:
                 core.clear_nomination(preemptor, now_ns)
         fields = {"preemptor": eviction.pod.full_name, "node": eviction.node, "why": reason}
         core.commands.append(Log("warning", "cannot evict the victims of a preemptor", fields))
-        self._requeue(preemptor, now_ns, failing=not forbidden)
 
     def _record_deletions(self, eviction: _Eviction, victims: tuple[PodUid, ...]) -> None:
         core, pod = self._core, eviction.pod
