@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from policysched.config.authority_settings import authority_settings
 from policysched.config.http_settings import HttpSettings, http_problems, http_settings
 from policysched.config.layers import LayeredSettings
 from policysched.config.logs import LogFormat
@@ -19,6 +20,7 @@ from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.metric_sources.source_kind import SettingProblem
+from policysched.scheduler.authority import Authority
 from policysched.scheduler.limits import SchedulerLimits
 
 Dataclass = TypeVar("Dataclass")
@@ -69,6 +71,7 @@ class Settings:
     binding: BindSettings = field(default_factory=BindSettings)
     reporting: ReporterSettings = field(default_factory=ReporterSettings)
     limits: SchedulerLimits = field(default_factory=SchedulerLimits)
+    authority: Authority = field(default_factory=Authority)
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     extenders: Mapping[str, ExtenderEndpoint] = field(default_factory=dict)
     node_objects: tuple[NodeObjectKind, ...] = ()
@@ -147,6 +150,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
         binding=with_overrides(BindSettings, given.get("binding", {})),
         reporting=with_overrides(ReporterSettings, given.get("reporting", {})),
         limits=with_overrides(SchedulerLimits, given.get("scheduling", {})),
+        authority=authority_settings(given),
         params=given.get("params", {}),
         extenders={name: _extender(name, extender) for name, extender in given.get("extenders", {}).items()},
         node_objects=tuple(

@@ -69,6 +69,7 @@ class ExtenderApp:
         self.settings = settings
         self.runtime = runtime
         self.extender_server = ExtenderServer(
+            authority=settings.authority,
             first_samples_s=FIRST_SAMPLES_TIMEOUT_S,
             source_name_of=runtime.samples.source_name_for,
             bindable_scheduler_names=settings.scheduler_names,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from policysched.config.authority_settings import authority_settings
 from policysched.config.http_settings import HttpSettings, http_settings
 from policysched.config.layers import LayeredSettings
 from policysched.config.logs import LogFormat
@@ -17,6 +18,7 @@ from policysched.data_files import expand_home
 from policysched.extender.handlers import ExtenderLimits
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
+from policysched.scheduler.authority import Authority
 
 SCHEDULER_NAMES_DEFAULT = ("default-scheduler",)
 
@@ -40,6 +42,7 @@ class ExtenderSettings:
     connections_max: int = 96
     reflecting: ReflectorSettings = field(default_factory=ReflectorSettings)
     reporting: ReporterSettings = field(default_factory=ReporterSettings)
+    authority: Authority = field(default_factory=Authority)
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     compile_timeout_s: float = 20.0
     configured: Mapping[str, Any] = field(default_factory=dict)
@@ -100,6 +103,7 @@ def _settings(given: Mapping[str, Any], *, from_files: bool) -> ExtenderSettings
             ReflectorSettings, {name: api[name] for name in ("page_size",) if name in api}
         ),
         reporting=with_overrides(ReporterSettings, given.get("reporting", {})),
+        authority=authority_settings(given),
         params=given.get("params", {}),
         compile_timeout_s=given.get("compile_timeout_s", 20.0),
         configured=given,

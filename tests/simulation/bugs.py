@@ -42,6 +42,7 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Placement
 from policysched.runtime import scheduler_app
 from policysched.scheduler import prebind
+from policysched.scheduler.authority import VictimCeiling
 from policysched.scheduler.commands import Bind, ReportPodEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import BindConfirmed, BindRefused, PodUpdated
@@ -413,6 +414,10 @@ def the_victims_condition_of_a_policy_is_ignored() -> AbstractContextManager[Any
         "predicate",
         lambda _, observed: lambda victim: victim.priority < observed.pod.priority,
     )
+
+
+def the_settings_protect_nobody() -> AbstractContextManager[Any]:
+    return patch.object(VictimCeiling, "protects", lambda *_: False)
 
 
 def pods_of_equal_priority_are_evicted() -> AbstractContextManager[Any]:

@@ -1,8 +1,8 @@
 """Invariants that hold after every change, recomputed from the server's objects.
 
 The requests of our pods fit on their node, and no host port is used twice. Our pods are bound and
-evicted only by our decisions; victims have a lower priority and satisfy the policy. A bound pod is
-never reported as unschedulable. Pods of other schedulers are not changed.
+evicted only by our decisions; victims have a lower priority, satisfy the policy and are not
+protected by the settings. A bound pod is never reported as unschedulable. Pods of other schedulers are not changed.
 
 Only our own pods count, because another scheduler can fill a node between our decision and our
 bind. A node that shrinks, or returns smaller, counts with its largest size, because binds may have
@@ -85,6 +85,8 @@ class SafetyChecker:
                 self._fail(f"{prefix} and has scheduler {obj['spec']['schedulerName']}")
             if PROTECTED_LABEL in (obj["metadata"].get("labels") or {}):
                 self._fail(f"{prefix}, and its label {PROTECTED_LABEL} protects it")
+            if _is_protected_by_default(obj):
+                self._fail(f"{prefix}, which the settings protect")
 
     def mark_disturbed(self, pod: Pod) -> None:
         """Exempt the pod's gang: a deletion or a failed process can leave it incomplete."""
@@ -185,6 +187,17 @@ def scheduled_condition(obj: Json) -> Json:
     """The PodScheduled condition of a pod; empty if it has none."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
+
+
+def _is_protected_by_default(obj: Json) -> bool:
+    """Whether the pod is in kube-system, a static pod or a DaemonSet's."""
+    metadata = obj["metadata"]
+    owners = metadata.get("ownerReferences") or ()
+    return (
+        metadata["namespace"] == "kube-system"
+        or "kubernetes.io/config.mirror" in (metadata.get("annotations") or {})
+        or any(owner.get("controller") and owner["kind"] == "DaemonSet" for owner in owners)
+    )
 
 
 def is_preempted(obj: Json) -> bool:

@@ -28,6 +28,7 @@ from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler import events as e
+from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Bind, Command
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.extenders.queries import (
@@ -41,6 +42,7 @@ from policysched.scheduler.metric_outages import MetricOutages
 from policysched.scheduler.policies.first_samples import SourceNameOf
 from policysched.scheduler.policies.registry import PolicyStatus, ReloadResult
 from policysched.scheduler.policy_reload import PolicyReload
+from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult
 from policysched.scheduler.sample_events import SampleEvents
@@ -72,15 +74,19 @@ class ExtenderServer:
         self,
         limits: SchedulerLimits | None = None,
         *,
+        authority: Authority | None = None,
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
         bindable_scheduler_names: Collection[str] = (),
     ) -> None:
-        """`first_samples_s` and `source_name_of`: as `Scheduler` has them. Only pods with one of the
+        """`authority`, `first_samples_s` and `source_name_of`: as `Scheduler` has them. Only pods with one of the
         `bindable_scheduler_names` are bound.
         """
         self._core = SchedulerCore(
-            limits or SchedulerLimits(), first_samples_s=first_samples_s, source_name_of=source_name_of
+            limits or SchedulerLimits(),
+            authority=authority,
+            first_samples_s=first_samples_s,
+            source_name_of=source_name_of,
         )
         self._outages = MetricOutages(self._core)
         self._reload = PolicyReload(self._core, _NoPendingPods())
@@ -172,6 +178,9 @@ class ExtenderServer:
 
     def filter(self, query: ExtenderQuery, now_ns: int) -> FilterResponse:
         """Filter the nodes by the policy, with the reasons for those that fail."""
+        unserved = self._core.namespace_rejection(query.policy, query.pod)
+        if unserved is not None:
+            return FilterResponse((), {}, dict.fromkeys(query.node_names, unserved))
         verdict = self._judge(query, now_ns)
         if verdict.pod_rejection is not None:
             return FilterResponse((), {}, dict.fromkeys(query.node_names, verdict.pod_rejection))
@@ -242,7 +251,7 @@ class ExtenderServer:
     def preempt(
         self, policy: str, pod: Pod, victims: Mapping[NodeName, NodeVictims], now_ns: int
     ) -> tuple[NodeName, ...]:
-        """Nodes where the policy allows the pod to evict all victims, and fits it without them.
+        """Nodes where the policy and the settings allow the pod to evict all victims, and it fits without them.
 
         A node that is not cached, or has a victim with an unknown UID, is left out: it cannot be
         evaluated, so no pod is evicted there.
@@ -250,9 +259,9 @@ class ExtenderServer:
         core, plan = self._core, self._plan(policy)
         pod = _without_delegated_features(pod, plan, AvailableDevices(core.cache.devices))
         space, facts = core.namespace_of(pod), _facts(pod, now_ns)
-        if plan.admission(pod, space) is not None:
+        if (core.namespace_rejection(policy, pod) or plan.admission(pod, space)) is not None:
             return ()
-        may_evict = plan.may_evict(pod, space, facts, now_ns)
+        may_evict = EvictionRights(core, plan.may_evict(pod, space, facts, now_ns))
         dry_run = core.evaluator.dry_run(
             plan,
             pod,
@@ -319,7 +328,9 @@ class ExtenderServer:
                 ready=True,
             )
         pod = _without_delegated_features(observed.pod, plan, AvailableDevices(core.cache.devices))
-        refusal = plan.admission(pod, core.namespace_of(pod))
+        refusal = core.namespace_rejection(plan.program.name, pod) or plan.admission(
+            pod, core.namespace_of(pod)
+        )
         if refusal is not None:
             raise ExtenderServerError(f"the policy rejects the pod: {refusal}", ready=True)
 
