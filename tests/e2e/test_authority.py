@@ -18,6 +18,7 @@ def test_a_policy_places_pods_only_in_the_namespaces_that_it_serves(
     deployed.put_policies(main=PLAIN, taken=PLAIN.replace("policy test", "policy default-scheduler"))
     deployed.kubectl("create", "namespace", "ml")
     deployed.kubectl("label", "namespace", "ml", "team=ml")
+    deployed.kubectl("create", "serviceaccount", "default", "--namespace", "ml")
     ml_pods = PODS.replace("/default/", "/ml/")
 
     with deployed.running(settings=SERVES_ML) as running:
@@ -27,7 +28,7 @@ def test_a_policy_places_pods_only_in_the_namespaces_that_it_serves(
         wait_for(
             lambda: deployed.api.get(f"{ml_pods}/served")["spec"].get("nodeName"), "pod served to be bound"
         )
-        event = deployed.event("refused", "PolicyPending")
+        event = deployed.event("refused", "FailedScheduling")
         condition = deployed.condition("refused")
         rejected = deployed.event("policies", "PolicyRejected")
         states = (running.state_of("test"), running.state_of("default-scheduler"))
