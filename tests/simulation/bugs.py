@@ -43,7 +43,7 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Placement
 from policysched.runtime import scheduler_app
 from policysched.scheduler import prebind
-from policysched.scheduler.authority import VictimCeiling
+from policysched.scheduler.authority import Authority, VictimCeiling
 from policysched.scheduler.commands import Bind, ReportPodEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import BindConfirmed, BindRefused, PodUpdated
@@ -430,6 +430,10 @@ def the_victims_condition_of_a_policy_is_ignored() -> AbstractContextManager[Any
         "predicate",
         lambda _, observed: lambda victim: victim.priority < observed.pod.priority,
     )
+
+
+def every_namespace_is_served() -> AbstractContextManager[Any]:
+    return patch.object(Authority, "namespace_rejection", lambda *_: None)
 
 
 def the_settings_protect_nobody() -> AbstractContextManager[Any]:

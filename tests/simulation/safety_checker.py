@@ -33,7 +33,8 @@ GangKey = tuple[str, str, str]
 class SafetyChecker:
     """`own_schedulers` are the schedulerNames of our policies. `fail` gets a message for each violation. No
     gang fails within `gang_timeout_s`. No policy evicts pods with the label `keep`; only those in
-    `evicts_anybody` evict pods of other schedulers.
+    `evicts_anybody` evict pods of other schedulers. `served_namespaces`: those that the settings let our
+    policies serve (None: all).
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class SafetyChecker:
         self._victims: set[str] = set()
         self._gang_since_s: dict[GangKey, float] = {}
         self.bound_at_s: dict[PodUid, float] = {}
+        self.served_namespaces: Collection[str] | None = None
         self.disturbed_gangs: set[GangKey] = set()
         self._local.listen("nodes", self._node_changed)
         self._local.listen("pods", self._pod_changed)
@@ -139,6 +141,9 @@ class SafetyChecker:
     def _check_bind(self, obj: Json, node: str) -> None:
         uid = obj["metadata"]["uid"]
         self.bound_at_s[uid] = self._local.now()
+        namespace = obj["metadata"]["namespace"]
+        if self.served_namespaces is not None and namespace not in self.served_namespaces:
+            self._fail(f"{_name(obj)} is bound, and no policy serves namespace {namespace}")
         ordered = self._decided_nodes.get(uid, {})
         if node not in ordered:
             self._fail(f"{_name(obj)} is on {node}, our decision was {sorted(ordered) or 'nothing'}")
