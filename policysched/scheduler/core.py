@@ -90,6 +90,11 @@ class SchedulerCore:
         """Why the settings do not let the policy schedule pods of this pod's namespace."""
         return self.authority.namespace_rejection(policy, pod.namespace, self.namespace_of(pod))
 
+    def admission_rejection(self, policy: str, pod: Pod) -> str | None:
+        """Why the policy takes the pod on no node, by its namespace or by what the policy reads of the pod alone."""
+        rejection = self.namespace_rejection(policy, pod)
+        return rejection or self.plan(policy).admission(pod, self.namespace_of(pod))
+
     def evaluation_inputs(self, pod: PendingPod, now_ns: int) -> EvaluationInputs:
         return {"now_ns": now_ns, "facts": pod.facts, "samples": self.samples.of_policy(pod.policy)}
 

@@ -80,8 +80,7 @@ class ExtenderServer:
         bindable_scheduler_names: Collection[str] = (),
     ) -> None:
         """`authority`, `first_samples_s` and `source_name_of`: as `Scheduler` has them. Only pods with one of the
-        `bindable_scheduler_names` are bound.
-        """
+        `bindable_scheduler_names` are bound."""
         self._core = SchedulerCore(
             limits or SchedulerLimits(),
             authority=authority,
@@ -178,12 +177,10 @@ class ExtenderServer:
 
     def filter(self, query: ExtenderQuery, now_ns: int) -> FilterResponse:
         """Filter the nodes by the policy, with the reasons for those that fail."""
-        unserved = self._core.namespace_rejection(query.policy, query.pod)
-        if unserved is not None:
-            return FilterResponse((), {}, dict.fromkeys(query.node_names, unserved))
         verdict = self._judge(query, now_ns)
-        if verdict.pod_rejection is not None:
-            return FilterResponse((), {}, dict.fromkeys(query.node_names, verdict.pod_rejection))
+        rejection = self._core.namespace_rejection(query.policy, query.pod) or verdict.pod_rejection
+        if rejection is not None:
+            return FilterResponse((), {}, dict.fromkeys(query.node_names, rejection))
         passed, failed, unresolvable = [], dict[NodeName, str](), dict[NodeName, str]()
         for name in query.node_names:
             rejection = verdict.rejections.get(name)
@@ -256,12 +253,11 @@ class ExtenderServer:
         A node that is not cached, or has a victim with an unknown UID, is left out: it cannot be
         evaluated, so no pod is evicted there.
         """
-        core, plan = self._core, self._plan(policy)
+        core, plan, facts = self._core, self._plan(policy), _facts(pod, now_ns)
         pod = _without_delegated_features(pod, plan, AvailableDevices(core.cache.devices))
-        space, facts = core.namespace_of(pod), _facts(pod, now_ns)
-        if (core.namespace_rejection(policy, pod) or plan.admission(pod, space)) is not None:
+        if core.admission_rejection(policy, pod) is not None:
             return ()
-        may_evict = EvictionRights(core, plan.may_evict(pod, space, facts, now_ns))
+        may_evict = EvictionRights(core, plan.may_evict(pod, core.namespace_of(pod), facts, now_ns))
         dry_run = core.evaluator.dry_run(
             plan,
             pod,
@@ -328,9 +324,7 @@ class ExtenderServer:
                 ready=True,
             )
         pod = _without_delegated_features(observed.pod, plan, AvailableDevices(core.cache.devices))
-        refusal = core.namespace_rejection(plan.program.name, pod) or plan.admission(
-            pod, core.namespace_of(pod)
-        )
+        refusal = core.admission_rejection(plan.program.name, pod)
         if refusal is not None:
             raise ExtenderServerError(f"the policy rejects the pod: {refusal}", ready=True)
 
