@@ -178,9 +178,9 @@ class ExtenderServer:
     def filter(self, query: ExtenderQuery, now_ns: int) -> FilterResponse:
         """Filter the nodes by the policy, with the reasons for those that fail."""
         verdict = self._judge(query, now_ns)
-        rejection = self._core.namespace_rejection(query.policy, query.pod) or verdict.pod_rejection
-        if rejection is not None:
-            return FilterResponse((), {}, dict.fromkeys(query.node_names, rejection))
+        refusal = self._core.namespace_rejection(query.policy, query.pod) or verdict.pod_rejection
+        if refusal is not None:
+            return FilterResponse((), {}, dict.fromkeys(query.node_names, refusal))
         passed, failed, unresolvable = [], dict[NodeName, str](), dict[NodeName, str]()
         for name in query.node_names:
             rejection = verdict.rejections.get(name)
