@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from policysched.config.settings import NamespacedName, Settings
 from policysched.daemon.app import Runtime
 from policysched.daemon.clock import NonDecreasingClock, wait_until_stepped
-from policysched.daemon.policy_compiler import POLICY_SUFFIX
+from policysched.daemon.policy_checker import POLICY_SUFFIX
 from policysched.daemon.process import ExitReason
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import (
@@ -67,7 +67,7 @@ class ReplicaWorld(Protocol):
     def bound(self, replica: "Replica", bind: Bind) -> None: ...
     def preparing(self, replica: "Replica", prepare: Prebind) -> None: ...
     def written(self, replica: "Replica", request: ApiRequest) -> None: ...
-    async def compile_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle: ...
+    async def check_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle: ...
     def samples(self, now_ns: Callable[[], int]) -> Any: ...
     def extender(self) -> FakeExtender: ...
 
@@ -317,7 +317,7 @@ class Replica:
         )
         runtime = Runtime(
             transport=self._road,
-            compile_texts=world.compile_texts,
+            check_texts=world.check_texts,
             now_ns=self._clock.now_ns,
             monotonic_s=loop.time,
             random=lambda name: world.random_stream(f"{identity}/{name}"),

@@ -13,13 +13,13 @@ from policysched.kube.write.bind import Binder, BindOutcome, RetryLater
 from policysched.kube.write.bind_queue import BindQueue, PendingBind
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector, FaultRates
 from policysched.scheduler.authority import AllowedPolicy, Authority, NamespaceSelection
-from tests.simulation.bugs import (
+from tests.simulation.bugs_of_decisions import every_namespace_is_served
+from tests.simulation.bugs_of_writes import (
     a_bind_outlives_a_stall_of_its_process,
-    all_patches,
-    every_namespace_is_served,
     leadership_is_not_checked_at_the_write,
 )
 from tests.simulation.churn import OTHER_SCHEDULER
+from tests.simulation.planted import all_patches
 from tests.simulation.scenario import BETA, Scenario, ScenarioBug
 from tests.simulation.server_faults import WebhookFault
 

@@ -63,7 +63,7 @@ class _NoPendingPods:
         del program, plan, now_ns
         return iter(())
 
-    def readmit_pods(self, policy: str, now_ns: int, precomputed: object = None) -> None:
+    def enqueue_pods_again(self, policy: str, now_ns: int, precomputed: object = None) -> None:
         del policy, now_ns, precomputed
 
 
@@ -255,7 +255,7 @@ class ExtenderServer:
         """
         core, plan, facts = self._core, self._plan(policy), _facts(pod, now_ns)
         pod = _without_delegated_features(pod, plan, AvailableDevices(core.cache.devices))
-        if core.admission_rejection(policy, pod) is not None:
+        if core.pre_enqueue_rejection(policy, pod) is not None:
             return ()
         may_evict = EvictionRights(core, plan.may_evict(pod, core.namespace_of(pod), facts, now_ns))
         dry_run = core.evaluator.dry_run(
@@ -324,7 +324,7 @@ class ExtenderServer:
                 ready=True,
             )
         pod = _without_delegated_features(observed.pod, plan, AvailableDevices(core.cache.devices))
-        refusal = core.admission_rejection(plan.program.name, pod)
+        refusal = core.pre_enqueue_rejection(plan.program.name, pod)
         if refusal is not None:
             raise ExtenderServerError(f"the policy rejects the pod: {refusal}", ready=True)
 

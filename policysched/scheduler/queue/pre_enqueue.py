@@ -1,4 +1,4 @@
-"""What a policy decides about a pod before it looks at nodes: admission, order key, equivalence key and gang terms.
+"""What a policy decides about a pod before it looks at nodes: whether it may be tried, order key, equivalence key and gang terms.
 
 Evaluated when the pod is created or changed, and for all pods in slices while another text of the policy is prepared.
 """
@@ -48,7 +48,7 @@ def evaluate_pre_enqueue(
     namespace_rejection: str | None,
 ) -> PreEnqueueResult:
     """`namespace_rejection`: why the policy does not serve the namespace; the policy is not evaluated then."""
-    rejection = namespace_rejection or plan.admission(pod, namespace)
+    rejection = namespace_rejection or plan.pre_enqueue_message(pod, namespace)
     if rejection is not None:
         return PreEnqueueResult(pod, namespace, facts.attempts, rejection, (), (), None, None, None)
     key, expires_ns = plan.order_key(pod, namespace, facts, now_ns)
