@@ -20,6 +20,7 @@ from policysched.evaluate.decision_cost import (
     LONG_DECISION,
     SLICED_DECISION,
     decision_cost,
+    member_allowance,
     over_budget_message,
 )
 from policysched.evaluate.diagnosis import PrefilterRejection, diagnose, prefilter_rejection
@@ -339,6 +340,14 @@ class Evaluator:
         if self.is_short_decision(pod):
             return None
         return over_budget_message(pod, len(self._cache.nodes), self._decision_budget)
+
+    def decision_cost(self, pod: Pod) -> int:
+        """In operations; not counted further once it is over the budget."""
+        return decision_cost(pod, len(self._cache.nodes), self._decision_budget)
+
+    def gang_budget(self, member_count: int) -> int:
+        """The operations that placing a gang may take: the budget of a decision, and room for each member."""
+        return self._decision_budget + member_count * member_allowance(len(self._cache.nodes))
 
     def long_decision_cost(self, pod: Pod) -> int:
         """In operations; 0 for a decision that is not long."""
